@@ -1,0 +1,87 @@
+# `make learn` and `make test` set up a virtual environment on first use, then do the job.
+# Others: `make help`. Another place or Python: make test VENV=/tmp/v PYTHON=python3.12
+
+VENV ?= .venv
+PYTHON ?=
+DEVICE ?= cpu
+# More for the job, as in: make learn ARGS="--output cpu.json"; make test ARGS="-m 'not slow'"
+ARGS ?=
+
+BIN := $(VENV)/bin
+SOURCES := lolat microbench tests benchmarks examples learn_model.py setup.py
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+# Where no PYTHON is given, the first of these that runs and is of the right version. A pyenv shim
+# is there for every version that is installed but runs only for the active one, so each is tried.
+CANDIDATES = $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3 python \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.11.*/bin/python \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python)
+FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+
+TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
+
+.PHONY: help learn test lint format clean venv
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make learn   measure this device (DEVICE=cpu) and write a model to models/local/"
+	@echo "make test    ruff, mypy, then all tests"
+	@echo "make lint    ruff and mypy only"
+	@echo "make format  put the sources into ruff's format"
+	@echo "make clean   remove the virtual environment, caches and builds; models stay"
+
+learn: $(VENV)/.lolat-learn
+	@$(BIN)/python learn_model.py $(DEVICE) $(ARGS)
+
+test: lint
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.lolat-test
+	@$(BIN)/python -m ruff check $(wildcard $(SOURCES))
+	@$(BIN)/python -m ruff format --check $(wildcard $(SOURCES)) || \
+		{ echo "not in ruff's format: run make format" >&2; exit 1; }
+	@$(BIN)/python -m mypy
+
+format: $(VENV)/.lolat-test
+	@$(BIN)/python -m ruff check --fix $(wildcard $(SOURCES))
+	@$(BIN)/python -m ruff format $(wildcard $(SOURCES))
+
+# A half-made environment, or one whose Python is gone, is made again: its stamps say nothing.
+ifneq ($(shell "$(BIN)/python" -c "import pip" 2>/dev/null && echo runs),runs)
+$(shell rm -f "$(VENV)/.lolat-learn" "$(VENV)/.lolat-test")
+endif
+
+# The stamps say what is installed. What the tests need holds all that learning needs.
+$(VENV)/.lolat-learn: pyproject.toml setup.py | venv
+	@echo "installing LoLat and TensorFlow into $(VENV) (once; some minutes on a slow line)" >&2
+	@$(PIP) install --quiet --editable '.[tensorflow,plot]'
+	@touch $@
+
+$(VENV)/.lolat-test: pyproject.toml setup.py | venv
+	@echo "installing LoLat, TensorFlow and the test tools into $(VENV) (once; some minutes on a slow line)" >&2
+	@$(PIP) install --quiet --editable '.[test]'
+	@touch $(VENV)/.lolat-learn $@
+
+# Never --clear on a folder that is no virtual environment: VENV may name anything.
+venv:
+	@"$(BIN)/python" -c "import pip" 2>/dev/null && exit; \
+	for python in $(CANDIDATES); do \
+		if "$$python" -c '$(FITS)' >/dev/null 2>&1; then \
+			echo "making $(VENV) with $$("$$python" --version)" >&2; \
+			if [ -e "$(VENV)/pyvenv.cfg" ]; then clear=--clear; else clear=; fi; \
+			"$$python" -m venv $$clear "$(VENV)" && touch "$(VENV)/.lolat-made"; \
+			exit; \
+		fi; \
+	done; \
+	echo "no fitting Python: tried $(TRIED); expected Python 3.11 or 3.12 with venv and pip" \
+		"(Debian, Ubuntu: apt install python3-venv): install one, or name one:" \
+		"make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
+	exit 1
+
+# Only what make has made: an environment without the mark is somebody else's.
+clean:
+	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)"; fi
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+"""Turns what goes wrong into one plain line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from lolat.errors import LolatError
+
+INTERRUPTED = 130
+
+
+def run(command: Callable[..., Any], arguments: Sequence[str] | None, name: str) -> int:
+    """Run a click command; returns the exit code. LOLAT_TRACEBACK=1 shows where an error is from."""
+    try:
+        result = command(
+            args=None if arguments is None else list(arguments),
+            prog_name=name,
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return INTERRUPTED
+    except click.UsageError as error:
+        return _report(error, _usage(error, name), 2)
+    except click.ClickException as error:
+        return _report(error, error.format_message(), 2)
+    except LolatError as error:
+        return _report(error, str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output went away; the interpreter must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        return _report(error, f"the system refused{where}: {error.strerror or error}", 1)
+    except MemoryError as error:
+        return _report(error, "not enough memory; try a smaller batch size or network", 1)
+    except Exception as error:
+        text = f"unexpected {type(error).__name__}: {error} (set LOLAT_TRACEBACK=1 to see where)"
+        return _report(error, text, 1)
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
+
+
+def _report(error: BaseException, text: str, code: int) -> int:
+    if os.environ.get("LOLAT_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    say(text)
+    return code
+
+
+def _usage(error: click.UsageError, name: str) -> str:
+    command = error.ctx.command_path if error.ctx is not None else name
+    return f"{error.format_message().rstrip('.')}; see: {command} --help"

@@ -1,0 +1,84 @@
+"""`lolat evaluate`: measure whole networks, then compare with the prediction."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from lolat.cli.errors import say
+from lolat.cli.options import Size, json_option, model_argument
+
+STATE_CHANGED = 0.15
+
+
+@click.command()
+@model_argument
+@click.argument("networks", metavar="[NETWORK]...", nargs=-1)
+@click.option(
+    "--batch-size",
+    "batch_sizes",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="May be given several times; 1 and 4 if not given.",
+)
+@click.option("--input-size", type=Size(), default=(), help="Input size of all networks.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Draw it: .svg or .png.")
+@json_option
+def evaluate(
+    model: str,
+    networks: tuple[str, ...],
+    batch_sizes: tuple[int, ...],
+    input_size: tuple[int, ...],
+    plot: str | None,
+    as_json: bool,
+) -> None:
+    """Measure NETWORKs on this machine and compare them with what MODEL predicts.
+
+    Without NETWORK: ten of keras.applications at batch sizes 1 and 4; a few minutes.
+    """
+    from lolat.cli.progress import progress
+    from lolat.model import load
+    from lolat.report.evaluation import compare, lines
+    from microbench.environment import device_label
+    from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, measure_networks
+
+    loaded = load(model)
+    where = loaded.document["environment"]
+    device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
+    here = device_label(device)
+    if loaded.device != here:
+        say(f"warning: {model} was learned on {loaded.device}; this is {here}")
+    with progress() as bar:
+        measured, failures, versions, noise = measure_networks(
+            where.get("framework", "tensorflow"),
+            device,
+            networks or DEFAULT_NETWORKS,
+            batch_sizes or DEFAULT_BATCH_SIZES,
+            input_size,
+            bar,
+            loaded.document["noise"].get("calm_ms"),
+        )
+    for field in ("framework_version", "intra_op_threads", "inter_op_threads", "flags"):
+        if field in where and where[field] != versions.get(field):
+            say(f"warning: learned with {field} {where[field]}, this is {versions.get(field)}")
+    learned, now = loaded.document["noise"].get("reference_ms"), noise["reference_ms"]
+    if learned and abs(now / learned - 1) > STATE_CHANGED:
+        say(
+            f"warning: the reference block takes {now:.2f} ms now and took {learned:.2f} ms when the "
+            "model was learned: the machine is in another state; measure again later, or learn again"
+        )
+    result = compare(loaded, measured, failures)
+    result["noise"] = noise
+    if plot is not None:
+        from lolat.report.plots import evaluation_plot
+
+        title = f"{len(result['networks'])} networks on {loaded.device}"
+        evaluation_plot(result["networks"], result["predictors"], title, plot)
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        for line in lines(result):
+            click.echo(line)
+        if plot is not None:
+            click.echo(f"drawn: {plot}")

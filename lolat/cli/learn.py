@@ -1,0 +1,84 @@
+"""`lolat learn` and `learn_model.py`: measure this device, fit, write the model file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from lolat.cli.errors import run, say
+from lolat.errors import InputError
+
+
+@click.command()
+@click.argument("device", type=click.Choice(["cpu", "gpu"]))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The model file; models/local/<device>.json (or your data folder) if not given.",
+)
+@click.option("--backend", default="tensorflow", show_default=True, help="What runs the blocks.")
+@click.option("--restart", is_flag=True, help="Throw away what an interrupted run measured.")
+def learn(device: str, output: Path | None, backend: str, restart: bool) -> None:
+    """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
+
+    A run that is interrupted goes on where it was when the same command is given again.
+    """
+    from lolat.cli.progress import progress
+    from lolat.learning import model_document
+    from lolat.model_file import write
+    from lolat.places import local_folder
+    from microbench import backends, environment
+    from microbench.learn import measure_blocks
+
+    backends.check(backend)
+    started = time.monotonic()
+    label = environment.device_label(device)
+    if output is None:
+        output = local_folder() / f"{environment.slug(f'{device} {label}')}.json"
+    check_writable(output)
+    journal_path = output.with_name(output.name + ".journal.jsonl")
+    try:
+        with progress() as bar:
+            points, where, noise, warnings, journal = measure_blocks(
+                backend, device, journal_path, time.time(), restart, bar
+            )
+    except KeyboardInterrupt:
+        say(
+            f"interrupted; what was measured is in {journal_path}, give the same command again to "
+            "go on"
+        )
+        raise click.exceptions.Exit(130) from None
+    where["seconds"] = round(time.monotonic() - started, 1)
+    document = model_document(output.stem, label, points, where, noise, warnings)
+    write(output, document)
+    journal.remove()
+    for remark in warnings:
+        say(f"warning: {remark}")
+    from lolat.report.text import learned
+
+    for line in learned(document, str(output)):
+        click.echo(line)
+
+
+def check_writable(output: Path) -> None:
+    """InputError now rather than after minutes of measuring, if `output` cannot be written."""
+    if output.is_dir():
+        raise InputError(f"--output {output} is a folder; expected the name of a JSON file")
+    folder = output.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the folder {folder}: {error.strerror}; give --output elsewhere"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"no permission to write in {folder}; give --output elsewhere")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of `learn_model.py`."""
+    return run(learn, arguments, "learn_model.py")

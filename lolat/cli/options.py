@@ -1,0 +1,55 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+model_argument = click.argument("model", metavar="MODEL")
+network_argument = click.argument("network", metavar="NETWORK")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+class Size(click.ParamType[tuple[int, ...]]):
+    """An input size: 224, or several numbers with commas."""
+
+    name = "H[,W,C]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """Text into a tuple of positive integers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            size = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            size = ()
+        if not size or min(size) < 1:
+            self.fail(f"{value!r}: expected a positive whole number (224) or several (224,224,3)")
+        return size
+
+
+batch_option = click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Samples in one forward pass.",
+)
+size_option = click.option(
+    "--input-size",
+    type=Size(),
+    default=(),
+    help="Height = width of the input, or its whole shape without the batch (Keras: H,W,C).",
+)
+predictor_option = click.option(
+    "--predictor", default=None, help="two-regime or extended; the model's default if not given."
+)
+
+
+def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """MODEL NETWORK and what goes with them."""
+    for option in (json_option, predictor_option, size_option, batch_option):
+        command = option(command)
+    return model_argument(network_argument(command))

@@ -1,0 +1,93 @@
+"""How far a run is: a bar with the time left on a terminal, plain lines elsewhere; both on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from lolat.cli.errors import say
+
+
+class PlainProgress:
+    """A line at the start of a stage and at every quarter of it."""
+
+    def __init__(self) -> None:
+        self.text, self.total, self.done, self.began = "", 0, 0, 0.0
+
+    def __enter__(self) -> PlainProgress:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        return None
+
+    def start(self, text: str, total: int) -> None:
+        """A stage of `total` steps begins."""
+        self.text, self.total, self.done, self.began = text, total, 0, time.monotonic()
+        say(f"{text}: {total} steps")
+
+    def step(self) -> None:
+        """One step is done."""
+        self.done += 1
+        quarter = max(1, self.total // 4)
+        if self.done % quarter == 0 or self.done == self.total:
+            passed = time.monotonic() - self.began
+            left = passed / self.done * (self.total - self.done)
+            say(f"{self.text}: {self.done} of {self.total}, about {left:.0f} s left")
+
+    def note(self, text: str) -> None:
+        """A remark."""
+        say(text)
+
+
+class BarProgress:
+    """rich's progress bar."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self.bar = Progress(
+            TextColumn("{task.description:10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=Console(stderr=True),
+        )
+        self.task: Any = None
+
+    def __enter__(self) -> BarProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.stop()
+
+    def start(self, text: str, total: int) -> None:
+        """A stage of `total` steps begins."""
+        self.task = self.bar.add_task(text, total=total)
+
+    def step(self) -> None:
+        """One step is done."""
+        self.bar.advance(self.task)
+
+    def note(self, text: str) -> None:
+        """A remark."""
+        self.bar.console.print(f"lolat: {text}", markup=False, highlight=False)
+
+
+def progress() -> PlainProgress | BarProgress:
+    """What suits stderr."""
+    return BarProgress() if sys.stderr.isatty() else PlainProgress()

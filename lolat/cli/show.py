@@ -1,0 +1,39 @@
+"""`lolat show` and `lolat models`: what is in a model file, and which there are."""
+
+from __future__ import annotations
+
+import click
+
+from lolat.cli.options import model_argument
+
+
+@click.command()
+@model_argument
+@click.option("--plot", type=click.Path(dir_okay=False), help="Draw points and fit: .svg or .png.")
+def show(model: str, plot: str | None) -> None:
+    """What MODEL says of its device: where it was measured, coefficients, errors, what bounds it."""
+    from lolat.model import load
+    from lolat.report.text import describe
+
+    loaded = load(model)
+    for line in describe(loaded):
+        click.echo(line)
+    if plot is not None:
+        from lolat.report.plots import fit_plot
+
+        fit_plot(loaded, plot)
+        click.echo(f"drawn: {plot}")
+
+
+@click.command()
+def models() -> None:
+    """The models that can be named: learned here, and shipped with LoLat."""
+    from lolat.model_file import read
+    from lolat.places import list_models
+
+    found = list_models()
+    if not found:
+        click.echo("no models yet: learn one with `python learn_model.py cpu`")
+    for name, path, origin in found:
+        document = read(path)
+        click.echo(f"{name:32} {origin:8} {document['device']}")

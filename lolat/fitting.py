@@ -1,0 +1,73 @@
+"""Robust, non-negative least squares on the relative error: what all formulas are fitted with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lolat.errors import InputError
+
+
+def fit_relative(
+    features: np.ndarray, times: np.ndarray, weights: np.ndarray | None = None, rounds: int = 20
+) -> np.ndarray:
+    """Coefficients >= 0 that make `features @ coefficients` close to `times`, relatively.
+
+    `features`: (points, columns); `times`: (points,), ms, positive; `weights`: (points,) or None for
+    ones. Minimises the sum of w * huber(prediction / time - 1): latencies span three decades, so a
+    relative error is what matters, and a disturbed point must not bend the rest. Solved as
+    iteratively reweighted non-negative least squares (Huber 1964; scipy.optimize.nnls), the threshold
+    being 1.5 times the median absolute error of the round before.
+    """
+    from scipy.optimize import nnls
+
+    base = np.ones(len(times)) if weights is None else np.sqrt(weights)
+    relative = features / times[:, None]
+    scale = np.linalg.norm(relative, axis=0)
+    scale[scale == 0] = 1.0
+    relative = relative / scale
+    robust = np.ones(len(times))
+    coefficients = np.zeros(features.shape[1])
+    for _ in range(rounds):
+        root = base * robust
+        found, _ = nnls(relative * root[:, None], root)
+        error = np.abs(relative @ found - 1.0)
+        threshold = max(1.5 * float(np.median(error)), 1e-3)
+        robust = np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
+        if np.allclose(found, coefficients, rtol=1e-4, atol=0.0):
+            break
+        coefficients = found
+    return found / scale
+
+
+def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
+    """Masks of the points to keep, each leaving out one block with all its batch sizes.
+
+    With more than `most` blocks (a long table) several are left out at a time, so that the time to
+    fit stays bounded.
+    """
+    array = np.asarray(names)
+    distinct = list(dict.fromkeys(names))
+    folds = min(len(distinct), most)
+    for fold in range(folds):
+        yield ~np.isin(array, distinct[fold::folds])
+
+
+def require_points(count: int, columns: int) -> None:
+    """InputError when there are too few points for so many coefficients."""
+    if count < columns + 1:
+        raise InputError(
+            f"{count} points are too few to fit {columns} coefficients; expected at least "
+            f"{columns + 1}, measured or read from a table"
+        )
+
+
+def condition_number(features: np.ndarray, times: np.ndarray) -> float:
+    """How well the coefficients can be told apart: of the relative design, columns of unit length.
+
+    1 is perfect; with the square of it measurement noise grows in the worst direction.
+    """
+    relative = features / times[:, None]
+    norms = np.linalg.norm(relative, axis=0)
+    return float(np.linalg.cond(relative[:, norms > 0] / norms[norms > 0]))

@@ -1,0 +1,143 @@
+"""How sure a prediction is: conformal intervals from left-out points, and the measured domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.points import Point, matrix
+
+COVERAGE = 0.9
+SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
+OUTSIDE_WIDENING = 2.0  # a query outside the domain gets an interval this many times as wide (log)
+
+
+def quantile(residuals: Sequence[float], coverage: float) -> float:
+    """The conformal quantile of |residuals|: the ceil((n + 1) * coverage)-th smallest of n.
+
+    `residuals` are log(measured / predicted) of points left out of the fit. With it, exchangeable
+    new points fall inside with probability >= coverage (Vovk et al. 2005). Raises InputError when n
+    points cannot give that coverage.
+    """
+    n = len(residuals)
+    rank = math.ceil((n + 1) * coverage)
+    if not 0.0 < coverage < 1.0 or rank > n:
+        most = n / (n + 1)
+        raise InputError(
+            f"coverage {coverage}: expected more than 0 and, with {n} left-out points, at most "
+            f"{most:.3f}"
+        )
+    return float(np.partition(np.abs(residuals), rank - 1)[rank - 1])
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What was measured: kinds of operation, the ratios of a block's counts, its size.
+
+    `ratios` and `sizes` map a name to (smallest, largest); sizes only bound from above, because a
+    smaller block is always made of the same things. A query is judged block by block.
+    """
+
+    kinds: frozenset[str]
+    dtypes: frozenset[str]
+    ratios: Mapping[str, tuple[float, float]]
+    sizes: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of_points(cls, points: Sequence[Point], dtype: str = "float32") -> Domain | None:
+        """The domain spanned by measured points; None when their counts do not tell."""
+        if not points or not all("traffic" in p.counts for p in points):
+            return None
+        counts = matrix(points, BASE)
+        ratios, sizes = _ratios(counts), _sizes(counts)
+        return cls(
+            frozenset(k for p in points for k in p.kinds),
+            frozenset([dtype]),
+            {k: _range(v) for k, v in ratios.items()},
+            {k: _range(v) for k, v in sizes.items()},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The domain as it stands in a model file."""
+        return {
+            "kinds": sorted(self.kinds),
+            "dtypes": sorted(self.dtypes),
+            "ratios": {k: list(v) for k, v in self.ratios.items()},
+            "sizes": {k: list(v) for k, v in self.sizes.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Domain | None:
+        """Read what `to_dict` wrote; None where a model file has no domain."""
+        if not document.get("ratios"):
+            return None
+        return cls(
+            frozenset(document.get("kinds", ())),
+            frozenset(document.get("dtypes", ())),
+            {k: (float(v[0]), float(v[1])) for k, v in document["ratios"].items()},
+            {k: (float(v[0]), float(v[1])) for k, v in document.get("sizes", {}).items()},
+        )
+
+    def outside(self, counts: np.ndarray, names: Sequence[str]) -> list[str]:
+        """What of the blocks lies outside: one remark per measure, naming the blocks.
+
+        `counts`: (blocks, 6) in the order of BASE; `names`: their names.
+        """
+        remarks = []
+        for what, values in (_ratios(counts) | _sizes(counts)).items():
+            low, high = self.ratios.get(what) or (0.0, self.sizes.get(what, (0.0, math.inf))[1])
+            wrong = np.isfinite(values) & ((values < low / SLACK) | (values > high * SLACK))
+            if wrong.any():
+                first = int(np.argmax(wrong))
+                side = "more" if values[first] > high else "less"
+                remarks.append(
+                    f"{int(wrong.sum())} of {len(names)} blocks have {side} {what} than any measured "
+                    f"block (first: {names[first]!r})"
+                )
+        return remarks
+
+    def unmeasured(self, kinds: Sequence[str], dtypes: Sequence[str]) -> list[str]:
+        """Remarks on kinds of operation and data types that no measured block had."""
+        remarks = []
+        strange = sorted(set(kinds) - self.kinds) if self.kinds else []
+        if strange:
+            remarks.append(f"no measured block has the operation{_s(strange)} {', '.join(strange)}")
+        other = sorted(set(dtypes) - self.dtypes)
+        if other:
+            measured = ", ".join(sorted(self.dtypes))
+            remarks.append(f"measured in {measured}, asked for {', '.join(other)}")
+        return remarks
+
+
+BASE = ("acts", "inp", "flops", "traffic", "weights", "ops")
+
+
+def _s(items: Sequence[str]) -> str:
+    return "s" if len(items) > 1 else ""
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, math.inf)
+
+
+def _ratios(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Proportions of blocks; NaN where a block has none of either."""
+    acts, inp, flops, traffic, _, ops = counts.T
+    elements = acts + inp + traffic
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {
+            "FLOPs per element": np.where(flops > 0, flops / elements, np.nan),
+            "elements per operation": np.where(ops > 0, elements / ops, np.nan),
+        }
+
+
+def _sizes(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Sizes of blocks."""
+    acts, inp, flops, traffic, weights, _ = counts.T
+    return {"FLOPs": flops, "elements": acts + inp + traffic, "weights": weights}

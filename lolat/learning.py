@@ -1,0 +1,117 @@
+"""From measured points to a model: fit every predictor, leave blocks out to see how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lolat.counts import FEATURES
+from lolat.fitting import leave_out, require_points
+from lolat.intervals import Domain
+from lolat.points import Point, known_features, matrix, times
+from lolat.predictors.extended import Extended
+from lolat.predictors.formula import Formula
+from lolat.predictors.two_regime import FEATURES as THREE
+from lolat.predictors.two_regime import TwoRegime
+from lolat.schema import FORMAT_VERSION, SCHEMA
+
+SMALL_MS = 2.0  # published tables are split here
+
+
+def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """The figures that every table shows; None where there is no point of a size."""
+    error = np.abs(predicted / measured - 1.0)
+    large = measured >= SMALL_MS
+    return {
+        "points": len(measured),
+        "median": float(np.median(error)),
+        "within_10_percent": float((error <= 0.1).mean()),
+        "median_from_2_ms": float(np.median(error[large])) if large.any() else None,
+        "median_below_2_ms": float(np.median(error[~large])) if (~large).any() else None,
+    }
+
+
+def fit_document(points: Sequence[Point]) -> dict[str, Any]:
+    """The fitted part of a model file: predictors, default, domain.
+
+    Every predictor whose counts all points have is fitted on all points; `error` and `residuals`
+    (log of measured / predicted) come from fits that leave out one block (all its batch sizes) at a
+    time. Raises InputError when the points are too few.
+    """
+    known = known_features(points)
+    require_points(len(points), len(THREE) + 1)
+    measured = times(points)
+    three = matrix(points, THREE)
+    best = TwoRegime.fit(three, measured)
+    again = [best.breakpoint]
+    predictors = {
+        TwoRegime.name: _entry(
+            best, points, three, lambda x, t: TwoRegime.fit(x, t, candidates=again)
+        )
+    }
+    default = TwoRegime.name
+    if set(FEATURES) <= set(known) and len(points) > len(known) + 1:
+        features = matrix(points, known)
+        predictors[Extended.name] = _entry(
+            Extended.fit(features, measured, known),
+            points,
+            features,
+            lambda x, t: Extended.fit(x, t, known),
+        )
+        default = Extended.name
+    domain = Domain.of_points(points)
+    return {
+        "predictors": predictors,
+        "default": default,
+        "domain": {} if domain is None else domain.to_dict(),
+    }
+
+
+def model_document(
+    name: str,
+    device: str,
+    points: Sequence[Point],
+    environment: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A whole model file."""
+    return {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "device": device,
+        "points": [p.to_dict() for p in points],
+        "environment": dict(environment),
+        "noise": dict(noise),
+        "warnings": list(warnings),
+        **fit_document(points),
+    }
+
+
+def _entry(
+    formula: Formula,
+    points: Sequence[Point],
+    features: np.ndarray,
+    refit: Callable[[np.ndarray, np.ndarray], Formula],
+) -> dict[str, Any]:
+    """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on."""
+    measured = times(points)
+    left_out = np.empty(len(points))
+    for kept in leave_out([p.name for p in points]):
+        left_out[~kept] = answers(refit(features[kept], measured[kept]), features[~kept])
+    return {
+        **formula.to_dict(),
+        "error": {
+            "fitted": errors(answers(formula, features), measured),
+            "left_out": errors(left_out, measured),
+        },
+        "residuals": [round(float(r), 6) for r in np.log(measured / np.maximum(left_out, 1e-9))],
+    }
+
+
+def answers(formula: Formula, features: np.ndarray) -> np.ndarray:
+    """(points,) latencies, ms, of (points, features) counts."""
+    return formula.many(list(features.T), np.empty(len(features)))

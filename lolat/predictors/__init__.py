@@ -1,0 +1,38 @@
+"""Predictors: one file each, one interface (`Formula`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lolat.errors import ModelFileError
+from lolat.predictors.extended import Extended
+from lolat.predictors.formula import Formula
+from lolat.predictors.two_regime import TwoRegime
+
+PREDICTORS: dict[str, type[TwoRegime] | type[Extended]] = {
+    TwoRegime.name: TwoRegime,
+    Extended.name: Extended,
+}
+
+
+def from_dict(name: str, document: Mapping[str, Any]) -> Formula | None:
+    """The predictor `name` of a model file; None for one that this version does not know."""
+    known = PREDICTORS.get(name)
+    if known is None:
+        return None
+    predictor = known.from_dict(document)
+    missing = set(predictor.features) - set(known_features())
+    if missing:
+        raise ModelFileError(
+            f"predictor {name!r} uses the count {min(missing)!r}, which this LoLat does not make; "
+            "it was written by a newer one, upgrade with: pip install --upgrade lolat"
+        )
+    return predictor
+
+
+def known_features() -> tuple[str, ...]:
+    """Names of all counts that a predictor may use."""
+    from lolat.counts import COLUMNS
+
+    return COLUMNS

@@ -1,0 +1,204 @@
+"""What the terminal shows: a prediction, a report by block, a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from lolat.model import Model
+from lolat.prediction import Prediction
+from lolat.predictors.formula import CONSTANT
+from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks
+from lolat.units import milliseconds, percent, quantity
+
+BAR = 12
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def summary(prediction: Prediction) -> Iterator[str]:
+    """The latency of a network and how sure it is, in a few lines."""
+    counts = prediction.counts
+    yield (
+        f"{prediction.network} · batch {prediction.batch_size}: "
+        f"{milliseconds(prediction.latency_ms)}{_interval(prediction)}"
+    )
+    yield (
+        f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
+        f"{quantity(counts['acts'])} convolution activations · {_domain(prediction)}"
+    )
+    for warning in prediction.warnings:
+        yield f"note: {warning}"
+
+
+def _interval(prediction: Prediction) -> str:
+    if prediction.interval_ms is None or prediction.coverage is None:
+        return ""
+    low, high = (milliseconds(t).removesuffix(" ms") for t in prediction.interval_ms)
+    return f", {100 * prediction.coverage:.0f} % sure of {low} .. {high}"
+
+
+def _domain(prediction: Prediction) -> str:
+    return {
+        True: "inside the measured domain",
+        False: "OUTSIDE the measured domain",
+        None: "the model does not say what was measured",
+    }[prediction.in_domain]
+
+
+def bar(share: float, largest: float) -> str:
+    """A bar of at most BAR cells, in eighths of a cell."""
+    eighths = round(8 * BAR * share / largest) if largest > 0 else 0
+    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+
+
+def print_report(model: Model, prediction: Prediction, model_name: str, network: str) -> None:
+    """The report: a head, a table of blocks with the bottlenecks marked, what it says."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(f"{prediction.network} · batch {prediction.batch_size}", style="bold"))
+    console.print(Text(headline(model), style="dim"))
+    for line in list(summary(prediction))[:2]:
+        console.print(Text(line.split(": ", 1)[-1]))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title, justify in (("block", "left"), ("ms", "right"), ("share", "left"), ("", "right")):
+        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table.add_column("most of it is", no_wrap=True)
+    marked = {b.name for b in bottlenecks(prediction)}
+    largest = max((b.share for b in prediction.blocks), default=0.0)
+    for block in prediction.blocks:
+        table.add_row(
+            Text(block.name),
+            milliseconds(block.latency_ms).removesuffix(" ms"),
+            bar(block.share, largest),
+            f"{100 * block.share:.1f} %",
+            Text(TERMS.get(block.bound_by, block.bound_by)),
+            style="bold red" if block.name in marked else None,
+        )
+    console.print(table)
+    console.print(Text(bottleneck_sentence(prediction), style="bold"))
+    for warning in prediction.warnings:
+        console.print(Text(f"note: {warning}", style="yellow"))
+    console.print(Text(f"Next: lolat show {model_name} · lolat evaluate {model_name} {network}"))
+
+
+def headline(model: Model) -> str:
+    """Device, framework, age and noise of a model, in one line."""
+    where: Mapping[str, Any] = model.document["environment"]
+    parts = [model.device]
+    if "framework" in where:
+        parts.append(f"{where['framework']} {where.get('framework_version', '')}".strip())
+    age = _age(where.get("date"))
+    if age:
+        parts.append(f"learned {age}")
+    floor = model.document["noise"].get("floor")
+    if floor is not None:
+        parts.append(f"noise {percent(floor)}")
+    return " · ".join(parts)
+
+
+def _age(date: Any) -> str:
+    try:
+        days = (datetime.now(UTC) - datetime.fromisoformat(date)).days
+    except (TypeError, ValueError):
+        return ""
+    return "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
+
+
+def describe(model: Model) -> Iterator[str]:
+    """What `lolat show` prints."""
+    document = model.document
+    yield f"{model.name}: {headline(model)}"
+    yield (
+        f"{len(document['points'])} points; default predictor: {model.default}; "
+        "FLOPs are multiply-accumulates (1 MAC = 1 FLOP)"
+    )
+    for name, formula in model.predictors.items():
+        yield ""
+        yield f"{name}: {equation(formula.to_dict()['coefficients'])}"
+        entry = document["predictors"][name]
+        if "breakpoint_ms" in entry and entry["breakpoint_ms"] > 0:
+            yield (
+                f"  below {milliseconds(entry['breakpoint_ms'])}: {entry['slope']:.3f} * t + "
+                f"{entry['offset_ms']:.3f}"
+            )
+        yield from error_lines(entry)
+    yield ""
+    yield bound_sentence(model)
+    for remark in document.get("warnings", ()):
+        yield f"note: {remark}"
+
+
+def equation(coefficients: Mapping[str, float]) -> str:
+    """t = 1.2e-07*ACTS + ... + 0.2 ms."""
+    parts = [
+        f"{value:.3g}*{name.upper() if name != 'flops' else 'FLOPs'}"
+        for name, value in coefficients.items()
+        if name != CONSTANT and value > 0
+    ]
+    return "t = " + " + ".join([*parts, f"{coefficients.get(CONSTANT, 0.0):.3g} ms"])
+
+
+def error_lines(entry: Mapping[str, Any]) -> Iterator[str]:
+    """The errors of a predictor, on its own points and on points left out."""
+    found = entry.get("error")
+    if not isinstance(found, Mapping):
+        return
+    for key, words in (("fitted", "on its points"), ("left_out", "each block left out")):
+        figures = found.get(key)
+        if figures:
+            sizes = [
+                f"{percent(figures[field])} {text}"
+                for field, text in (
+                    ("median_from_2_ms", "from 2 ms"),
+                    ("median_below_2_ms", "below"),
+                )
+                if figures.get(field) is not None
+            ]
+            yield (
+                f"  {words}: median error {percent(figures['median'])} ({', '.join(sizes)}), "
+                f"{100 * figures['within_10_percent']:.0f} % within 10 %"
+            )
+
+
+def bound_sentence(model: Model) -> str:
+    """What the device is bound by, from the coefficients of the default predictor."""
+    formula = model.predictor()
+    cost = dict(zip(formula.features, formula.coefficients, strict=True))
+    flop = cost.get("flops", 0.0)
+    element = max(cost.get("traffic", 0.0), cost.get("acts", 0.0), cost.get("inp", 0.0))
+    parts = []
+    if flop > 0:
+        parts.append(f"this device does {quantity(1e3 / flop, 'MACs')} a second")
+    if flop > 0 and element > 0:
+        parts.append(
+            f"{element / flop:.0f} in the time of moving one element: blocks with fewer MACs per "
+            "element are bound by memory, the others by compute"
+        )
+    if cost.get("ops"):
+        parts.append(f"starting one operation costs {1e3 * cost['ops']:.0f} µs")
+    parts.append(f"one call {milliseconds(formula.constant)}")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
+    """What a finished `learn` or `fit` says."""
+    seconds = document["environment"].get("seconds")
+    took = f" in {seconds:.0f} s" if seconds else ""
+    yield f"{len(document['points'])} points on {document['device']}{took}"
+    for name, entry in document["predictors"].items():
+        mark = " (default)" if name == document["default"] else ""
+        yield f"{name}{mark}: {equation(entry['coefficients'])}"
+        yield from error_lines(entry)
+    if document["noise"].get("floor") is not None:
+        yield (
+            f"noise: repeated measurements of a block disagree by "
+            f"{percent(document['noise']['floor'])} at the median"
+        )
+    yield f"written: {path}"
+    yield f"Next: lolat report {path} keras:ResNet50 · lolat evaluate {path}"

@@ -1,0 +1,288 @@
+"""The families of predefined blocks: how each is written, as a Graph of any size."""
+
+from __future__ import annotations
+
+from lolat.graph import Graph
+from microbench.layers import Layers
+
+
+def stem(size: int, filters: int, kernel: int, stride: int, pool: bool = False) -> Graph:
+    """The entrance of a network: rescale, convolution on 3 channels, norm, relu, maybe max pool."""
+    n = Layers(f"stem {filters} {kernel}x{kernel}/{stride}", size, 3)
+    x = n.same("rescale", n.input)
+    x = n.cba(x, filters, kernel, stride)
+    return n.done(n.pool(x, 3, 2) if pool else x)
+
+
+def patchify(size: int, filters: int) -> Graph:
+    """ConvNeXt's entrance: a 4x4 convolution with stride 4, layer normalisation."""
+    n = Layers("patchify", size, 3)
+    return n.done(n.same("layer_norm", n.conv(n.input, filters, 4, 4, bias=True)))
+
+
+def plain(
+    size: int,
+    channels: int,
+    filters: int,
+    kernel: int | tuple[int, int],
+    stride: int = 1,
+    count: int = 1,
+    dilation: int = 1,
+) -> Graph:
+    """Convolutions with bias and relu, as in VGG."""
+    n = Layers(f"conv {channels}", size, channels)
+    x = n.input
+    for _ in range(count):
+        x = n.same("relu", n.conv(x, filters, kernel, stride, bias=True, dilation=dilation))
+    return n.done(x)
+
+
+def conv_bn(size: int, channels: int, filters: int, kernel: int, stride: int = 1) -> Graph:
+    """Convolution, batch normalisation, relu."""
+    n = Layers(f"conv-bn {channels}", size, channels)
+    return n.done(n.cba(n.input, filters, kernel, stride))
+
+
+def basic(size: int, channels: int, count: int = 1) -> Graph:
+    """ResNet's basic block: two 3x3 convolutions and the shortcut."""
+    n = Layers(f"basic {channels}", size, channels)
+    x = n.input
+    for _ in range(count):
+        y = n.cba(n.cba(x, channels, 3), channels, 3, act=None)
+        x = n.same("relu", n.same("add", x, y))
+    return n.done(x)
+
+
+def _bottleneck(n: Layers, x: int, out: int, mid: int, stride: int, groups: int) -> int:
+    inside = n.shape(x)[-1]
+    y = n.cba(n.cba(x, mid, 1), mid, 3, stride, groups)
+    y = n.cba(y, out, 1, act=None)
+    if stride > 1 or inside != out:
+        x = n.cba(x, out, 1, stride, act=None)
+    return n.same("relu", n.same("add", x, y))
+
+
+def bottleneck(
+    size: int,
+    channels: int,
+    out: int | None = None,
+    mid: int | None = None,
+    stride: int = 1,
+    groups: int = 1,
+    count: int = 1,
+) -> Graph:
+    """ResNet's bottleneck: 1x1, 3x3 (maybe grouped), 1x1, shortcut (a 1x1 where sizes differ)."""
+    n = Layers(f"bottleneck {channels}", size, channels)
+    x = n.input
+    out = out or channels
+    for i in range(count):
+        x = _bottleneck(n, x, out, mid or out // 4, stride if i == 0 else 1, groups)
+    return n.done(x)
+
+
+def _inverted(
+    n: Layers, x: int, out: int, expand: int, kernel: int, stride: int, act: str, se: bool
+) -> int:
+    inside = n.shape(x)[-1]
+    y = n.cba(x, inside * expand, 1, act=act)
+    y = n.dba(y, kernel, stride, act=act)
+    if se:
+        gate = "hard_sigmoid" if act == "hard_silu" else "sigmoid"
+        y = n.squeeze_excite(y, max(1, inside // 4), "relu" if act == "hard_silu" else act, gate)
+    y = n.cba(y, out, 1, act=None)
+    return n.same("add", x, y) if stride == 1 and inside == out else y
+
+
+def inverted(
+    size: int,
+    channels: int,
+    out: int | None = None,
+    expand: int = 6,
+    kernel: int = 3,
+    stride: int = 1,
+    act: str = "relu6",
+    se: bool = False,
+    count: int = 1,
+) -> Graph:
+    """MobileNetV2's inverted residual; with squeeze-excite and silu it is EfficientNet's MBConv."""
+    n = Layers(f"inverted {channels}", size, channels)
+    x = n.input
+    for i in range(count):
+        x = _inverted(n, x, out or channels, expand, kernel, stride if i == 0 else 1, act, se)
+    return n.done(x)
+
+
+def fused(size: int, channels: int, expand: int = 4) -> Graph:
+    """EfficientNetV2's fused MBConv: a 3x3 that expands, a 1x1 that projects, the shortcut."""
+    n = Layers(f"fused {channels}", size, channels)
+    y = n.cba(n.input, channels * expand, 3, act="silu")
+    return n.done(n.same("add", n.input, n.cba(y, channels, 1, act=None)))
+
+
+def depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Graph:
+    """A depthwise convolution, normalisation, relu."""
+    n = Layers(f"depthwise {channels}", size, channels)
+    return n.done(n.dba(n.input, kernel, stride))
+
+
+def separable(
+    size: int,
+    channels: int,
+    out: int | None = None,
+    kernel: int = 3,
+    stride: int = 1,
+    count: int = 1,
+) -> Graph:
+    """Relu, depthwise, pointwise, normalisation, as in Xception and NASNet; shortcut if it fits."""
+    n = Layers(f"separable {channels}", size, channels)
+    x = n.input
+    for i in range(count):
+        x = n.same("relu", x)
+        x = n.depthwise(x, kernel, stride if i == 0 else 1)
+        x = n.same("batch_norm", n.conv(x, out or channels))
+    return n.done(n.same("add", n.input, x) if n.shape(x) == n.shape(n.input) else x)
+
+
+def dense_net(size: int, channels: int, growth: int = 32, count: int = 1) -> Graph:
+    """DenseNet's layers: norm, relu, 1x1, norm, relu, 3x3, concatenation with the input."""
+    n = Layers(f"dense-net {channels}", size, channels)
+    x = n.input
+    for _ in range(count):
+        y = n.cba(n.ba(x), 4 * growth, 1)
+        x = n.concat(x, n.conv(y, growth, 3))
+    return n.done(x)
+
+
+def transition(size: int, channels: int) -> Graph:
+    """DenseNet's transition: norm, relu, 1x1 to half the channels, average pool."""
+    n = Layers(f"transition {channels}", size, channels)
+    return n.done(n.pool(n.conv(n.ba(n.input), channels // 2), 2, 2, "average_pool"))
+
+
+def inception(size: int, channels: int, width: int, kernel: int | None = None) -> Graph:
+    """Four branches side by side (1x1; 1x1 and 5x5 or 1xk and kx1; two 3x3; pool), concatenated."""
+    n = Layers(f"inception {channels}", size, channels)
+    x = n.input
+    first = n.cba(x, width, 1)
+    second = n.cba(x, width // 2, 1)
+    if kernel:
+        second = n.cba(n.cba(second, width // 2, (1, kernel)), width, (kernel, 1))
+    else:
+        second = n.cba(second, width, 5)
+    third = n.cba(n.cba(n.cba(x, width // 2, 1), width, 3), width, 3)
+    fourth = n.cba(n.pool(x, 3, 1, "average_pool"), width // 2, 1)
+    return n.done(n.concat(first, second, third, fourth))
+
+
+def cell(size: int, channels: int) -> Graph:
+    """A NASNet-like cell: five sums of separable convolutions and pools, concatenated."""
+    n = Layers(f"cell {channels}", size, channels)
+
+    def sep(x: int, kernel: int) -> int:
+        for _ in range(2):
+            x = n.same("batch_norm", n.conv(n.depthwise(n.same("relu", x), kernel), channels))
+        return x
+
+    p = n.cba(n.same("relu", n.input), channels, 1, act=None)
+    h = n.cba(n.same("relu", n.input), channels, 1, act=None)
+    sums = [
+        n.same("add", sep(h, 5), sep(p, 3)),
+        n.same("add", sep(p, 5), sep(p, 3)),
+        n.same("add", n.pool(h, 3, 1, "average_pool"), p),
+        n.same("add", sep(h, 3), h),
+    ]
+    return n.done(n.concat(p, *sums))
+
+
+def convnext(size: int, channels: int, count: int = 1, grouped: bool = True) -> Graph:
+    """ConvNeXt's block: depthwise 7x7, layer norm, dense x4, gelu, dense, shortcut.
+
+    Keras' own ConvNeXt writes the depthwise convolution as Conv2D(groups=channels), which TensorFlow
+    runs many times slower; `grouped` says which of the two.
+    """
+    n = Layers(f"convnext {channels}", size, channels)
+    x = n.input
+    for _ in range(count):
+        if grouped:
+            y = n.conv(x, channels, 7, groups=channels, bias=True)
+        else:
+            y = n.depthwise(x, 7, bias=True)
+        y = n.dense(n.dense(n.same("layer_norm", y), 4 * channels, "gelu"), channels)
+        x = n.same("add", x, y)
+    return n.done(x)
+
+
+def grouped(size: int, channels: int, groups: int, kernel: int = 3, stride: int = 1) -> Graph:
+    """A grouped convolution, normalisation, relu."""
+    n = Layers(f"grouped {channels}", size, channels)
+    return n.done(n.cba(n.input, channels, kernel, stride, groups))
+
+
+def pool(size: int, channels: int, kernel: int, stride: int, kind: str) -> Graph:
+    """A pooling alone."""
+    n = Layers(f"{kind} {channels}", size, channels)
+    return n.done(n.pool(n.input, kernel, stride, kind))
+
+
+def norm_act(size: int, channels: int, act: str = "relu", norm: str = "batch_norm") -> Graph:
+    """Normalisation and activation alone."""
+    n = Layers(f"{norm} {channels}", size, channels)
+    return n.done(n.same(act, n.same(norm, n.input)))
+
+
+def head(size: int, channels: int, hidden: int = 0, classes: int = 1000) -> Graph:
+    """A classifier: global average pool, dense layers, softmax."""
+    n = Layers(f"head {channels}", size, channels)
+    x = n.global_pool(n.input)
+    if hidden:
+        x = n.dense(x, hidden, "relu")
+    return n.done(n.dense(x, classes, "softmax"))
+
+
+def flat_head(size: int, channels: int, hidden: int) -> Graph:
+    """VGG's classifier: flatten, two dense layers."""
+    n = Layers(f"flat head {channels}", size, channels)
+    return n.done(n.dense(n.dense(n.flatten(n.input), hidden, "relu"), 1000, "softmax"))
+
+
+def mlp(features: int, hidden: int, count: int) -> Graph:
+    """Dense layers with relu."""
+    n = Layers(f"mlp {features}", 1, features)
+    x = n.flatten(n.input)
+    for _ in range(count):
+        x = n.dense(x, hidden, "relu")
+    return n.done(x)
+
+
+def up(size: int, channels: int, transposed: bool) -> Graph:
+    """A U-Net's way up: resize or transposed convolution, concatenation, convolution."""
+    n = Layers(f"up {channels}", size, channels)
+    skip = n.builder.input((1, 2 * size, 2 * size, channels // 2))
+    shape = (1, 2 * size, 2 * size, channels)
+    if transposed:
+        x = n.builder.add(
+            "transposed_conv", [n.input], (*shape[:-1], channels // 2),
+            kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding="same", bias=True,
+            in_channels=channels, out_channels=channels // 2, groups=1,
+        )  # fmt: skip
+    else:
+        x = n.builder.add("resize", [n.input], shape)
+    return n.done(n.cba(n.concat(x, skip), channels // 2, 3))
+
+
+def residual_network(size: int, width: int) -> Graph:
+    """A small residual network from image to classes: stem, four bottlenecks, head."""
+    n = Layers("small resnet", size, 3)
+    x = n.pool(n.cba(n.input, width, 7, 2), 3, 2)
+    for i in range(4):
+        x = _bottleneck(n, x, width * 4 * 2**i, width * 2**i, 1 if i == 0 else 2, 1)
+    return n.done(n.dense(n.global_pool(x), 1000, "softmax"))
+
+
+def mobile_network(size: int, act: str, se: bool) -> Graph:
+    """A small mobile network from image to classes: stem, seven inverted residuals, head."""
+    n = Layers("small mobile net", size, 3)
+    x = n.cba(n.input, 16, 3, 2, act=act)
+    for out, stride in ((24, 2), (24, 1), (40, 2), (40, 1), (80, 2), (80, 1), (160, 2)):
+        x = _inverted(n, x, out, 4, 3, stride, act, se)
+    return n.done(n.dense(n.global_pool(n.cba(x, 960, 1, act=act)), 1000, "softmax"))

@@ -1,0 +1,161 @@
+"""Measures the predefined blocks of this device into points."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lolat.counts import count
+from lolat.graph import Graph, kind_label
+from lolat.points import Point
+from microbench import environment
+from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
+from microbench.forecast import peak_bytes, weight_bytes
+from microbench.journal import Journal, fingerprint
+from microbench.runner import Job, Progress, Runner, Settings
+from microbench.timer import Visit, calm_limit, centre, quantile, spread
+
+BUSY_LOAD = 0.6
+CALM_SHARE = 0.5
+FLOOR = 0.08
+
+
+def job_key(name: str, batch_size: int) -> str:
+    """What a point is called in the journal."""
+    return f"{name} x{batch_size}"
+
+
+def predefined_job(graph: Graph, name: str, batch_size: int) -> Job:
+    """The job of measuring a Graph at a batch size."""
+    weights = weight_bytes(graph)
+    return Job(
+        key=job_key(name, batch_size),
+        payload={"graph": graph.to_dict(), "batch_size": batch_size},
+        need_bytes=peak_bytes(graph, batch_size),
+        keep_bytes=weights,
+    )
+
+
+def measure_blocks(
+    backend: str,
+    device: str,
+    journal_path: Path,
+    now: float,
+    restart: bool = False,
+    progress: Progress | None = None,
+    settings: Settings | None = None,
+    blocks: Sequence[Predefined] = BLOCKS,
+) -> tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]:
+    """Measure `blocks`: (points, environment, noise, warnings, the journal, still on disk).
+
+    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. Raises
+    LolatError when device or backend are not there, or nothing could be measured.
+    """
+    settings = settings or Settings()
+    with Runner(backend, device, progress) as runner:
+        graphs = {b.name: b.make() for b in blocks}
+        jobs = [predefined_job(graphs[b.name], b.name, n) for b in blocks for n in b.batch_sizes]
+        where = environment.describe(device) | runner.environment
+        key = {
+            "blocks": fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
+            "settings": asdict(settings),
+            "backend": backend,
+            "device": environment.device_label(device),
+            **{k: runner.environment[k] for k in sorted(runner.environment)},
+        }
+        journal = Journal(journal_path, key, now, restart)
+        if journal.dropped:
+            runner.progress.note(f"starting anew: {journal_path} is left, but {journal.dropped}")
+        elif journal.records:
+            runner.progress.note(
+                f"going on from {journal_path}: {len(journal.records)} measurements are there "
+                "already (--restart throws them away)"
+            )
+        try:
+            outcome = runner.run(
+                jobs, reference_job(), settings, journal, environment.available_bytes()
+            )
+        except BaseException:
+            journal.close()
+            raise
+    limit = calm_limit(outcome.reference())
+    points = [
+        _point(b, graphs[b.name], n, visits, limit)
+        for b in blocks
+        for n in b.batch_sizes
+        if (visits := outcome.visits.get(job_key(b.name, n)))
+    ]
+    noise = describe_noise(outcome.reference(), limit, [p.spread or 0.0 for p in points])
+    return points, where, noise, warnings(where, noise, outcome.failures), journal
+
+
+def reference_job() -> Job:
+    """The block that is timed beside every sample."""
+    return predefined_job(REFERENCE_BLOCK.make(), "reference", REFERENCE_BLOCK.batch_sizes[0])
+
+
+def _point(
+    block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], limit: float
+) -> Point:
+    return Point(
+        name=block.name,
+        batch_size=batch_size,
+        counts=count(graph).total(batch_size)._asdict(),
+        latency_ms=round(centre(visits, limit), 6),
+        samples_ms=tuple(t for v in visits for t in v.samples),
+        reference_ms=tuple(t for v in visits for t in v.beside()),
+        spread=round(spread(visits, limit), 5),
+        kinds=tuple(sorted({kind_label(o) for o in graph.operations})),
+    )
+
+
+def describe_noise(
+    reference: Sequence[float], limit: float, spreads: Sequence[float]
+) -> dict[str, Any]:
+    """How steady the machine was.
+
+    `floor`: what measuring a point again gives (median over the points of how far two halves of its
+    visits are apart); `reference_ms`: what the reference block takes in calm moments, `calm_ms`: up
+    to which time a moment is calm, `calm_share`: how much of the run was; `slow_factor`: how much
+    longer the reference took in the slowest tenth of the run.
+    """
+    calm = [t for t in reference if t <= limit]
+    middle = statistics.median(calm)
+    return {
+        "floor": round(statistics.median(spreads), 5),
+        "reference_ms": round(middle, 5),
+        "calm_ms": round(limit, 5),
+        "calm_share": round(len(calm) / len(reference), 4),
+        "slow_factor": round(quantile(reference, 0.9) / middle, 4),
+    }
+
+
+def warnings(
+    where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
+) -> list[str]:
+    """Remarks on a run, each with what to do about it."""
+    remarks = []
+    load, threads = where.get("load_at_start"), where["threads"]
+    if load is not None and load > BUSY_LOAD * threads:
+        remarks.append(
+            f"the machine was busy before the run (load {load} on {threads} threads): close other "
+            "programs and run again with --restart"
+        )
+    if noise["calm_share"] < CALM_SHARE or noise["floor"] > FLOOR:
+        remarks.append(
+            f"unsteady machine: calm for {100 * noise['calm_share']:.0f} % of the run, the reference "
+            f"block {noise['slow_factor']:.1f} times as slow at worst, repeated measurements "
+            f"{100 * noise['floor']:.0f} % apart; close other programs and run again with --restart "
+            "(on a virtual machine, neighbours may be the cause: docs/why-different.md)"
+        )
+    if failures:
+        key, reason = next(iter(failures.items()))
+        remarks.append(
+            f"{len(failures)} points could not be measured (first: {key}: {reason}); the model is "
+            "fitted on the others"
+        )
+    return remarks

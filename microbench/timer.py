@@ -1,0 +1,131 @@
+"""Times a call between calls of a reference block, and says which of the times to trust.
+
+Blocks are timed as they run inside a network: after something else has run, not in a hot loop of their
+own, which would find its weights in the caches. That something else is the reference block, which is
+timed too: where it is slow, the machine was disturbed, and the sample beside it does not count.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Clock = Callable[[], float]
+"""Seconds, increasing; `time.perf_counter` outside tests."""
+
+CALM_FACTOR = 1.3
+CALM_QUANTILE = 0.1
+LEAST_CALM = 5
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Times of one visit, ms: `samples` of the job, and the `reference` before, between and after."""
+
+    samples: tuple[float, ...]
+    reference: tuple[float, ...]
+
+    def beside(self) -> list[float]:
+        """For each sample: the slower one of the references beside it."""
+        return [max(pair) for pair in zip(self.reference, self.reference[1:], strict=False)]
+
+
+def time_once(call: Callable[[], object], clock: Clock) -> float:
+    """Wall time of one call, ms."""
+    start = clock()
+    call()
+    return (clock() - start) * 1e3
+
+
+def visit(
+    call: Callable[[], object], reference: Callable[[], object], count: int, clock: Clock
+) -> Visit:
+    """`count` samples of `call`, each between two of `reference`."""
+    references = [time_once(reference, clock)]
+    samples = []
+    for _ in range(count):
+        samples.append(time_once(call, clock))
+        references.append(time_once(reference, clock))
+    return Visit(tuple(samples), tuple(references))
+
+
+def settle(
+    call: Callable[[], object],
+    clock: Clock,
+    limit_s: float = 1.0,
+    tolerance: float = 0.1,
+    most: int = 20,
+) -> float:
+    """Call until two times in a row agree within `tolerance` (or `limit_s` or `most` is reached).
+
+    The first call, which compiles and allocates, is not compared. Returns the last time in
+    milliseconds: what one call costs, roughly.
+    """
+    start = clock()
+    call()
+    previous = time_once(call, clock)
+    for _ in range(most):
+        if clock() - start > limit_s:
+            break
+        current = time_once(call, clock)
+        if abs(current - previous) <= tolerance * previous:
+            return current
+        previous = current
+    return previous
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The q-quantile, interpolated."""
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def calm_limit(reference: Sequence[float]) -> float:
+    """Up to which time of the reference block the machine counts as undisturbed, ms.
+
+    Other programs, or a virtual machine whose processors are moved apart, only ever add time; so the
+    fast tenth says how fast this machine is, and what is within 30 % of that is calm. Where less than
+    a tenth of a run is calm, the limit follows the rest.
+    """
+    return CALM_FACTOR * quantile(reference, CALM_QUANTILE)
+
+
+def calm_samples(visits: Sequence[Visit], limit: float) -> list[float]:
+    """The samples that were taken while the machine was calm."""
+    return [
+        sample
+        for v in visits
+        for sample, beside in zip(v.samples, v.beside(), strict=True)
+        if beside <= limit
+    ]
+
+
+def centre(visits: Sequence[Visit], limit: float) -> float:
+    """The latency that visits stand for: the median of the calm samples.
+
+    With fewer than LEAST_CALM of those: the lower quartile of all samples.
+    """
+    calm = calm_samples(visits, limit)
+    if len(calm) >= LEAST_CALM:
+        return statistics.median(calm)
+    everything = [t for v in visits for t in v.samples]
+    if not everything:
+        raise ValueError("centre() needs at least one sample")
+    return quantile(everything, 0.25)
+
+
+def spread(visits: Sequence[Visit], limit: float) -> float:
+    """What measuring again gives: how far the centres of every other visit are apart, relative."""
+    if len(visits) < 2:
+        return 0.0
+    halves = [centre(visits[start::2], limit) for start in (0, 1)]
+    return abs(halves[0] - halves[1]) / statistics.mean(halves)
+
+
+def calls_per_visit(estimate_ms: float, slice_s: float, least: int = 1, most: int = 4) -> int:
+    """How many samples fit into `slice_s` seconds, within bounds."""
+    return max(least, min(most, int(slice_s * 1e3 / max(estimate_ms, 1e-6))))

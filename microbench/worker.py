@@ -1,0 +1,102 @@
+"""The process that measures: takes jobs as JSON lines on stdin, answers on a pipe of its own.
+
+It may die (out of memory, a crash in a kernel) without taking the run along, and ends itself when its
+parent does. Run as `python -m microbench.worker BACKEND DEVICE`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import Queue
+from typing import Any
+
+from lolat.errors import LolatError
+from lolat.graph import Graph
+from microbench import backends
+from microbench.timer import settle, visit
+
+
+class Worker:
+    """Keeps what was prepared, by the job's key."""
+
+    def __init__(self, backend: str, device: str) -> None:
+        self.backend = backends.create(backend, device)
+        self.calls: dict[str, Callable[[], None]] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what one request asks for."""
+        match request["do"]:
+            case "environment":
+                return {"environment": self.backend.environment()}
+            case "prepare":
+                call = self.prepare(request["job"])
+                self.calls[request["key"]] = call
+                return {"estimate_ms": settle(call, time.perf_counter)}
+            case "time":
+                taken = visit(
+                    self.calls[request["key"]],
+                    self.calls[request["reference"]],
+                    request["calls"],
+                    time.perf_counter,
+                )
+                return {"samples_ms": taken.samples, "reference_ms": taken.reference}
+            case "forget":
+                self.calls.pop(request["key"], None)
+                return {}
+            case other:
+                raise ValueError(f"unknown request {other!r}")
+
+    def prepare(self, job: dict[str, Any]) -> Callable[[], None]:
+        """A job is a Graph or the NETWORK of a user, and a batch size."""
+        if "graph" in job:
+            return self.backend.prepare_graph(Graph.from_dict(job["graph"]), job["batch_size"])
+        size = tuple(job["input_size"])
+        return self.backend.prepare_network(job["network"], size, job["batch_size"])
+
+
+def main() -> None:
+    """Serve requests until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a network's code prints must not mix with the answers
+
+    requests: Queue[dict[str, Any]] = Queue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            requests.put(json.loads(line))
+        os._exit(0)  # the parent is gone, or done with us; a measurement may be under way
+
+    threading.Thread(target=listen, daemon=True).start()
+
+    def reply(document: dict[str, Any]) -> None:
+        answers.write(json.dumps(document) + "\n")
+        answers.flush()
+
+    try:
+        worker = Worker(sys.argv[1], sys.argv[2])
+        reply({"ready": True})
+    except LolatError as error:
+        reply({"error": str(error), "kind": type(error).__name__})
+        return
+    while True:
+        request = requests.get()
+        try:
+            reply(worker.answer(request))
+        except MemoryError:
+            reply({"error": "not enough memory", "kind": "MemoryError"})
+        except LolatError as error:
+            reply({"error": str(error), "kind": type(error).__name__})
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            reply({"error": f"{type(error).__name__}: {lines[0][:300]}", "kind": "Exception"})
+
+
+if __name__ == "__main__":
+    main()

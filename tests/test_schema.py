@@ -1,0 +1,183 @@
+"""The check of a model document: each field that is wrong or missing is named, in one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lolat import schema
+from lolat.errors import ModelFileError
+from tests.model_documents import as_json, small
+
+_MISSING = object()
+
+
+def _set(document: dict[str, Any], place: list[str | int], value: Any) -> None:
+    holder: Any = document
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is _MISSING:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+
+
+def _refusal_of(document: Any) -> str:
+    """What `validate` says of the document, without the source's name."""
+    with pytest.raises(ModelFileError) as caught:
+        schema.validate(document, "here")
+    message = str(caught.value)
+    assert message.isprintable(), "one line, and nothing that a terminal would act on"
+    assert message.startswith("here: ")
+    return message.removeprefix("here: ")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (2, "made by a newer LoLat (format version 2; this one reads 1): upgrade"),
+        (10**40, "made by a newer LoLat"),
+        (0, "`version` is 0; expected 1"),
+        (1.0, "`version` is 1.0; expected 1"),
+        (True, "`version` is true; expected 1"),
+        ("1", "`version` is '1'; expected 1"),
+        (None, "`version` is null; expected 1"),
+        (_MISSING, "the field `version` is missing; expected 1"),
+    ],
+)
+def test_versions(version: Any, expected: str) -> None:
+    document = small()
+    _set(document, ["version"], version)
+    # A newer file may differ in everything else.
+    document["points"] = "elsewhere"
+    assert expected in _refusal_of(document)
+
+
+_WRONG = {
+    "text": ([], 1, None, True),
+    "object": ([], 1, None, "text"),
+    "list": ({}, 1, None, "text"),
+    "list or null": ({}, 1, "text"),
+    "count": (-1, 1.5, 3.0, True, None, "3", 2**63, 10**400, [1]),
+    "count or null": (-1, 1.5, 3.0, True, "3", 2**63),
+    "batch": (0, -1, 1.0, True, None, "1"),
+    "number": (None, "1", True, [1.0], 10**400),
+    "not negative": (-1e-300, None, "1", True, 10**400),
+    "positive": (0, 0.0, -1, None, "1", False, 10**400),
+}
+_FIELDS: dict[tuple[str | int, ...], str] = {
+    ("name",): "text",
+    ("device",): "text",
+    ("default",): "text",
+    ("predictors",): "object",
+    ("environment",): "object",
+    ("noise",): "object",
+    ("domain",): "object",
+    ("points",): "list",
+    ("predictors", "extended"): "object",
+    ("predictors", "extended", "coefficients"): "object",
+    ("predictors", "extended", "coefficients", "acts"): "not negative",
+    ("predictors", "two-regime", "breakpoint_ms"): "not negative",
+    ("predictors", "two-regime", "slope"): "positive",
+    ("predictors", "two-regime", "offset_ms"): "number",
+    ("points", 0): "object",
+    ("points", 0, "name"): "text",
+    ("points", 0, "batch_size"): "batch",
+    ("points", 0, "acts"): "count",
+    ("points", 0, "inp"): "count",
+    ("points", 1, "flops"): "count",
+    ("points", 0, "traffic"): "count or null",
+    ("points", 0, "weights"): "count or null",
+    ("points", 1, "ops"): "count or null",
+    ("points", 1, "latency_ms"): "positive",
+    ("points", 0, "samples_ms"): "list or null",
+    ("points", 0, "samples_ms", 2): "positive",
+    ("predictors", "two-regime", "residuals"): "list",
+    ("predictors", "two-regime", "residuals", 1): "number",
+    ("predictors", "two-regime", "error"): "not negative",
+    ("warnings",): "list",
+    ("warnings", 0): "text",
+}
+_OPTIONAL = {
+    ("predictors", "extended"),
+    ("predictors", "extended", "coefficients", "acts"),
+    ("predictors", "two-regime", "residuals"),
+    ("predictors", "two-regime", "error"),
+    ("warnings",),
+}
+
+
+def _written(place: tuple[str | int, ...]) -> str:
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+    return text.removeprefix(".")
+
+
+@pytest.mark.parametrize("place", _FIELDS, ids=_written)
+def test_a_wrong_or_missing_field_is_named(place: tuple[str | int, ...]) -> None:
+    for value in _WRONG[_FIELDS[place]]:
+        document = small()
+        _set(document, list(place), value)
+        message = _refusal_of(document)
+        assert message.startswith(f"`{_written(place)}` is "), (value, message)
+        assert "; expected " in message
+    if isinstance(place[-1], str) and place not in _OPTIONAL:
+        document = small()
+        _set(document, list(place), _MISSING)
+        message = _refusal_of(document)
+        assert message.startswith(f"the field `{_written(place)}` is missing; expected ")
+
+
+@pytest.mark.parametrize("text", [b"1e999", b"-1e999", b"9" * 400 + b".5"])
+@pytest.mark.parametrize("place", [*_FIELDS, ("noise", "drift"), ("domain", "x")], ids=_written)
+def test_a_number_too_large_for_a_float_is_refused(
+    place: tuple[str | int, ...], text: bytes
+) -> None:
+    document = small()
+    document["domain"]["x"] = 0
+    _set(document, list(place), "PUT HERE")
+    message = _refusal_of(json.loads(as_json(document).replace(b'"PUT HERE"', text)))
+    assert f"`{_written(place)}` is " in message
+
+
+def test_a_default_that_is_not_there_and_predictors_that_are() -> None:
+    document = small()
+    document["default"] = "paleo"
+    message = _refusal_of(document)
+    assert "`default` is 'paleo'" in message
+    assert "'extended', 'two-regime'" in message
+    document["predictors"] = {}
+    assert "in the file: none" in _refusal_of(document)
+
+
+def test_a_key_cannot_break_the_message() -> None:
+    document = small()
+    document["predictors"]["a\nb\x1b[31m" + "x" * 500] = 1
+    assert len(_refusal_of(document)) < 300
+
+
+@given(
+    samples=st.lists(
+        st.one_of(st.floats(), st.integers(-3, 3), st.booleans(), st.none(), st.text(max_size=2)),
+        min_size=1,
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_a_list_of_samples_is_good_when_each_of_them_is(samples: list[Any]) -> None:
+    document = small()
+    document["points"][0]["samples_ms"] = samples
+    good = all(
+        type(sample) in (int, float) and math.isfinite(sample) and sample > 0 for sample in samples
+    )
+    before = copy.deepcopy(document)
+    if good:
+        schema.validate(document, "here")
+    else:
+        with pytest.raises(ModelFileError, match=r"^here: `points\[0\]\.samples_ms\[\d+\]` is"):
+            schema.validate(document, "here")
+    assert repr(document) == repr(before), "checking changes nothing"
