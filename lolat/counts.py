@@ -7,27 +7,32 @@ operation whose kind has no row is reported by name and counted as memory traffi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.graph import Graph, Operation
+from lolat.errors import InputError
+from lolat.graph import Graph, Operation, kind_label
 
 FEATURES = ("acts", "inp", "flops", "traffic", "weights", "ops")
-EXTRAS = ("patches", "heavy")
+EXTRAS = ("patches", "narrow", "passes", "serial")
 COLUMNS = FEATURES + EXTRAS
+OPS = FEATURES.index("ops")
 
 
 class Count(NamedTuple):
     """Counts of one operation or a sum of several, at some batch size; all integers.
 
-    The first six are those of every model file. `patches`: elements that grouped convolutions unfold
-    (output positions x kernel x input channels), because CPUs run them through a slow path where that
-    is what costs. `heavy`: the part of the traffic that belongs to operations of many passes or
-    transcendental functions (gelu, softmax, layer normalisation).
+    The first six are those of every model file; the others tell apart what costs more on some devices:
+
+    - `patches`: elements that grouped convolutions unfold (output positions x kernel x input channels),
+      because CPUs run them through a slow path where that is what costs;
+    - `narrow`: the patches of groups of fewer than 8 channels, too narrow for vector instructions;
+    - `passes`: traffic of the further passes of operations that go over their data more than once;
+    - `serial`: the operations on the longest path: branches side by side may run side by side.
     """
 
     acts: int = 0
@@ -37,8 +42,12 @@ class Count(NamedTuple):
     weights: int = 0
     ops: int = 0
     patches: int = 0
-    heavy: int = 0
+    narrow: int = 0
+    passes: int = 0
+    serial: int = 0
 
+
+VECTOR = 8  # channels that one vector instruction works on
 
 Formula = Callable[[Mapping[str, Any], Sequence[int], Sequence[int]], Count]
 
@@ -54,7 +63,8 @@ def _grouped_convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequenc
     """A convolution in groups; its patches are unfolded before they are multiplied."""
     positions = outs[0] // a["out_channels"]
     patches = positions * prod(a["kernel"]) * a["in_channels"]
-    return _convolution(a, ins, outs)._replace(patches=patches)
+    narrow = patches if a["in_channels"] // a["groups"] < VECTOR else 0
+    return _convolution(a, ins, outs)._replace(patches=patches, narrow=narrow)
 
 
 def _transposed_convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
@@ -80,15 +90,24 @@ def _traffic(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> C
     return Count(traffic=sum(ins) + sum(outs), ops=1)
 
 
-def _heavy(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-    """Traffic of an operation that goes over its data several times or computes an exp or erf."""
-    traffic = sum(ins) + sum(outs)
-    return Count(traffic=traffic, ops=1, heavy=traffic)
+def _in_passes(further: int) -> Formula:
+    """Traffic of an operation that goes over its data once more, or several times."""
+
+    def formula(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+        traffic = sum(ins) + sum(outs)
+        return Count(traffic=traffic, ops=1, passes=further * traffic)
+
+    return formula
 
 
 def _selection(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-    """Reads only what it writes (a slice, a crop)."""
-    return Count(traffic=2 * sum(outs), ops=1)
+    """Reads only what it writes (a slice, a crop), and the indices where they are a tensor."""
+    return Count(traffic=2 * sum(outs) + sum(ins[1:]), ops=1)
+
+
+def _fill(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+    """Writes a constant; of its input it needs the shape alone."""
+    return Count(traffic=sum(outs), ops=1)
 
 
 def _free(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
@@ -106,7 +125,8 @@ def _recurrent(gates: int, step_traffic: int, step_ops: int, biases: int) -> For
 
     A step is two products (of the input and of the state with `gates` matrices each) and elementwise
     operations on vectors of `units`, which together read and write `step_traffic` x units elements in
-    `step_ops` operations. `biases` vectors of gates x units are learned.
+    `step_ops` operations. `biases` vectors of gates x units are learned, unless `bias_vectors` says
+    how many.
     """
 
     def formula(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
@@ -114,7 +134,7 @@ def _recurrent(gates: int, step_traffic: int, step_ops: int, biases: int) -> For
         sequences = ins[0] // features  # batch x steps
         kernel = gates * units * (features + units)
         traffic = sequences * (features + units + (2 * gates + step_traffic) * units)
-        weights = kernel + gates * units * biases * bool(a["bias"])
+        weights = kernel + gates * units * a.get("bias_vectors", biases) * bool(a["bias"])
         return Count(0, 0, sequences * kernel, traffic, weights, steps * (2 + step_ops))
 
     return formula
@@ -133,7 +153,8 @@ _ELEMENTWISE = """
 relu relu6 leaky_relu prelu elu selu celu silu sigmoid hard_sigmoid hard_silu gelu tanh softmax
 log_softmax softplus softsign mish exponential glu squareplus hard_tanh log_sigmoid threshold erf sqrt
 rsqrt square power absolute negative log exp reciprocal clip round sign cast where compare add subtract
-multiply divide maximum minimum average scale rescale
+multiply divide maximum minimum average scale rescale trigonometric bitwise one_hot hard_shrink soft_shrink
+tanh_shrink sparse_plus sparse_sigmoid sparsemax
 """
 ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 """Kinds that read their operands and write their result, element by element."""
@@ -141,14 +162,19 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 NORMALISATIONS = frozenset(
     ["batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "unit_norm"]
 )
-HEAVY = ("gelu", "erf", "softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm")
+PASSES = {
+    **dict.fromkeys(["silu", "sigmoid", "hard_silu", "hard_sigmoid", "tanh", "elu", "selu"], 1),
+    **dict.fromkeys(["gelu", "erf", "mish", "softplus", "softmax", "log_softmax"], 3),
+    **dict.fromkeys(["layer_norm", "group_norm", "instance_norm", "rms_norm"], 3),
+}
+"""Kinds that go over their data more than once (or compute an exp or erf): how many passes more."""
 POOLINGS = frozenset(
     ["max_pool", "average_pool", "global_average_pool", "global_max_pool", "adaptive_pool"]
 )
 FREE = frozenset(["reshape", "flatten", "squeeze", "expand_dims", "identity", "dropout"])
 
 _MOVES = ("concatenate", "stack", "pad", "resize", "transpose", "reduce", "repeat", "cumulative",
-          "roll", "sort", "gather", "scatter")  # fmt: skip
+          "roll", "sort", "scatter", "unfold")  # fmt: skip
 
 FORMULAS: dict[str, Formula] = {
     "conv": _convolution,
@@ -164,22 +190,46 @@ FORMULAS: dict[str, Formula] = {
     "slice": _selection,
     "crop": _selection,
     "split": _selection,
+    "gather": _selection,
+    "fill": _fill,
     **dict.fromkeys(FREE, _free),
     **dict.fromkeys(sorted(ELEMENTWISE | NORMALISATIONS | POOLINGS), _traffic),
     **dict.fromkeys(_MOVES, _traffic),
-    **dict.fromkeys(HEAVY, _heavy),
+    **{kind: _in_passes(further) for kind, further in PASSES.items()},
 }
 
 
 def count_operation(graph: Graph, operation: Operation, batch_size: int = 1) -> Count:
-    """Counts of one operation at `batch_size`."""
+    """Counts of one operation at `batch_size`. InputError when it lacks what its formula needs."""
     tensors = graph.tensors
     formula = FORMULAS.get(operation.kind, _traffic)
-    return formula(
-        operation.attributes,
-        [tensors[i].elements(batch_size) for i in operation.inputs],
-        [tensors[i].elements(batch_size) for i in operation.outputs],
-    )
+    try:
+        return formula(
+            operation.attributes,
+            [tensors[i].elements(batch_size) for i in operation.inputs],
+            [tensors[i].elements(batch_size) for i in operation.outputs],
+        )
+    except (KeyError, IndexError, TypeError, ZeroDivisionError) as error:
+        raise InputError(
+            f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
+            f"{error}; expected the attributes and inputs that lolat/counts.py names for this kind"
+        ) from error
+
+
+def behaviours(operations: Iterable[Operation]) -> set[str]:
+    """What kinds of work operations are, as the measured domain knows them.
+
+    What only reads and writes memory once is one kind, whatever it is called; what is free is none;
+    convolutions and pools of one or three dimensions are apart from those of two.
+    """
+    found = set()
+    for operation in operations:
+        formula = FORMULAS.get(operation.kind)
+        if formula is _traffic or formula is _selection:
+            found.add("memory traffic")
+        elif formula is not _free:
+            found.add(kind_label(operation))
+    return found
 
 
 @dataclass(frozen=True)
@@ -216,7 +266,35 @@ def _count(graph: Graph) -> GraphCounts:
     one = np.array([count_operation(graph, o, 1) for o in graph.operations], np.int64)
     two = np.array([count_operation(graph, o, 2) for o in graph.operations], np.int64)
     scaled = (two - one).reshape(shape)
-    return GraphCounts(one.reshape(shape) - scaled, scaled, graph.warnings + _unknown(graph))
+    fixed = one.reshape(shape) - scaled
+    path = longest_path(graph, fixed[:, OPS])
+    fixed[path, COLUMNS.index("serial")] = fixed[path, OPS]
+    return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
+
+
+def longest_path(graph: Graph, ops: np.ndarray) -> list[int]:
+    """Positions of the operations on the path that starts most operations, in running order.
+
+    `ops`: (operations,) how many each one starts.
+    """
+    reached: dict[
+        int, tuple[int, int]
+    ] = {}  # tensor -> (operations so far, position of its writer)
+    best: list[tuple[int, int]] = []  # per operation: (operations so far, position before it)
+    for position, operation in enumerate(graph.operations):
+        before, previous = max(
+            (reached[t] for t in operation.inputs if t in reached), default=(0, -1)
+        )
+        best.append((before + int(ops[position]), previous))
+        reached.update((t, (best[-1][0], position)) for t in operation.outputs)
+    if not best:
+        return []
+    position = max(range(len(best)), key=lambda i: best[i][0])
+    path = []
+    while position >= 0:
+        path.append(position)
+        position = best[position][1]
+    return path[::-1]
 
 
 def _unknown(graph: Graph) -> tuple[str, ...]:

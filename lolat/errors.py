@@ -3,6 +3,10 @@
 A message says what was given, what is expected and how to mend it, in that order.
 """
 
+from __future__ import annotations
+
+import errno
+
 
 class LolatError(Exception):
     """Anything LoLat reports to a person. `exit_code` is what the command line returns."""
@@ -40,3 +44,10 @@ class AnswerIsNo(LolatError):
 
 class MeasuringError(LolatError):
     """A measurement run that could not go on; what was measured so far is kept."""
+
+
+def not_written(path: object, error: OSError, option: str) -> LolatError:
+    """What to raise where the file of an option cannot be written; a full disk is no wrong call."""
+    if error.errno == errno.ENOSPC:
+        return LolatError(f"{path} is not whole: the disk is full; make room and run it again")
+    return InputError(f"cannot write {path}: {error.strerror or error}; give {option} elsewhere")

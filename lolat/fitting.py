@@ -8,6 +8,8 @@ import numpy as np
 
 from lolat.errors import InputError
 
+BETTER = 0.5  # the other way of fitting is taken where it leaves less than this of the median error
+
 
 def fit_relative(
     features: np.ndarray, times: np.ndarray, weights: np.ndarray | None = None, rounds: int = 20
@@ -18,17 +20,28 @@ def fit_relative(
     ones. Minimises the sum of w * huber(prediction / time - 1): latencies span three decades, so a
     relative error is what matters, and a disturbed point must not bend the rest. Solved as
     iteratively reweighted non-negative least squares (Huber 1964; scipy.optimize.nnls), the threshold
-    being 1.5 times the median absolute error of the round before.
+    being 1.5 times the median absolute error of the round before. `rounds`: at most so many.
     """
-    from scipy.optimize import nnls
 
     base = np.ones(len(times)) if weights is None else np.sqrt(weights)
     relative = features / times[:, None]
     scale = np.linalg.norm(relative, axis=0)
     scale[scale == 0] = 1.0
     relative = relative / scale
-    robust = np.ones(len(times))
-    coefficients = np.zeros(features.shape[1])
+    found = _reweighted(relative, base, rounds)
+    if rounds > 1:
+        other = _balanced(relative, base, found, rounds)
+        if _middle(relative @ other) < BETTER * _middle(relative @ found):
+            found = other
+    return found / scale
+
+
+def _reweighted(relative: np.ndarray, base: np.ndarray, rounds: int) -> np.ndarray:
+    """Coefficients after reweighting until they stay as they are."""
+    from scipy.optimize import nnls
+
+    coefficients = found = np.zeros(relative.shape[1])
+    robust = np.ones(len(base))
     for _ in range(rounds):
         root = base * robust
         found, _ = nnls(relative * root[:, None], root)
@@ -38,7 +51,29 @@ def fit_relative(
         if np.allclose(found, coefficients, rtol=1e-4, atol=0.0):
             break
         coefficients = found
-    return found / scale
+    return found
+
+
+def _balanced(relative: np.ndarray, base: np.ndarray, found: np.ndarray, rounds: int) -> np.ndarray:
+    """Coefficients for when a few points that are far too fast have pulled all others down.
+
+    The error of such a point, relative to its time, is that of many points predicted as 0. Relative
+    to the geometric mean of time and prediction, twice and half are alike and the majority wins: the
+    sum of these errors' absolute values, reweighted from `found` on.
+    """
+    from scipy.optimize import nnls
+
+    for _ in range(rounds):
+        ratio = np.maximum(relative @ found, 1e-3)
+        error = np.maximum(np.abs(ratio - 1.0) / np.sqrt(ratio), 1e-3)
+        root = base / np.sqrt(ratio * error)
+        found, _ = nnls(relative * root[:, None], root)
+    return found
+
+
+def _middle(ratio: np.ndarray) -> float:
+    """The median factor by which predictions are off, as a logarithm."""
+    return float(np.median(np.abs(np.log(np.maximum(ratio, 1e-9)))))
 
 
 def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:

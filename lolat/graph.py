@@ -6,6 +6,7 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -71,28 +72,32 @@ class Graph:
         count = len(self.tensors)
         used = [*self.inputs, *self.outputs]
         for operation in self.operations:
-            used += operation.inputs
-            used += operation.outputs
-        if used and not (min(used) >= 0 and max(used) < count):
+            used += [*operation.inputs, *operation.outputs]
+        if used and (min(used) < 0 or max(used) >= count):
+            wrong = next(t for t in used if not 0 <= t < count)
             raise InputError(
-                f"graph {self.name!r} names tensor {max(used)}, but has only {count} tensors"
+                f"graph {self.name!r} names tensor {wrong}; it has {count} tensors, counted from 0"
             )
         produced = {t for operation in self.operations for t in operation.outputs}
         ready = set(range(count)) - produced
+        if not ready.issuperset(self.inputs):
+            raise InputError(
+                f"graph {self.name!r}: input {min(set(self.inputs) - ready)} is written by an "
+                "operation; an input is what nothing inside writes"
+            )
         for operation in self.operations:
-            late = set(operation.inputs) - ready
-            if late:
+            written = set(operation.outputs)
+            if late := set(operation.inputs) - ready:
                 raise InputError(
                     f"graph {self.name!r}: operation {operation.name!r} reads tensor {min(late)} "
                     "before it is written; operations must stand in an order in which they can run"
                 )
-            twice = ready & set(operation.outputs)
-            if twice:
+            if not written or len(written) < len(operation.outputs) or written & ready:
                 raise InputError(
-                    f"graph {self.name!r}: operation {operation.name!r} writes tensor "
-                    f"{min(twice)}, which already has a value; a tensor is written once"
+                    f"graph {self.name!r}: operation {operation.name!r} writes the tensors "
+                    f"{list(operation.outputs)}; at least one is expected, each written once"
                 )
-            ready.update(operation.outputs)
+            ready |= written
 
     def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """Shapes (at batch size 1) of the tensors at `indices`."""
@@ -114,51 +119,56 @@ class Graph:
             "name": self.name,
             "tensors": [[list(t.shape), t.batched, t.dtype] for t in self.tensors],
             "operations": [
-                {
-                    "name": o.name,
-                    "kind": o.kind,
-                    "inputs": list(o.inputs),
-                    "outputs": list(o.outputs),
-                    "attributes": dict(o.attributes),
-                    "path": o.path,
-                }
+                {"name": o.name, "kind": o.kind, "inputs": list(o.inputs), "path": o.path,
+                 "outputs": list(o.outputs), "attributes": dict(o.attributes)}
                 for o in self.operations
             ],
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
             "warnings": list(self.warnings),
-        }
+        }  # fmt: skip
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Graph:
         """Read what `to_dict` wrote. Raises InputError when it is something else."""
-        if document.get("schema") != SCHEMA:
+        known = document if isinstance(document, Mapping) else {}
+        if (known.get("schema"), known.get("version")) != (SCHEMA, FORMAT_VERSION):
             raise InputError(
-                f'a graph document must have "schema": "{SCHEMA}", got {document.get("schema")!r}'
+                f'expected a graph document with "schema": "{SCHEMA}", "version": {FORMAT_VERSION}; '
+                f"got schema {known.get('schema')!r}, version {known.get('version')!r}"
             )
-        if document.get("version") != FORMAT_VERSION:
+        try:
+            return Graph(
+                str(document["name"]),
+                tuple(Tensor(_sizes(s), bool(b), str(d)) for s, b, d in document["tensors"]),
+                tuple(_operation(o) for o in document["operations"]),
+                _sizes(document["inputs"]),
+                _sizes(document["outputs"]),
+                tuple(map(str, document.get("warnings", ()))),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(
-                f"graph document of version {document.get('version')!r}; this LoLat reads "
-                f"version {FORMAT_VERSION}"
-            )
-        return Graph(
-            name=document["name"],
-            tensors=tuple(Tensor(tuple(s), b, d) for s, b, d in document["tensors"]),
-            operations=tuple(
-                Operation(
-                    o["name"],
-                    o["kind"],
-                    tuple(o["inputs"]),
-                    tuple(o["outputs"]),
-                    {k: _frozen(v) for k, v in o["attributes"].items()},
-                    o.get("path", ""),
-                )
-                for o in document["operations"]
-            ),
-            inputs=tuple(document["inputs"]),
-            outputs=tuple(document["outputs"]),
-            warnings=tuple(document.get("warnings", ())),
-        )
+                f"damaged graph document ({type(error).__name__}: {error}); write it again with "
+                "Graph.to_dict"
+            ) from error
+
+
+def _operation(document: Mapping[str, Any]) -> Operation:
+    """One operation of a graph document."""
+    return Operation(
+        str(document["name"]), str(document["kind"]),
+        _sizes(document["inputs"]), _sizes(document["outputs"]),
+        {str(k): _frozen(v) for k, v in document["attributes"].items()},
+        str(document.get("path", "")),
+    )  # fmt: skip
+
+
+def _sizes(values: Any) -> tuple[int, ...]:
+    """Sizes or indices of a document: whole numbers, none negative."""
+    found = tuple(operator.index(v) for v in values)
+    if found and min(found) < 0:
+        raise ValueError(f"negative number in {list(found)}")
+    return found
 
 
 def _frozen(value: Any) -> Any:
@@ -175,7 +185,8 @@ class GraphBuilder:
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
         self.warnings: list[str] = []
-        self._names: dict[str, int] = {}
+        self.dtype: str | None = None  # of what is written next, where a reader knows it
+        self._names: dict[tuple[str, str], int] = {}
 
     def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:
         """Add an input of the network; returns its tensor index."""
@@ -200,37 +211,45 @@ class GraphBuilder:
     ) -> int:
         """Add an operation with one output of `shape` (at batch size 1); returns its tensor index.
 
-        The output grows with the batch when any input does.
+        The output grows with the batch when any input does. Without `dtype` it is `self.dtype`, or
+        that of the first input.
         """
+        return self.add_several(kind, inputs, [shape], name, path, dtype, **attributes)[0]
+
+    def add_several(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        shapes: Sequence[Sequence[int]],
+        name: str = "",
+        path: str = "",
+        dtype: str | None = None,
+        **attributes: Any,
+    ) -> list[int]:
+        """Add an operation with an output of each shape; as `add`."""
         batched = any(self.tensors[i].batched for i in inputs) if inputs else True
-        if dtype is None:
-            dtype = self.tensors[inputs[0]].dtype if inputs else "float32"
-        output = self.tensor(shape, batched, dtype)
+        dtype = dtype or self.dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
+        outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
+        name = self._unique(name or kind, path)
         self.operations.append(
-            Operation(
-                self._unique(name or kind, path), kind, tuple(inputs), (output,), attributes, path
-            )
+            Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
         )
-        return output
+        return outputs
 
     def _unique(self, name: str, path: str) -> str:
         """`name`, or `name:2`, `name:3` ... where the network uses a layer again."""
-        key = f"{path}/{name}"
-        uses = self._names.get(key, 0) + 1
-        self._names[key] = uses
-        return name if uses == 1 else f"{name}:{uses}"
+        uses, unique = 1, name
+        while (path, unique) in self._names:
+            uses = max(uses, self._names[path, name]) + 1
+            unique = f"{name}:{uses}"
+        self._names[path, unique] = 1
+        self._names[path, name] = uses
+        return unique
 
     def build(self, outputs: Sequence[int]) -> Graph:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
-        graph = Graph(
-            self.name,
-            tuple(self.tensors),
-            tuple(self.operations),
-            tuple(self.inputs),
-            tuple(outputs),
-            tuple(dict.fromkeys(self.warnings)),
-        )
-        return merge_padding(graph)
+        parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
+        return merge_padding(Graph(self.name, *parts, tuple(dict.fromkeys(self.warnings))))
 
 
 def is_convolution(kind: str) -> bool:
@@ -244,9 +263,7 @@ CONVOLUTIONS = frozenset({"conv", "grouped_conv", "depthwise_conv", "transposed_
 def kind_label(operation: Operation) -> str:
     """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
     dimensions = len(operation.attributes.get("kernel", ()))
-    if dimensions in (1, 3):
-        return f"{operation.kind}_{dimensions}d"
-    return operation.kind
+    return f"{operation.kind}_{dimensions}d" if dimensions in (1, 3) else operation.kind
 
 
 def merge_padding(graph: Graph) -> Graph:
@@ -258,10 +275,8 @@ def merge_padding(graph: Graph) -> Graph:
             continue
         users = [graph.operations[i] for i in readers.get(operation.outputs[0], [])]
         if users and all(is_convolution(u.kind) for u in users):
-            replaced[operation.outputs[0]] = (
-                operation.inputs[0],
-                operation.attributes.get("padding"),
-            )
+            padding = operation.attributes.get("padding")
+            replaced[operation.outputs[0]] = (operation.inputs[0], padding)
     if not replaced:
         return graph
     operations = []
@@ -280,8 +295,5 @@ def merge_padding(graph: Graph) -> Graph:
 
 def floating_types(graph: Graph) -> Iterator[str]:
     """The data types of the tensors that are written, integers left out."""
-    for operation in graph.operations:
-        for index in operation.outputs:
-            dtype = graph.tensors[index].dtype
-            if "float" in dtype:
-                yield dtype
+    written = (graph.tensors[i].dtype for o in graph.operations for i in o.outputs)
+    return (dtype for dtype in written if "float" in dtype)

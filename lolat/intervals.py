@@ -12,7 +12,6 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.points import Point, matrix
 
-COVERAGE = 0.9
 SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
 OUTSIDE_WIDENING = 2.0  # a query outside the domain gets an interval this many times as wide (log)
 
@@ -24,15 +23,23 @@ def quantile(residuals: Sequence[float], coverage: float) -> float:
     new points fall inside with probability >= coverage (Vovk et al. 2005). Raises InputError when n
     points cannot give that coverage.
     """
+    check_coverage(coverage)
     n = len(residuals)
-    rank = math.ceil((n + 1) * coverage)
-    if not 0.0 < coverage < 1.0 or rank > n:
-        most = n / (n + 1)
+    rank = math.ceil((n + 1) * coverage - 1e-9)  # 100 * 0.55 is a little more than 55
+    if rank > n:
         raise InputError(
-            f"coverage {coverage}: expected more than 0 and, with {n} left-out points, at most "
-            f"{most:.3f}"
+            f"coverage {coverage}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, which "
+            f"is all that {n} left-out points can tell"
         )
     return float(np.partition(np.abs(residuals), rank - 1)[rank - 1])
+
+
+def check_coverage(coverage: float) -> None:
+    """InputError unless `coverage` is a number between 0 and 1."""
+    if not isinstance(coverage, (int, float)) or not 0.0 < coverage < 1.0:
+        raise InputError(
+            f"coverage {coverage!r}: expected a number above 0 and below 1, such as 0.9"
+        )
 
 
 @dataclass(frozen=True)
@@ -51,14 +58,14 @@ class Domain:
     @classmethod
     def of_points(cls, points: Sequence[Point], dtype: str = "float32") -> Domain | None:
         """The domain spanned by measured points; None when their counts do not tell."""
-        if not points or not all("traffic" in p.counts for p in points):
+        if not points or not all(c in p.counts for p in points for c in BASE):
             return None
         counts = matrix(points, BASE)
         ratios, sizes = _ratios(counts), _sizes(counts)
         return cls(
             frozenset(k for p in points for k in p.kinds),
             frozenset([dtype]),
-            {k: _range(v) for k, v in ratios.items()},
+            {k: _range(v) for k, v in ratios.items() if np.isfinite(v).any()},
             {k: _range(v) for k, v in sizes.items()},
         )
 
@@ -89,15 +96,17 @@ class Domain:
         `counts`: (blocks, 6) in the order of BASE; `names`: their names.
         """
         remarks = []
+        unbounded = (0.0, math.inf)
         for what, values in (_ratios(counts) | _sizes(counts)).items():
-            low, high = self.ratios.get(what) or (0.0, self.sizes.get(what, (0.0, math.inf))[1])
+            low, high = self.ratios.get(what) or (0.0, self.sizes.get(what, unbounded)[1])
             wrong = np.isfinite(values) & ((values < low / SLACK) | (values > high * SLACK))
             if wrong.any():
                 first = int(np.argmax(wrong))
-                side = "more" if values[first] > high else "less"
+                side = "more" if values[first] > high else "fewer"
+                many = int(wrong.sum())
                 remarks.append(
-                    f"{int(wrong.sum())} of {len(names)} blocks have {side} {what} than any measured "
-                    f"block (first: {names[first]!r})"
+                    f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} {what} "
+                    f"than any measured block ({'first: ' * (many > 1)}{names[first]!r})"
                 )
         return remarks
 
@@ -123,7 +132,7 @@ def _s(items: Sequence[str]) -> str:
 
 def _range(values: np.ndarray) -> tuple[float, float]:
     finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, math.inf)
+    return float(finite.min()), float(finite.max())
 
 
 def _ratios(counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -18,6 +18,10 @@ from lolat.predictors.two_regime import TwoRegime
 from lolat.schema import FORMAT_VERSION, SCHEMA
 
 SMALL_MS = 2.0  # published tables are split here
+FEW_BLOCKS = (
+    "the points are of too few different blocks to say how good the fit is on others; predictions "
+    "come without an interval"
+)
 
 
 def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
@@ -55,7 +59,7 @@ def fit_document(points: Sequence[Point]) -> dict[str, Any]:
     if set(FEATURES) <= set(known) and len(points) > len(known) + 1:
         features = matrix(points, known)
         predictors[Extended.name] = _entry(
-            Extended.fit(features, measured, known),
+            Extended.fit_with_six(features, measured, known),
             points,
             features,
             lambda x, t: Extended.fit(x, t, known),
@@ -78,6 +82,12 @@ def model_document(
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A whole model file."""
+    fitted = fit_document(points)
+    remarks = list(warnings)
+    if FEW_BLOCKS not in remarks and any(
+        "residuals" not in p for p in fitted["predictors"].values()
+    ):
+        remarks.append(FEW_BLOCKS)
     return {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -86,8 +96,8 @@ def model_document(
         "points": [p.to_dict() for p in points],
         "environment": dict(environment),
         "noise": dict(noise),
-        "warnings": list(warnings),
-        **fit_document(points),
+        "warnings": remarks,
+        **fitted,
     }
 
 
@@ -97,19 +107,24 @@ def _entry(
     features: np.ndarray,
     refit: Callable[[np.ndarray, np.ndarray], Formula],
 ) -> dict[str, Any]:
-    """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on."""
+    """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on.
+
+    Where the points are of so few blocks that the others cannot be fitted without one, there are no
+    residuals, and predictions have no interval.
+    """
     measured = times(points)
+    entry: dict[str, Any] = formula.to_dict()
+    entry["error"] = {"fitted": errors(answers(formula, features), measured)}
+    folds = list(leave_out([p.name for p in points]))
+    if min(int(kept.sum()) for kept in folds) <= features.shape[1]:
+        return entry  # too few blocks to fit on the others
     left_out = np.empty(len(points))
-    for kept in leave_out([p.name for p in points]):
+    for kept in folds:
         left_out[~kept] = answers(refit(features[kept], measured[kept]), features[~kept])
-    return {
-        **formula.to_dict(),
-        "error": {
-            "fitted": errors(answers(formula, features), measured),
-            "left_out": errors(left_out, measured),
-        },
-        "residuals": [round(float(r), 6) for r in np.log(measured / np.maximum(left_out, 1e-9))],
-    }
+    entry["error"]["left_out"] = errors(left_out, measured)
+    logarithms = np.log(measured / np.maximum(left_out, 1e-9))
+    entry["residuals"] = [round(float(r), 6) for r in logarithms]
+    return entry
 
 
 def answers(formula: Formula, features: np.ndarray) -> np.ndarray:

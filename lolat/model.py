@@ -1,4 +1,8 @@
-"""A learned model: loaded from its JSON file, it answers without any framework."""
+"""A learned model: loaded from its JSON file, it answers without any framework.
+
+What only networks need is imported when the first one is asked about, so that an answer from counts
+comes fast in a new process.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,24 @@ import math
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.blocks import cut
-from lolat.counts import COLUMNS, FEATURES, count
+from lolat.counts import COLUMNS, FEATURES
 from lolat.errors import InputError, ModelFileError
-from lolat.graph import Graph, floating_types, kind_label
-from lolat.intervals import BASE, COVERAGE, OUTSIDE_WIDENING, Domain, quantile
-from lolat.prediction import Prediction
 from lolat.predictors import from_dict
+from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula
+
+if TYPE_CHECKING:
+    from lolat.graph import Graph
+    from lolat.intervals import Domain
+    from lolat.prediction import Prediction
 
 Numbers = Any  # a number or an array of them
 
-FIRST_THREE = ("acts", "inp", "flops")
-_BASE_COLUMNS = [COLUMNS.index(c) for c in BASE]
+COVERAGE = 0.9
 
 
 class Model:
@@ -43,16 +48,18 @@ class Model:
                 f"{', '.join(sorted(self.predictors)) or 'none of them'}); upgrade with: "
                 "pip install --upgrade lolat"
             )
-        self._widths: dict[tuple[str, float], float | None] = {}
+        self.cache: dict[Any, Any] = {}
 
     @cached_property
     def domain(self) -> Domain | None:
         """What was measured; None where the file does not say."""
+        from lolat.intervals import Domain
+
         return Domain.from_dict(self.document["domain"])
 
     def predictor(self, name: str | None = None) -> Formula:
         """A predictor by name, or the default one; InputError for an unknown name."""
-        chosen = self.predictors.get(name or self.default)
+        chosen = self.predictors.get(self.default if name is None else name)
         if chosen is None:
             raise InputError(
                 f"{self.source} has no predictor {name!r}; it has {', '.join(self.predictors)}"
@@ -71,37 +78,9 @@ class Model:
         Raises InputError for a batch size that is not a whole number from 1, an unknown predictor or
         a coverage that the model's points cannot give.
         """
-        if not isinstance(network, Graph):
-            raise InputError(
-                f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
-            )
-        check_batch_size(batch_size)
-        formula = self.predictor(predictor)
-        names, fixed, scaled = _block_counts(network)
-        counts = fixed + batch_size * scaled
-        terms, call_ms = formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]])
-        latency = float(terms.sum()) + call_ms
-        remarks = self._outside(network, counts, names, batch_size)
-        half = self._half_width(formula.name, coverage)
-        interval = None
-        if half is not None:
-            half *= OUTSIDE_WIDENING if remarks else 1.0
-            interval = (latency * math.exp(-half), latency * math.exp(half))
-        return Prediction(
-            network=network.name,
-            batch_size=batch_size,
-            predictor=formula.name,
-            latency_ms=latency,
-            interval_ms=interval,
-            coverage=None if interval is None else coverage,
-            in_domain=None if remarks is None else not remarks,
-            warnings=(*count(network).warnings, *(remarks or ())),
-            names=names,
-            features=formula.features,
-            block_counts=counts,
-            block_terms=terms,
-            call_ms=call_ms,
-        )
+        from lolat.prediction import predict_network
+
+        return predict_network(self, network, batch_size, predictor, coverage)
 
     def predict_counts(
         self,
@@ -118,56 +97,42 @@ class Model:
 
         With only the first three the two-regime formula answers, with all six the default; some of
         the others is an InputError. `extra`: further counts of the model's formula (see
-        `lolat.counts.EXTRAS`), 0 where not given.
+        `lolat.counts.EXTRAS`); without any of them its form fitted on the six counts answers, with
+        some the others are 0. A number must be finite and not negative; in an array a NaN gives a
+        NaN.
         """
-        rest = (traffic, weights, ops)
-        given = {"acts": acts, "inp": inp, "flops": flops, **extra}
-        if all(v is None for v in rest):
-            formula = self.predictor(predictor or "two-regime")
-        elif any(v is None for v in rest):
-            missing = [n for n, v in zip(FEATURES[3:], rest, strict=True) if v is None]
+        rest = {"traffic": traffic, "weights": weights, "ops": ops}
+        missing = [n for n, v in rest.items() if v is None]
+        given = {"acts": acts, "inp": inp, "flops": flops}
+        if not missing:
+            given.update(rest)
+        elif len(missing) < len(rest):
             raise InputError(
                 f"predict_counts() lacks {', '.join(missing)}; give only acts, inp, flops (the "
                 "two-regime formula answers) or traffic, weights and ops too"
             )
         else:
-            given |= {"traffic": traffic, "weights": weights, "ops": ops}
-            formula = self.predictor(predictor)
+            predictor = predictor or "two-regime"
+        formula = self.predictor(predictor)
+        if isinstance(formula, Extended) and formula.six is not None and not extra:
+            formula = formula.six
+        for name, value in extra.items():
+            if name not in COLUMNS:
+                raise InputError(f"no count {name!r}; the counts are {', '.join(COLUMNS)}")
+            if value is not None:
+                given[name] = value
         lacking = [f for f in formula.features if f in FEATURES and f not in given]
         if lacking:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
             )
-        unknown = extra.keys() - set(COLUMNS)
-        if unknown:
-            raise InputError(f"no count {min(unknown)!r}; the counts are {', '.join(COLUMNS)}")
         values = [given.get(f, 0.0) for f in formula.features]
         if all(isinstance(v, (int, float)) for v in values):
-            return formula.one(values)
+            for name, value in zip(formula.features, values, strict=True):
+                if not 0.0 <= value < _MOST:
+                    raise InputError(f"{name} is {value!r}: expected a number of 0 or more")
+            return float(formula.one(values))
         return _many(formula, values)
-
-    def _half_width(self, predictor: str, coverage: float) -> float | None:
-        """Half the width of the interval, as a logarithm; None where there are no residuals."""
-        key = (predictor, coverage)
-        if key not in self._widths:
-            residuals = self.document["predictors"][predictor].get("residuals")
-            self._widths[key] = quantile(residuals, coverage) if residuals else None
-        return self._widths[key]
-
-    def _outside(
-        self, network: Graph, counts: np.ndarray, names: tuple[str, ...], batch_size: int
-    ) -> list[str] | None:
-        """Remarks on what lies outside the measured domain; None when that is not known."""
-        if self.domain is None:
-            return None
-        key = ("outside", id(self), batch_size)
-        found = network.cache.get(key)  # type: ignore[call-overload]
-        if found is None:
-            kinds = [kind_label(o) for o in network.operations if _costs(network, o)]
-            found = self.domain.outside(counts[:, _BASE_COLUMNS], names)
-            found += self.domain.unmeasured(kinds, list(set(floating_types(network))))
-            network.cache[key] = found  # type: ignore[index]
-        return found
 
 
 def load(path: str | os.PathLike[str]) -> Model:
@@ -182,48 +147,41 @@ def load(path: str | os.PathLike[str]) -> Model:
     return Model(read(found), str(found))
 
 
-def check_batch_size(batch_size: Any) -> None:
-    """InputError unless `batch_size` is a whole number from 1."""
-    good = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
-    if not good or batch_size < 1:
-        raise InputError(f"batch size {batch_size!r}: expected a whole number from 1")
+_MOST = 1e300  # a count above this is a mistake, and its latency would not be a finite number
 
 
-def _costs(network: Graph, operation: Any) -> bool:
-    from lolat.counts import FREE
-
-    return operation.kind not in FREE
-
-
-def _block_counts(network: Graph) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Names, fixed and scaled counts (blocks, COLUMNS) of a network's blocks; kept with it."""
-    found = network.cache.get("block_counts")
-    if found is None:
-        blocks = cut(network)
-        counts = count(network)
-        owner = np.empty(len(network.operations), np.intp)
-        for i, block in enumerate(blocks):
-            owner[list(block.operations)] = i
-        fixed = np.zeros((len(blocks), len(COLUMNS)), np.int64)
-        scaled = np.zeros_like(fixed)
-        np.add.at(fixed, owner, counts.fixed)
-        np.add.at(scaled, owner, counts.scaled)
-        found = network.cache["block_counts"] = (tuple(b.name for b in blocks), fixed, scaled)
-    return found
-
-
-def _many(formula: Formula, values: list[Any]) -> np.ndarray:
+def _many(formula: Formula, values: list[Any]) -> Any:
     """Broadcast columns and apply the formula; InputError when they do not fit or are not numbers."""
+    columns = [_column(n, v) for n, v in zip(formula.features, values, strict=True)]
     try:
-        columns = [np.asarray(v) for v in values]
         shape = np.broadcast_shapes(*(c.shape for c in columns))
     except ValueError as error:
         raise InputError(
             f"predict_counts() got arrays of different shapes "
-            f"({', '.join(str(np.shape(v)) for v in values)}); expected the same or broadcastable"
+            f"({', '.join(str(c.shape) for c in columns)}); expected the same or broadcastable"
         ) from error
-    for column in columns:
-        if column.dtype.kind not in "iuf":
-            raise InputError(f"predict_counts() got {column.dtype} values; expected numbers")
+    if not shape:
+        return formula.one([float(c) for c in columns])
     flat = [float(c) if c.ndim == 0 else np.broadcast_to(c, shape).reshape(-1) for c in columns]
     return formula.many(flat, np.empty(math.prod(shape))).reshape(shape)
+
+
+def _column(name: str, value: Any) -> np.ndarray:
+    """A number or array as an array of numbers; a number must be finite and not negative."""
+    try:
+        column = np.asarray(value)
+    except ValueError:  # nested lists of different lengths
+        column = np.empty(0, object)
+    if column.dtype.kind not in "iuf":
+        raise InputError(
+            f"{name} is {_shown(value)}: expected a number or an array of numbers of one type"
+        )
+    if column.ndim == 0 and not 0.0 <= float(column) < _MOST:
+        raise InputError(f"{name} is {_shown(value)}: expected a number of 0 or more")
+    return column
+
+
+def _shown(value: Any) -> str:
+    """A value of any type and size in a message."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__} of {text[:40]}..."

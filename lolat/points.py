@@ -16,6 +16,7 @@ from lolat.errors import InputError
 
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
+_MOST = 2**63 - 1  # what a model file holds
 
 
 @dataclass(frozen=True)
@@ -86,21 +87,23 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
 def read_csv(path: str | Path) -> list[Point]:
     """Points from a CSV table with the columns acts, inp, flops, latency_ms.
 
-    Where present also traffic, weights, ops (all three or they are left out), batch_size, name.
-    Raises InputError that names the row and column that is wrong.
+    Where present also traffic, weights, ops, batch_size, name: an empty cell is an unknown count, and
+    a count that not all rows have is not fitted. Other columns are ignored; names of columns may be
+    in capitals. Raises InputError that names the line and column that is wrong.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            columns = [c.strip() for c in reader.fieldnames or []]
+            columns = [c.strip().lower() for c in reader.fieldnames or []]
             reader.fieldnames = columns
             missing = [c for c in REQUIRED if c not in columns]
             if missing:
                 raise InputError(
                     f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-                    f"expected {', '.join(REQUIRED)} and, where known, {', '.join(OPTIONAL)}"
+                    f"expected a first line with {','.join(REQUIRED)} and, where known, "
+                    f"{','.join(OPTIONAL)}"
                 )
-            points = [_row(row, number, path) for number, row in enumerate(reader, start=2)]
+            points = [_row(row, reader.line_num, path) for row in reader]
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; expected a CSV table") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -114,24 +117,25 @@ def _row(row: Mapping[str | None, Any], number: int, path: str | Path) -> Point:
     counts = {}
     for column in FEATURES:
         text = row.get(column)
-        if column in REQUIRED or (text is not None and text.strip()):
+        if column in REQUIRED or _filled(text):
             value = _number(text, column, number, path)
-            if value < 0:
-                raise InputError(f"{path}, line {number}: {column} is {text!r}, expected 0 or more")
+            if not 0 <= value <= _MOST:
+                raise _wrong(text, column, number, path, "a count from 0 to 2**63 - 1")
             counts[column] = round(value)
-    latency = _number(row.get("latency_ms"), "latency_ms", number, path)
+    text = row.get("latency_ms")
+    latency = _number(text, "latency_ms", number, path)
     if latency <= 0:
-        raise InputError(
-            f"{path}, line {number}: latency_ms is {row.get('latency_ms')!r}, expected a time above "
-            "0 in milliseconds"
-        )
-    batch = row.get("batch_size")
-    batch_size = _number(batch, "batch_size", number, path) if batch else 1.0
-    if batch_size < 1 or batch_size != int(batch_size):
-        raise InputError(
-            f"{path}, line {number}: batch_size is {batch!r}, expected a whole number from 1"
-        )
-    return Point(row.get("name") or f"row {number}", int(batch_size), counts, latency)
+        raise _wrong(text, "latency_ms", number, path, "a time above 0, in milliseconds")
+    text = row.get("batch_size")
+    batch_size = _number(text, "batch_size", number, path) if _filled(text) else 1.0
+    if not 1 <= batch_size <= _MOST or batch_size != int(batch_size):
+        raise _wrong(text, "batch_size", number, path, "a whole number from 1")
+    name = str(row["name"]) if _filled(row.get("name")) else f"line {number}"
+    return Point(name, int(batch_size), counts, latency)
+
+
+def _filled(text: Any) -> bool:
+    return text is not None and bool(text.strip())
 
 
 def _number(text: Any, column: str, number: int, path: str | Path) -> float:
@@ -140,5 +144,10 @@ def _number(text: Any, column: str, number: int, path: str | Path) -> float:
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"{path}, line {number}: {column} is {text!r}, expected a number")
+        raise _wrong(text, column, number, path, "a number")
     return value
+
+
+def _wrong(text: Any, column: str, number: int, path: str | Path, expected: str) -> InputError:
+    given = f"is {text!r}" if _filled(text) else "is empty"
+    return InputError(f"{path}, line {number}: {column} {given}; expected {expected}")

@@ -1,17 +1,30 @@
-"""What a predictor answers with: a latency, how sure it is, and the parts that it is made of."""
+"""What a predictor makes of a network: a latency, how sure it is, and the parts that it is made of."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS
+from lolat.blocks import cut
+from lolat.counts import COLUMNS, behaviours, count
+from lolat.errors import InputError
+from lolat.graph import Graph, floating_types
+from lolat.intervals import BASE, OUTSIDE_WIDENING, check_coverage, quantile
+
+if TYPE_CHECKING:
+    from lolat.model import Model
 
 CALL = "call"
+MEMORY = "memory"
+NOTHING = "nothing"
+MOVING = frozenset(["acts", "inp", "traffic", "passes"])
+"""Terms for elements that are read and written, as against computed with."""
+_BASE_COLUMNS = [COLUMNS.index(c) for c in BASE]
 
 
 @dataclass(frozen=True)
@@ -26,8 +39,8 @@ class BlockPrediction:
 
     @property
     def bound_by(self) -> str:
-        """The term that takes most of the block's time."""
-        return max(self.terms_ms, key=lambda k: self.terms_ms[k]) if self.terms_ms else CALL
+        """What takes most of the block's time; see `bound_by`."""
+        return bound_by(self.terms_ms) if self.terms_ms else CALL
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands under "blocks" in the JSON answers."""
@@ -104,6 +117,113 @@ class Prediction:
             "counts": self.counts,
             "blocks": [b.to_dict() for b in self.blocks],
         }
+
+
+def bound_by(terms_ms: Mapping[str, float]) -> str:
+    """What takes most of the time: "memory" (all terms of MOVING), another term, or "nothing"."""
+    grouped: dict[str, float] = {}
+    for term, value in terms_ms.items():
+        group = MEMORY if term in MOVING else term
+        grouped[group] = grouped.get(group, 0.0) + value
+    most = max(grouped, key=lambda k: grouped[k])
+    return most if grouped[most] > 0.0 else NOTHING
+
+
+def predict_network(
+    model: Model, network: Graph, batch_size: int, predictor: str | None, coverage: float
+) -> Prediction:
+    """What `Model.predict` answers; it says what comes in and what is raised."""
+    if not isinstance(network, Graph):
+        raise InputError(
+            f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
+        )
+    batch_size = as_batch_size(batch_size)
+    formula = model.predictor(predictor)
+    names, fixed, scaled = _block_counts(network)
+    if float(scaled.max(initial=0)) * batch_size > MOST_COUNT:
+        raise InputError(f"batch size {batch_size}: too large, its counts do not fit in 64 bits")
+    counts = fixed + batch_size * scaled
+    terms, call_ms = formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]])
+    latency = float(terms.sum()) + call_ms
+    remarks = _outside(model, network, counts, names, batch_size)
+    half = _half_width(model, formula.name, coverage)
+    interval = None
+    if half is not None:
+        half *= OUTSIDE_WIDENING if remarks else 1.0
+        interval = (latency * math.exp(-half), latency * math.exp(half))
+    return Prediction(
+        network=network.name,
+        batch_size=batch_size,
+        predictor=formula.name,
+        latency_ms=latency,
+        interval_ms=interval,
+        coverage=None if interval is None else coverage,
+        in_domain=None if remarks is None else not remarks,
+        warnings=(*count(network).warnings, *(remarks or ())),
+        names=names,
+        features=formula.features,
+        block_counts=counts,
+        block_terms=terms,
+        call_ms=call_ms,
+    )
+
+
+MOST_COUNT = 2.0**53  # of a block: the largest that a float still holds exactly
+
+
+def as_batch_size(batch_size: Any) -> int:
+    """`batch_size` as an int; InputError unless it is a whole number from 1."""
+    good = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+    if not good or batch_size < 1:
+        raise InputError(f"batch size {batch_size!r}: expected a whole number from 1")
+    return int(batch_size)
+
+
+def _half_width(model: Model, predictor: str, coverage: float) -> float | None:
+    """Half the width of the interval, as a logarithm; None where there are no residuals."""
+    key = ("half width", predictor, coverage)
+    if key not in model.cache:
+        check_coverage(coverage)
+        residuals = model.document["predictors"][predictor].get("residuals")
+        model.cache[key] = quantile(residuals, coverage) if residuals else None
+    return model.cache[key]
+
+
+def _outside(
+    model: Model, network: Graph, counts: np.ndarray, names: tuple[str, ...], batch_size: int
+) -> tuple[str, ...] | None:
+    """Remarks on what lies outside the measured domain; None when that is not known."""
+    domain = model.domain
+    if domain is None:
+        return None
+    # Kept with the network by the domain itself: another model's may get the same id later.
+    kept = network.cache.setdefault("outside", {})
+    of, found = kept.get(batch_size, (None, ()))
+    if of is not domain:
+        kinds = sorted(behaviours(network.operations))
+        found = (
+            *domain.outside(counts[:, _BASE_COLUMNS], names),
+            *domain.unmeasured(kinds, list(set(floating_types(network)))),
+        )
+        kept[batch_size] = (domain, found)
+    return found
+
+
+def _block_counts(network: Graph) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Names, fixed and scaled counts (blocks, COLUMNS) of a network's blocks; kept with it."""
+    found = network.cache.get("block_counts")
+    if found is None:
+        blocks = cut(network)
+        counts = count(network)
+        owner = np.empty(len(network.operations), np.intp)
+        for i, block in enumerate(blocks):
+            owner[list(block.operations)] = i
+        fixed = np.zeros((len(blocks), len(COLUMNS)), np.int64)
+        scaled = np.zeros_like(fixed)
+        np.add.at(fixed, owner, counts.fixed)
+        np.add.at(scaled, owner, counts.scaled)
+        found = network.cache["block_counts"] = (tuple(b.name for b in blocks), fixed, scaled)
+    return found
 
 
 def _named(row: np.ndarray) -> dict[str, int]:

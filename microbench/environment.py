@@ -5,19 +5,32 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+SYSTEM = Path("/")
+"""Where /proc and /sys are; another folder in tests."""
 
-def cpu_model() -> str:
+
+def cpu_model(system: Path = SYSTEM) -> str:
     """The processor's name."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.processor() or platform.machine()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else platform.machine()
+    text = _text(system / "proc/cpuinfo")
+    found = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
+    if found:
+        return found.group(1).strip()
+    if sys.platform == "darwin":
+        asked = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if asked.stdout.strip():
+            return asked.stdout.strip()
+    return platform.processor() or platform.machine() or "unknown processor"
 
 
 def cpu_count() -> int:
@@ -29,19 +42,38 @@ def cpu_count() -> int:
 
 def load() -> float | None:
     """The load average of the last minute; None where the system has none."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-
-
-def available_bytes() -> int | None:
-    """Memory that can be had without swapping; None if the system does not tell."""
     try:
-        text = Path("/proc/meminfo").read_text(encoding="utf-8")
-        found = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
-        if found:
-            return int(found.group(1)) * 1024
+        return round(os.getloadavg()[0], 2)
+    except (OSError, AttributeError):
+        return None
+
+
+def available_bytes(system: Path = SYSTEM) -> int | None:
+    """Memory that can be had without swapping, in this container if it is one; None if not known."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(system / "proc/meminfo"), re.MULTILINE)
+    free = int(found.group(1)) * 1024 if found else _physical_bytes()
+    group = system / "sys/fs/cgroup"
+    limit, used = (_text(group / f"memory.{name}").strip() for name in ("max", "current"))
+    if not limit.isdigit() or not used.isdigit():
+        return free
+    cached = re.search(r"^inactive_file (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+    left = max(0, int(limit) - int(used) + (int(cached.group(1)) if cached else 0))
+    return left if free is None else min(free, left)
+
+
+def _physical_bytes() -> int | None:
+    try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def _text(path: Path) -> str:
+    """What a file of the system says; "" where it is not there."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def device_label(device: str) -> str:

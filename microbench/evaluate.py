@@ -9,10 +9,11 @@ from typing import Any
 from lolat.graph import Graph
 from lolat.readers import open_network
 from microbench import environment
-from microbench.forecast import peak_bytes, weight_bytes
+from microbench.forecast import keep_bytes, peak_bytes
 from microbench.learn import describe_noise, job_key, reference_job
-from microbench.runner import Job, Progress, Runner, Settings
-from microbench.timer import CALM_QUANTILE, calm_limit, centre, quantile, spread
+from microbench.plan import Job, Settings
+from microbench.runner import Progress, Runner
+from microbench.timer import ENOUGH_CALM, calm_limit, calm_samples, centre, spread
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",
@@ -47,15 +48,16 @@ def measure_networks(
     """Measure NETWORKs: (those measured, what failed and why, the backend's environment, noise).
 
     `calm_ms`: up to which time of the reference block the machine was calm when the model was
-    learned, so that the same moments count here; where there are none, this run's own calmest count.
+    learned, so that the same moments count here; where most networks saw too few of those, this run's own
+    calmest count.
     """
     settings = Settings(
-        rounds=ROUNDS, slice_s=SLICE_S, extra_rounds=ROUNDS, extra_s=EXTRA_S, calm_ms=calm_ms
+        rounds=ROUNDS, slice_s=SLICE_S, extra_rounds=4 * ROUNDS, extra_s=EXTRA_S, calm_ms=calm_ms
     )
     graphs = {spec: open_network(spec, input_size).graph() for spec in dict.fromkeys(networks)}
     jobs, what = [], {}
     for spec, graph in graphs.items():
-        for batch_size in batch_sizes:
+        for batch_size in dict.fromkeys(batch_sizes):
             job = Job(
                 key=job_key(spec, batch_size),
                 payload={
@@ -64,7 +66,7 @@ def measure_networks(
                     "batch_size": batch_size,
                 },
                 need_bytes=peak_bytes(graph, batch_size),
-                keep_bytes=weight_bytes(graph),
+                keep_bytes=keep_bytes(graph, batch_size),
             )
             jobs.append(job)
             what[job.key] = (spec, graph, batch_size)
@@ -72,8 +74,10 @@ def measure_networks(
         outcome = runner.run(jobs, reference_job(), settings, None, environment.available_bytes())
     reference = outcome.reference()
     limit = calm_limit(reference)
-    if calm_ms is not None and quantile(reference, CALM_QUANTILE) <= calm_ms:
-        limit = calm_ms
+    if calm_ms is not None:
+        seen = [len(calm_samples(v, calm_ms)) >= ENOUGH_CALM for v in outcome.visits.values()]
+        if sum(seen) >= len(seen) / 2:
+            limit = calm_ms
     measured = [
         MeasuredNetwork(*what[j.key], centre(visits, limit), spread(visits, limit))
         for j in jobs

@@ -112,11 +112,33 @@ def inverted(
     return n.done(x)
 
 
-def fused(size: int, channels: int, expand: int = 4) -> Graph:
+def fused(size: int, channels: int, expand: int = 4, count: int = 1) -> Graph:
     """EfficientNetV2's fused MBConv: a 3x3 that expands, a 1x1 that projects, the shortcut."""
     n = Layers(f"fused {channels}", size, channels)
-    y = n.cba(n.input, channels * expand, 3, act="silu")
-    return n.done(n.same("add", n.input, n.cba(y, channels, 1, act=None)))
+    x = n.input
+    for _ in range(count):
+        y = n.cba(x, channels * expand, 3, act="silu")
+        x = n.same("add", x, n.cba(y, channels, 1, act=None))
+    return n.done(x)
+
+
+def mobile_v1(size: int, channels: int, out: int, stride: int = 1, count: int = 1) -> Graph:
+    """MobileNet's pairs: depthwise, norm, relu6, 1x1, norm, relu6."""
+    n = Layers(f"mobile v1 {channels}", size, channels)
+    x = n.input
+    for i in range(count):
+        x = n.dba(x, 3, stride if i == 0 else 1, act="relu6")
+        x = n.cba(x, out, 1, act="relu6")
+    return n.done(x)
+
+
+def vgg(size: int, channels: int, filters: int, count: int) -> Graph:
+    """VGG's block: 3x3 convolutions with bias and relu, max pool."""
+    n = Layers(f"vgg {channels}", size, channels)
+    x = n.input
+    for _ in range(count):
+        x = n.same("relu", n.conv(x, filters, 3, bias=True))
+    return n.done(n.pool(x, 2, 2))
 
 
 def depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Graph:
@@ -159,39 +181,52 @@ def transition(size: int, channels: int) -> Graph:
     return n.done(n.pool(n.conv(n.ba(n.input), channels // 2), 2, 2, "average_pool"))
 
 
-def inception(size: int, channels: int, width: int, kernel: int | None = None) -> Graph:
+def inception(
+    size: int, channels: int, width: int, kernel: int | None = None, count: int = 1
+) -> Graph:
     """Four branches side by side (1x1; 1x1 and 5x5 or 1xk and kx1; two 3x3; pool), concatenated."""
     n = Layers(f"inception {channels}", size, channels)
     x = n.input
-    first = n.cba(x, width, 1)
-    second = n.cba(x, width // 2, 1)
-    if kernel:
-        second = n.cba(n.cba(second, width // 2, (1, kernel)), width, (kernel, 1))
-    else:
-        second = n.cba(second, width, 5)
-    third = n.cba(n.cba(n.cba(x, width // 2, 1), width, 3), width, 3)
-    fourth = n.cba(n.pool(x, 3, 1, "average_pool"), width // 2, 1)
-    return n.done(n.concat(first, second, third, fourth))
+    for _ in range(count):
+        first = n.cba(x, width, 1)
+        second = n.cba(x, width // 2, 1)
+        if kernel:
+            second = n.cba(n.cba(second, width // 2, (1, kernel)), width, (kernel, 1))
+        else:
+            second = n.cba(second, width, 5)
+        third = n.cba(n.cba(n.cba(x, width // 2, 1), width, 3), width, 3)
+        fourth = n.cba(n.pool(x, 3, 1, "average_pool"), width // 2, 1)
+        x = n.concat(first, second, third, fourth)
+    return n.done(x)
 
 
-def cell(size: int, channels: int) -> Graph:
-    """A NASNet-like cell: five sums of separable convolutions and pools, concatenated."""
-    n = Layers(f"cell {channels}", size, channels)
+def _cell(n: Layers, before: int, x: int, channels: int) -> int:
+    """Five parts of two cells' outputs: separable convolutions twice, pools, sums."""
 
     def sep(x: int, kernel: int) -> int:
         for _ in range(2):
             x = n.same("batch_norm", n.conv(n.depthwise(n.same("relu", x), kernel), channels))
         return x
 
-    p = n.cba(n.same("relu", n.input), channels, 1, act=None)
-    h = n.cba(n.same("relu", n.input), channels, 1, act=None)
+    p = n.cba(n.same("relu", before), channels, 1, act=None)
+    h = n.cba(n.same("relu", x), channels, 1, act=None)
     sums = [
         n.same("add", sep(h, 5), sep(p, 3)),
         n.same("add", sep(p, 5), sep(p, 3)),
         n.same("add", n.pool(h, 3, 1, "average_pool"), p),
+        n.same("add", n.pool(p, 3, 1, "average_pool"), n.pool(p, 3, 1, "average_pool")),
         n.same("add", sep(h, 3), h),
     ]
-    return n.done(n.concat(p, *sums))
+    return n.concat(p, *sums)
+
+
+def cell(size: int, channels: int, count: int = 1) -> Graph:
+    """NASNet-like cells, each of the two before it."""
+    n = Layers(f"cell {channels}", size, 6 * channels)
+    before, x = n.input, n.input
+    for _ in range(count):
+        before, x = x, _cell(n, before, x, channels)
+    return n.done(x)
 
 
 def convnext(size: int, channels: int, count: int = 1, grouped: bool = True) -> Graph:
@@ -216,58 +251,6 @@ def grouped(size: int, channels: int, groups: int, kernel: int = 3, stride: int 
     """A grouped convolution, normalisation, relu."""
     n = Layers(f"grouped {channels}", size, channels)
     return n.done(n.cba(n.input, channels, kernel, stride, groups))
-
-
-def pool(size: int, channels: int, kernel: int, stride: int, kind: str) -> Graph:
-    """A pooling alone."""
-    n = Layers(f"{kind} {channels}", size, channels)
-    return n.done(n.pool(n.input, kernel, stride, kind))
-
-
-def norm_act(size: int, channels: int, act: str = "relu", norm: str = "batch_norm") -> Graph:
-    """Normalisation and activation alone."""
-    n = Layers(f"{norm} {channels}", size, channels)
-    return n.done(n.same(act, n.same(norm, n.input)))
-
-
-def head(size: int, channels: int, hidden: int = 0, classes: int = 1000) -> Graph:
-    """A classifier: global average pool, dense layers, softmax."""
-    n = Layers(f"head {channels}", size, channels)
-    x = n.global_pool(n.input)
-    if hidden:
-        x = n.dense(x, hidden, "relu")
-    return n.done(n.dense(x, classes, "softmax"))
-
-
-def flat_head(size: int, channels: int, hidden: int) -> Graph:
-    """VGG's classifier: flatten, two dense layers."""
-    n = Layers(f"flat head {channels}", size, channels)
-    return n.done(n.dense(n.dense(n.flatten(n.input), hidden, "relu"), 1000, "softmax"))
-
-
-def mlp(features: int, hidden: int, count: int) -> Graph:
-    """Dense layers with relu."""
-    n = Layers(f"mlp {features}", 1, features)
-    x = n.flatten(n.input)
-    for _ in range(count):
-        x = n.dense(x, hidden, "relu")
-    return n.done(x)
-
-
-def up(size: int, channels: int, transposed: bool) -> Graph:
-    """A U-Net's way up: resize or transposed convolution, concatenation, convolution."""
-    n = Layers(f"up {channels}", size, channels)
-    skip = n.builder.input((1, 2 * size, 2 * size, channels // 2))
-    shape = (1, 2 * size, 2 * size, channels)
-    if transposed:
-        x = n.builder.add(
-            "transposed_conv", [n.input], (*shape[:-1], channels // 2),
-            kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding="same", bias=True,
-            in_channels=channels, out_channels=channels // 2, groups=1,
-        )  # fmt: skip
-    else:
-        x = n.builder.add("resize", [n.input], shape)
-    return n.done(n.cba(n.concat(x, skip), channels // 2, 3))
 
 
 def residual_network(size: int, width: int) -> Graph:

@@ -17,6 +17,12 @@ def weight_bytes(graph: Graph) -> int:
     return ITEM_BYTES * int(count(graph).fixed[:, column].sum())
 
 
+def keep_bytes(graph: Graph, batch_size: int) -> int:
+    """Memory that `graph` holds between its runs at `batch_size`: its weights and its inputs."""
+    inputs = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
+    return weight_bytes(graph) + ITEM_BYTES * inputs
+
+
 def activation_bytes(graph: Graph, batch_size: int) -> int:
     """Largest sum of tensors that are alive at the same time, at `batch_size` (float32)."""
     last_use = {i: len(graph.operations) for i in graph.outputs}

@@ -1,23 +1,28 @@
 """The journal of a run: one JSON line per visit, on disk before the next visit starts.
 
 A run that was killed goes on from its journal when everything that makes times comparable is the same
-and it is younger than a day; otherwise it starts anew.
+and it is younger than a day; otherwise it starts anew, and what was there is kept beside it.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, MeasuringError
+from lolat.errors import InputError, LolatError, MeasuringError
 
 SCHEMA = "lolat-journal"
 FORMAT_VERSION = 1
 OLDEST_S = 24 * 3600.0
+
+_DISK_FAILS = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 def fingerprint(key: Mapping[str, Any]) -> str:
@@ -27,62 +32,60 @@ def fingerprint(key: Mapping[str, Any]) -> str:
 
 
 class Journal:
-    """An append-only file of records; every `append` is on disk when it returns."""
+    """An append-only file of records; every `append` is on disk when it returns.
+
+    `records`: what an earlier part of the same run measured. `dropped`: why what was there does not
+    count ("" if it does, or there was nothing), and `aside` where it is kept.
+    """
 
     def __init__(
         self, path: Path, key: Mapping[str, Any], now: float, restart: bool = False
     ) -> None:
         """Open `path`, keeping its records if they belong to the same run.
 
-        `now`: seconds since the epoch. Raises InputError when the file cannot be written.
+        `now`: seconds since the epoch. `restart` throws away what is there. Raises InputError when
+        the file cannot be written or another run is writing it, MeasuringError when the disk is full.
         """
         self.path = path
         self.records: list[dict[str, Any]] = []
         self.dropped = ""
+        self.aside: Path | None = None
         header = {
             "schema": SCHEMA,
             "version": FORMAT_VERSION,
             "fingerprint": fingerprint(key),
-            "key": dict(key),
+            "key": json.loads(json.dumps(key)),
             "started": now,
         }
-        found = None if restart else read(path)
-        keep = False
-        if found is not None:
-            old, self.records = found
-            if old.get("fingerprint") != header["fingerprint"]:
-                self.dropped = (
-                    "it was measured with other blocks, versions, flags or another device"
-                )
-            elif not 0 <= now - float(old.get("started", 0)) < OLDEST_S:
-                self.dropped = "it is older than a day"
-            else:
-                keep = True
-        if not keep:
-            self.records = []
-        lines = [header if not keep else found[0], *self.records] if found is not None else [header]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Written anew, so that a line torn by a kill does not stay in the middle.
-            temporary = path.with_name(path.name + ".new")
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(line) + "\n" for line in lines)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
+            self._file = _open_alone(path)
         except OSError as error:
-            raise InputError(
-                f"cannot write the journal {path}: {error.strerror}; give --output in a folder that "
-                "you may write to and that has room"
-            ) from error
+            raise _refusal(path, error) from error
+        try:
+            content = self._file.readall()
+            old, records = parse(content)
+            why = _why_not(old, header) if content else ""
+            if content and not restart and not why:
+                self.records = records
+                if not content.endswith(b"\n"):  # torn by a kill; the rest is whole
+                    self._put(b"\n")
+            else:
+                if why and not restart and (records or old is None):
+                    self.dropped = why
+                    self._put_aside()
+                self._file.truncate(0)
+                self._put(_line(header))
+        except BaseException as error:
+            self._file.close()
+            if isinstance(error, OSError):
+                raise _refusal(path, error) from error
+            raise
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record; MeasuringError when the disk does not take it."""
         try:
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._put(_line(record))
         except OSError as error:
             raise MeasuringError(
                 f"cannot write the journal {self.path}: {error.strerror}; make room and start the "
@@ -99,22 +102,102 @@ class Journal:
         self.close()
         self.path.unlink(missing_ok=True)
 
+    def _put(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(self._file.fileno(), rest) :]
+        os.fsync(self._file.fileno())
 
-def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-    """Header and records of a journal; None if there is none. A torn last line is left out."""
+    def _put_aside(self) -> None:
+        """Rename what is there to a name that is free."""
+        names = (f"{self.path.name}.old{n or ''}" for n in range(1000))
+        self.aside = next(p for p in map(self.path.with_name, names) if not p.exists())
+        self._file.close()
+        os.replace(self.path, self.aside)
+        self._file = _open_alone(self.path)
+
+
+def parse(content: bytes) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Header (None if this is no journal) and records of a journal's content.
+
+    A line that is not a whole record, such as the last one of a run that was killed, is left out.
+    """
+    documents = [_document(line) for line in content.splitlines()]
+    if not documents or documents[0] is None or documents[0].get("schema") != SCHEMA:
+        return None, []
+    return documents[0], [d for d in documents[1:] if d is not None and _is_record(d)]
+
+
+def _document(line: bytes) -> dict[str, Any] | None:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _is_record(document: Mapping[str, Any]) -> bool:
+    """Either the times of a visit, each sample between two of the reference, or a failure."""
+    if not isinstance(document.get("key"), str):
+        return False
+    if "failed" in document:
+        return isinstance(document["failed"], str)
+    samples, reference = document.get("samples_ms"), document.get("reference_ms")
+    if not isinstance(samples, list) or not isinstance(reference, list):
+        return False
+    numbers = [*samples, *reference]
+    return len(reference) == len(samples) + 1 and all(
+        isinstance(t, (int, float)) and math.isfinite(t) for t in numbers
+    )
+
+
+def _why_not(old: Mapping[str, Any] | None, header: Mapping[str, Any]) -> str:
+    """Why a journal with the header `old` is not of the run with `header`; "" if it is."""
+    if old is None:
+        return "it is not a journal of LoLat"
+    if old.get("version") != header["version"]:
+        return f"it is of version {old.get('version')!r}, this LoLat writes {header['version']}"
+    if old.get("fingerprint") != header["fingerprint"]:
+        before = old.get("key")
+        before = before if isinstance(before, dict) else {}
+        other = [k for k, value in header["key"].items() if before.get(k) != value]
+        return f"it was measured with other {', '.join(other) or 'settings'}"
+    started = old.get("started")
+    age = header["started"] - started if isinstance(started, (int, float)) else math.inf
+    if age < 0:
+        return "it is from the future (was the clock set back?)"
+    return "" if age < OLDEST_S else "it is older than a day"
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document).encode("ascii") + b"\n"
+
+
+def _open_alone(path: Path) -> FileIO:
+    """Open for reading from the start and appending; InputError when another run has it open."""
+    file = open(path, "a+b", buffering=0)  # noqa: SIM115 - closed by Journal.close()
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        fcntl = None  # type: ignore[assignment]
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise InputError(
+            f"another run is writing the journal {path}; wait until it is done, or give another --output"
+        ) from None
     except OSError:
-        return None
-    documents = []
-    for line in lines:
-        try:
-            document = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(document, dict):
-            break
-        documents.append(document)
-    if not documents or documents[0].get("schema") != SCHEMA:
-        return None
-    return documents[0], documents[1:]
+        pass  # a file system without locks
+    file.seek(0)
+    return file
+
+
+def _refusal(path: Path, error: OSError) -> LolatError:
+    reason = error.strerror or str(error)
+    if error.errno in _DISK_FAILS:
+        return MeasuringError(f"cannot write the journal {path}: {reason}; make room and try again")
+    return InputError(
+        f"cannot write the journal {path}: {reason}; give --output in a folder that you may write to"
+    )

@@ -9,14 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lolat.counts import count
-from lolat.graph import Graph, kind_label
+from lolat.counts import behaviours, count
+from lolat.graph import Graph
 from lolat.points import Point
 from microbench import environment
 from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
-from microbench.forecast import peak_bytes, weight_bytes
+from microbench.forecast import keep_bytes, peak_bytes
 from microbench.journal import Journal, fingerprint
-from microbench.runner import Job, Progress, Runner, Settings
+from microbench.plan import Job, Settings
+from microbench.runner import Progress, Runner
 from microbench.timer import Visit, calm_limit, centre, quantile, spread
 
 BUSY_LOAD = 0.6
@@ -31,12 +32,11 @@ def job_key(name: str, batch_size: int) -> str:
 
 def predefined_job(graph: Graph, name: str, batch_size: int) -> Job:
     """The job of measuring a Graph at a batch size."""
-    weights = weight_bytes(graph)
     return Job(
         key=job_key(name, batch_size),
         payload={"graph": graph.to_dict(), "batch_size": batch_size},
         need_bytes=peak_bytes(graph, batch_size),
-        keep_bytes=weights,
+        keep_bytes=keep_bytes(graph, batch_size),
     )
 
 
@@ -48,20 +48,23 @@ def measure_blocks(
     restart: bool = False,
     progress: Progress | None = None,
     settings: Settings | None = None,
-    blocks: Sequence[Predefined] = BLOCKS,
+    blocks: Sequence[Predefined] | None = None,
 ) -> tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]:
-    """Measure `blocks`: (points, environment, noise, warnings, the journal, still on disk).
+    """Measure `blocks`, BLOCKS if None: (points, environment, noise, warnings, the journal, still on disk).
 
     Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. Raises
     LolatError when device or backend are not there, or nothing could be measured.
     """
     settings = settings or Settings()
+    blocks = BLOCKS if blocks is None else blocks
     with Runner(backend, device, progress) as runner:
         graphs = {b.name: b.make() for b in blocks}
         jobs = [predefined_job(graphs[b.name], b.name, n) for b in blocks for n in b.batch_sizes]
+        reference = reference_job()
         where = environment.describe(device) | runner.environment
         key = {
             "blocks": fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
+            "reference": fingerprint(reference.payload),
             "settings": asdict(settings),
             "backend": backend,
             "device": environment.device_label(device),
@@ -69,16 +72,17 @@ def measure_blocks(
         }
         journal = Journal(journal_path, key, now, restart)
         if journal.dropped:
-            runner.progress.note(f"starting anew: {journal_path} is left, but {journal.dropped}")
+            runner.progress.note(
+                f"starting anew, not from {journal_path}: {journal.dropped}; it is kept as "
+                f"{journal.aside}"
+            )
         elif journal.records:
             runner.progress.note(
                 f"going on from {journal_path}: {len(journal.records)} measurements are there "
                 "already (--restart throws them away)"
             )
         try:
-            outcome = runner.run(
-                jobs, reference_job(), settings, journal, environment.available_bytes()
-            )
+            outcome = runner.run(jobs, reference, settings, journal, environment.available_bytes())
         except BaseException:
             journal.close()
             raise
@@ -109,7 +113,7 @@ def _point(
         samples_ms=tuple(t for v in visits for t in v.samples),
         reference_ms=tuple(t for v in visits for t in v.beside()),
         spread=round(spread(visits, limit), 5),
-        kinds=tuple(sorted({kind_label(o) for o in graph.operations})),
+        kinds=tuple(sorted(behaviours(graph.operations))),
     )
 
 
@@ -155,7 +159,7 @@ def warnings(
     if failures:
         key, reason = next(iter(failures.items()))
         remarks.append(
-            f"{len(failures)} points could not be measured (first: {key}: {reason}); the model is "
-            "fitted on the others"
+            f"{len(failures)} point{'s' * (len(failures) > 1)} could not be measured (first: {key}: "
+            f"{reason}); the model is fitted on the others"
         )
     return remarks

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from lolat.errors import MeasuringError
 from microbench.journal import Journal
+from microbench.plan import Job, Settings, groups, visiting_order
 from microbench.process import JobFailed, WorkerDied, WorkerProcess
 from microbench.timer import (
     LEAST_CALM,
@@ -22,34 +22,7 @@ from microbench.timer import (
 )
 
 REQUEST_LIMIT_S = 300.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """Something to measure. `payload` is what the worker is told; `need_bytes` is foreseen memory."""
-
-    key: str
-    payload: dict[str, Any]
-    need_bytes: int = 0
-    keep_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How long and how often.
-
-    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so; then up to
-    `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s` seconds are left.
-    `calm_ms`: up to which time of the reference the machine is calm, where that is known from an
-    earlier run; else this run decides.
-    """
-
-    rounds: int = 10
-    slice_s: float = 0.03
-    extra_rounds: int = 10
-    extra_s: float = 45.0
-    seed: int = 2026
-    calm_ms: float | None = None
+MOST_DEATHS = 5  # in a row: then it is not the jobs
 
 
 @dataclass
@@ -108,9 +81,14 @@ class Runner:
         self.clock = clock
         self.worker = self._start()
         self.prepared: dict[str, float] = {}  # key -> estimate in ms, of the present worker
-        self.environment: dict[str, Any] = self.worker.request(
-            {"do": "environment"}, REQUEST_LIMIT_S
-        )["environment"]
+        self.deaths = 0
+        try:
+            self.environment: dict[str, Any] = self._ask({"do": "environment"})["environment"]
+        except BaseException as problem:
+            self.worker.close()
+            if isinstance(problem, (WorkerDied, JobFailed)):
+                raise MeasuringError(f"the backend does not say what it is: {problem}") from problem
+            raise
 
     def __enter__(self) -> Runner:
         return self
@@ -134,15 +112,19 @@ class Runner:
         outcome = Outcome(environment=self.environment)
         recall(outcome, journal.records if journal else [])
         for job in jobs:
-            if available_bytes is not None and job.need_bytes > available_bytes:
+            if (
+                available_bytes is not None
+                and job.need_bytes > available_bytes
+                and missing(job, outcome, settings)
+            ):
                 outcome.failures[job.key] = (
                     f"skipped: needs about {job.need_bytes / 2**30:.1f} GiB of memory, "
                     f"{available_bytes / 2**30:.1f} GiB are free"
                 )
                 self.progress.note(f"{job.key}: {outcome.failures[job.key]}")
-        parts = groups(jobs, available_bytes)
+        parts = groups([j for j in jobs if j.key not in outcome.failures], available_bytes)
         for group in parts:
-            self._prepare([j for j in group if j.key not in outcome.failures], outcome, journal)
+            self._prepare([j for j in group if missing(j, outcome, settings)], outcome, journal)
             plan = list(visiting_order(group, settings))
             self.progress.start("measuring", len(plan))
             for number, job in plan:
@@ -186,13 +168,15 @@ class Runner:
             for job in restless:
                 self.progress.step()
                 if self.clock() < end:
-                    self._visit(job, reference, settings, outcome, journal)
+                    self._visit(job, reference, settings, outcome, journal, calm)
 
     def _forget(self, group: Sequence[Job]) -> None:
         """Free the memory of jobs that are done."""
-        for job in group:
-            if self.prepared.pop(job.key, None) is not None:
-                self._ask({"do": "forget", "key": job.key})
+        keys = [j.key for j in group if self.prepared.pop(j.key, None) is not None]
+        try:
+            self._ask({"do": "forget", "keys": keys})
+        except (WorkerDied, JobFailed):
+            self._replace_worker()
 
     def _prepare(self, jobs: Sequence[Job], outcome: Outcome, journal: Journal | None) -> None:
         self.progress.start("building", len(jobs))
@@ -214,7 +198,9 @@ class Runner:
         settings: Settings,
         outcome: Outcome,
         journal: Journal | None,
+        wait_for: float | None = None,
     ) -> None:
+        """Take some samples of a job, waiting a while for a reference of `wait_for` ms if given."""
         try:
             self._estimate(reference)
         except (WorkerDied, JobFailed) as problem:
@@ -222,9 +208,10 @@ class Runner:
 
         def measure() -> None:
             calls = calls_per_visit(self._estimate(job), settings.slice_s)
-            answer = self._ask(
-                {"do": "time", "key": job.key, "reference": reference.key, "calls": calls}
-            )
+            request = {"do": "time", "key": job.key, "reference": reference.key, "calls": calls}
+            if wait_for is not None:
+                request |= {"calm_ms": wait_for, "patience_s": settings.patience_s}
+            answer = self._ask(request)
             keep(outcome, journal, {"key": job.key, **answer})
 
         self._guarded(job, outcome, journal, measure)
@@ -235,16 +222,32 @@ class Runner:
         """Do `act`; when the worker dies of it or refuses, record that and go on without the job."""
         try:
             act()
+            self.deaths = 0
         except (WorkerDied, JobFailed) as problem:
             keep(outcome, journal, {"key": job.key, "failed": str(problem)})
             self.progress.note(f"{job.key}: {problem}; going on without it")
             if isinstance(problem, WorkerDied):
-                self.worker.close()
-                self.worker = self._start()
-                self.prepared = {}
+                self.deaths += 1
+                if self.deaths >= MOST_DEATHS:
+                    raise MeasuringError(
+                        f"the measuring process died {self.deaths} times in a row, last: {problem}; "
+                        "start again with --restart when that is mended"
+                    ) from problem
+                self._replace_worker()
+
+    def _replace_worker(self) -> None:
+        """A new process; what the old one had prepared is gone."""
+        self.worker.close()
+        self.prepared = {}
+        self.worker = self._start()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         return self.worker.request(request, REQUEST_LIMIT_S)
+
+
+def missing(job: Job, outcome: Outcome, settings: Settings) -> bool:
+    """Whether `job` still has to be visited."""
+    return len(outcome.visits.get(job.key, ())) < settings.rounds
 
 
 def keep(outcome: Outcome, journal: Journal | None, record: dict[str, Any]) -> None:
@@ -264,30 +267,3 @@ def recall(outcome: Outcome, records: Sequence[dict[str, Any]]) -> None:
         else:
             taken = Visit(tuple(record["samples_ms"]), tuple(record["reference_ms"]))
             outcome.visits.setdefault(key, []).append(taken)
-
-
-def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[int, Job]]:
-    """(round, job) for all rounds, each round in another random order, the same for the same seed."""
-    generator = random.Random(settings.seed)
-    for number in range(settings.rounds):
-        order = list(jobs)
-        generator.shuffle(order)
-        for job in order:
-            yield number, job
-
-
-def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
-    """Jobs that may be held in memory at the same time: half of what is free, at least one job."""
-    result: list[list[Job]] = [[]]
-    held = 0
-    for job in jobs:
-        if (
-            available_bytes is not None
-            and result[-1]
-            and held + job.keep_bytes > available_bytes / 2
-        ):
-            result.append([])
-            held = 0
-        result[-1].append(job)
-        held += job.keep_bytes
-    return result

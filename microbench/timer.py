@@ -15,8 +15,12 @@ Clock = Callable[[], float]
 """Seconds, increasing; `time.perf_counter` outside tests."""
 
 CALM_FACTOR = 1.3
-CALM_QUANTILE = 0.1
-LEAST_CALM = 5
+CALM_QUANTILE = 0.05
+LEAST_SHARE = 0.15
+FAST_TENTH = 0.1
+CALM_NAP_S = 0.03
+ENOUGH_CALM = 3  # samples that a centre is made of
+LEAST_CALM = 6  # samples below which a point is visited again, while there is time
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,25 @@ def visit(
         samples.append(time_once(call, clock))
         references.append(time_once(reference, clock))
     return Visit(tuple(samples), tuple(references))
+
+
+def wait_for_calm(
+    reference: Callable[[], object],
+    limit_ms: float,
+    patience_s: float,
+    clock: Clock,
+    sleep: Callable[[float], object],
+) -> bool:
+    """Wait until the reference takes at most `limit_ms`; False when `patience_s` seconds have passed.
+
+    Between two looks the process sleeps: an idle moment is when a system puts things in order.
+    """
+    end = clock() + patience_s
+    while time_once(reference, clock) > limit_ms:
+        if clock() >= end:
+            return False
+        sleep(CALM_NAP_S)
+    return True
 
 
 def settle(
@@ -88,10 +111,17 @@ def calm_limit(reference: Sequence[float]) -> float:
     """Up to which time of the reference block the machine counts as undisturbed, ms.
 
     Other programs, or a virtual machine whose processors are moved apart, only ever add time; so the
-    fast tenth says how fast this machine is, and what is within 30 % of that is calm. Where less than
-    a tenth of a run is calm, the limit follows the rest.
+    fastest times say how fast this machine is, and what is within 30 % of them is calm. Where too
+    little of a run is that fast to measure with, the fastest of the rest say it.
     """
-    return CALM_FACTOR * quantile(reference, CALM_QUANTILE)
+    rest = sorted(reference)
+    while True:
+        limit = CALM_FACTOR * quantile(rest, CALM_QUANTILE)
+        calm = sum(1 for t in reference if t <= limit)
+        slower = [t for t in rest if t > limit]
+        if calm >= LEAST_SHARE * len(reference) or not slower:
+            return limit
+        rest = slower
 
 
 def calm_samples(visits: Sequence[Visit], limit: float) -> list[float]:
@@ -107,15 +137,16 @@ def calm_samples(visits: Sequence[Visit], limit: float) -> list[float]:
 def centre(visits: Sequence[Visit], limit: float) -> float:
     """The latency that visits stand for: the median of the calm samples.
 
-    With fewer than LEAST_CALM of those: the lower quartile of all samples.
+    With fewer than ENOUGH_CALM of those: the fast tenth of all samples, because what disturbs only
+    ever adds time.
     """
     calm = calm_samples(visits, limit)
-    if len(calm) >= LEAST_CALM:
+    if len(calm) >= ENOUGH_CALM:
         return statistics.median(calm)
     everything = [t for v in visits for t in v.samples]
     if not everything:
         raise ValueError("centre() needs at least one sample")
-    return quantile(everything, 0.25)
+    return quantile(everything, FAST_TENTH)
 
 
 def spread(visits: Sequence[Visit], limit: float) -> float:

@@ -1,15 +1,19 @@
 """The process that measures: takes jobs as JSON lines on stdin, answers on a pipe of its own.
 
 It may die (out of memory, a crash in a kernel) without taking the run along, and ends itself when its
-parent does. Run as `python -m microbench.worker BACKEND DEVICE`.
+parent does. Started by `microbench.process`.
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +23,7 @@ from typing import Any
 from lolat.errors import LolatError
 from lolat.graph import Graph
 from microbench import backends
-from microbench.timer import settle, visit
+from microbench.timer import settle, visit, wait_for_calm
 
 
 class Worker:
@@ -39,15 +43,16 @@ class Worker:
                 self.calls[request["key"]] = call
                 return {"estimate_ms": settle(call, time.perf_counter)}
             case "time":
-                taken = visit(
-                    self.calls[request["key"]],
-                    self.calls[request["reference"]],
-                    request["calls"],
-                    time.perf_counter,
-                )
+                call, reference = self.calls[request["key"]], self.calls[request["reference"]]
+                clock, patience_s = time.perf_counter, request.get("patience_s", 0.0)
+                if patience_s > 0.0:
+                    wait_for_calm(reference, request["calm_ms"], patience_s, clock, time.sleep)
+                taken = visit(call, reference, request["calls"], clock)
                 return {"samples_ms": taken.samples, "reference_ms": taken.reference}
             case "forget":
-                self.calls.pop(request["key"], None)
+                for key in request["keys"]:
+                    self.calls.pop(key, None)
+                gc.collect()  # a network holds itself in cycles
                 return {}
             case other:
                 raise ValueError(f"unknown request {other!r}")
@@ -63,15 +68,25 @@ class Worker:
 def main() -> None:
     """Serve requests until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    # What a network's code prints or reads must not mix with answers and requests.
+    incoming = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a network's code prints must not mix with the answers
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    # TensorFlow leaves files in the temporary folder when it does not end by itself.
+    scratch = tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="lolat-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
 
     requests: Queue[dict[str, Any]] = Queue()
 
     def listen() -> None:
-        for line in sys.stdin:
-            requests.put(json.loads(line))
-        os._exit(0)  # the parent is gone, or done with us; a measurement may be under way
+        try:
+            for line in incoming:
+                requests.put(json.loads(line))
+        finally:  # the parent is gone, or done with us; a measurement may be under way
+            shutil.rmtree(scratch, ignore_errors=True)
+            os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
 
@@ -81,7 +96,7 @@ def main() -> None:
 
     try:
         worker = Worker(sys.argv[1], sys.argv[2])
-        reply({"ready": True})
+        reply({"scratch": scratch})
     except LolatError as error:
         reply({"error": str(error), "kind": type(error).__name__})
         return

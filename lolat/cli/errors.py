@@ -35,11 +35,11 @@ def run(command: Callable[..., Any], arguments: Sequence[str] | None, name: str)
         return _report(error, error.format_message(), 2)
     except LolatError as error:
         return _report(error, str(error), error.exit_code)
-    except BrokenPipeError:
-        # The reader of our output went away; the interpreter must not try to flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output went away
+        _discard_stdout()
         return 1
     except OSError as error:
+        _discard_stdout()
         where = f" {error.filename}" if error.filename else ""
         return _report(error, f"the system refused{where}: {error.strerror or error}", 1)
     except MemoryError as error:
@@ -47,6 +47,16 @@ def run(command: Callable[..., Any], arguments: Sequence[str] | None, name: str)
     except Exception as error:
         text = f"unexpected {type(error).__name__}: {error} (set LOLAT_TRACEBACK=1 to see where)"
         return _report(error, text, 1)
+
+
+def _discard_stdout() -> None:
+    """Forget what stdout did not take; the interpreter would try again at its end and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
 
 
 def say(text: str) -> None:

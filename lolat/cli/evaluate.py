@@ -20,10 +20,13 @@ STATE_CHANGED = 0.15
     "batch_sizes",
     type=click.IntRange(min=1),
     multiple=True,
+    metavar="N",
     help="May be given several times; 1 and 4 if not given.",
 )
 @click.option("--input-size", type=Size(), default=(), help="Input size of all networks.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Draw it: .svg or .png.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False), help="Draw measured against predicted: .svg or .png."
+)
 @json_option
 def evaluate(
     model: str,
@@ -40,29 +43,37 @@ def evaluate(
     from lolat.cli.progress import progress
     from lolat.model import load
     from lolat.report.evaluation import compare, lines
+    from microbench import backends
     from microbench.environment import device_label
     from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, measure_networks
 
+    if plot is not None:
+        from lolat.report.plots import check_plot
+
+        check_plot(plot)  # now rather than after minutes of measuring
     loaded = load(model)
     where = loaded.document["environment"]
+    then = {k: v for k, v in loaded.document["noise"].items() if isinstance(v, (int, float))}
+    backend = str(where.get("framework", "tensorflow"))
+    backends.check(backend)
     device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
     here = device_label(device)
     if loaded.device != here:
         say(f"warning: {model} was learned on {loaded.device}; this is {here}")
     with progress() as bar:
         measured, failures, versions, noise = measure_networks(
-            where.get("framework", "tensorflow"),
+            backend,
             device,
             networks or DEFAULT_NETWORKS,
             batch_sizes or DEFAULT_BATCH_SIZES,
             input_size,
             bar,
-            loaded.document["noise"].get("calm_ms"),
+            then.get("calm_ms"),
         )
     for field in ("framework_version", "intra_op_threads", "inter_op_threads", "flags"):
         if field in where and where[field] != versions.get(field):
             say(f"warning: learned with {field} {where[field]}, this is {versions.get(field)}")
-    learned, now = loaded.document["noise"].get("reference_ms"), noise["reference_ms"]
+    learned, now = then.get("reference_ms"), noise["reference_ms"]
     if learned and abs(now / learned - 1) > STATE_CHANGED:
         say(
             f"warning: the reference block takes {now:.2f} ms now and took {learned:.2f} ms when the "
@@ -70,15 +81,14 @@ def evaluate(
         )
     result = compare(loaded, measured, failures)
     result["noise"] = noise
-    if plot is not None:
-        from lolat.report.plots import evaluation_plot
-
-        title = f"{len(result['networks'])} networks on {loaded.device}"
-        evaluation_plot(result["networks"], result["predictors"], title, plot)
     if as_json:
         click.echo(json.dumps(result))
     else:
         for line in lines(result):
             click.echo(line)
-        if plot is not None:
-            click.echo(f"drawn: {plot}")
+    if plot is not None:  # last: what was measured is on the screen whatever happens to the plot
+        from lolat.report.plots import evaluation_plot
+
+        title = f"{len(result['networks'])} networks on {loaded.device}"
+        evaluation_plot(result["networks"], result["predictors"], title, plot)
+        say(f"drawn: {plot}")

@@ -38,19 +38,20 @@ def fit(points: str, output: Path) -> None:
         click.echo(line)
 
 
-def _points(path: str) -> tuple[str, list[Any], dict[str, Any], dict[str, Any]]:
-    """(device, points, environment, noise) of a model file or a table."""
+def _points(path: str) -> tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]:
+    """(device, points, environment, noise, warnings) of a model file or a table."""
     from lolat.errors import ModelFileError
     from lolat.model_file import read
     from lolat.places import find_model
     from lolat.points import Point, read_csv
 
-    if path.endswith(".csv"):
+    if path.lower().endswith(".csv"):
         where = {"device": "unknown", "source": Path(path).name}
-        return "unknown (from a table)", read_csv(path), where, {}
+        return "unknown (from a table)", read_csv(path), where, {}, []
     found = find_model(path)
     document = read(found)
     if not document["points"]:
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]
-    return document["device"], points, document["environment"], document["noise"]
+    where, noise = document["environment"], document["noise"]
+    return document["device"], points, where, noise, document.get("warnings", [])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lolat.cli.errors import run, say
+from lolat.cli.errors import INTERRUPTED, run, say
 from lolat.errors import InputError
 
 
@@ -46,15 +46,17 @@ def learn(device: str, output: Path | None, backend: str, restart: bool) -> None
             points, where, noise, warnings, journal = measure_blocks(
                 backend, device, journal_path, time.time(), restart, bar
             )
+        where["seconds"] = round(time.monotonic() - started, 1)
+        document = model_document(output.stem, label, points, where, noise, warnings)
+        write(output, document)
     except KeyboardInterrupt:
         say(
             f"interrupted; what was measured is in {journal_path}, give the same command again to "
             "go on"
+            if journal_path.exists()
+            else "interrupted before anything was measured; give the same command again"
         )
-        raise click.exceptions.Exit(130) from None
-    where["seconds"] = round(time.monotonic() - started, 1)
-    document = model_document(output.stem, label, points, where, noise, warnings)
-    write(output, document)
+        raise click.exceptions.Exit(INTERRUPTED) from None
     journal.remove()
     for remark in warnings:
         say(f"warning: {remark}")
@@ -66,14 +68,20 @@ def learn(device: str, output: Path | None, backend: str, restart: bool) -> None
 
 def check_writable(output: Path) -> None:
     """InputError now rather than after minutes of measuring, if `output` cannot be written."""
-    if output.is_dir():
-        raise InputError(f"--output {output} is a folder; expected the name of a JSON file")
     folder = output.parent
     try:
+        if output.is_dir():
+            raise InputError(f"--output {output} is a folder; expected the name of a JSON file")
+        if output.exists() and not output.is_file():
+            raise InputError(
+                f"--output {output} is not a regular file; expected the name of a JSON file"
+            )
+        if output.exists() and not os.access(output, os.W_OK):
+            raise InputError(f"no permission to write {output}; give --output elsewhere")
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot make the folder {folder}: {error.strerror}; give --output elsewhere"
+            f"cannot write {output}: {error.strerror}; give --output elsewhere"
         ) from error
     if not os.access(folder, os.W_OK):
         raise InputError(f"no permission to write in {folder}; give --output elsewhere")

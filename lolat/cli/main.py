@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
 import click
 
+from lolat import __version__
 from lolat.cli.errors import run
 
 COMMANDS = {
-    "learn": "lolat.cli.learn:learn",
-    "predict": "lolat.cli.predict:predict",
-    "report": "lolat.cli.predict:report",
-    "evaluate": "lolat.cli.evaluate:evaluate",
-    "fit": "lolat.cli.fit:fit",
-    "show": "lolat.cli.show:show",
-    "models": "lolat.cli.show:models",
+    "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
+    "predict": ("lolat.cli.predict:predict", "How long a network takes."),
+    "report": ("lolat.cli.predict:report", "The same block by block, with the bottlenecks."),
+    "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
+    "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
+    "show": ("lolat.cli.show:show", "What a model says of its device."),
+    "models": ("lolat.cli.show:models", "The models that there are."),
 }
+"""Each command: where it is, and what it does in a few words."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only when the command is used or asked for help."""
+    """Imports a command's module only when the command is used or its own help asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of the work."""
@@ -33,13 +36,22 @@ class LazyGroup(click.Group):
 
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="lolat", prog_name="lolat")
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=False,  # a call without a command is an error, of one line
+)
+@click.version_option(__version__, prog_name="lolat")
 def lolat() -> None:
     """How long does a neural network take on your device? Measure once, then ask.
 
@@ -51,6 +63,9 @@ def lolat() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
+            stream.reconfigure(errors="replace")
     sys.exit(run(lolat, arguments, "lolat"))
 
 

@@ -35,6 +35,7 @@ batch_option = click.option(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
+    metavar="N",
     help="Samples in one forward pass.",
 )
 size_option = click.option(

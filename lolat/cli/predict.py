@@ -47,7 +47,9 @@ def predict(
 
 @click.command()
 @network_options
-@click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the blocks there.")
+@click.option(
+    "--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the blocks to this table."
+)
 def report(
     model: str,
     network: str,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from lolat.cli.errors import say
 
+QUIET_S = 5.0  # between two plain lines of a stage, at least
+
 
 class PlainProgress:
-    """A line at the start of a stage and at every quarter of it."""
+    """A line at the start of a stage and at every quarter of it, unless they come thick and fast."""
 
-    def __init__(self) -> None:
-        self.text, self.total, self.done, self.began = "", 0, 0, 0.0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.text, self.total, self.done, self.began, self.said = "", 0, 0, 0.0, 0.0
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -23,18 +27,22 @@ class PlainProgress:
         return None
 
     def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins."""
-        self.text, self.total, self.done, self.began = text, total, 0, time.monotonic()
-        say(f"{text}: {total} steps")
+        """A stage of `total` steps begins; the same stage again is not announced again."""
+        now = self.clock()
+        if text != self.text or now - self.said >= QUIET_S:
+            say(f"{text}: {total} steps")
+            self.said = now
+        self.text, self.total, self.done, self.began = text, total, 0, now
 
     def step(self) -> None:
         """One step is done."""
         self.done += 1
+        now = self.clock()
         quarter = max(1, self.total // 4)
-        if self.done % quarter == 0 or self.done == self.total:
-            passed = time.monotonic() - self.began
-            left = passed / self.done * (self.total - self.done)
+        if self.done % quarter == 0 and now - self.said >= QUIET_S:
+            left = (now - self.began) / self.done * (self.total - self.done)
             say(f"{self.text}: {self.done} of {self.total}, about {left:.0f} s left")
+            self.said = now
 
     def note(self, text: str) -> None:
         """A remark."""
@@ -62,6 +70,7 @@ class BarProgress:
             console=Console(stderr=True),
         )
         self.task: Any = None
+        self.text = ""
 
     def __enter__(self) -> BarProgress:
         self.bar.start()
@@ -77,7 +86,11 @@ class BarProgress:
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins."""
-        self.task = self.bar.add_task(text, total=total)
+        if text == self.text:
+            self.bar.reset(self.task, total=total)
+        else:
+            self.task = self.bar.add_task(text, total=total)
+        self.text = text
 
     def step(self) -> None:
         """One step is done."""

@@ -15,6 +15,10 @@ def show(model: str, plot: str | None) -> None:
     from lolat.model import load
     from lolat.report.text import describe
 
+    if plot is not None:
+        from lolat.report.plots import check_plot
+
+        check_plot(plot)
     loaded = load(model)
     for line in describe(loaded):
         click.echo(line)
@@ -28,12 +32,18 @@ def show(model: str, plot: str | None) -> None:
 @click.command()
 def models() -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
+    from lolat.errors import ModelFileError
     from lolat.model_file import read
     from lolat.places import list_models
+    from lolat.units import plain
 
     found = list_models()
     if not found:
         click.echo("no models yet: learn one with `python learn_model.py cpu`")
+    width = max((len(name) for name, *_ in found), default=0)
     for name, path, origin in found:
-        document = read(path)
-        click.echo(f"{name:32} {origin:8} {document['device']}")
+        try:
+            about = read(path)["device"]
+        except ModelFileError as error:
+            about = f"cannot be read: {error}"
+        click.echo(f"{plain(name):{width}}  {origin:7}  {plain(about)}")

@@ -49,8 +49,12 @@ class Formula:
                 if coefficient == 0.0:
                     continue
                 if isinstance(column, np.ndarray):
+                    # The type is said, for float32 counts would be multiplied in float32.
                     np.multiply(
-                        column[start : start + CHUNK], coefficient, out=product[: len(part)]
+                        column[start : start + CHUNK],
+                        coefficient,
+                        out=product[: len(part)],
+                        dtype=np.float64,
                     )
                     part += product[: len(part)]
                 else:

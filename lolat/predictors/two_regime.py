@@ -35,12 +35,17 @@ class TwoRegime(Formula):
     def bend(self, times: np.ndarray) -> np.ndarray:
         """Apply the lower line, in place."""
         below = times < self.breakpoint
-        times[below] = self.slope * times[below] + self.offset
+        times[below] = self.breakpoint - self.slope * (self.breakpoint - times[below])
         return times
 
     def bend_one(self, time: float) -> float:
-        """`bend` for one number."""
-        return time if time >= self.breakpoint else self.slope * time + self.offset
+        """`bend` for one number.
+
+        `slope * time + offset`, written so that rounding cannot lift it above the breakpoint.
+        """
+        if time >= self.breakpoint:
+            return time
+        return self.breakpoint - self.slope * (self.breakpoint - time)
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as it stands in a model file."""
@@ -65,25 +70,27 @@ class TwoRegime(Formula):
 
         The linear part is fitted on the points that take at least the breakpoint, the lower line on
         the others. `candidates` for the breakpoint, in ms: as given, or quantiles of the times and
-        where the best of those's two lines would cross; no breakpoint is always a candidate. The one
-        with the smallest sum of capped relative errors wins.
+        where the best of those's two lines would cross. The one with the smallest sum of capped
+        relative errors wins; there is none (0) only where all leave too few points above.
         """
-        tried = [0.0, *(candidates or np.quantile(times, np.linspace(0.1, 0.6, 11)))]
-        fits = [cls._at(features, times, float(c)) for c in tried]
-        best = min((f for f in fits if f is not None), key=lambda f: f._loss(features, times))
-        if not candidates:
+        tried = candidates or list(np.quantile(times, np.linspace(0.1, 0.6, 11)))
+        fits = [cls._at(features, times, float(c)) for c in tried if _enough(times, float(c))]
+        fits = fits or [cls._at(features, times, 0.0)]
+        best = min(fits, key=lambda f: f._loss(features, times))
+        for _ in range(0 if candidates else 3):  # each crossing shows better what lies below it
             crossing = best._crossing(features, times)
-            other = None if crossing is None else cls._at(features, times, crossing)
-            if other is not None and other._loss(features, times) < best._loss(features, times):
-                best = other
+            if crossing is None or not _enough(times, crossing):
+                break
+            other = cls._at(features, times, crossing)
+            if other._loss(features, times) >= best._loss(features, times):
+                break
+            best = other
         return best
 
     @classmethod
-    def _at(cls, features: np.ndarray, times: np.ndarray, breakpoint: float) -> TwoRegime | None:
-        """The fit with this breakpoint; None where too few points (a third, 5) lie above it."""
+    def _at(cls, features: np.ndarray, times: np.ndarray, breakpoint: float) -> TwoRegime:
+        """The fit with this breakpoint."""
         above = times >= breakpoint
-        if breakpoint > 0.0 and above.sum() < max(5, len(times) // 3):
-            return None
         design = np.column_stack([features, np.ones(len(times))])
         solution = fit_relative(design[above], times[above])
         *linear, constant = map(float, solution)
@@ -105,8 +112,13 @@ class TwoRegime(Formula):
             return None
         design = np.column_stack([base[below], np.ones(int(below.sum()))]) / times[below, None]
         (slope, offset), *_ = np.linalg.lstsq(design, np.ones(len(design)), rcond=None)
-        found = offset / (1.0 - slope) if slope < 1.0 else 0.0
+        found = offset / (1.0 - slope) if abs(1.0 - slope) > 1e-6 else 0.0
         return float(found) if found > 0.0 else None
+
+
+def _enough(times: np.ndarray, breakpoint: float) -> bool:
+    """Whether enough points (a third, and 5) lie above a breakpoint to fit the upper line."""
+    return int((times >= breakpoint).sum()) >= max(5, len(times) // 3)
 
 
 def _slope(base: np.ndarray, times: np.ndarray, breakpoint: float, constant: float) -> float:
@@ -115,7 +127,7 @@ def _slope(base: np.ndarray, times: np.ndarray, breakpoint: float, constant: flo
     Least squares on the relative error; at most what keeps `slope * constant + offset >= 0`.
     """
     below = base < breakpoint
-    most = breakpoint / (breakpoint - constant) if constant < breakpoint else np.inf
+    most = (1.0 - 1e-12) * breakpoint / (breakpoint - constant) if constant < breakpoint else np.inf
     if not below.any():
         return float(min(1.0, most))
     run = (base[below] - breakpoint) / times[below]

@@ -7,16 +7,19 @@ NETWORK is written as `keras:ResNet50` (any name of keras.applications, random w
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
+from lolat.readers.wording import one_line, shortened
 
 FORMS = "keras:NAME (such as keras:ResNet50), a .keras file, or package.module:callable"
 
@@ -51,12 +54,14 @@ def read(network: Any, input_size: int | Sequence[int] | None = None) -> Graph:
 
 def as_size(size: int | Sequence[int] | None) -> tuple[int, ...]:
     """An input size as a tuple; () for none. InputError when it is not of positive integers."""
-    sizes = () if size is None else (size,) if isinstance(size, int) else tuple(size)
-    if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
+    if size is None:
+        return ()
+    sizes = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
+    if any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):
         raise InputError(
             f"input size {size!r}: expected a positive whole number (224) or several (3,224,224)"
         )
-    return sizes
+    return tuple(int(n) for n in sizes)
 
 
 def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -> Network:
@@ -66,22 +71,27 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
 
         model = keras_models.application(spec.removeprefix("keras:"), size, weights)
         return _of_object(model, spec.removeprefix("keras:"), size)
-    if spec.endswith(".keras"):
+    if spec.lower().endswith(".keras"):
         from lolat.readers import keras_models
 
         return _of_object(keras_models.saved(spec, weights), Path(spec).stem, size)
-    if Path(spec).exists():
-        raise NetworkError(f"{spec} is not a network that LoLat can read; expected {FORMS}")
+    if os.path.exists(spec):
+        kind = "a folder" if os.path.isdir(spec) else "not a file that LoLat can read"
+        raise NetworkError(f"network {shortened(spec)!r} is {kind}; expected {FORMS}")
     module, colon, attribute = spec.partition(":")
     if colon and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        return _of_object(_called(spec, module, attribute, weights), attribute, size)
-    raise NetworkError(f"no network {spec!r}: expected {FORMS}")
+        return _of_object(_called(spec, module, attribute), attribute, size)
+    raise NetworkError(f"no network {shortened(spec)!r}: expected {FORMS}")
+
+
+def _frameworks(found: Any) -> set[str]:
+    """The packages that the classes of an object come from."""
+    return {c.__module__.partition(".")[0] for c in type(found).__mro__}
 
 
 def _of_object(model: Any, name: str, size: tuple[int, ...]) -> Network:
     """Wrap a framework's object, whose classes tell which framework it is of."""
-    frameworks = {c.__module__.partition(".")[0] for c in type(model).__mro__}
-    if "keras" in frameworks:
+    if "keras" in _frameworks(model) and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers.keras import read_model
 
         return Network(name or model.name, model, lambda: read_model(model, name, size))
@@ -91,7 +101,7 @@ def _of_object(model: Any, name: str, size: tuple[int, ...]) -> Network:
     )
 
 
-def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
+def _called(spec: str, module: str, attribute: str) -> Any:
     """What `module:callable` returns; the working directory can be imported from.
 
     What the user's code prints goes to stderr, because stdout may be promised to JSON.
@@ -99,34 +109,55 @@ def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     with contextlib.redirect_stdout(sys.stderr):
-        try:
-            found: Any = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is not None and module.startswith(error.name):
-                raise NetworkError(
-                    f"no module {module!r} for network {spec!r} (looked in {os.getcwd()} and among "
-                    f"the installed packages); expected {FORMS}"
-                ) from error
-            raise NetworkError(f"importing {module!r} failed: {error}") from error
-        except Exception as error:
-            raise NetworkError(f"importing {module!r} failed: {_brief(error)}") from error
-        for part in attribute.split("."):
-            if not hasattr(found, part):
-                raise NetworkError(f"module {module!r} has no {attribute!r} (network {spec!r})")
-            found = getattr(found, part)
-        if not callable(found):
-            raise NetworkError(f"{spec!r} is a {type(found).__name__}, not a callable")
-        if any("Model" in c.__name__ for c in type(found).__mro__):
+        found = _attribute(spec, module, attribute)
+        if "keras" in _frameworks(found) and not isinstance(found, type):
             return found  # a network itself, not a function that makes one
+        if not callable(found):
+            raise NetworkError(
+                f"{spec!r} is of type {type(found).__name__}; expected a network, or a function "
+                "without arguments that returns one"
+            )
         try:
             return found()
         except LolatError:
             raise
-        except Exception as error:
-            raise NetworkError(f"calling {spec!r} failed: {_brief(error)}") from error
+        except (Exception, SystemExit) as error:
+            raise NetworkError(
+                f"calling {spec!r} failed: {_brief(error)}; expected a function that returns a "
+                "network when it is called without arguments"
+            ) from error
+
+
+def _attribute(spec: str, module: str, attribute: str) -> Any:
+    """The object that `module:attribute` names; NetworkError when there is none."""
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise NetworkError(
+                f"no module {module!r} for network {spec!r} (looked in {os.getcwd()} and among "
+                f"the installed packages); expected {FORMS}"
+            ) from error
+        raise NetworkError(
+            f"importing {module!r} for network {spec!r} failed: {_brief(error)}; install what it needs"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise NetworkError(
+            f"importing {module!r} for network {spec!r} failed: {_brief(error)}; it must import "
+            "without error"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            names = [n for n in dir(found) if not n.startswith("_")]
+            near = difflib.get_close_matches(part, names, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"expected {FORMS}"
+            raise NetworkError(f"module {module!r} has no {attribute!r} (network {spec!r}); {hint}")
+        found = getattr(found, part)
+    return found
 
 
 def _brief(error: BaseException) -> str:
-    """An exception in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    """An exception in one line, with its type."""
+    said = one_line(error)
+    kind = type(error).__name__
+    return kind if said == kind else f"{kind}: {said}"

@@ -6,17 +6,30 @@ called on symbolic tensors, so that what it does shows as operations with rules.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers import keras_layers, keras_ops
+from lolat.readers.keras_calls import (
+    functional_of,
+    inference,
+    ordered_nodes,
+    symbolic_call,
+    symbolic_operators,
+)
+from lolat.readers.keras_rules import einsum_shape
+from lolat.readers.wording import shapes_text
 
-RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "ExpandDims", "Ravel"})
+RESHAPES = {"Reshape", "Flatten", "Squeeze", "ExpandDims", "Ravel", "Rearrange", "DepthToSpace",
+            "SpaceToDepth"}  # fmt: skip
 """Operations that keep the number of elements: with them part of a shape may move into the batch."""
 
 
@@ -38,6 +51,11 @@ def import_keras() -> Any:
         ) from error
     finally:
         os.close(saved)
+    if not hasattr(keras, "StatelessScope"):
+        raise MissingPackageError(
+            f"Keras {keras.__version__} is too old for this, it must be 3.5 or newer; install it with: "
+            "pip install --upgrade 'lolat[tensorflow]'"
+        )
     return keras
 
 
@@ -45,122 +63,20 @@ def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = No
     """Read a Keras model (or layer) into a Graph.
 
     `input_size`: () or None for the model's own; (H,) for H x H (or H steps) with the model's own
-    channels; otherwise the whole shape without the batch. Raises NetworkError when the shape is not
-    known or the model cannot be called on a symbolic input.
+    channels; otherwise the whole shape without the batch. What the model prints goes to stderr. Raises
+    NetworkError when the shape is not known or the model cannot be called on a symbolic input.
     """
-    inputs, outputs = symbolic_call(model, tuple(input_size or ()))
     reader = KerasReader(name or model.name)
-    indices = []
-    for tensor in inputs:
-        index = reader.builder.input(reader.shape(tensor, 1), str(tensor.dtype))
-        reader.known[id(tensor)] = index
-        indices.append(index)
-    written = reader.follow(inputs, outputs, "")
-    return reader.builder.build(written)
-
-
-def symbolic_call(model: Any, input_size: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
-    """The model's symbolic inputs and outputs, with a batch dimension that is None."""
-    import keras
-
-    functional = functional_of(model)
-    if functional is not None:
-        shapes = [tuple(t.shape) for t in functional.inputs]
-        wanted = [sized(s, input_size, model.name) for s in shapes]
-        if wanted == shapes:
-            return list(functional.inputs), list(functional.outputs)
-        dtypes = [t.dtype for t in functional.inputs]
-    else:
-        wanted, dtypes = unbuilt_shapes(model, input_size), ["float32"]
-    inputs = [keras.KerasTensor(s, dtype=d) for s, d in zip(wanted, dtypes, strict=False)]
-    target = functional if functional is not None else model
-    given = _structured(functional, inputs) if functional is not None else inputs[0]
-    try:
-        with keras.StatelessScope(initialize_variables=False):
-            if functional is None and not model.built:
-                model(keras.KerasTensor(wanted[0]))
-            outputs = target.call(given, **_inference(target))
-    except Exception as error:
-        raise NetworkError(
-            f"network {model.name!r} cannot be called on a symbolic input of shape "
-            f"{_text(wanted)}: {one_line(error)}; give --input-size that fits, or use keras.ops "
-            "instead of a framework's own functions in its call method"
-        ) from error
-    return inputs, keras.tree.flatten(outputs)
-
-
-def functional_of(model: Any) -> Any:
-    """The functional network behind a model: itself, or the one that a Sequential keeps; or None."""
-    if type(model).__name__ == "Sequential":
-        model = getattr(model, "_functional", None)
-    return model if hasattr(model, "_nodes_by_depth") and hasattr(model, "inputs") else None
-
-
-def sized(shape: tuple[Any, ...], size: tuple[int, ...], name: str) -> tuple[Any, ...]:
-    """`shape` with the batch left open and the sizes filled in; NetworkError when some stay open."""
-    import keras
-
-    rest = list(shape[1:])
-    if len(size) > 1 and len(size) == len(rest):
-        rest = list(size)
-    elif size:
-        channels_first = keras.config.image_data_format() == "channels_first"
-        spatial = range(1, len(rest)) if channels_first else range(len(rest) - 1)
-        spatial = spatial if len(rest) > 1 else range(len(rest))
-        if len(size) not in (1, len(spatial)):
-            raise NetworkError(
-                f"--input-size {','.join(map(str, size))} does not fit the input {_text([shape])} "
-                f"of {name!r}; give one number, {len(spatial)} numbers or the whole shape without "
-                "the batch"
-            )
-        for i, axis in enumerate(spatial):
-            rest[axis] = size[i] if len(size) > 1 else size[0]
-    if None in rest:
-        raise NetworkError(
-            f"the input {_text([shape])} of {name!r} has an open size; give it with --input-size, "
-            "for example --input-size 224"
-        )
-    return (None, *rest)
-
-
-def unbuilt_shapes(model: Any, size: tuple[int, ...]) -> list[tuple[Any, ...]]:
-    """Input shapes of a model without symbolic inputs: as it was built, or from the size given."""
-    known = list((getattr(model, "_build_shapes_dict", None) or {}).values())
-    shapes = [tuple(s) for s in known if isinstance(s, (tuple, list)) and len(s) > 1]
-    if len(shapes) == 1 and not isinstance(shapes[0][0], (tuple, list)):
-        return [sized(shapes[0], size, model.name)]
-    if len(size) == 1:
-        return [(None, size[0], size[0], 3)]
-    if size:
-        return [(None, *size)]
-    raise NetworkError(
-        f"the input shape of {model.name!r} is not known (a subclassed model that was not built); "
-        "give it with --input-size, for example --input-size 224 or --input-size 224,224,3"
-    )
-
-
-def _structured(functional: Any, inputs: list[Any]) -> Any:
-    """The flat inputs in the structure that the model was made with (a list, a dict, one tensor)."""
-    import keras
-
-    return keras.tree.pack_sequence_as(functional._inputs_struct, inputs)
-
-
-def _inference(layer: Any) -> dict[str, Any]:
-    """The keyword argument that asks for inference, if the layer's call has it."""
-    return {"training": False} if getattr(layer, "_call_has_training_arg", False) else {}
-
-
-def _text(shapes: Iterable[Sequence[Any]]) -> str:
-    """Shapes as a person writes them: 224x224x3, with ? for what is open."""
-    return ", ".join("x".join("?" if n is None else str(n) for n in s[1:]) for s in shapes)
-
-
-def one_line(error: BaseException) -> str:
-    """The first informative line of an exception, short enough to read."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return text if len(text) < 200 else text[:197] + "..."
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        stack.enter_context(symbolic_operators())
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # Keras' remarks about calls that are ours
+        inputs, outputs = symbolic_call(model, tuple(input_size or ()))
+        for tensor in inputs:
+            shape, dtype = reader.shape(tensor, 1), str(tensor.dtype)
+            reader.known[id(tensor)] = reader.builder.input(shape, dtype)
+        return reader.builder.build(reader.follow(outputs, ""))
 
 
 class KerasReader:
@@ -176,9 +92,9 @@ class KerasReader:
         shape = tuple(tensor.shape)
         if shape.count(None) > 1:
             raise NetworkError(
-                f"a tensor of {self.builder.name!r} has the shape {_text([(0, *shape)])} with open "
-                "sizes besides the batch; give the input's with --input-size, for example "
-                "--input-size 224"
+                f"a tensor of {self.builder.name!r} has the shape {shapes_text([(0, *shape)])} with "
+                "open sizes besides the batch; give its layer the size, or the input's with "
+                "--input-size, for example --input-size 224"
             )
         return tuple(per_sample if n is None else int(n) for n in shape)
 
@@ -186,30 +102,79 @@ class KerasReader:
         """Elements of a tensor at batch size 1."""
         return prod(self.builder.tensors[index].shape)
 
-    def follow(self, inputs: Sequence[Any], outputs: Sequence[Any], path: str) -> list[int]:
-        """Emit all operations between symbolic `inputs` (known already) and `outputs`, in order."""
-        for node in ordered_nodes(inputs, outputs):
+    def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
+        """Emit all operations between the tensors known already and `outputs`, in order."""
+        for node in ordered_nodes(self.known, outputs):
             sources = [self.known[id(t)] for t in node.input_tensors]
             shapes = self.output_shapes(node, sources)
+            self.builder.dtype = str(node.output_tensors[0].dtype)
             written = self.emit(node.operation, sources, shapes, path, node)
-            self.known.update(
-                (id(t), i) for t, i in zip(node.output_tensors, written, strict=False)
-            )
+            self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
         return [self.known[id(t)] for t in outputs]
 
     def output_shapes(self, node: Any, sources: Sequence[int]) -> list[tuple[int, ...]]:
         """Output shapes at batch size 1, following sizes that a reshape moved into the batch."""
         shapes = []
-        for tensor in node.output_tensors:
+        outputs = node.output_tensors
+        reshaped = type(node.operation).__name__ in RESHAPES
+        if any(tuple(t.shape).count(None) > 1 for t in outputs):
+            outputs = self.specified(node, sources)
+        for tensor in outputs:
             per_sample = 1
             if None in tensor.shape and sources:
-                if type(node.operation).__name__ in RESHAPES:
+                if reshaped:
                     rest = prod(int(n) for n in tensor.shape if n is not None)
                     per_sample = self.elements(sources[0]) // max(rest, 1)
                 else:
                     per_sample = max(self.per_sample(t) for t in node.input_tensors)
             shapes.append(self.shape(tensor, per_sample))
+            if reshaped and prod(shapes[-1]) != self.elements(sources[0]):
+                raise NetworkError(
+                    f"{node.operation.name!r} in {self.builder.name!r} reshapes to "
+                    f"{tuple(tensor.shape)}, which fits another batch size alone; write -1 in place "
+                    "of the batch size"
+                )
         return shapes
+
+    def specified(self, node: Any, sources: Sequence[int]) -> Sequence[Any]:
+        """The outputs of a call that leaves sizes open, such as those that an einsum is not told."""
+        import keras
+
+        operation = node.operation
+        try:
+            _, args, kwargs = self.again(node, sources, False)
+            outputs = keras.tree.flatten(operation.compute_output_spec(*args, **kwargs))
+        except Exception:  # then the open sizes are reported
+            return node.output_tensors
+        if hasattr(operation, "equation"):
+            known = self.builder.tensors[sources[0]].shape
+            outputs = [
+                keras.KerasTensor(einsum_shape(operation.equation, known, tuple(t.shape)))
+                for t in outputs
+            ]
+        return outputs
+
+    def again(self, node: Any, sources: Sequence[int], fixed: bool) -> tuple[list[Any], Any, Any]:
+        """Fresh symbolic inputs for a call, and its arguments with them in place.
+
+        `fixed`: at batch size 1, else with an open batch.
+        """
+        import keras
+
+        swap = {}
+        fresh = []
+        for tensor, source in zip(node.input_tensors, sources, strict=True):
+            shape = tuple(tensor.shape)
+            if fixed:
+                shape = self.builder.tensors[source].shape
+            elif shape.count(None) > 1 and shape[0] is None:
+                shape = (None, *self.builder.tensors[source].shape[1:])
+            fresh.append(keras.KerasTensor(shape, dtype=tensor.dtype))
+            swap[id(tensor)] = fresh[-1]
+        args, kwargs = keras.tree.map_structure(
+            lambda x: swap.get(id(x), x), (node.arguments.args, node.arguments.kwargs)
+        )
+        return fresh, args, kwargs
 
     def per_sample(self, tensor: Any) -> int:
         """What the open dimension of a symbolic tensor is at batch size 1."""
@@ -227,20 +192,41 @@ class KerasReader:
         node: Any,
     ) -> list[int]:
         """Write one call of a layer or keras.ops operation; returns the indices of its outputs."""
-        kind = type(operation).__name__
         nested = functional_of(operation)
         if nested is not None:
             return self.nested(operation, nested, node, sources, path)
-        rule = keras_layers.RULES.get(kind)
-        if rule is not None and keras_layers.is_builtin(operation):
-            return rule(self, operation, list(sources), list(shapes), path, node)
-        op_rule = keras_ops.RULES.get(kind)
+        rule = keras_layers.rule_of(operation)
+        if rule is not None:
+            unmasked = self.unmasked(node, sources)
+            return rule(self, operation, unmasked, list(shapes), path, node)
+        op_rule = keras_ops.RULES.get(type(operation).__name__)
         if op_rule is not None and keras_ops.is_builtin(operation):
             return op_rule(self, operation, list(sources), list(shapes), path, node)
-        inside = self.expanded(operation, node, sources, path)
-        if inside is not None:
-            return inside
-        return self.unknown(kind, operation.name, sources, shapes, path)
+        return self.inside(operation, node, sources, shapes, path)
+
+    def unmasked(self, node: Any, sources: Sequence[int]) -> list[int]:
+        """The inputs of a layer's call without the masks that Keras passes along."""
+        import keras
+
+        if not any(name.endswith("mask") for name in node.arguments.kwargs):
+            return list(sources)
+        kwargs = {k: v for k, v in node.arguments.kwargs.items() if not k.endswith("mask")}
+        given = keras.tree.flatten((node.arguments.args, kwargs))
+        return [self.known[id(t)] for t in given if isinstance(t, keras.KerasTensor)]
+
+    def inside(
+        self,
+        operation: Any,
+        node: Any,
+        sources: Sequence[int],
+        shapes: Sequence[tuple[int, ...]],
+        path: str,
+    ) -> list[int]:
+        """What an operation without a rule does, if it can be followed; else it is kept as unknown."""
+        found = self.expanded(operation, node, sources, path)
+        if found is not None and len(found) == len(shapes):
+            return found
+        return self.unknown(type(operation).__name__, operation.name, sources, shapes, path)
 
     def unknown(
         self,
@@ -251,8 +237,7 @@ class KerasReader:
         path: str,
     ) -> list[int]:
         """An operation without a rule: kept under its own name, counted as memory traffic."""
-        first = self.builder.add(kind, sources, shapes[0], name, path)
-        return [first, *(self.view(first, shape, name, path) for shape in shapes[1:])]
+        return self.builder.add_several(kind, sources, shapes, name, path)
 
     def view(self, source: int, shape: Sequence[int], name: str, path: str) -> int:
         """The same data seen as another shape; free."""
@@ -265,13 +250,18 @@ class KerasReader:
         inner = f"{path}/{layer.name}" if path else layer.name
         own = [tuple(t.shape) for t in functional.inputs]
         if own == [tuple(t.shape) for t in node.input_tensors]:
-            saved = {id(t): self.known.get(id(t)) for t in functional.inputs}
-            self.known.update(zip(saved, sources, strict=True))
-            return self.follow(functional.inputs, functional.outputs, inner)
-        found = self.expanded(functional, node, sources, path)
-        if found is None:
-            raise NetworkError(f"the model {layer.name!r} inside cannot be read at {own}")
-        return found
+            outer = self.known  # a model used twice has the same tensors in both places
+            self.known = {id(t): i for t, i in zip(functional.inputs, sources, strict=True)}
+            found = self.follow(functional.outputs, inner)
+            self.known = outer
+            return found
+        called = self.expanded(functional, node, sources, path)
+        if called is None:
+            raise NetworkError(
+                f"the model {layer.name!r} inside {self.builder.name!r} cannot be read at "
+                f"{shapes_text(t.shape for t in node.input_tensors)}; it was made for {shapes_text(own)}"
+            )
+        return called
 
     def expanded(
         self, layer: Any, node: Any, sources: Sequence[int], path: str
@@ -281,48 +271,27 @@ class KerasReader:
 
         if not hasattr(layer, "call"):
             return None
-        fresh = [keras.KerasTensor(t.shape, dtype=t.dtype) for t in node.input_tensors]
-        swap = {id(t): new for t, new in zip(node.input_tensors, fresh, strict=True)}
-        args, kwargs = keras.tree.map_structure(
-            lambda x: swap.get(id(x), x), (node.arguments.args, node.arguments.kwargs)
-        )
-        kwargs = {k: v for k, v in kwargs.items() if k != "training"} | _inference(layer)
-        try:
-            outputs = keras.tree.flatten(layer.call(*args, **kwargs))
-        except Exception:  # a framework's own functions do not take symbolic tensors
-            return None
-        if not outputs or not all(isinstance(t, keras.KerasTensor) for t in outputs):
-            return None
-        self.alive += [*fresh, *outputs]
-        self.known.update((id(t), i) for t, i in zip(fresh, sources, strict=True))
-        try:
-            return self.follow(fresh, outputs, f"{path}/{layer.name}" if path else layer.name)
-        except KeyError:  # an output that does not come from the inputs
-            return None
-
-
-def ordered_nodes(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    """The calls between inputs and outputs, each after the ones it needs, branch by branch."""
-    stop = {id(t) for t in inputs}
-    done: set[int] = set()
-    order: list[Any] = []
-    stack = [(_producer(t), False) for t in reversed(list(outputs)) if id(t) not in stop]
-    while stack:
-        node, ready = stack.pop()
-        if node is None or id(node) in done:
-            continue
-        if ready:
-            done.add(id(node))
-            order.append(node)
-            continue
-        stack.append((node, True))
-        stack += [(_producer(t), False) for t in reversed(node.input_tensors) if id(t) not in stop]
-    return order
-
-
-def _producer(tensor: Any) -> Any:
-    """The call that made a symbolic tensor; None for one that nothing made."""
-    history = getattr(tensor, "_keras_history", None)
-    if history is None or history.operation is None:
+        for fixed in (
+            False,
+            True,
+        ):  # some ask for the batch size, to repeat a token for each sample
+            fresh, args, kwargs = self.again(node, sources, fixed)
+            kwargs = {k: v for k, v in kwargs.items() if k != "training"} | inference(layer)
+            try:
+                outputs = keras.tree.flatten(layer.call(*args, **kwargs))
+            except Exception:  # a framework's own functions do not take symbolic tensors
+                continue
+            if not outputs or not all(isinstance(t, keras.KerasTensor) for t in outputs):
+                continue
+            self.alive += [*fresh, *outputs]
+            self.known.update((id(t), i) for t, i in zip(fresh, sources, strict=True))
+            if self.reachable(outputs):
+                return self.follow(outputs, f"{path}/{layer.name}" if path else layer.name)
         return None
-    return history.operation._inbound_nodes[history.node_index]
+
+    def reachable(self, outputs: Sequence[Any]) -> bool:
+        """Whether all that the outputs are made of is known or made on the way."""
+        nodes = ordered_nodes(self.known, outputs)
+        made = {id(t) for node in nodes for t in node.output_tensors}
+        needed = [*outputs, *(t for node in nodes for t in node.input_tensors)]
+        return all(id(t) in made or id(t) in self.known for t in needed)

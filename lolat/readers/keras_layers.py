@@ -1,60 +1,44 @@
-"""One rule per Keras layer: how a call of it is written as operations.
-
-A rule gets the reader, the layer, the indices of its inputs, the shapes of its outputs (at batch size
-1), the module path and the call; it returns the indices of its outputs.
-"""
+"""One rule per Keras layer: how a call of it is written as operations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
 from typing import Any
 
-Rule = Callable[[Any, Any, list[int], list[tuple[int, ...]], str, Any], list[int]]
-
-ACTIVATIONS = {
-    "relu": "relu", "relu6": "relu6", "leaky_relu": "leaky_relu", "elu": "elu", "selu": "selu",
-    "celu": "celu", "silu": "silu", "swish": "silu", "sigmoid": "sigmoid",
-    "hard_sigmoid": "hard_sigmoid", "hard_silu": "hard_silu", "hard_swish": "hard_silu",
-    "gelu": "gelu", "tanh": "tanh", "softmax": "softmax", "log_softmax": "log_softmax",
-    "softplus": "softplus", "softsign": "softsign", "mish": "mish", "exponential": "exponential",
-    "glu": "glu", "squareplus": "squareplus", "hard_tanh": "hard_tanh",
-    "log_sigmoid": "log_sigmoid", "threshold": "threshold",
-}  # fmt: skip
-"""Keras' name of an activation function -> the kind of operation."""
+from lolat.readers import keras_composite
+from lolat.readers.keras_rules import (
+    Rule,
+    activation,
+    activation_kind,
+    channels,
+    einsum_features,
+    plain,
+    view,
+    with_channels,
+)
 
 
 def is_builtin(layer: Any) -> bool:
     """Whether the layer's class is Keras' own: a user's class of the same name may do anything."""
-    return type(layer).__module__.startswith(("keras.src.layers", "keras.layers"))
+    return _is_own(type(layer))
 
 
-def activation(reader: Any, function: Any, source: int, name: str, path: str) -> int:
-    """Append the activation `function` (a function, a layer or None) to `source`."""
-    if function is None:
-        return source
-    called = getattr(function, "__name__", None) or type(function).__name__.lower()
-    if called in ("linear", "identity"):
-        return source
-    shape = reader.builder.tensors[source].shape
-    kind = ACTIVATIONS.get(called, called)
-    max_value = getattr(function, "max_value", None)
-    if kind == "relu" and max_value == 6:
-        kind = "relu6"
-    return int(reader.builder.add(kind, [source], shape, f"{name}_{kind}", path))
+def _is_own(cls: type) -> bool:
+    return cls.__module__.startswith(("keras.src.layers", "keras.layers"))
 
 
-def channels(layer: Any, shape: tuple[int, ...]) -> int:
-    """Number of channels of an input of `shape`."""
-    first = getattr(layer, "data_format", "channels_last") == "channels_first"
-    return shape[1 if first else -1]
+_SAFE = {"__init__", "build", "get_config", "from_config"}
+"""What a user's class may define and still do what the Keras layer does that it inherits from."""
 
 
-def with_channels(layer: Any, shape: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """`shape` with another number of channels."""
-    if getattr(layer, "data_format", "channels_last") == "channels_first":
-        return (shape[0], count, *shape[2:])
-    return (*shape[:-1], count)
+def rule_of(layer: Any) -> Rule | None:
+    """The rule for a layer: of its class, or of the Keras layer that a user's class only sets up."""
+    for cls in type(layer).__mro__:
+        if _is_own(cls):
+            return RULES.get(cls.__name__)
+        defined = {n for n, v in vars(cls).items() if callable(v) or hasattr(v, "__get__")}
+        if defined - _SAFE - {"__dict__", "__weakref__"}:
+            return None
+    return None
 
 
 def _convolution_attributes(layer: Any) -> dict[str, Any]:
@@ -132,14 +116,6 @@ def _dense(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> l
     return [activation(r, layer.activation, out, layer.name, path)]
 
 
-def einsum_features(equation: str, kernel: tuple[int, ...]) -> tuple[int, int]:
-    """(summed, kept) sizes of the kernel of an einsum such as "abc,cde->abde"."""
-    left, result = equation.replace(" ", "").split("->")
-    labels = left.split(",")[1].replace("...", "")
-    summed = prod(n for label, n in zip(labels, kernel, strict=True) if label not in result)
-    return summed, prod(kernel) // summed
-
-
 def _einsum_dense(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
     summed, kept = einsum_features(layer.equation, tuple(layer.kernel.shape))
     bias = layer.bias is not None
@@ -150,123 +126,23 @@ def _einsum_dense(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: An
     return [activation(r, layer.activation, out, layer.name, path)]
 
 
-def attention(
-    r: Any, query: int, key: int, value: int, heads: tuple[int, int], name: str, path: str
-) -> int:
-    """softmax(q k' * scale) v on (batch, ..., steps, heads x size) tensors; `heads`: of q and of k, v.
-
-    Five operations: the scaling of the scores, the two products, the softmax; see docs/counting.md.
-    """
-    b = r.builder
-    q, k, v = (b.tensors[i].shape for i in (query, key, value))
-    size = q[-1] // heads[0]
-    scores_shape = (*q[:-2], heads[0], q[-2], k[-2])
-    scores = b.add("matmul", [query, key], scores_shape, f"{name}_scores", path, contracted=size)
-    scaled = b.add("scale", [scores], scores_shape, f"{name}_scale", path)
-    weights = b.add("softmax", [scaled], scores_shape, f"{name}_softmax", path)
-    out_shape = (*q[:-1], v[-1] // heads[1] * heads[0])
-    mixed = b.add("matmul", [weights, value], out_shape, f"{name}_mix", path, contracted=k[-2])
-    return int(mixed)
-
-
-def _multi_head_attention(
-    r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any
-) -> list[int]:
-    query, value = ins[0], ins[1] if len(ins) > 1 else ins[0]
-    key = ins[2] if len(ins) > 2 else value
-    query_heads = getattr(layer, "num_query_heads", None) or layer.num_heads
-    key_heads = getattr(layer, "num_key_value_heads", None) or layer.num_heads
-    key_size = getattr(layer, "key_dim", None) or layer.head_dim
-    value_size = getattr(layer, "value_dim", None) or key_size
-    inner = f"{path}/{layer.name}" if path else layer.name
-    bias = bool(getattr(layer, "_use_bias", True))
-
-    def project(source: int, features: int, name: str) -> int:
-        shape = r.builder.tensors[source].shape
-        flat = (shape[0], prod(shape[1:-1]), features)
-        return int(r.builder.add(
-            "dense", [source], flat, name, inner,
-            in_features=shape[-1], out_features=features, bias=bias,
-        ))  # fmt: skip
-
-    mixed = attention(
-        r,
-        project(query, query_heads * key_size, "query"),
-        project(key, key_heads * key_size, "key"),
-        project(value, key_heads * value_size, "value"),
-        (query_heads, key_heads),
-        "attention",
-        inner,
-    )
-    out = project(mixed, shapes[0][-1], "output")
-    return [r.view(out, shapes[0], "reshape", inner) if len(shapes[0]) != 3 else out]
-
-
-def _dot_attention(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    key = ins[2] if len(ins) > 2 else ins[1]
-    return [attention(r, ins[0], key, ins[1], (1, 1), layer.name, path)]
-
-
 def _embedding(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
     return [r.builder.add(
-        "embedding", ins[:1], shapes[0], layer.name, path, "float32",
+        "embedding", ins[:1], shapes[0], layer.name, path,
         rows=int(layer.input_dim), out_features=int(layer.output_dim),
     )]  # fmt: skip
 
 
-RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
-
-
-def _recurrent(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    kind = RECURRENT[type(layer).__name__]
-    shape = r.builder.tensors[ins[0]].shape
-    out = r.builder.add(
-        kind, ins[:1], shapes[0], layer.name, path,
-        units=int(layer.units), in_features=shape[-1], timesteps=prod(shape[1:-1]),
-        bias=bool(layer.use_bias), sequences=bool(layer.return_sequences),
-    )  # fmt: skip
-    states = [
-        r.view(ins[0], s, f"{layer.name}_state{i}", path) for i, s in enumerate(shapes[1:], start=1)
-    ]
-    return [out, *states]
-
-
-def _bidirectional(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    inner = f"{path}/{layer.name}" if path else layer.name
-    one_way = layer.forward_layer
-    if type(one_way).__name__ not in RECURRENT or layer.merge_mode is None:
-        return list(r.unknown("Bidirectional", layer.name, ins, shapes, path))
-    single = list(shapes[0])
-    if layer.merge_mode == "concat":
-        single[-1] //= 2
-    ways = []
-    for way in (layer.forward_layer, layer.backward_layer):
-        ways += _recurrent(r, way, ins, [tuple(single)], inner, node)[:1]
-    merge = {"concat": "concatenate", "sum": "add", "ave": "average", "mul": "multiply"}
-    return [r.builder.add(merge[layer.merge_mode], ways, shapes[0], "merge", inner)]
-
-
-def _time_distributed(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    """The wrapped layer on every step: the steps become part of the batch."""
-    import keras
-
-    shape = r.builder.tensors[ins[0]].shape
-    merged = r.view(ins[0], (shape[0] * shape[1], *shape[2:]), layer.name, path)
-    wrapped = keras.Function(x := keras.KerasTensor((None, *shape[2:])), layer.layer(x))
-    r.alive.append(wrapped)
-    r.known[id(wrapped.inputs[0])] = merged
-    inner = f"{path}/{layer.name}" if path else layer.name
-    out = r.follow(wrapped.inputs, wrapped.outputs, inner)[0]
-    return [r.view(out, shapes[0], layer.name, path)]
-
-
-def plain(kind: str) -> Rule:
-    """A rule for a layer that is one operation of `kind` without attributes."""
-
-    def rule(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-        return [r.builder.add(kind, ins, shapes[0], layer.name, path)]
-
-    return rule
+def _dot(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
+    """The product of two activations over one axis each; normalised first where asked."""
+    axes = layer.axes if isinstance(layer.axes, (tuple, list)) else (layer.axes, layer.axes)
+    contracted = r.builder.tensors[ins[0]].shape[axes[0]]
+    if layer.normalize:
+        ins = [
+            r.builder.add("unit_norm", [i], r.builder.tensors[i].shape, layer.name, path)
+            for i in ins
+        ]
+    return [r.builder.add("matmul", ins, shapes[0], layer.name, path, contracted=contracted)]
 
 
 def _batch_norm(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
@@ -274,7 +150,7 @@ def _batch_norm(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any)
 
 
 def _pool(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    kind = "max_pool" if "Max" in type(layer).__name__ else "average_pool"
+    kind = "max_pool" if layer.pool_mode == "max" else "average_pool"
     size = layer.pool_size if isinstance(layer.pool_size, tuple) else (layer.pool_size,)
     return [r.builder.add(
         kind, ins, shapes[0], layer.name, path,
@@ -294,21 +170,26 @@ def _pad(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> lis
 
 
 def _activation(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    called = getattr(layer.activation, "__name__", None) or type(layer.activation).__name__.lower()
-    kind = ACTIVATIONS.get(called, called)
-    if kind == "linear":
-        kind = "identity"
+    kind = activation_kind(layer.activation)
     return [r.builder.add(kind, ins[:1], shapes[0], layer.name, path)]
 
 
 def _relu(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    kind = "relu6" if layer.max_value == 6 else "leaky_relu" if layer.negative_slope else "relu"
-    return [r.builder.add(kind, ins, shapes[0], layer.name, path)]
+    return [r.builder.add(activation_kind(layer), ins, shapes[0], layer.name, path)]
 
 
-def _reshape_free(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    return [r.view(ins[0], shapes[0], layer.name, path)]
+def _augmentation(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
+    """Random layers hand on what they get at inference; RandomCrop makes it fit."""
+    same = [r.builder.tensors[i].shape for i in ins] == list(shapes)
+    return plain("identity" if same else "resize")(r, layer, ins, shapes, path, node)
 
+
+_AUGMENTATIONS = """
+AugMix CutMix Equalization MixUp RandAugment RandomBrightness RandomColorDegeneration
+RandomColorJitter RandomContrast RandomCrop RandomElasticTransform RandomErasing RandomFlip
+RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective RandomPosterization
+RandomRotation RandomSaturation RandomSharpness RandomShear RandomTranslation RandomZoom Solarization
+"""
 
 _DIMENSIONS = ("1D", "2D", "3D")
 
@@ -318,6 +199,8 @@ def _each(pattern: str, rule: Rule) -> dict[str, Rule]:
 
 
 RULES: dict[str, Rule] = {
+    **keras_composite.RULES,
+    **dict.fromkeys(_AUGMENTATIONS.split(), _augmentation),
     **_each("Conv{}", _conv),
     **_each("Conv{}Transpose", _conv_transposed),
     **_each("DepthwiseConv{}", _depthwise),
@@ -335,15 +218,6 @@ RULES: dict[str, Rule] = {
     "Dense": _dense,
     "EinsumDense": _einsum_dense,
     "Embedding": _embedding,
-    "LSTM": _recurrent,
-    "GRU": _recurrent,
-    "SimpleRNN": _recurrent,
-    "Bidirectional": _bidirectional,
-    "TimeDistributed": _time_distributed,
-    "MultiHeadAttention": _multi_head_attention,
-    "GroupQueryAttention": _multi_head_attention,
-    "GroupedQueryAttention": _multi_head_attention,
-    "Attention": _dot_attention,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": plain("layer_norm"),
     "GroupNormalization": plain("group_norm"),
@@ -364,11 +238,12 @@ RULES: dict[str, Rule] = {
     "Average": plain("average"),
     "Maximum": plain("maximum"),
     "Minimum": plain("minimum"),
+    "Dot": _dot,
     "Concatenate": plain("concatenate"),
     "Permute": plain("transpose"),
     "RepeatVector": plain("repeat"),
-    "Reshape": _reshape_free,
-    "Flatten": _reshape_free,
+    "Reshape": view,
+    "Flatten": view,
     "Dropout": plain("dropout"),
     "AlphaDropout": plain("dropout"),
     "GaussianDropout": plain("dropout"),

@@ -6,17 +6,12 @@ are tensors that do not grow with the batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from lolat.readers.keras_layers import (
-    ACTIVATIONS,
-    Rule,
-    attention,
-    channels,
-    einsum_features,
-    with_channels,
-)
+from lolat.readers.keras_composite import attention
+from lolat.readers.keras_rules import Rule, channels, einsum_features, plain, view, with_channels
 
 
 def is_builtin(operation: Any) -> bool:
@@ -44,15 +39,10 @@ def _elementwise(kind: str) -> Rule:
     return rule
 
 
-def _plain(kind: str) -> Rule:
-    def rule(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-        return [r.builder.add(kind, ins, shapes[0], op.name, path)]
-
-    return rule
-
-
-def _view(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    return [r.view(ins[0], shapes[0], op.name, path)]
+def _cast(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
+    """To another type; to the same one it is nothing."""
+    same = str(node.input_tensors[0].dtype) == str(node.output_tensors[0].dtype)
+    return plain("identity" if same else "cast")(r, op, ins, shapes, path, node)
 
 
 def _parts(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
@@ -60,16 +50,36 @@ def _parts(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list
     return [r.builder.add("slice", ins[:1], s, op.name, path) for s in shapes]
 
 
+def _product(
+    r: Any, op: Any, left: int, right: int, contracted: int, shape: Any, path: str
+) -> list[int]:
+    """A dense layer where the right operand is a constant, else a product of two activations."""
+    second = r.builder.tensors[right]
+    if second.batched:
+        sources = [left, right]
+        return [r.builder.add("matmul", sources, shape, op.name, path, contracted=contracted)]
+    return [r.builder.add(
+        "dense", [left], shape, op.name, path,
+        in_features=contracted, out_features=prod(second.shape) // contracted, bias=False,
+    )]  # fmt: skip
+
+
 def _matmul(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
     left, right = operands(r, node)[:2]
-    second = r.builder.tensors[right]
     contracted = r.builder.tensors[left].shape[-1]
-    if not second.batched and len(second.shape) > 1:
-        return [r.builder.add(
-            "dense", [left], shapes[0], op.name, path,
-            in_features=contracted, out_features=prod(second.shape) // contracted, bias=False,
-        )]  # fmt: skip
-    return [r.builder.add("matmul", [left, right], shapes[0], op.name, path, contracted=contracted)]
+    return _product(r, op, left, right, contracted, shapes[0], path)
+
+
+def _tensordot(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
+    left, right = operands(r, node)[:2]
+    shape = r.builder.tensors[left].shape
+    axes = op.axes
+    if isinstance(axes, int):
+        contracted = prod(shape[len(shape) - axes :])
+    else:
+        first = axes[0] if isinstance(axes[0], (tuple, list)) else axes[:1]
+        contracted = prod(shape[axis] for axis in first)
+    return _product(r, op, left, right, contracted, shapes[0], path)
 
 
 def _einsum(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
@@ -77,14 +87,9 @@ def _einsum(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> lis
     equation = str(op.subscripts)
     if len(sources) != 2 or "->" not in equation:
         return list(r.unknown("Einsum", op.name, ins, shapes, path))
-    second = r.builder.tensors[sources[1]]
-    summed, kept = einsum_features(equation, second.shape)
-    if not second.batched:
-        return [r.builder.add(
-            "dense", sources[:1], shapes[0], op.name, path,
-            in_features=summed, out_features=kept, bias=False,
-        )]  # fmt: skip
-    return [r.builder.add("matmul", sources, shapes[0], op.name, path, contracted=summed)]
+    left, right = sources
+    summed, _ = einsum_features(equation, r.builder.tensors[right].shape)
+    return _product(r, op, left, right, summed, shapes[0], path)
 
 
 def _kernel_shape(r: Any, node: Any) -> tuple[int, tuple[int, ...]]:
@@ -155,55 +160,69 @@ def _dot_product_attention(
 
     query_heads, key_heads = (r.builder.tensors[i].shape[-2] for i in ins[:2])
     query, key, value = (merged(i) for i in ins[:3])
-    mixed = attention(r, query, key, value, (query_heads, key_heads), op.name, path)
+    mixed, _ = attention(r, query, key, value, (query_heads, key_heads), op.name, path)
     return [r.view(mixed, shapes[0], op.name, path)]
 
 
 _ELEMENTWISE = {
-    "Add": "add", "Subtract": "subtract", "Multiply": "multiply", "Divide": "divide",
-    "TrueDivide": "divide", "DivideNoNan": "divide", "FloorDivide": "divide", "Power": "power",
-    "Maximum": "maximum", "Minimum": "minimum", "Square": "square", "Sqrt": "sqrt",
-    "Rsqrt": "rsqrt", "Exp": "exp", "Expm1": "exp", "Log": "log", "Log1p": "log",
-    "Absolute": "absolute", "Abs": "absolute", "Negative": "negative", "Reciprocal": "reciprocal",
-    "Clip": "clip", "Round": "round", "Floor": "round", "Ceil": "round", "Sign": "sign",
-    "Erf": "erf", "Where": "where", "Cast": "cast", "Greater": "compare", "Less": "compare",
-    "GreaterEqual": "compare", "LessEqual": "compare", "Equal": "compare", "NotEqual": "compare",
-    "LogicalAnd": "compare", "LogicalOr": "compare", "LogicalNot": "compare",
+    "add": "Add", "subtract": "Subtract Diff", "multiply": "Multiply Outer", "average": "Average",
+    "divide": "Divide TrueDivide DivideNoNan FloorDivide Mod Fmod", "power": "Power Cbrt",
+    "maximum": "Maximum Fmax", "minimum": "Minimum Fmin", "square": "Square",
+    "sqrt": "Sqrt Hypot", "rsqrt": "Rsqrt", "exp": "Exp Exp2 Expm1",
+    "log": "Log Log1p Log2 Log10 Logaddexp Logaddexp2", "absolute": "Absolute Fabs",
+    "negative": "Negative", "reciprocal": "Reciprocal", "clip": "Clip", "sign": "Sign",
+    "round": "Round Floor Ceil Trunc", "erf": "Erf Erfc Erfinv",
+    "where": "Where Select NanToNum Tril Triu",
+    "compare": "Greater Less GreaterEqual LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot "
+    "LogicalXor Heaviside Isclose Isfinite Isinf Isnan Isneginf Isposinf Signbit IsIn",
+    "trigonometric": "Sin Cos Tan Sinh Cosh Arcsin Arccos Arctan Arctan2 Arcsinh Arccosh Arctanh Sinc",
+    "bitwise": "BitwiseAnd BitwiseInvert BitwiseNot BitwiseOr BitwiseXor BitwiseLeftShift "
+    "BitwiseRightShift LeftShift RightShift",
+    "scale": "Deg2rad Rad2deg", "gather": "Take TakeAlongAxis",
+    "concatenate": "Concatenate Append Hstack Vstack Dstack", "stack": "Stack",
 }  # fmt: skip
+"""Kind -> operations whose operands count, constants too."""
 
-_VIEWS = ("Reshape", "Squeeze", "ExpandDims", "Ravel", "StopGradient", "Copy", "BroadcastTo")
-
-_REDUCTIONS = ("Mean", "Sum", "Max", "Min", "Amax", "Amin", "Var", "Std", "Prod", "Argmax",
-               "Argmin", "Logsumexp", "Any", "All", "Moments")  # fmt: skip
-
-_ACTIVATION_CLASSES = {
-    "Relu": "relu", "Relu6": "relu6", "Sigmoid": "sigmoid", "Softplus": "softplus",
-    "Softsign": "softsign", "Silu": "silu", "LogSigmoid": "log_sigmoid", "Elu": "elu",
-    "LeakyRelu": "leaky_relu", "HardSigmoid": "hard_sigmoid", "HardSilu": "hard_silu",
-    "Selu": "selu", "Gelu": "gelu", "Celu": "celu", "Glu": "glu", "HardTanh": "hard_tanh",
-    "Tanh": "tanh", "Softmax": "softmax", "LogSoftmax": "log_softmax", "Threshold": "threshold",
-    "Squareplus": "squareplus",
+_PLAIN = {
+    "identity": "StopGradient Copy ConvertToTensor",
+    "reduce": "Mean Sum Max Min Amax Amin Var Std Prod Argmax Argmin Logsumexp Any All Moments Norm "
+    "CountNonzero Ptp Median Quantile Percentile Trace Nanargmax Nanargmin Nanmax Nanmean Nanmedian "
+    "Nanmin Nanprod Nanstd Nansum Nanvar SegmentReduction",
+    "transpose": "Transpose Swapaxes Moveaxis Flip Fliplr Flipud Rot90 DepthToSpace SpaceToDepth "
+    "Rearrange",
+    "slice": "GetItem Slice Diagonal", "crop": "CropImages", "pad": "Pad PadImages",
+    "repeat": "Repeat Tile BroadcastTo", "cumulative": "Cumsum Cumprod Nancumsum Nancumprod",
+    "roll": "Roll", "resize": "Resize", "one_hot": "OneHot MultiHot", "fill": "OnesLike ZerosLike FullLike",
+    "sort": "Sort Argsort TopK Argpartition InTopK", "unfold": "Unfold ExtractPatches",
+    "scatter": "Scatter ScatterUpdate SliceUpdate Fold",
+    "adaptive_pool": "AdaptiveAveragePool AdaptiveMaxPool", "batch_norm": "BatchNorm",
+    "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "unit_norm": "Normalize",
+    "relu": "Relu", "relu6": "Relu6", "sigmoid": "Sigmoid", "softplus": "Softplus",
+    "softsign": "Softsign", "silu": "Silu", "log_sigmoid": "LogSigmoid", "elu": "Elu",
+    "leaky_relu": "LeakyRelu", "hard_sigmoid": "HardSigmoid", "hard_silu": "HardSilu",
+    "selu": "Selu", "gelu": "Gelu", "celu": "Celu", "glu": "Glu", "hard_tanh": "HardTanh",
+    "tanh": "Tanh", "softmax": "Softmax", "log_softmax": "LogSoftmax", "threshold": "Threshold",
+    "squareplus": "Squareplus", "hard_shrink": "HardShrink", "soft_shrink": "SoftShrink",
+    "tanh_shrink": "TanhShrink", "sparse_plus": "SparsePlus", "sparse_sigmoid": "SparseSigmoid",
+    "sparsemax": "Sparsemax",
 }  # fmt: skip
-assert set(_ACTIVATION_CLASSES.values()) <= set(ACTIVATIONS.values())
+"""Kind -> operations of activations alone."""
+
+
+def _by_name(kinds: dict[str, str], rule: Callable[[str], Rule]) -> dict[str, Rule]:
+    return {name: rule(kind) for kind, names in kinds.items() for name in names.split()}
+
 
 RULES: dict[str, Rule] = {
-    **{name: _elementwise(kind) for name, kind in _ELEMENTWISE.items()},
-    **{name: _plain(kind) for name, kind in _ACTIVATION_CLASSES.items()},
-    **dict.fromkeys(_VIEWS, _view),
-    **dict.fromkeys(_REDUCTIONS, _plain("reduce")),
-    **dict.fromkeys(("Transpose", "Swapaxes", "Moveaxis", "Flip"), _plain("transpose")),
-    **dict.fromkeys(("Split", "Unstack", "ArraySplit"), _parts),
-    **dict.fromkeys(("GetItem", "Slice"), _plain("slice")),
-    **dict.fromkeys(("Repeat", "Tile"), _plain("repeat")),
-    **dict.fromkeys(("Take", "TakeAlongAxis"), _elementwise("gather")),
-    **dict.fromkeys(("Concatenate", "Append", "Hstack", "Vstack"), _elementwise("concatenate")),
-    "Stack": _elementwise("stack"),
-    "Cumsum": _plain("cumulative"),
-    "Cumprod": _plain("cumulative"),
-    "Roll": _plain("roll"),
-    "Pad": _plain("pad"),
-    "Resize": _plain("resize"),
+    **_by_name(_ELEMENTWISE, _elementwise),
+    **_by_name(_PLAIN, plain),
+    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims", "Ravel"), view),
+    **dict.fromkeys(("Split", "Unstack", "ArraySplit", "Hsplit", "Vsplit", "Dsplit"), _parts),
+    "Cast": _cast,
+    "SaturateCast": _cast,
     "Matmul": _matmul,
+    "Dot": _matmul,
+    "Tensordot": _tensordot,
     "Einsum": _einsum,
     "Conv": _conv,
     "DepthwiseConv": _depthwise,
@@ -211,10 +230,5 @@ RULES: dict[str, Rule] = {
     "ConvTranspose": _conv_transposed,
     "MaxPool": _pool("max_pool"),
     "AveragePool": _pool("average_pool"),
-    "AdaptiveAveragePool": _plain("adaptive_pool"),
-    "AdaptiveMaxPool": _plain("adaptive_pool"),
-    "BatchNorm": _plain("batch_norm"),
-    "LayerNorm": _plain("layer_norm"),
-    "RMSNorm": _plain("rms_norm"),
     "DotProductAttention": _dot_product_attention,
 }

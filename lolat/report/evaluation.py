@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lolat.errors import MeasuringError
 from lolat.graph import Graph
 from lolat.learning import errors
 from lolat.model import Model
+from lolat.report.text import noise_floor
 from lolat.units import percent
 
 
@@ -72,7 +74,10 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 def compare(
     model: Model, measured: Sequence[Measured], failures: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Everything `evaluate --json` prints."""
+    """Everything `evaluate --json` prints. Raises MeasuringError where nothing was measured."""
+    if not measured:
+        reasons = [f"{key}: {reason}" for key, reason in failures.items()]
+        raise MeasuringError(f"no network could be measured ({'; '.join(reasons) or 'none given'})")
     names = sorted(model.predictors, key=lambda n: n != model.default)
     rows: list[dict[str, Any]] = []
     inside = 0
@@ -106,7 +111,7 @@ def compare(
             n: figures(np.array([r["predicted_ms"][n] for r in rows]), times) for n in names
         },
         "inside_interval": inside,
-        "noise_floor": model.document["noise"].get("floor"),
+        "noise_floor": noise_floor(model.document),
         "failures": dict(failures),
     }
 
@@ -135,8 +140,9 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
             f"R² {_figure(found['r2'])}, Pearson {_figure(found['pearson'])}, "
             f"Spearman {_figure(found['spearman'])}"
         )
-    count = len(result["networks"])
-    yield f"{result['inside_interval']} of {count} measured times lie inside their interval"
+    sure = sum(row["interval_ms"] is not None for row in result["networks"])
+    if sure:
+        yield f"{result['inside_interval']} of {sure} measured times lie inside their interval"
     if result["noise_floor"] is not None:
         yield f"noise floor (repeated measurements of a block): {percent(result['noise_floor'])}"
     for key, reason in result["failures"].items():

@@ -2,47 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError, MissingPackageError, not_written
 from lolat.learning import answers
 from lolat.model import Model
 from lolat.points import Point, matrix, times
+from lolat.predictors.formula import Formula
+from lolat.units import plain
 
 FORMATS = (".svg", ".png")
 COLOURS = {"extended": "#0b6e99", "two-regime": "#d1603d"}
 
 
-def _figure(path: str, width: float, height: float) -> tuple[Any, Any]:
-    """(figure, axes); InputError for a format that is not offered."""
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "lolat",  # the same plot gives the same file
+    "text.parse_math": False,  # a "$" in the name of a device is a "$"
+}
+
+
+def check_plot(path: str) -> None:
+    """Whether a plot could be written to `path`: its format, its folder, matplotlib.
+
+    Raises InputError (a wrong ending, no such folder, no permission) or MissingPackageError.
+    """
     if Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"--plot {path}: expected a file name that ends in .svg or .png")
-    try:
-        import matplotlib
-    except ImportError as error:
+    if Path(path).is_dir():
+        raise InputError(f"--plot {path}: is a folder; expected the name of a file")
+    folder = Path(path).parent
+    if not os.access(path if Path(path).exists() else folder, os.W_OK):
+        reason = "no permission to write it" if folder.is_dir() else f"no folder {folder}"
+        raise InputError(f"--plot {path}: {reason}; expected a file in a folder of yours")
+    if importlib.util.find_spec("matplotlib") is None:
         raise MissingPackageError(
             "plots need matplotlib; install it with: pip install 'lolat[plot]'"
-        ) from error
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "lolat"})
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(width, height), layout="constrained")
+        )
 
 
-def _save(figure: Any, path: str) -> None:
-    from matplotlib import pyplot
+@contextlib.contextmanager
+def _axes(path: str, width: float, height: float) -> Iterator[Any]:
+    """Axes to draw on; written to `path` at the end.
 
-    try:
-        figure.savefig(path, dpi=130, metadata={"Date": None} if path.endswith(".svg") else None)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; give --plot elsewhere") from error
-    finally:
-        pyplot.close(figure)
+    The figure is not pyplot's and the style is for its time only, so that a notebook's settings stay
+    as they are.
+    """
+    check_plot(path)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure.subplots()
+        svg = path.lower().endswith(".svg")
+        try:
+            figure.savefig(path, dpi=130, metadata={"Date": None} if svg else None)
+        except OSError as error:
+            raise not_written(path, error, "--plot") from error
 
 
 def _diagonal(axes: Any, low: float, high: float) -> None:
@@ -59,57 +84,59 @@ def _diagonal(axes: Any, low: float, high: float) -> None:
 def evaluation_plot(
     rows: Sequence[dict[str, Any]], predictors: Sequence[str], title: str, path: str
 ) -> None:
-    """Measured against predicted latencies of whole networks."""
-    figure, axes = _figure(path, 6.4, 6.0)
+    """Measured against predicted latencies of whole networks.
+
+    `rows`: the "networks" of `lolat.report.evaluation.compare`; `path`: see `check_plot`.
+    """
     measured = np.array([r["measured_ms"] for r in rows])
     found = [np.array([r["predicted_ms"][p] for r in rows]) for p in predictors]
     everything = np.concatenate([measured, *found])
-    _diagonal(axes, everything.min(), everything.max())
-    for name, predicted, marker in zip(predictors, found, "os^vD", strict=False):
-        axes.plot(measured, predicted, marker, ms=5, alpha=0.8, color=COLOURS.get(name), label=name)
-    axes.set(xlabel="measured, ms", ylabel="predicted, ms", title=title)
-    axes.legend(frameon=False, loc="upper left")
-    _save(figure, path)
+    with _axes(path, 6.4, 6.0) as axes:
+        _diagonal(axes, everything.min(), everything.max())
+        for name, values, marker in zip(predictors, found, "os^vD", strict=False):
+            axes.plot(
+                measured, values, marker, ms=5, alpha=0.8, color=COLOURS.get(name), label=name
+            )
+        axes.set(xlabel="measured, ms", ylabel="predicted, ms", title=plain(title))
+        axes.legend(frameon=False, loc="upper left")
 
 
 def fit_plot(model: Model, path: str) -> None:
-    """The measured points against the two-regime formula, with both of its lines."""
+    """The measured points against the two-regime formula, with both of its lines.
+
+    InputError where the model has no points or no two-regime formula; `path`: see `check_plot`.
+    """
     points = [Point.from_dict(p) for p in model.document["points"]]
     if not points:
         raise InputError(f"{model.source} has no points to draw")
     formula = model.predictor("two-regime")
-    figure, axes = _figure(path, 7.2, 5.0)
     measured = times(points)
     features = matrix(points, formula.features)
     linear = features @ np.asarray(formula.coefficients) + formula.constant
-    grid = np.geomspace(min(linear.min(), measured.min()), max(linear.max(), measured.max()), 200)
-    bent = formula.bend(grid.copy())
-    axes.plot(linear, measured, "o", ms=4, alpha=0.7, color="0.35", label="measured blocks")
+    low = min(linear[linear > 0].min(initial=np.inf), measured.min())
+    grid = np.geomspace(low, max(linear.max(), measured.max()), 200)
     break_ms = float(getattr(formula, "breakpoint", 0.0))
-    above = grid >= break_ms
-    axes.plot(
-        grid[above], bent[above], color=COLOURS["two-regime"], lw=2, label="a*ACTS+b*INP+c*FLOPs+d"
-    )
-    if break_ms > 0:
-        slope, offset = model.document["predictors"]["two-regime"]["slope"], break_ms
-        below = np.append(grid[~above], break_ms)
-        axes.plot(
-            below,
-            formula.bend(below.copy()),
-            color=COLOURS["extended"],
-            lw=2,
-            label=f"below {offset:.3g} ms: slope {slope:.2f}",
-        )
-        axes.axvline(break_ms, color="0.7", lw=1, ls=":")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="a*ACTS + b*INP + c*FLOPs + d, ms",
-        ylabel="measured, ms",
-        title=f"{model.device}: {len(points)} points, two-regime fit",
-    )
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
     error = float(np.median(np.abs(answers(formula, features) / measured - 1.0)))
-    axes.legend(frameon=False, title=f"median error {100 * error:.1f} %", loc="upper left")
-    _save(figure, path)
+    with _axes(path, 7.2, 5.0) as axes:
+        axes.plot(linear, measured, "o", ms=4, alpha=0.7, color="0.35", label="measured blocks")
+        _line(axes, formula, grid[grid >= break_ms], "two-regime", "a*ACTS+b*INP+c*FLOPs+d")
+        if break_ms > 0:
+            slope = float(getattr(formula, "slope", 1.0))
+            below = np.append(grid[grid < break_ms], break_ms)
+            label = f"below {break_ms:.3g} ms: slope {slope:.2f}"
+            _line(axes, formula, below, "extended", label)
+            axes.axvline(break_ms, color="0.7", lw=1, ls=":")
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="a*ACTS + b*INP + c*FLOPs + d, ms",
+            ylabel="measured, ms",
+            title=f"{plain(model.device)}: {len(points)} points, two-regime fit",
+        )
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:g}")
+        axes.legend(frameon=False, title=f"median error {100 * error:.1f} %", loc="upper left")
+
+
+def _line(axes: Any, formula: Formula, grid: np.ndarray, colour: str, label: str) -> None:
+    axes.plot(grid, formula.bend(grid.copy()), color=COLOURS[colour], lw=2, label=label)

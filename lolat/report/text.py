@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 
 from lolat.model import Model
 from lolat.prediction import Prediction
 from lolat.predictors.formula import CONSTANT
 from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks
-from lolat.units import milliseconds, percent, quantity
+from lolat.units import milliseconds, percent, plain, quantity
 
 BAR = 12
+WIDE = 112
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
+    yield f"{title(prediction)}: {latency(prediction)}"
+    yield totals(prediction)
+    for warning in prediction.warnings:
+        yield f"note: {plain(warning)}"
+
+
+def title(prediction: Prediction) -> str:
+    """Which network at which batch size."""
+    return f"{plain(prediction.network)} · batch {prediction.batch_size}"
+
+
+def latency(prediction: Prediction) -> str:
+    """The latency and its interval."""
+    return milliseconds(prediction.latency_ms) + _interval(prediction)
+
+
+def totals(prediction: Prediction) -> str:
+    """The counts of the whole, and whether it is like what was measured."""
     counts = prediction.counts
-    yield (
-        f"{prediction.network} · batch {prediction.batch_size}: "
-        f"{milliseconds(prediction.latency_ms)}{_interval(prediction)}"
-    )
-    yield (
+    return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
         f"{quantity(counts['acts'])} convolution activations · {_domain(prediction)}"
     )
-    for warning in prediction.warnings:
-        yield f"note: {warning}"
 
 
 def _interval(prediction: Prediction) -> str:
@@ -59,20 +74,24 @@ def print_report(model: Model, prediction: Prediction, model_name: str, network:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    console.print(Text(f"{prediction.network} · batch {prediction.batch_size}", style="bold"))
+    # In a file or a pipe there is no width to keep to; in a narrow terminal the summary is cut.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console.print(Text(title(prediction), style="bold"))
     console.print(Text(headline(model), style="dim"))
-    for line in list(summary(prediction))[:2]:
-        console.print(Text(line.split(": ", 1)[-1]))
+    console.print(Text(latency(prediction)))
+    console.print(Text(totals(prediction)))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, justify in (("block", "left"), ("ms", "right"), ("share", "left"), ("", "right")):
-        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table.add_column("block", no_wrap=True, overflow="ellipsis")
+    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    table.add_column("ms", no_wrap=True, justify="right")
+    table.add_column("share", no_wrap=True)
+    table.add_column("", no_wrap=True, justify="right")
     table.add_column("most of it is", no_wrap=True)
     marked = {b.name for b in bottlenecks(prediction)}
     largest = max((b.share for b in prediction.blocks), default=0.0)
     for block in prediction.blocks:
         table.add_row(
-            Text(block.name),
+            *(Text(t) for t in named_parts(block.name)),
             milliseconds(block.latency_ms).removesuffix(" ms"),
             bar(block.share, largest),
             f"{100 * block.share:.1f} %",
@@ -82,23 +101,38 @@ def print_report(model: Model, prediction: Prediction, model_name: str, network:
     console.print(table)
     console.print(Text(bottleneck_sentence(prediction), style="bold"))
     for warning in prediction.warnings:
-        console.print(Text(f"note: {warning}", style="yellow"))
-    console.print(Text(f"Next: lolat show {model_name} · lolat evaluate {model_name} {network}"))
+        console.print(Text(f"note: {plain(warning)}", style="yellow"))
+    named = quote(plain(model_name))
+    console.print(
+        Text(f"Next: lolat show {named} · lolat evaluate {named} {quote(plain(network))}")
+    )
+
+
+def named_parts(name: str) -> tuple[str, str]:
+    """A block's label, and the summary of what is in it."""
+    label, _, summary = plain(name).partition(" · ")
+    return label, summary
 
 
 def headline(model: Model) -> str:
     """Device, framework, age and noise of a model, in one line."""
     where: Mapping[str, Any] = model.document["environment"]
-    parts = [model.device]
+    parts = [plain(model.device)]
     if "framework" in where:
-        parts.append(f"{where['framework']} {where.get('framework_version', '')}".strip())
+        parts.append(plain(f"{where['framework']} {where.get('framework_version', '')}".strip()))
     age = _age(where.get("date"))
     if age:
         parts.append(f"learned {age}")
-    floor = model.document["noise"].get("floor")
+    floor = noise_floor(model.document)
     if floor is not None:
         parts.append(f"noise {percent(floor)}")
     return " · ".join(parts)
+
+
+def noise_floor(document: Mapping[str, Any]) -> float | None:
+    """How far repeated measurements of a block disagree; None where the file does not say."""
+    floor = document["noise"].get("floor")
+    return float(floor) if isinstance(floor, (int, float)) else None
 
 
 def _age(date: Any) -> str:
@@ -112,7 +146,7 @@ def _age(date: Any) -> str:
 def describe(model: Model) -> Iterator[str]:
     """What `lolat show` prints."""
     document = model.document
-    yield f"{model.name}: {headline(model)}"
+    yield f"{plain(model.name)}: {headline(model)}"
     yield (
         f"{len(document['points'])} points; default predictor: {model.default}; "
         "FLOPs are multiply-accumulates (1 MAC = 1 FLOP)"
@@ -130,7 +164,7 @@ def describe(model: Model) -> Iterator[str]:
     yield ""
     yield bound_sentence(model)
     for remark in document.get("warnings", ()):
-        yield f"note: {remark}"
+        yield f"note: {plain(remark)}"
 
 
 def equation(coefficients: Mapping[str, float]) -> str:
@@ -150,7 +184,7 @@ def error_lines(entry: Mapping[str, Any]) -> Iterator[str]:
         return
     for key, words in (("fitted", "on its points"), ("left_out", "each block left out")):
         figures = found.get(key)
-        if figures:
+        if figures and {"median", "within_10_percent"} <= figures.keys():
             sizes = [
                 f"{percent(figures[field])} {text}"
                 for field, text in (
@@ -159,8 +193,9 @@ def error_lines(entry: Mapping[str, Any]) -> Iterator[str]:
                 )
                 if figures.get(field) is not None
             ]
+            split = f" ({', '.join(sizes)})" if sizes else ""
             yield (
-                f"  {words}: median error {percent(figures['median'])} ({', '.join(sizes)}), "
+                f"  {words}: median error {percent(figures['median'])}{split}, "
                 f"{100 * figures['within_10_percent']:.0f} % within 10 %"
             )
 
@@ -180,8 +215,8 @@ def bound_sentence(model: Model) -> str:
             "element are bound by memory, the others by compute"
         )
     if cost.get("ops"):
-        parts.append(f"starting one operation costs {1e3 * cost['ops']:.0f} µs")
-    parts.append(f"one call {milliseconds(formula.constant)}")
+        parts.append(f"starting one operation costs {1e3 * cost['ops']:.3g} µs")
+    parts.append(f"one call costs {milliseconds(formula.constant)}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
@@ -189,16 +224,15 @@ def bound_sentence(model: Model) -> str:
 def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
     """What a finished `learn` or `fit` says."""
     seconds = document["environment"].get("seconds")
-    took = f" in {seconds:.0f} s" if seconds else ""
-    yield f"{len(document['points'])} points on {document['device']}{took}"
+    took = f", measured in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
+    yield f"{len(document['points'])} points on {plain(document['device'])}{took}"
     for name, entry in document["predictors"].items():
         mark = " (default)" if name == document["default"] else ""
         yield f"{name}{mark}: {equation(entry['coefficients'])}"
         yield from error_lines(entry)
-    if document["noise"].get("floor") is not None:
-        yield (
-            f"noise: repeated measurements of a block disagree by "
-            f"{percent(document['noise']['floor'])} at the median"
-        )
+    floor = noise_floor(document)
+    if floor is not None:
+        yield f"noise: repeated measurements of a block disagree by {percent(floor)} at the median"
     yield f"written: {path}"
-    yield f"Next: lolat report {path} keras:ResNet50 · lolat evaluate {path}"
+    named = quote(path)
+    yield f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lolat.prediction import CALL, BlockPrediction, Prediction
+from lolat.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
+from lolat.units import plain
 
 TERMS = {
     "acts": "convolution output",
@@ -14,10 +15,13 @@ TERMS = {
     "weights": "reading weights",
     "ops": "starting operations",
     "patches": "grouped convolution",
-    "heavy": "gelu, softmax, norms",
+    "narrow": "narrow groups",
+    "passes": "passes of composite operations",
+    "serial": "waiting in line",
+    MEMORY: "memory traffic",
+    NOTHING: "nothing",
     CALL: "fixed cost",
 }
-MOVING = {"acts", "inp", "traffic"}
 MOST_BOTTLENECKS = 3
 
 
@@ -37,28 +41,35 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     if not top:
         return "There is nothing to compute."
     time = sum(b.share for b in top)
+    if prediction.call_ms >= max(prediction.latency_ms / 2, top[0].latency_ms):
+        share = prediction.call_ms / (prediction.latency_ms or 1.0)
+        return (
+            f"The fixed cost of a call takes {100 * share:.0f} % of the time: ask for more at once."
+        )
     all_flops = prediction.counts["flops"]
     flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0
+    one = len(top) == 1
+    names = enumeration([plain(b.name.split(" · ")[0]) for b in top])
+    return (
+        f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "
+        f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {_why(top)}."
+    )
+
+
+def _why(top: Sequence[BlockPrediction]) -> str:
+    """What these blocks spend their time on."""
     terms: dict[str, float] = {}
     for block in top:
         for term, value in block.terms_ms.items():
             terms[term] = terms.get(term, 0.0) + value
-    moving = sum(v for t, v in terms.items() if t in MOVING)
-    most = max(terms, key=lambda t: terms[t]) if terms else CALL
-    why = (
-        "they compute" if most == "flops" and terms["flops"] >= moving
-        else "they move data rather than compute" if moving >= max(terms.values(), default=0.0)
-        else f"most of it is {TERMS.get(most, most)}"
-    )  # fmt: skip
-    if len(top) == 1:
-        why = why.replace("they compute", "it computes").replace("they move", "it moves")
-    names = enumeration([b.name.split(" · ")[0] for b in top])
-    verb = "takes" if len(top) == 1 else "take"
-    title = "Bottleneck" if len(top) == 1 else "Bottlenecks"
-    return (
-        f"{title}: {names} {verb} {100 * time:.0f} % of the time for {100 * flops:.0f} % of the "
-        f"MACs: {why}."
-    )
+    most = bound_by(terms)
+    one = len(top) == 1
+    compute = "it computes" if one else "they compute"
+    if most == "flops":
+        return compute
+    if most == MEMORY:
+        return f"{'it moves' if one else 'they move'} data more than {compute}"
+    return f"most of it is {TERMS.get(most, most)}"
 
 
 def enumeration(names: Sequence[str]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from lolat.errors import DeviceError, MeasuringError
+import numpy as np
+
+from lolat.errors import DeviceError, MeasuringError, MissingPackageError
 from lolat.graph import Graph, Operation
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
@@ -21,14 +24,20 @@ class TensorFlowBackend:
         """`device`: cpu or gpu. Raises DeviceError when TensorFlow has no such device."""
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+        os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
         self.keras = import_keras()
-        import tensorflow
-
+        try:
+            import tensorflow
+        except ImportError as error:
+            raise MissingPackageError(
+                f"the tensorflow backend needs TensorFlow, which cannot be imported ({error}); install "
+                "it with: pip install 'lolat[tensorflow]'"
+            ) from error
         self.tf: Any = tensorflow
         if self.keras.backend.backend() != "tensorflow":
             raise DeviceError(
                 f"Keras runs on {self.keras.backend.backend()!r} here, but the tensorflow backend "
-                "needs TensorFlow; unset KERAS_BACKEND or set KERAS_BACKEND=tensorflow"
+                "needs TensorFlow; import Keras with KERAS_BACKEND=tensorflow"
             )
         found = self.tf.config.list_physical_devices(device.upper())
         if not found:
@@ -91,7 +100,7 @@ class TensorFlowBackend:
                 wait()
             else:
                 for tensor in self.tf.nest.flatten(result):
-                    tensor.numpy()  # no copy on a CPU
+                    np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
 
         return call
 
@@ -109,6 +118,25 @@ class TensorFlowBackend:
 
 def build(keras: Any, graph: Graph) -> Any:
     """A Keras model of `graph` (float32, channels last); MeasuringError for a kind it cannot build."""
+    with _standard(keras):
+        return _build(keras, graph)
+
+
+@contextlib.contextmanager
+def _standard(keras: Any) -> Iterator[None]:
+    """Without what a user's ~/.keras/keras.json says, which is for the user's own networks."""
+    config = keras.config
+    saved = config.image_data_format(), config.dtype_policy()
+    config.set_image_data_format("channels_last")
+    config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        config.set_image_data_format(saved[0])
+        config.set_dtype_policy(saved[1])
+
+
+def _build(keras: Any, graph: Graph) -> Any:
     values: dict[int, Any] = {
         i: keras.Input(graph.tensors[i].shape[1:], dtype=graph.tensors[i].dtype)
         for i in graph.inputs

@@ -1,0 +1,58 @@
+"""Predefined blocks that are no convolutional family: pooling, normalisation, classifiers, the way up."""
+
+from __future__ import annotations
+
+from lolat.graph import Graph
+from microbench.layers import Layers
+
+
+def pool(size: int, channels: int, kernel: int, stride: int, kind: str) -> Graph:
+    """A pooling alone."""
+    n = Layers(f"{kind} {channels}", size, channels)
+    return n.done(n.pool(n.input, kernel, stride, kind))
+
+
+def norm_act(size: int, channels: int, act: str = "relu", norm: str = "batch_norm") -> Graph:
+    """Normalisation and activation alone."""
+    n = Layers(f"{norm} {channels}", size, channels)
+    return n.done(n.same(act, n.same(norm, n.input)))
+
+
+def head(size: int, channels: int, hidden: int = 0, classes: int = 1000) -> Graph:
+    """A classifier: global average pool, dense layers, softmax."""
+    n = Layers(f"head {channels}", size, channels)
+    x = n.global_pool(n.input)
+    if hidden:
+        x = n.dense(x, hidden, "relu")
+    return n.done(n.dense(x, classes, "softmax"))
+
+
+def flat_head(size: int, channels: int, hidden: int) -> Graph:
+    """VGG's classifier: flatten, two dense layers."""
+    n = Layers(f"flat head {channels}", size, channels)
+    return n.done(n.dense(n.dense(n.flatten(n.input), hidden, "relu"), 1000, "softmax"))
+
+
+def mlp(features: int, hidden: int, count: int) -> Graph:
+    """Dense layers with relu."""
+    n = Layers(f"mlp {features}", 1, features)
+    x = n.flatten(n.input)
+    for _ in range(count):
+        x = n.dense(x, hidden, "relu")
+    return n.done(x)
+
+
+def up(size: int, channels: int, transposed: bool) -> Graph:
+    """A U-Net's way up: resize or transposed convolution, concatenation, convolution."""
+    n = Layers(f"up {channels}", size, channels)
+    skip = n.builder.input((1, 2 * size, 2 * size, channels // 2))
+    shape = (1, 2 * size, 2 * size, channels)
+    if transposed:
+        x = n.builder.add(
+            "transposed_conv", [n.input], (*shape[:-1], channels // 2),
+            kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding="same", bias=True,
+            in_channels=channels, out_channels=channels // 2, groups=1,
+        )  # fmt: skip
+    else:
+        x = n.builder.add("resize", [n.input], shape)
+    return n.done(n.cba(n.concat(x, skip), channels // 2, 3))

@@ -1,0 +1,74 @@
+"""What a run measures and in which order: jobs, how long, rounds, what is in memory together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to measure. `payload` is what the worker is told.
+
+    `need_bytes`: foreseen memory while it is made or runs; `keep_bytes`: what it holds in between.
+    """
+
+    key: str
+    payload: dict[str, Any]
+    need_bytes: int = 0
+    keep_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how often.
+
+    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so; then up to
+    `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s` seconds are left.
+    `calm_ms`: up to which time of the reference the machine is calm, where that is known from an
+    earlier run; else this run decides. An extra visit waits up to `patience_s` for a calm moment.
+    """
+
+    rounds: int = 10
+    slice_s: float = 0.03
+    extra_rounds: int = 10
+    extra_s: float = 45.0
+    seed: int = 2026
+    calm_ms: float | None = None
+    patience_s: float = 1.0
+
+
+def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[int, Job]]:
+    """(round, job) for all rounds, each round in another random order, the same for the same seed."""
+    generator = random.Random(settings.seed)
+    for number in range(settings.rounds):
+        order = list(jobs)
+        generator.shuffle(order)
+        for job in order:
+            yield number, job
+
+
+def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
+    """Jobs that may be held in memory at the same time, at least one job each.
+
+    Together they keep at most half of what is free, and with the one that runs at most all of it.
+    """
+    result: list[list[Job]] = [[]]
+    held = extra = 0
+    for job in jobs:
+        more = max(0, job.need_bytes - job.keep_bytes)
+        if (
+            available_bytes is not None
+            and result[-1]
+            and (
+                held + job.keep_bytes > available_bytes / 2
+                or held + job.keep_bytes + max(extra, more) > available_bytes
+            )
+        ):
+            result.append([])
+            held = extra = 0
+        result[-1].append(job)
+        held, extra = held + job.keep_bytes, max(extra, more)
+    return result

@@ -1,0 +1,191 @@
+"""`lolat evaluate` with made-up measurements."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.errors import NetworkError
+from lolat.graph import Graph
+from lolat.model import load
+from tests import synthetic
+from tests.cli.commands import Command
+
+
+@dataclass(frozen=True)
+class Network:
+    """A measured network."""
+
+    spec: str
+    graph: Graph
+    batch_size: int
+    latency_ms: float
+    spread: float = 0.01
+
+
+class Device:
+    """In place of measuring: every network takes a tenth longer than predicted."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.failures: dict[str, str] = {}
+        self.error: BaseException | None = None
+        self.label = "a desk, 2 threads"
+        self.versions: dict[str, Any] = {"framework_version": "2.21.0"}
+        self.reference_ms = 1.0
+        self.model: Any = None
+
+    def measure(
+        self, backend: str, device: str, networks: Any, batch_sizes: Any, input_size: Any = (),
+        progress: Any = None, calm_ms: float | None = None,
+    ) -> tuple[list[Network], dict[str, str], dict[str, Any], dict[str, Any]]:  # fmt: skip
+        self.asked.append((backend, device, tuple(networks), tuple(batch_sizes), input_size))
+        if self.error is not None:
+            raise self.error
+        found = []
+        for i, spec in enumerate(networks):
+            graph = synthetic.network(stages=1 + i % 4, size=32 + 8 * i, name=spec)
+            for batch in batch_sizes:
+                if spec not in self.failures:
+                    time = 1.1 * self.model.predict(graph, batch).latency_ms
+                    found.append(Network(spec, graph, batch, time))
+        return found, self.failures, self.versions, {"reference_ms": self.reference_ms}
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, model: Path) -> Device:
+    fake = Device()
+    fake.model = load(model)
+    monkeypatch.setattr("microbench.evaluate.measure_networks", fake.measure)
+    monkeypatch.setattr("microbench.environment.device_label", lambda *unused: fake.label)
+    return fake
+
+
+@pytest.fixture
+def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(synthetic.document()))
+    return path
+
+
+def test_ten_networks_at_two_batch_sizes(lolat: Command, model: Path, device: Device) -> None:
+    found = lolat("evaluate", model)
+    assert found.code == 0
+    assert found.err == ""
+    ((backend, where, networks, batch_sizes, size),) = device.asked
+    assert (backend, where, batch_sizes, size) == ("tensorflow", "cpu", (1, 4), ())
+    assert len(set(networks)) == 10
+    assert all(spec.startswith("keras:") for spec in networks)
+    assert "extended (default): median error 9.1 %, 100 % within 10 %" in found.out
+    assert "20 of 20 measured times lie inside" in found.out or "of 20 measured" in found.out
+
+
+def test_json(lolat: Command, model: Path, device: Device) -> None:
+    found = lolat("evaluate", model, "keras:A", "keras:B", "--batch-size", 2, "--json")
+    assert found.code == 0
+    assert found.err == ""
+    answer = json.loads(found.out)
+    assert len(found.out.splitlines()) == 1
+    assert [(n["network"], n["batch_size"]) for n in answer["networks"]] == [
+        ("keras:A", 2), ("keras:B", 2),
+    ]  # fmt: skip
+    assert answer["summary"]["extended"]["median"] == pytest.approx(1 - 1 / 1.1)
+
+
+def test_options(lolat: Command, model: Path, device: Device) -> None:
+    lolat("evaluate", model, "keras:A", "--batch-size", 2, "--batch-size", 8, "--input-size", 96)
+    assert device.asked[0][2:] == (("keras:A",), (2, 8), (96,))
+
+
+def test_a_plot(lolat: Command, model: Path, device: Device, tmp_path: Path) -> None:
+    plot = tmp_path / "plot.svg"
+    found = lolat("evaluate", model, "keras:A", "keras:B", "--plot", plot)
+    assert found.err == f"lolat: drawn: {plot}\n"
+    assert "measured, ms" in plot.read_text()
+    assert json.loads(lolat("evaluate", model, "keras:A", "--plot", plot, "--json").out)
+
+
+def test_a_plot_that_fails_at_last_loses_nothing(
+    lolat: Command, model: Path, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*unused: object, **named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    found = lolat("evaluate", model, "keras:A", "--plot", tmp_path / "plot.svg", "--json")
+    assert found.code == 1
+    assert json.loads(found.out)["networks"]
+    assert found.err.endswith(
+        "plot.svg is not whole: the disk is full; make room and run it again\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["plot.gif", "no/plot.svg"])
+def test_a_plot_that_cannot_be_drawn_is_found_out_before_measuring(
+    lolat: Command, model: Path, device: Device, tmp_path: Path, name: str
+) -> None:
+    assert "--plot" in lolat.refused("evaluate", model, "--plot", tmp_path / name)
+    assert device.asked == []
+
+
+def test_what_failed_is_said(lolat: Command, model: Path, device: Device) -> None:
+    device.failures = {"keras:B": "died"}
+    found = lolat("evaluate", model, "keras:A", "keras:B")
+    assert found.code == 0
+    assert "not measured: keras:B: died" in found.out
+
+
+def test_when_everything_failed(lolat: Command, model: Path, device: Device) -> None:
+    device.failures = {"keras:A": "died"}
+    assert "no network could be measured (keras:A: died)" in lolat.refused(
+        "evaluate", model, "keras:A", code=1
+    )
+
+
+def test_a_network_that_is_none(lolat: Command, model: Path, device: Device) -> None:
+    device.error = NetworkError("no network 'keras:A': expected keras:NAME")
+    assert "no network 'keras:A'" in lolat.refused("evaluate", model, "keras:A")
+
+
+def test_ctrl_c(lolat: Command, model: Path, device: Device) -> None:
+    device.error = KeyboardInterrupt()
+    found = lolat("evaluate", model, "keras:A")
+    assert found.code == 130
+    assert found.out == ""
+
+
+def test_another_machine_versions_or_state_is_a_warning(
+    lolat: Command, model: Path, device: Device
+) -> None:
+    device.label, device.versions, device.reference_ms = "a rack", {"framework_version": "3"}, 1.5
+    found = lolat("evaluate", model, "keras:A", "--json")
+    assert found.code == 0
+    json.loads(found.out)
+    lines = found.err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("lolat: warning: ") for line in lines)
+    assert "learned on a desk, 2 threads; this is a rack" in lines[0]
+    assert "framework_version 2.21.0, this is 3" in lines[1]
+    assert "another state" in lines[2]
+
+
+def test_a_framework_that_this_version_cannot_measure(
+    lolat: Command, tmp_path: Path, device: Device
+) -> None:
+    path = tmp_path / "other.json"
+    document = synthetic.document(environment={"framework": "jax"}, noise={"reference_ms": "fast"})
+    path.write_text(json.dumps(document))
+    assert "no backend 'jax'; this version has" in lolat.refused("evaluate", path)
+    assert device.asked == []
+    document["environment"] = {}
+    path.write_text(json.dumps(document))
+    assert lolat("evaluate", path, "keras:A").code == 0

@@ -1,0 +1,115 @@
+"""`lolat fit`: from a model file and from a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lolat.counts import FEATURES
+from lolat.model import load
+from lolat.model_file import read
+from tests import synthetic
+from tests.cli.commands import Command
+
+THREE = ["acts", "inp", "flops", "latency_ms"]
+
+
+@pytest.fixture
+def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Path) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new" / "again.json"
+    document = synthetic.document(warnings=["the machine was busy"])
+    old.write_text(json.dumps(document))
+    found = lolat("fit", old, "--output", new)
+    assert found.code == 0
+    again = read(new)
+    for name in ("predictors", "default", "domain", "points", "environment", "noise", "device"):
+        assert again[name] == json.loads(json.dumps(document[name])), name
+    assert again["name"] == "again"
+    assert again["warnings"] == ["the machine was busy"]  # what was said of the points stays true
+    assert found.err == "lolat: warning: the machine was busy\n"
+    assert found.out.splitlines()[0] == "105 points on a desk, 2 threads"
+    assert f"written: {new}" in found.out
+
+
+@pytest.mark.parametrize("name", ["points.csv", "POINTS.CSV"])
+def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> None:
+    points = synthetic.measured()
+    table, output = tmp_path / name, tmp_path / "model.json"
+    table.write_text(synthetic.table(points, [*FEATURES, "latency_ms", "batch_size", "name"]))
+    assert lolat("fit", table, "--output", output).code == 0
+    model = load(output)
+    assert model.default == "extended"
+    assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) == pytest.approx(
+        synthetic.CALL_MS + 2 + 1 + 2 + 0.8 + 0.05 + 0.2, rel=0.05
+    )
+    assert model.document["environment"]["source"] == name
+
+
+def test_a_table_with_three_counts(lolat: Command, tmp_path: Path) -> None:
+    table, output = tmp_path / "points.csv", tmp_path / "model.json"
+    table.write_text(synthetic.table(synthetic.measured(), THREE))
+    assert lolat("fit", table, "--output", output).code == 0
+    model = load(output)
+    assert list(model.predictors) == ["two-regime"]
+    assert model.default == "two-regime"
+    assert model.predict(synthetic.network()).in_domain is None
+    assert lolat("show", output).code == 0
+
+
+def test_points_of_one_block_are_fitted_with_a_warning(lolat: Command, tmp_path: Path) -> None:
+    table, output = tmp_path / "points.csv", tmp_path / "model.json"
+    points = synthetic.measured(1, range(1, 12))
+    table.write_text(synthetic.table(points, [*THREE, "batch_size", "name"]))
+    found = lolat("fit", table, "--output", output)
+    assert found.code == 0
+    assert "lolat: warning: the points are of too few different blocks" in found.err
+    assert load(output).predict(synthetic.network()).interval_ms is None
+    assert lolat("show", output).code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("acts,inp,flops\n1,2,3\n", "lacks the column latency_ms"),
+        (",".join(THREE) + "\n", "no rows"),
+        (",".join(THREE) + "\n1,2,3,4\n" * 1, "1 points are too few"),
+        (",".join(THREE) + "\n1,2,nan,4\n", "line 2: flops is 'nan'"),
+        ("", "lacks the columns"),
+    ],
+)
+def test_a_wrong_table_leaves_no_model(
+    lolat: Command, tmp_path: Path, content: str, words: str
+) -> None:
+    table, output = tmp_path / "points.csv", tmp_path / "model.json"
+    table.write_text(content)
+    assert words in lolat.refused("fit", table, "--output", output)
+    assert not output.exists()
+
+
+def test_points_that_are_not_there(lolat: Command, tmp_path: Path) -> None:
+    output = tmp_path / "model.json"
+    assert "No such file" in lolat.refused("fit", tmp_path / "none.csv", "--output", output)
+    assert "no such model" in lolat.refused("fit", tmp_path / "none.json", "--output", output)
+    empty = tmp_path / "empty.json"
+    empty.write_text(json.dumps(synthetic.document() | {"points": []}))
+    assert "has no points to fit" in lolat.refused("fit", empty, "--output", output)
+    assert not output.exists()
+
+
+def test_a_place_that_cannot_be_written(lolat: Command, tmp_path: Path) -> None:
+    table = tmp_path / "points.csv"
+    table.write_text(synthetic.table(synthetic.measured(), THREE))
+    assert "is a folder" in lolat.refused("fit", table, "--output", tmp_path)
+    assert "cannot" in lolat.refused("fit", table, "--output", table / "model.json")
+    if os.geteuid() != 0:
+        (tmp_path / "closed").mkdir(mode=0o500)
+        assert "no permission" in lolat.refused(
+            "fit", table, "--output", tmp_path / "closed/m.json"
+        )

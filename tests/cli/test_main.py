@@ -1,0 +1,235 @@
+"""`lolat` itself: help, what is wrong with a call, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import lolat as package
+from lolat.cli.main import COMMANDS
+from lolat.errors import AnswerIsNo
+from tests import synthetic
+from tests.cli.commands import ROOT, Command, one_line, process
+
+
+@pytest.fixture
+def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(synthetic.document()))
+    return path
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_lists_the_commands(lolat: Command, option: str) -> None:
+    found = lolat(option)
+    assert found.code == 0
+    assert found.err == ""
+    listed = [line.split()[0] for line in found.out.partition("Commands:")[2].splitlines() if line]
+    assert listed == list(COMMANDS)
+    assert "keras:ResNet50" in found.out
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_help_that_is_whole(lolat: Command, command: str) -> None:
+    found = lolat(command, "--help")
+    assert found.code == 0
+    assert found.out.startswith(f"Usage: lolat {command}")
+    assert "..." not in found.out.partition("\n\n")[2].replace("[NETWORK]...", "")
+
+
+def test_the_list_of_commands_is_made_without_importing_them() -> None:
+    code = (
+        "import sys; from lolat.cli.errors import run; from lolat.cli.main import lolat\n"
+        "run(lolat, ['--help'], 'lolat'); print('numpy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "..." not in done.stdout.partition("\n\n")[2]
+
+
+def test_version(lolat: Command) -> None:
+    found = lolat("--version")
+    assert found.code == 0
+    assert found.out.strip().endswith(package.__version__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing command"),
+        (["pretend"], "No such command 'pretend'"),
+        (["--fast"], "No such option"),
+        (["predict"], "Missing argument 'MODEL'"),
+        (["predict", "m.json"], "Missing argument 'NETWORK'"),
+        (["predict", "m.json", "keras:X", "more"], "unexpected extra argument (more)"),
+        (["predict", "m.json", "keras:X", "--fast"], "No such option"),
+        (["predict", "m.json", "keras:X", "--batch-size", "0"], "0 is not in the range x>=1"),
+        (["predict", "m.json", "keras:X", "--batch-size", "-3"], "-3 is not in the range"),
+        (["predict", "m.json", "keras:X", "--batch-size", "many"], "'many' is not a valid integer"),
+        (["predict", "m.json", "keras:X", "--batch-size", "2.5"], "'2.5' is not a valid integer"),
+        (["predict", "m.json", "keras:X", "--batch-size"], "requires an argument"),
+        (["predict", "m.json", "keras:X", "--input-size", "0"], "'0': expected a positive whole"),
+        (["predict", "m.json", "keras:X", "--input-size", "224x224"], "'224x224': expected"),
+        (["predict", "m.json", "keras:X", "--input-size", ""], "'': expected"),
+        (["fit"], "Missing argument 'POINTS'"),
+        (["fit", "points.csv"], "Missing option '--output'"),
+        (["show"], "Missing argument 'MODEL'"),
+        (["evaluate"], "Missing argument 'MODEL'"),
+        (["evaluate", "m.json", "--batch-size", "0"], "0 is not in the range"),
+        (["learn", "tpu"], "'tpu' is not one of 'cpu', 'gpu'"),
+        (["models", "all"], "unexpected extra argument (all)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call_is_one_line(lolat: Command, arguments: list[str], words: str) -> None:
+    line = lolat.refused(*arguments)
+    assert words in line
+    assert line.endswith(" --help")
+
+
+@pytest.mark.parametrize("command", ["predict", "report", "show", "evaluate", "fit"])
+def test_a_model_that_is_none_is_one_line(lolat: Command, tmp_path: Path, command: str) -> None:
+    rest = {"predict": ["keras:X"], "report": ["keras:X"], "fit": ["--output", tmp_path / "o.json"]}
+    whole = json.dumps(synthetic.document())
+    contents = {
+        "something": '{"a": 1}',
+        "list": "[]",
+        "truncated": whole[: len(whole) // 2],
+        "empty": "",
+        "binary": "\x00\x01",
+        "nan": whole.replace('"slope": ', '"slope": NaN, "x": '),
+        "newer": whole.replace('"version": 1', '"version": 2'),
+    }
+    for name, content in contents.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(content)
+        assert str(path) in lolat.refused(command, path, *rest.get(command, []))
+    assert "no such model" in lolat.refused(command, "missing.json", *rest.get(command, []))
+    assert "is a folder" in lolat.refused(command, tmp_path, *rest.get(command, []))
+    assert not (tmp_path / "o.json").exists()
+
+
+def raising(error: BaseException) -> object:
+    def read(*unused: object) -> None:
+        raise error
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ZeroDivisionError("one\ntwo"), 1, "unexpected ZeroDivisionError: one two"),
+        (MemoryError(), 1, "not enough memory"),
+        (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device"),
+        (AnswerIsNo("over the budget"), 3, "over the budget"),
+        (RecursionError("too deep"), 1, "unexpected RecursionError"),
+    ],
+)
+def test_whatever_happens_it_is_one_line_and_a_code(
+    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch,
+    error: BaseException, code: int, words: str,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("LOLAT_TRACEBACK", raising=False)
+    monkeypatch.setattr("lolat.readers.read", raising(error))
+    found = lolat("predict", model, "keras:X")
+    assert found.code == code
+    assert found.out == ""
+    assert words in one_line(found.err.lstrip("\n"))  # click ends the line of a terminal's ^C
+
+
+def test_where_an_error_is_from_can_be_asked(
+    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOLAT_TRACEBACK", "1")
+    monkeypatch.setattr("lolat.readers.read", raising(ZeroDivisionError("x")))
+    found = lolat("predict", model, "keras:X")
+    assert found.code == 1
+    assert "Traceback" in found.err
+    assert found.err.splitlines()[-1].startswith("lolat: unexpected ZeroDivisionError")
+
+
+class TestAsAProcess:
+    """The same from outside: the code that a shell sees, stderr as it is."""
+
+    def test_a_wrong_call(self) -> None:
+        for arguments in ([], ["predict", "missing.json", "keras:X"], ["nonsense"]):
+            done = process(arguments)
+            assert done.returncode == 2
+            assert done.stdout == ""
+            one_line(done.stderr)
+
+    def test_show_into_a_reader_that_goes_away(self, model: Path) -> None:
+        command = f"{sys.executable} -m lolat.cli.main show {model}"
+        done = subprocess.run(
+            ["bash", "-c", f"{command} | head -1; echo ${{PIPESTATUS[0]}}"],
+            capture_output=True, text=True, cwd=ROOT, timeout=60,
+        )  # fmt: skip
+        first, code = done.stdout.splitlines()
+        assert first.startswith("desk: a desk")
+        assert code in ("0", "1")
+        assert done.stderr == ""
+
+    def test_a_full_disk_behind_stdout(self, model: Path) -> None:
+        if not Path("/dev/full").exists():
+            pytest.skip("no /dev/full here")
+        with open("/dev/full", "w") as full:
+            done = process(["show", model], stdout=full, stderr=subprocess.PIPE,
+                           capture_output=False)  # fmt: skip
+        assert done.returncode == 1
+        assert "No space left" in one_line(done.stderr)
+
+    def test_ctrl_c(self, model: Path, tmp_path: Path) -> None:
+        (tmp_path / "slow.py").write_text(
+            "import pathlib, time\n"
+            "def net():\n"
+            "    pathlib.Path('started').touch()\n"
+            "    time.sleep(60)\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-m", "lolat.cli.main", "predict", str(model), "slow:net"],
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            # A shell's background jobs ignore Ctrl-C and so would what they start.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as running:  # fmt: skip
+            try:
+                give_up = time.monotonic() + 60
+                while not (tmp_path / "started").exists() and time.monotonic() < give_up:
+                    time.sleep(0.02)
+                running.send_signal(signal.SIGINT)
+                out, err = running.communicate(timeout=30)
+            finally:
+                running.kill()
+        assert running.returncode == 130
+        assert out == ""
+        assert one_line(err.lstrip("\n")) == "lolat: interrupted"
+
+    def test_a_terminal_that_knows_only_ascii(self, model: Path) -> None:
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+        code = (
+            "import lolat.readers; from tests.synthetic import network\n"
+            "lolat.readers.read = lambda *unused: network()\n"
+            f"from lolat.cli.main import main; main(['report', {str(model)!r}, 'keras:X'])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("hand made ? batch 1")

@@ -1,0 +1,46 @@
+"""Starting real workers with the fake backend, and looking at processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from microbench import process
+
+REAL_START = process._START
+FAKE_START = REAL_START.replace(
+    "from microbench.worker",
+    "from microbench import backends; "
+    "backends.BACKENDS['fake'] = 'tests.microbench.fake_backend:Fake'; from microbench.worker",
+)
+assert FAKE_START != REAL_START
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process lives; one that ended and was not yet waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def wait_until(true: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait, but not for ever."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+
+
+def open_files() -> set[str]:
+    """This process's file descriptors, with what they are."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,95 @@
+"""The predefined blocks: what they cover, and that the published ones are what was published."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lolat.counts import FEATURES, count
+from lolat.fitting import condition_number
+from lolat.graph import is_convolution
+from microbench.blocks import BLOCKS, PUBLISHED, REFERENCE_BLOCK, points
+
+BY_NAME = {b.name: b for b in BLOCKS}
+
+# Worked out by hand: positions x (kernel x channels in x channels out), layer by layer.
+MACS = {
+    "basic 256x14x14": 14 * 14 * 2 * (9 * 256 * 256),
+    "conv 3x3 3x224x224": 224 * 224 * 9 * 3 * 64,
+    "bottleneck 256x56x56": 56 * 56 * (256 * 64 + 9 * 64 * 64 + 64 * 256),
+    "bottleneck 1024x14x14": 14 * 14 * (1024 * 256 + 9 * 256 * 256 + 256 * 1024),
+    "bottleneck 64x56x56": 56 * 56 * (64 * 16 + 9 * 16 * 16 + 16 * 64),
+    "bottleneck 224x28x28": 28 * 28 * (224 * 56 + 9 * 56 * 56 + 56 * 224),
+    "inverted 24x56x56": 56 * 56 * (24 * 144 + 9 * 144 + 144 * 24),
+    "inverted 16x112x112": 112 * 112 * (16 * 96 + 9 * 96 + 96 * 16),
+    # its squeeze-excite has one position: 240 channels to 10 and back
+    "mbconv 40x28x28": 28 * 28 * (40 * 240 + 25 * 240 + 240 * 40) + 2 * 240 * 10,
+}
+
+
+def test_the_nine_published_blocks_are_measured() -> None:
+    assert set(PUBLISHED) == set(MACS)
+    assert len(PUBLISHED) == 9
+    for name, macs in MACS.items():
+        assert count(BY_NAME[name].make()).total(1).flops == macs
+        assert count(BY_NAME[name].make()).total(8).flops == 8 * macs
+
+
+def test_names_are_unique_and_graphs_are_made_alike_each_time() -> None:
+    assert len(BY_NAME) == len(BLOCKS)
+    for block in BLOCKS:
+        assert block.make() == block.make()
+        assert sorted(set(block.batch_sizes)) == list(block.batch_sizes)
+        assert block.batch_sizes[0] >= 1
+    assert REFERENCE_BLOCK.make() == REFERENCE_BLOCK.make()
+
+
+def test_about_a_hundred_points() -> None:
+    assert 90 <= len(points()) <= 105
+
+
+def test_what_they_cover() -> None:
+    channels, resolutions, strides, kernels, kinds = set(), set(), set(), set(), set()
+    for _, _, graph in points():
+        for tensor in graph.tensors:
+            channels.add(tensor.shape[-1])
+            if len(tensor.shape) == 4:
+                resolutions.add(tensor.shape[1])
+        for operation in graph.operations:
+            kinds.add(operation.kind)
+            if is_convolution(operation.kind):
+                strides.add(operation.attributes["strides"][0])
+                kernels.add(operation.attributes["kernel"][0])
+    assert min(channels) <= 3
+    assert max(channels - {4096}) >= 2048
+    assert {7, 14, 28, 56, 112, 224} <= resolutions
+    assert {1, 2} <= strides
+    assert {1, 3, 5, 7} <= kernels
+    batches = {n for b in BLOCKS for n in b.batch_sizes}
+    assert 1 in batches
+    assert max(batches) >= 32
+    assert {
+        "conv", "grouped_conv", "depthwise_conv", "transposed_conv", "dense", "batch_norm",
+        "layer_norm", "relu", "relu6", "silu", "hard_silu", "gelu", "sigmoid", "softmax", "max_pool",
+        "average_pool", "global_average_pool", "add", "multiply", "concatenate",
+    } <= kinds  # fmt: skip
+
+
+def test_the_coefficients_can_be_told_apart(record_property: pytest.RecordProperty) -> None:
+    # Times as a plain roofline has them, so that this needs no measuring: 50 GMAC/s, 10 GB/s, 10 us.
+    features = np.array([count(g).total(n)[: len(FEATURES)] for _, n, g in points()], float)
+    acts, inp, flops, traffic, weights, ops = features.T
+    times = flops / 5e7 + 4 * (acts + inp + traffic + weights) / 1e7 + ops * 0.01
+    number = condition_number(np.column_stack([features, np.ones(len(features))]), times)
+    record_property("condition_number", number)
+    assert math.isfinite(number)
+    assert number < 30, f"condition number {number:.1f}"
+
+
+def test_no_block_takes_too_long_or_is_lost_in_the_call_overhead() -> None:
+    for name, batch_size, graph in points():
+        total = count(graph).total(batch_size)
+        work = total.flops / 5e7 + 4 * (total.acts + total.inp + total.traffic) / 1e7
+        assert 0.01 < work < 500, f"{name} x{batch_size}: {work:.2f} ms by the roofline"

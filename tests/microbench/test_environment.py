@@ -1,0 +1,109 @@
+"""What machine it is, read from a /proc and /sys of our own."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from microbench import environment
+
+CPUINFO = """processor\t: 0
+vendor_id\t: AuthenticAMD
+model\t\t: 1
+model name\t: AMD EPYC 7B13 64-Core Processor
+processor\t: 1
+model name\t: another
+"""
+MEMINFO = "MemTotal:  100 kB\nMemFree:  10 kB\nMemAvailable:       60 kB\n"
+
+
+def system(folder: Path, **files: str) -> Path:
+    places = {
+        "cpuinfo": "proc/cpuinfo",
+        "meminfo": "proc/meminfo",
+        **{n: f"sys/fs/cgroup/memory.{n}" for n in ("max", "current", "stat")},
+    }
+    for name, text in files.items():
+        path = folder / places[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_the_processors_name(tmp_path: Path) -> None:
+    assert (
+        environment.cpu_model(system(tmp_path, cpuinfo=CPUINFO))
+        == "AMD EPYC 7B13 64-Core Processor"
+    )
+
+
+def test_a_processor_without_a_name_is_its_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    for text in ("processor\t: 0\nBogoMIPS\t: 50.00\n", "model name\t: \n"):
+        assert environment.cpu_model(system(tmp_path, cpuinfo=text)) == "aarch64"
+    assert environment.cpu_model(tmp_path / "nothing") == "aarch64"
+    monkeypatch.setattr(platform, "machine", lambda: "")
+    assert environment.cpu_model(tmp_path / "nothing") == "unknown processor"
+
+
+def test_free_memory(tmp_path: Path) -> None:
+    assert environment.available_bytes(system(tmp_path, meminfo=MEMINFO)) == 60 * 1024
+
+
+def test_where_proc_does_not_say_it_is_all_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__, raising=False)
+    assert environment.available_bytes(tmp_path) == 4_096_000  # macOS
+    assert environment.available_bytes(system(tmp_path, meminfo="MemTotal: 1 kB\n")) == 4_096_000
+    monkeypatch.delattr(os, "sysconf")  # Windows
+    assert environment.available_bytes(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "answer"),
+    [
+        ({"max": "50000\n", "current": "20000\n"}, 30_000),
+        ({"max": "50000\n", "current": "20000\n", "stat": "anon 5\ninactive_file 7000\n"}, 37_000),
+        ({"max": "9999999999\n", "current": "0\n"}, 60 * 1024),
+        ({"max": "max\n", "current": "20000\n"}, 60 * 1024),
+        ({"max": "50000\n"}, 60 * 1024),
+        ({"max": "5\n", "current": "20\n"}, 0),
+    ],
+)
+def test_a_container_may_have_less(tmp_path: Path, files: dict[str, str], answer: int) -> None:
+    assert environment.available_bytes(system(tmp_path, meminfo=MEMINFO, **files)) == answer
+
+
+def test_a_device_is_named_after_processor_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "cpu_model", lambda: "Intel(R) Xeon(R) @ 2.20GHz")
+    for count, label in (
+        (2, "Intel(R) Xeon(R) @ 2.20GHz, 2 threads"),
+        (1, "Intel(R) Xeon(R) @ 2.20GHz, 1 thread"),
+    ):
+        monkeypatch.setattr(environment, "cpu_count", lambda n=count: n)
+        assert environment.device_label("cpu") == label
+    assert environment.slug("cpu " + label) == "cpu-intel-r-xeon-r-2-20ghz-1-thread"
+
+
+def test_load_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.2345, 0, 0), raising=False)
+    assert environment.load() == 1.23
+    monkeypatch.delattr(os, "getloadavg")
+    assert environment.load() is None
+
+
+def test_the_description_holds_what_a_model_file_needs() -> None:
+    found = environment.describe("cpu")
+    assert found["device"] == "cpu"
+    assert found["threads"] == len(os.sched_getaffinity(0))
+    assert {"cpu", "memory_bytes", "load_at_start", "operating_system", "python", "date"} <= set(
+        found
+    )

@@ -1,0 +1,145 @@
+"""From visits to points and remarks, with a fake worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.counts import count
+from microbench import learn
+from microbench.blocks import Predefined
+from microbench.layers import Layers
+from microbench.plan import Settings
+from microbench.runner import Runner
+from tests.microbench.fakes import FakeDevice
+
+
+def tiny(channels: int) -> Any:
+    def make() -> Any:
+        n = Layers(f"tiny {channels}", 8, 3)
+        return n.done(n.cba(n.input, channels, 3))
+
+    return make
+
+
+BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))
+SETTINGS = Settings(rounds=3, extra_rounds=0)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def start(self, text: str, total: int) -> None:
+        pass
+
+    def step(self) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    found = FakeDevice()
+    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+    return found
+
+
+def measure(path: Path, **options: Any) -> Any:
+    result = learn.measure_blocks(
+        "fake", "cpu", path, options.pop("now", 1e9), settings=SETTINGS, blocks=BLOCKS, **options
+    )
+    result[-1].close()
+    return result
+
+
+def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) -> None:
+    points, where, noise, warnings, journal = measure(tmp_path / "j")
+    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 8), ("b", 2)]
+    point = points[1]
+    assert point.counts["flops"] == 8 * 8 * 8 * 9 * 3 * 4
+    assert point.counts == count(BLOCKS[0].make()).total(8)._asdict()
+    assert point.samples_ms == (2.0,) * 12
+    assert point.reference_ms == (5.0,) * 12
+    assert (point.latency_ms, point.spread) == (2.0, 0.0)
+    assert "conv" in point.kinds
+    assert where["framework"] == "fake"
+    assert where["device"] == "cpu"
+    assert noise == {
+        "floor": 0.0, "reference_ms": 5.0, "calm_ms": 6.5, "calm_share": 1.0, "slow_factor": 1.0,
+    }  # fmt: skip
+    assert journal.path.exists(), "kept until the model is written"
+    assert warnings == [w for w in warnings if "busy before" in w]
+
+
+def test_the_blocks_are_looked_up_when_asked(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn, "BLOCKS", BLOCKS[1:])
+    points, *_ = learn.measure_blocks("fake", "cpu", tmp_path / "j", 1e9, settings=SETTINGS)
+    assert [p.name for p in points] == ["b"]
+
+
+def test_what_failed_is_said(device: FakeDevice, tmp_path: Path) -> None:
+    device.refuses["prepare", "a x8"] = 1
+    points, _, _, warnings, _ = measure(tmp_path / "j")
+    assert [p.batch_size for p in points] == [1, 2]
+    assert "1 point could not be measured (first: a x8: ResourceExhausted: no)" in warnings[-1]
+
+
+def test_another_reference_block_is_another_run(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(tmp_path / "j")
+    notes = Notes()
+    monkeypatch.setattr(learn, "REFERENCE_BLOCK", BLOCKS[0])
+    measure(tmp_path / "j", progress=notes)
+    assert "measured with other reference; it is kept as" in notes.notes[0]
+    assert (tmp_path / "j.old").exists()
+
+
+def test_going_on_is_said(device: FakeDevice, tmp_path: Path) -> None:
+    measure(tmp_path / "j")
+    notes = Notes()
+    asked = len(device.keys("time"))
+    points, *_ = measure(tmp_path / "j", progress=notes, now=1e9 + 60)
+    assert "9 measurements are there already (--restart" in notes.notes[0]
+    assert len(device.keys("time")) == asked
+    assert len(points) == 3
+    measure(tmp_path / "j", restart=True)
+    assert len(device.keys("time")) == 2 * asked
+
+
+def test_noise_by_hand() -> None:
+    # of 11 times eight are calm; their middle is between the fourth and the fifth
+    reference = [10, 10, 10, 10, 11, 11, 12, 12, 20, 30, 40]
+    noise = learn.describe_noise(reference, 13, [0.01, 0.05, 0.02])
+    assert noise == {
+        "floor": 0.02, "reference_ms": 10.5, "calm_ms": 13, "calm_share": 0.7273,
+        "slow_factor": round(30 / 10.5, 4),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("load", "calm_share", "floor", "said"),
+    [
+        (1.3, 1.0, 0.0, ["busy before the run (load 1.3 on 2 threads)"]),
+        (1.2, 0.5, 0.08, []),
+        (None, 0.49, 0.0, ["calm for 49 % of the run"]),
+        (0.0, 1.0, 0.09, ["repeated measurements 9 % apart"]),
+        (9.0, 0.1, 0.5, ["busy before", "unsteady machine"]),
+    ],
+)
+def test_a_noisy_run_says_so_and_what_to_do(
+    load: float | None, calm_share: float, floor: float, said: list[str]
+) -> None:
+    noise = {"calm_share": calm_share, "floor": floor, "slow_factor": 2.0}
+    found = learn.warnings({"load_at_start": load, "threads": 2}, noise, {})
+    assert len(found) == len(said)
+    for remark, part in zip(found, said, strict=True):
+        assert part in remark
+        assert "--restart" in remark

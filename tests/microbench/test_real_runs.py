@@ -1,0 +1,193 @@
+"""Whole runs of `learn_model.py` on tiny blocks: killed, gone on with, interrupted, the disk full."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.model_file import read
+from microbench.journal import parse
+from tests.microbench.processes import is_running, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 3
+
+# The command as a user runs it, but on five tiny blocks; what it asks its worker is written to a log.
+DRIVER = f"""
+import sys
+from microbench import learn, process
+from microbench.blocks import Predefined
+from microbench.layers import Layers
+from microbench.plan import Settings
+
+def tiny(size, channels):
+    n = Layers("tiny", size, 3)
+    return n.done(n.cba(n.input, channels, 3))
+
+learn.BLOCKS = tuple(
+    Predefined(f"tiny {{c}}", lambda c=c: tiny(8 * c, 2 * c), (1, 4)) for c in (1, 2, 3, 4, 5)
+)
+learn.REFERENCE_BLOCK = Predefined("reference", lambda: tiny(16, 8), (1,))
+learn.Settings = lambda: Settings(rounds={ROUNDS}, extra_s=0)
+
+class Logged(process.WorkerProcess):
+    def request(self, document, limit_s):
+        with open(sys.argv[1], "a") as log:
+            log.write(f"{{self.pid}} {{document['do']}} {{document.get('key', '')}}\\n")
+        return super().request(document, limit_s)
+
+real = learn.Runner
+learn.Runner = lambda backend, device, progress: real(backend, device, progress, Logged)
+from lolat.cli.learn import main
+sys.exit(main(sys.argv[2:]))
+"""
+POINTS = 10
+
+
+class Run:
+    """The driver in a process group of its own, as a terminal starts it."""
+
+    def __init__(self, output: Path, log: Path, *options: str) -> None:
+        self.output, self.log = output, log
+        self.journal = output.with_name(output.name + ".journal.jsonl")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, log, "cpu", "--output", output, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+    def asked(self) -> list[list[str]]:
+        """Lines of the log: worker, verb, key."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line.split(" ", 2) for line in lines]
+
+    def visits(self) -> list[dict[str, Any]]:
+        content = self.journal.read_bytes() if self.journal.exists() else b""
+        return parse(content)[1]
+
+    def wait_for(self, visits: int) -> None:
+        def there() -> bool:
+            assert self.process.poll() is None, self.process.communicate()
+            return len(self.visits()) >= visits
+
+        wait_until(there, 120, f"{visits} visits")
+
+    def done(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=120)
+        return self.process.returncode, out, err
+
+    def workers(self) -> set[int]:
+        return {int(pid) for pid, *_ in self.asked()}
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    runs: list[Run] = []
+
+    def start(*options: str) -> Run:
+        log = tmp_path / f"{len(runs)}.log"
+        runs.append(Run(tmp_path / "models" / "m.json", log, *options))
+        return runs[-1]
+
+    yield start
+    for one in runs:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
+    first = start()
+    first.wait_for(4)
+    first.process.kill()
+    first.process.communicate()
+    wait_until(lambda: not any(map(is_running, first.workers())), 10, "the worker's end")
+    kept = first.visits()
+    timed = [key for _, verb, key in first.asked() if verb == "time"]
+    assert len(timed) - len(kept) in (0, 1), "at most one measurement is lost"
+    assert not first.output.exists()
+
+    second = start()
+    code, out, err = second.done()
+    assert code == 0, err
+    assert f"going on from {first.journal}: {len(kept)} measurements" in err
+    timed = [key for _, verb, key in second.asked() if verb == "time"]
+    assert len(kept) + len(timed) == ROUNDS * POINTS
+    document = read(first.output)
+    assert len(document["points"]) == POINTS
+    for point in document["points"]:
+        key = f"{point['name']} x{point['batch_size']}"
+        before = [round(t, 4) for v in kept if v["key"] == key for t in v["samples_ms"]]
+        assert point["samples_ms"][: len(before)] == before
+        assert len(point["samples_ms"]) > len(before) or timed.count(key) == 0
+    assert os.listdir(first.output.parent) == ["m.json"], "the journal is gone"
+    assert document["environment"]["framework"] == "tensorflow"
+    assert str(first.output) in out
+    for chatter in ("oneDNN", "cpu_feature_guard", "WARNING", "Traceback"):
+        assert chatter not in out + err
+    assert all(line.startswith("lolat: ") for line in err.splitlines())
+    assert "lolat:" not in out
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_journal_and_says_how_to_go_on(start: Any) -> None:
+    started = start()
+    started.wait_for(2)
+    os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
+    code, out, err = started.done()
+    assert code == 130
+    assert out == ""
+    *before, last = err.splitlines()
+    assert last == (
+        f"lolat: interrupted; what was measured is in {started.journal}, give the same command "
+        "again to go on"
+    )
+    assert "Traceback" not in err
+    assert "interrupted" not in "".join(before)
+    assert len(started.visits()) >= 2
+    wait_until(lambda: not any(map(is_running, started.workers())), 5, "the worker's end")
+
+
+FULL = """
+import errno, os
+system_write, written = os.write, [0]
+def write(handle, content):
+    if b'"samples_ms"' in bytes(content):
+        written[0] += 1
+        if written[0] > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return system_write(handle, content)
+os.write = write
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_gets_full_while_measuring(tmp_path: Path) -> None:
+    output = tmp_path / "m.json"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL + DRIVER, tmp_path / "log", "cpu", "--output", output],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    journal = tmp_path / "m.json.journal.jsonl"
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"lolat: cannot write the journal {journal}: No space left on device")
+    assert "same command again" in last
+    assert "Traceback" not in done.stderr
+    assert len(parse(journal.read_bytes())[1]) == 2
+    assert not output.exists()

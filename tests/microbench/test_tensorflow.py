@@ -1,0 +1,199 @@
+"""The TensorFlow backend: what it builds is what was asked for, and it runs in a real worker."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.counts import FREE, count
+from lolat.errors import DeviceError, MeasuringError
+from lolat.graph import Graph, GraphBuilder
+from lolat.readers.keras import import_keras, read_model
+from microbench.backends import create, tensorflow
+from microbench.backends.tensorflow import BUILDS, build
+from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
+from microbench.layers import Layers
+from microbench.process import JobFailed, WorkerProcess
+
+
+@pytest.fixture(scope="module")
+def keras() -> Any:
+    return import_keras()
+
+
+def built(keras: Any, graph: Graph) -> Any:
+    """The Keras model without memory for its weights, so that it takes no time."""
+    with keras.StatelessScope(initialize_variables=False):
+        return build(keras, graph)
+
+
+def windows(graph: Graph) -> Counter[tuple[Any, ...]]:
+    """How often there is which operation, with what is said of its window."""
+    facts = ("kernel", "strides", "dilation", "groups", "bias")
+    return Counter(
+        (o.kind, *(o.attributes.get(f) for f in facts), graph.tensors[o.outputs[0]].shape)
+        for o in graph.operations
+        if o.kind not in FREE
+    )
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, REFERENCE_BLOCK], ids=lambda b: b.name)
+def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
+    keras: Any, block: Predefined
+) -> None:
+    graph = block.make()
+    model = built(keras, graph)
+    for ours, theirs in ((graph.inputs, model.inputs), (graph.outputs, model.outputs)):
+        assert [(None, *s[1:]) for s in graph.shapes(ours)] == [tuple(t.shape) for t in theirs]
+    read = read_model(model)
+    assert count(read).warnings == ()
+    for batch_size in (1, 3):
+        assert count(read).total(batch_size) == count(graph).total(batch_size)
+    assert windows(read) == windows(graph)
+    # Keras' own count; it has four vectors per batch normalisation, two per layer normalisation
+    vectors = {"batch_norm": 4, "layer_norm": 2}
+    normalisation = sum(
+        vectors.get(o.kind, 0) * graph.tensors[o.outputs[0]].shape[-1] for o in graph.operations
+    )
+    assert model.count_params() == count(graph).total().weights + normalisation
+
+
+def test_an_operation_that_it_cannot_build_is_named(keras: Any) -> None:
+    b = GraphBuilder("odd")
+    graph = b.build([b.add("fft", [b.input((1, 8))], (1, 8), name="spectrum")])
+    with pytest.raises(MeasuringError, match=r"cannot build operation 'fft' \('spectrum'\)") as no:
+        build(keras, graph)
+    assert all(kind in str(no.value) for kind in BUILDS)
+
+
+def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:
+    graph = Layers("small", 8, 3)
+    block = graph.done(graph.pool(graph.cba(graph.input, 4, 3), 2, 2))
+    keras.config.set_image_data_format("channels_first")
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = built(keras, block)
+        assert keras.config.image_data_format() == "channels_first"
+        assert keras.config.dtype_policy().name == "mixed_float16"
+    finally:
+        keras.config.set_image_data_format("channels_last")
+        keras.config.set_dtype_policy("float32")
+    assert tuple(model.outputs[0].shape) == (None, 4, 4, 4)
+    assert {layer.compute_dtype for layer in model.layers} == {"float32"}
+
+
+def test_a_gpu_where_there_is_none(keras: Any) -> None:
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is one")
+    with pytest.raises(DeviceError, match=r"looked for physical devices of type GPU and has /phys"):
+        create("tensorflow", "gpu")
+
+
+def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = Layers("small", 8, 3)
+    call = create("tensorflow", "cpu").prepare_graph(n.done(n.conv(n.input, 4)), 1)
+    looked: list[np.ndarray] = []
+
+    def asarray(tensor: Any) -> np.ndarray:
+        looked.append(np.asarray(tensor))
+        return looked[-1]
+
+    monkeypatch.setattr(tensorflow, "np", SimpleNamespace(asarray=asarray))
+    assert call() is None  # type: ignore[func-returns-value]
+    (result,) = looked
+    assert result.shape == (1, 8, 8, 4)
+    assert not result.flags.owndata, "a view of the tensor"
+
+
+NETWORKS = """
+    import os, subprocess
+    import keras
+
+    def loud():
+        print('{"estimate_ms": 1}', flush=True)
+        os.write(1, b'{"estimate_ms": 2}')
+        subprocess.run(["echo", "three"], check=True)
+        return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+
+    def two_inputs():
+        a, b = keras.Input((8,)), keras.Input((3,), dtype="int32")
+        return keras.Model({"a": a, "b": b}, [a * 2.0, b + 1])
+
+    def failing():
+        raise ValueError("first\\nsecond")
+"""
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    folder = tmp_path_factory.mktemp("networks")
+    (folder / "lolat_test_networks.py").write_text(textwrap.dedent(NETWORKS))
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        started = WorkerProcess("tensorflow", "cpu")
+    finally:
+        os.chdir(before)
+    with started:
+        yield started
+
+
+def network(name: str) -> dict[str, Any]:
+    job = {"network": f"lolat_test_networks:{name}", "input_size": [], "batch_size": 2}
+    return {"do": "prepare", "key": name, "job": job}
+
+
+def test_a_real_block_is_prepared_timed_and_forgotten(worker: WorkerProcess) -> None:
+    n = Layers("tiny", 8, 3)
+    graph = n.done(n.cba(n.input, 4, 3))
+    for key, batch_size in (("tiny", 2), ("reference", 1)):
+        job = {"graph": graph.to_dict(), "batch_size": batch_size}
+        answer = worker.request({"do": "prepare", "key": key, "job": job}, 60)
+        assert 0 < answer["estimate_ms"] < 1000
+    taken = worker.request({"do": "time", "key": "tiny", "reference": "reference", "calls": 3}, 60)
+    assert [len(taken[k]) for k in ("samples_ms", "reference_ms")] == [3, 4]
+    assert all(t > 0 for times in taken.values() for t in times)
+    worker.request({"do": "forget", "keys": ["tiny"]}, 60)
+    with pytest.raises(JobFailed, match="tiny"):
+        worker.request({"do": "time", "key": "tiny", "reference": "reference", "calls": 1}, 60)
+
+
+def test_its_environment_makes_times_comparable(worker: WorkerProcess) -> None:
+    import tensorflow as tf
+
+    found = worker.request({"do": "environment"}, 60)["environment"]
+    assert found["framework"] == "tensorflow"
+    assert found["framework_version"] == tf.__version__
+    assert {"keras_version", "intra_op_threads", "inter_op_threads", "flags"} <= set(found)
+
+
+@pytest.mark.parametrize("name", ["loud", "two_inputs"])
+def test_a_users_network_runs_whatever_it_prints(
+    worker: WorkerProcess, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert set(worker.request(network(name), 60)) == {"estimate_ms"}
+    taken = worker.request({"do": "time", "key": name, "reference": name, "calls": 2}, 60)
+    assert len(taken["samples_ms"]) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_network_that_fails_is_one_line(worker: WorkerProcess) -> None:
+    with pytest.raises(JobFailed, match=r"ValueError: first") as caught:
+        worker.request(network("failing"), 60)
+    assert str(caught.value).isprintable()
+    b = GraphBuilder("odd")
+    graph = b.build([b.add("fft", [b.input((1, 8))], (1, 8))])
+    job = {"graph": graph.to_dict(), "batch_size": 1}
+    with pytest.raises(JobFailed, match="cannot build operation 'fft'"):
+        worker.request({"do": "prepare", "key": "odd", "job": job}, 60)
+    assert "environment" in worker.request({"do": "environment"}, 60)

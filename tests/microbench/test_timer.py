@@ -1,0 +1,187 @@
+"""Timing with a clock of our own: every number here is worked out by hand."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from microbench.timer import (
+    CALM_NAP_S,
+    ENOUGH_CALM,
+    Visit,
+    calls_per_visit,
+    calm_limit,
+    calm_samples,
+    centre,
+    quantile,
+    settle,
+    spread,
+    time_once,
+    visit,
+    wait_for_calm,
+)
+
+milliseconds = st.floats(0.01, 1e4)
+
+
+class FakeClock:
+    """Seconds that pass only inside the calls made with `taking`."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.called: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def taking(self, name: str, *durations_ms: float) -> Callable[[], None]:
+        """A call that takes these times, one after the other."""
+        left = list(durations_ms)
+
+        def call() -> None:
+            self.called.append(name)
+            self.now += left.pop(0) / 1e3
+
+        return call
+
+
+def test_a_time_is_around_the_call_in_milliseconds() -> None:
+    clock = FakeClock()
+    assert time_once(clock.taking("job", 12.5), clock) == pytest.approx(12.5)
+
+
+def test_a_visit_times_each_sample_between_two_of_the_reference() -> None:
+    clock = FakeClock()
+    taken = visit(clock.taking("job", 20, 21, 22), clock.taking("ref", 5, 9, 6, 7), 3, clock)
+    assert clock.called == ["ref", "job", "ref", "job", "ref", "job", "ref"]
+    assert taken.samples == pytest.approx((20, 21, 22))
+    assert taken.reference == pytest.approx((5, 9, 6, 7))
+    assert taken.beside() == pytest.approx([9, 9, 7])
+
+
+class TestWaitingForCalm:
+    def test_until_the_reference_is_fast_enough(self) -> None:
+        clock = FakeClock()
+        naps: list[float] = []
+        assert wait_for_calm(clock.taking("ref", 9, 8, 5, 99), 5.5, 10, clock, naps.append)
+        assert len(clock.called) == 3
+        assert naps == [CALM_NAP_S] * 2
+
+    def test_no_longer_than_its_patience(self) -> None:
+        clock = FakeClock()
+        # looks end at 0.4, 0.8 and 1.2 s
+        assert not wait_for_calm(clock.taking("ref", *[400] * 9), 5, 1, clock, lambda _: None)
+        assert len(clock.called) == 3
+
+
+@pytest.mark.parametrize(
+    ("durations", "limits", "answer", "calls"),
+    [
+        # the first call is not compared; 20 to 15 is more than a tenth, 15 to 14 is not
+        ((900, 20, 15, 14, 99), {"limit_s": 10}, 14, 4),
+        # the first call alone takes longer than the limit: one more says what a call costs
+        ((2000, 50, 99), {"limit_s": 1}, 50, 2),
+        # never settles: two and `most` calls
+        ((1, 10, 20, 10, 20, 99), {"most": 3}, 20, 5),
+        # within a tolerance of a quarter, upwards
+        ((1, 8, 9.9, 99), {"tolerance": 0.25}, 9.9, 3),
+    ],
+)
+def test_settling(
+    durations: tuple[float, ...], limits: dict[str, float], answer: float, calls: int
+) -> None:
+    clock = FakeClock()
+    assert settle(clock.taking("job", *durations), clock, **limits) == pytest.approx(answer)  # type: ignore[arg-type]
+    assert len(clock.called) == calls
+
+
+@given(st.lists(milliseconds, min_size=1, max_size=50), st.floats(0, 1))
+def test_the_quantile_is_numpys(values: list[float], q: float) -> None:
+    assert quantile(values, q) == pytest.approx(np.quantile(values, q))
+
+
+def test_calm_is_up_to_30_percent_above_the_fastest_that_are_enough() -> None:
+    # The fastest twentieth of 11 times lies halfway from the first to the second: 15; one time alone is
+    # within 1.3 * 15, which is less than 15 % of them. The same of the other ten: 20 + 0.45 * 10 = 24.5.
+    assert calm_limit([50, 10, 20, 100, 90, 80, 70, 60, 55, 40, 30]) == pytest.approx(1.3 * 24.5)
+
+
+def test_a_calm_fifth_of_a_run_is_enough() -> None:
+    assert calm_limit([4.0] * 20 + [7.5] * 80) == pytest.approx(1.3 * 4.0)
+
+
+def test_a_run_that_is_hardly_ever_calm_is_judged_by_the_rest() -> None:
+    assert calm_limit([4.0] * 10 + [7.5] * 90) == pytest.approx(1.3 * 7.5)
+
+
+def test_a_sample_counts_when_the_reference_on_both_sides_is_calm() -> None:
+    visits = [Visit((1, 2, 3), (10, 10, 14, 10)), Visit((4,), (13, 13))]
+    assert calm_samples(visits, 13) == [1, 4]
+    assert calm_samples(visits, 14) == [1, 2, 3, 4]
+    assert calm_samples(visits, 9) == []
+
+
+def test_the_centre_is_the_median_of_the_calm_samples() -> None:
+    visits = [Visit((1, 2, 3, 90), (10, 10, 10, 10, 50)), Visit((4, 5), (10, 10, 10))]
+    assert centre(visits, 13) == 3  # of 1 2 3 4 5
+
+
+def test_with_too_few_calm_samples_the_centre_is_the_fast_tenth_of_all() -> None:
+    few = [Visit((20 + i,), (10, 10)) for i in range(ENOUGH_CALM - 1)]
+    fast = [Visit((i,), (10, 50)) for i in range(10, 20 - len(few))]
+    assert (
+        len(few) + len(fast) == 10
+    )  # numbered from 0: the tenth lies at 0.9 between the first two
+    assert centre([*few, *fast], 13) == pytest.approx(10.9)
+    enough = [*few, Visit((30,), (10, 10))]
+    assert centre([*enough, *fast], 13) == statistics.median(v.samples[0] for v in enough)
+
+
+def test_no_samples_no_centre() -> None:
+    with pytest.raises(ValueError, match="at least one sample"):
+        centre([], 10)
+
+
+@given(
+    st.lists(milliseconds, min_size=5, max_size=20),
+    st.lists(st.tuples(milliseconds, st.floats(1.31, 50), st.booleans()), max_size=20),
+)
+def test_a_disturbed_half_does_not_move_the_centre(
+    calm: list[float], disturbed: list[tuple[float, float, bool]]
+) -> None:
+    visits = [Visit((t,), (8.0, 8.0)) for t in calm]
+    for sample, factor, before in disturbed[: len(calm)]:
+        slow = 8.0 * factor
+        reference = (slow, 8.0) if before else (8.0, slow)
+        visits.append(Visit((sample * factor,), reference))
+    limit = calm_limit([t for v in visits for t in v.reference])
+    assert limit == pytest.approx(1.3 * 8)
+    assert centre(visits, limit) == statistics.median(calm)
+
+
+@given(st.lists(st.tuples(milliseconds, milliseconds), min_size=1), milliseconds)
+def test_the_centre_is_never_outside_the_samples(
+    pairs: list[tuple[float, float]], limit: float
+) -> None:
+    visits = [Visit((sample,), (reference, reference)) for sample, reference in pairs]
+    samples = [sample for sample, _ in pairs]
+    assert min(samples) <= centre(visits, limit) <= max(samples) * (1 + 1e-12)
+
+
+def test_the_spread_is_between_every_other_visit() -> None:
+    fast, slow = Visit((10,) * 5, (1,) * 6), Visit((12,) * 5, (1,) * 6)
+    assert spread([fast, slow, fast, slow], 2) == pytest.approx(2 / 11)
+    assert spread([fast, fast, slow, slow], 2) == 0  # each half has one of both: median 11
+    assert spread([fast], 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("estimate_ms", "calls"), [(7.5, 4), (1e-3, 4), (0, 4), (10, 3), (15, 2), (29, 1), (500, 1)]
+)
+def test_calls_that_fit_into_a_visit_of_30_ms(estimate_ms: float, calls: int) -> None:
+    assert calls_per_visit(estimate_ms, 0.03) == calls

@@ -1,0 +1,198 @@
+"""Attention, recurrent layers and their wrappers: the operations that they consist of, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.readers.keras_networks import counted, functional, graph_of, kinds, layers, six, total
+
+ATTENTION = ["dense"] * 3 + ["matmul", "scale", "softmax", "matmul", "dense"]
+
+
+def multi_head(q: int, s: int, inside: int, heads: int, key: int, value: int) -> tuple[int, int]:
+    """MACs and traffic of attention of q queries over s keys, all of `inside` features."""
+    projections = [(q, inside, heads * key), (s, inside, heads * key), (s, inside, heads * value),
+                   (q, heads * value, inside)]  # fmt: skip
+    macs = sum(rows * a * b for rows, a, b in projections)
+    moved = sum(rows * (a + b) for rows, a, b in projections)
+    macs += heads * q * s * key + heads * q * value * s
+    moved += heads * (q * key + s * key + q * s) + heads * (q * s + s * value + q * value)
+    moved += 2 * 2 * heads * q * s  # scaling, softmax
+    return macs, moved
+
+
+def test_self_attention() -> None:
+    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4)
+    graph = graph_of(lambda x: layer(x, x), (5, 7))
+    macs, moved = multi_head(5, 5, 7, 3, 4, 4)
+    assert kinds(graph) == ATTENTION
+    assert six(total(graph, 2)) == (0, 0, 2 * macs, 2 * moved, layer.count_params(), 8)
+
+
+def test_cross_attention_with_values_of_another_size() -> None:
+    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4, value_dim=6, use_bias=False)
+    macs, moved = multi_head(5, 11, 7, 3, 4, 6)
+    for call in (lambda q, v: layer(q, v), lambda q, v: layer(query=q, value=v),
+                 lambda q, v: layer(q, key=v, value=v)):  # fmt: skip
+        graph = graph_of(call, (5, 7), (11, 7))
+        assert six(total(graph)) == (0, 0, macs, moved, layer.count_params(), 8)
+
+
+def test_a_mask_is_not_a_key() -> None:
+    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4)
+    graph = graph_of(lambda x, m: layer(x, x, attention_mask=m), (5, 7), (5, 5))
+    macs, moved = multi_head(5, 5, 7, 3, 4, 4)
+    assert six(total(graph)) == (0, 0, macs, moved, layer.count_params(), 8)
+
+
+def test_attention_scores_are_an_output() -> None:
+    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4)
+    graph = graph_of(lambda x: layer(x, x, return_attention_scores=True), (5, 7))
+    assert graph.shapes(graph.outputs) == [(1, 5, 7), (1, 3, 5, 5)]
+    assert kinds(graph) == ATTENTION
+
+
+def test_attention_over_one_axis_of_two() -> None:
+    """Three images of 5 steps: attention within each."""
+    layer = layers.MultiHeadAttention(num_heads=2, key_dim=4, attention_axes=(2,))
+    macs, moved = multi_head(5, 5, 7, 2, 4, 4)
+    graph = graph_of(lambda x: layer(x, x), (3, 5, 7))
+    assert six(total(graph)) == (0, 0, 3 * macs, 3 * moved, layer.count_params(), 8)
+    both = layers.MultiHeadAttention(num_heads=2, key_dim=4)
+    graph = graph_of(lambda x: both(x, x), (3, 5, 7))
+    assert six(total(graph))[2:4] == multi_head(15, 15, 7, 2, 4, 4)
+
+
+def test_grouped_query_attention() -> None:
+    layer = layers.GroupQueryAttention(head_dim=4, num_query_heads=6, num_key_value_heads=2)
+    graph = graph_of(lambda x: layer(x, x), (5, 7))
+    macs = 5 * 7 * 24 + 2 * (5 * 7 * 8) + 6 * 25 * 4 * 2 + 5 * 24 * 7
+    assert kinds(graph) == ATTENTION
+    assert total(graph).flops == macs
+    assert total(graph).weights == layer.count_params()
+
+
+def test_dot_product_attention_has_no_projections() -> None:
+    graph = graph_of(lambda q, v: layers.Attention()([q, v]), (5, 7), (11, 7))
+    assert kinds(graph) == ["matmul", "softmax", "matmul"]
+    moved = (35 + 77 + 55) + 2 * 55 + (55 + 77 + 35)
+    assert six(total(graph)) == (0, 0, 2 * 5 * 11 * 7, moved, 0, 3)
+    scaled = graph_of(lambda q, v: layers.Attention(use_scale=True)([q, v]), (5, 7), (11, 7))
+    assert kinds(scaled) == ["matmul", "scale", "softmax", "matmul"]
+    keyed = graph_of(lambda q, v, k: layers.Attention()([q, v, k]), (5, 7), (11, 9), (11, 7))
+    assert total(keyed).flops == 5 * 11 * 7 + 5 * 11 * 9
+    assert keyed.shapes(keyed.outputs) == [(1, 5, 9)]
+
+
+def test_additive_attention_is_followed() -> None:
+    for layer in (layers.AdditiveAttention(), layers.Attention(score_mode="concat")):
+        graph = graph_of(lambda q, v, layer=layer: layer([q, v]), (5, 7), (11, 7))
+        assert {"add", "tanh", "softmax", "matmul"} <= set(kinds(graph))
+        assert total(graph).flops == 5 * 11 * 7  # the weights times the values
+
+
+# Each: the layer, gates, MACs per step of 3 features into 4 units.
+RECURRENT = [(layers.LSTM, "lstm", 4), (layers.GRU, "gru", 3), (layers.SimpleRNN, "simple_rnn", 1)]
+
+
+@pytest.mark.parametrize(("make", "kind", "gates"), RECURRENT)
+def test_recurrent_layers(make: Any, kind: str, gates: int) -> None:
+    for options in ({}, {"return_sequences": True}, {"use_bias": False}):
+        layer = make(4, **options)
+        graph = graph_of(lambda x, layer=layer: layer(x), (5, 3))
+        assert kinds(graph) == [kind]
+        assert total(graph, 2).flops == 2 * 5 * gates * 4 * (3 + 4)
+        assert total(graph).weights == layer.count_params()
+    # As the cell of an RNN it is the same.
+    cell = {"lstm": layers.LSTMCell, "gru": layers.GRUCell, "simple_rnn": layers.SimpleRNNCell}[
+        kind
+    ]
+    assert counted(lambda x: layers.RNN(cell(4))(x), (5, 3)) == counted(
+        lambda x: make(4)(x), (5, 3)
+    )
+
+
+def test_the_step_of_an_lstm() -> None:
+    """Two products of 16 outputs, then nine kinds of vector operations of 4 units; see counting.md."""
+    moved = (3 + 16) + (4 + 16) + 3 * 16 + 4 * 8 + 3 * 12 + 8 + 12
+    assert six(counted(lambda x: layers.LSTM(4)(x), (5, 3))) == (
+        0, 0, 5 * 112, 5 * moved, 16 * 7 + 16, 5 * 12)  # fmt: skip
+
+
+def test_a_gru_that_resets_before_has_one_bias() -> None:
+    layer = layers.GRU(4, reset_after=False)
+    assert counted(lambda x: layer(x), (5, 3)).weights == layer.count_params()
+
+
+def test_states_are_outputs_and_inputs() -> None:
+    def encode_and_decode(x: Any, y: Any) -> Any:
+        _, *states = layers.LSTM(4, return_state=True)(x)
+        return [layers.LSTM(4, return_sequences=True)(y, initial_state=states), *states]
+
+    graph = graph_of(encode_and_decode, (5, 3), (6, 3))
+    first, second = graph.operations
+    assert graph.shapes(graph.outputs) == [(1, 6, 4), (1, 4), (1, 4)]
+    assert second.inputs[1:] == first.outputs[1:]
+    assert total(graph).flops == (5 + 6) * 112
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "out"),
+    [
+        ("concat", "concatenate", 8),
+        ("sum", "add", 4),
+        ("ave", "average", 4),
+        ("mul", "multiply", 4),
+    ],
+)
+def test_bidirectional(mode: str, kind: str, out: int) -> None:
+    layer = layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=mode)
+    graph = graph_of(lambda x: layer(x), (5, 3))
+    one_way = counted(lambda x: layers.LSTM(4)(x), (5, 3))
+    assert kinds(graph) == ["lstm", "lstm", kind]
+    counts = total(graph)
+    assert counts.flops == 2 * one_way.flops
+    assert counts.traffic == 2 * one_way.traffic + 5 * (4 + 4 + out)
+    assert counts.weights == layer.count_params()
+
+
+def test_bidirectional_with_all_its_outputs() -> None:
+    both = layers.Bidirectional(layers.LSTM(4, return_state=True), merge_mode=None)
+    graph = graph_of(lambda x: list(both(x)), (5, 3))
+    assert kinds(graph) == ["lstm", "lstm"]
+    assert graph.shapes(graph.outputs) == [(1, 4)] * 6
+    merged = layers.Bidirectional(layers.GRU(4, return_state=True))
+    graph = graph_of(lambda x: list(merged(x)), (5, 3))
+    assert graph.shapes(graph.outputs) == [(1, 8), (1, 4), (1, 4)]
+
+
+def test_time_distributed_runs_on_every_step() -> None:
+    wrapped = layers.TimeDistributed(layers.Conv2D(4, 3, activation="relu"))
+    graph = graph_of(lambda x: wrapped(x), (6, 7, 9, 2))
+    assert kinds(graph) == ["conv", "relu"]
+    out = 6 * 5 * 7 * 4
+    assert six(total(graph, 2)) == (2 * out, 2 * 6 * 7 * 9 * 2, 2 * out * 18, 2 * 2 * out, 76, 2)
+    inner = functional(lambda x: layers.Flatten()(layers.Conv2D(4, 3)(x)), (7, 9, 2))
+    graph = graph_of(lambda x: layers.Dense(3)(layers.TimeDistributed(inner)(x)), (6, 7, 9, 2))
+    assert graph.shapes(graph.outputs) == [(1, 6, 3)]
+    assert total(graph).flops == out * 18 + 6 * 140 * 3
+
+
+def test_masks_do_not_count_as_operands() -> None:
+    def masked(x: Any) -> Any:
+        x = layers.Embedding(50, 8, mask_zero=True)(x)
+        x = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(x)
+        x = layers.MultiHeadAttention(2, 4)(x, x)
+        x = layers.TimeDistributed(layers.Dense(3))(x)
+        return layers.Dense(2)(layers.GlobalAveragePooling1D()(x))
+
+    graph = graph_of(masked, (9,), dtype="int32")
+    dense = [o for o in graph.operations if o.kind == "dense"]
+    assert [graph.shapes(o.inputs) for o in dense[-1:]] == [[(1, 3)]]
+    pool = next(o for o in graph.operations if o.kind == "global_average_pool")
+    assert graph.shapes(pool.inputs) == [(1, 9, 3)]
+    assert total(graph).flops == (
+        2 * 9 * 16 * (8 + 4) + multi_head(9, 9, 8, 2, 4, 4)[0] + 9 * 8 * 3 + 3 * 2
+    )

@@ -1,0 +1,169 @@
+"""`.keras` files: read without weights and in safe mode; damaged and foreign ones are one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lolat
+from lolat.counts import count
+from lolat.errors import NetworkError
+from lolat.readers import open_network
+from tests.readers.keras_networks import keras, kinds, layers
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small network, compiled and saved."""
+    model = keras.Sequential(
+        [
+            keras.Input((9, 7, 2)),
+            layers.Conv2D(4, 3),
+            layers.ReLU(),
+            layers.Flatten(),
+            layers.Dense(3),
+        ]
+    )
+    model.compile("adam", "mse")
+    path = tmp_path_factory.mktemp("saved") / "small.keras"
+    model.save(path)
+    return path
+
+
+def refused(path: Path | str) -> str:
+    with pytest.raises(NetworkError) as caught:
+        lolat.read(path)
+    assert str(caught.value).isprintable()
+    for weights in (False, True):
+        with pytest.raises(NetworkError) as caught:
+            open_network(str(path), weights=weights)
+        assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def test_a_file_counts_as_the_network_that_was_saved(saved: Path) -> None:
+    graph = lolat.read(saved)
+    assert graph.name == "small"
+    assert kinds(graph) == ["conv", "relu", "dense"]
+    assert count(graph).total().flops == 35 * 4 * 18 + 140 * 3
+    assert lolat.read(str(saved)) == graph
+
+
+def test_a_file_with_its_weights_runs(saved: Path) -> None:
+    model = open_network(str(saved), weights=True).model
+    x = np.ones((2, 9, 7, 2), "float32")
+    assert (model(x).numpy() == keras.saving.load_model(saved)(x).numpy()).all()
+
+
+def test_a_file_at_another_size(tmp_path: Path) -> None:
+    x = keras.Input((None, None, 3))
+    keras.Model(x, layers.Conv2D(4, 3)(x)).save(tmp_path / "open.keras")
+    assert count(lolat.read(tmp_path / "open.keras", 8)).total().flops == 36 * 4 * 27
+    with pytest.raises(NetworkError, match="has an open size"):
+        lolat.read(tmp_path / "open.keras")
+
+
+def test_code_in_a_file_is_refused(tmp_path: Path) -> None:
+    x = keras.Input((3,))
+    keras.Model(x, layers.Lambda(lambda t: t * 2)(x)).save(tmp_path / "code.keras")
+    message = refused(tmp_path / "code.keras")
+    assert "Lambda layer, that is, code, which is refused" in message
+    assert "module:callable" in message
+
+
+def test_a_module_that_a_file_names_is_not_imported(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lolat_evil.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = _config(saved)
+    config["config"]["layers"][1] = {
+        "module": "lolat_evil", "class_name": "Evil", "config": {}, "registered_name": "lolat_evil>Evil"
+    }  # fmt: skip
+    message = refused(_archive(tmp_path / "evil.keras", json.dumps(config)))
+    assert "it needs the class 'Evil', which Keras does not know" in message
+    assert "lolat_evil" not in sys.modules
+
+
+def test_a_class_that_keras_does_not_know(tmp_path: Path) -> None:
+    class Mine(layers.Layer):
+        def call(self, x: Any) -> Any:
+            return x * 2
+
+    x = keras.Input((3,))
+    keras.Model(x, Mine()(x)).save(tmp_path / "mine.keras")
+    message = refused(tmp_path / "mine.keras")
+    assert "it needs the class 'Mine', which Keras does not know; give the network as" in message
+
+
+def _config(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("config.json"))
+
+
+def _archive(path: Path, config: str | None) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", "{}")
+        if config is not None:
+            archive.writestr("config.json", config)
+    return path
+
+
+def test_files_that_are_something_else(tmp_path: Path, saved: Path) -> None:
+    whole = saved.read_bytes()
+    for name, content in (("text", b"something"), ("empty", b""), ("cut", whole[: len(whole) // 2]),
+                          ("end", whole[:-30])):  # fmt: skip
+        path = tmp_path / f"{name}.keras"
+        path.write_bytes(content)
+        assert "it is not a .keras file; expected a zip archive written by model.save" in refused(
+            path
+        )
+
+
+@pytest.mark.parametrize("config", [None, "", "[]", "3", '"text"', "{", "\xff", "[" * 100_000])
+def test_archives_without_a_configuration(tmp_path: Path, config: str | None) -> None:
+    message = refused(_archive(tmp_path / "odd.keras", config))
+    assert "it is not a .keras file" in message
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["{}", '{"class_name": "Dense"}', '{"module": "keras.layers", "class_name": "Nothing", "config": {}}',
+     '{"module": "keras", "class_name": "Sequential", "config": {"layers": 3}}',
+     '{"module": "keras", "class_name": "Functional", "config": {}}',
+     '{"module": "keras.optimizers", "class_name": "SGD", "config": {}}'],
+)  # fmt: skip
+def test_archives_of_something_else(tmp_path: Path, config: str) -> None:
+    assert "odd" in refused(_archive(tmp_path / "odd.keras", config))
+
+
+def test_a_flipped_byte_is_an_error_or_a_network(tmp_path: Path, saved: Path) -> None:
+    whole = bytearray(saved.read_bytes())
+    for place in range(0, len(whole), len(whole) // 40):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        path = tmp_path / "flipped.keras"
+        path.write_bytes(damaged)
+        with contextlib.suppress(NetworkError):
+            lolat.read(path)
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    assert "no file" in refused(tmp_path / "missing.keras")
+    (tmp_path / "folder.keras").mkdir()
+    assert "no file" in refused(tmp_path / "folder.keras")
+    assert "no file" in refused("x" * 5000 + ".keras")
+    assert "no file" in refused("a\nb.keras")
+
+
+def test_an_upper_case_ending(tmp_path: Path, saved: Path) -> None:
+    path = tmp_path / "SMALL.KERAS"
+    path.write_bytes(saved.read_bytes())
+    assert len(lolat.read(path).operations) == 4

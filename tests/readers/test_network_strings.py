@@ -1,0 +1,256 @@
+"""NETWORK as a string: what is found, and one line for everything that is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.readers import open_network
+
+HERE = Path(__file__).parents[2]
+
+MODULE = """
+import keras
+from keras import layers
+
+def good():
+    print("building")
+    return keras.Sequential([keras.Input((5,)), layers.Dense(3)])
+
+class Loud(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def call(self, x):
+        print("calling")
+        return self.dense(x)
+
+class Holder:
+    @staticmethod
+    def make():
+        return good()
+
+made = keras.Sequential([keras.Input((5,)), layers.Dense(3)], name="made")
+number = 3
+
+def raises():
+    raise RuntimeError("no\\nway")
+
+def leaves():
+    raise SystemExit(0)
+
+def needs(argument):
+    return good()
+
+def text():
+    return "keras:ResNet50"
+
+def optimizer():
+    return keras.optimizers.SGD()
+
+def tensor():
+    return keras.Input((5,))
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a module `nets`."""
+    (tmp_path / "lolat_nets.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if name.startswith("lolat_nets"):
+            del sys.modules[name]
+
+
+def refused(spec: Any, kind: type[InputError] = NetworkError, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        lolat.read(spec, **options)
+    message = str(caught.value)
+    assert message.isprintable()  # so it is one line
+    assert len(message) < 1500
+    assert caught.value.exit_code == 2
+    return message
+
+
+def test_an_error_is_all_that_is_said(recwarn: Any, capfd: Any) -> None:
+    refused("keras:VGG16", input_size=(3, 224, 224))
+    assert len(recwarn) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+# ---- keras:Name ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["keras:MobileNet", "keras:mobilenet", "keras:MOBILENET"])
+def test_names_do_not_depend_on_case(name: str) -> None:
+    assert len(lolat.read(name).operations) == 86
+
+
+def test_a_near_name_is_proposed() -> None:
+    message = refused("keras:ResNet5O")
+    assert "no network 'keras:ResNet5O'" in message
+    assert "did you mean keras:ResNet50" in message
+
+
+@pytest.mark.parametrize("spec", ["keras:", "keras:xyzzy", "keras:bad\nname"])
+def test_a_far_name_gets_the_list(spec: str) -> None:
+    message = refused(spec)
+    assert "expected one of" in message
+    assert "VGG16" in message
+
+
+@pytest.mark.parametrize("size", [1, (7, 7), (3, 224, 224), (4, 4, 4, 4)])
+def test_a_size_that_the_network_cannot_have(size: Any) -> None:
+    message = refused("keras:VGG16", input_size=size)
+    assert "keras:VGG16 cannot be built at" in message
+    assert "--input-size" in message
+
+
+def test_another_size() -> None:
+    graph = lolat.read("keras:MobileNet", 96)
+    assert graph.name == "MobileNet"
+    assert graph.tensors[graph.inputs[0]].shape == (1, 96, 96, 3)
+    assert lolat.read("keras:MobileNet", (96, 64)).tensors[0].shape == (1, 96, 64, 3)
+    assert lolat.read("keras:MobileNet", (96, 64, 1)).tensors[0].shape == (1, 96, 64, 1)
+
+
+def test_a_network_with_weights_can_run() -> None:
+    model = open_network("keras:MobileNetV3Small", (32,), weights=True).model
+    import numpy as np
+
+    one, two = (model(np.ones((1, 32, 32, 3), "float32")).numpy() for _ in range(2))
+    assert (one == two).all()
+
+
+# ---- module:callable -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["good", "Holder.make", "made"])
+def test_a_callable_of_the_working_directory(here: Path, name: str, capsys: Any) -> None:
+    graph = lolat.read(f"lolat_nets:{name}")
+    assert graph.name == name
+    assert [o.kind for o in graph.operations] == ["dense"]
+    assert capsys.readouterr().out == ""
+
+
+def test_what_a_network_prints_is_not_on_stdout(here: Path, capsys: Any) -> None:
+    assert [o.kind for o in lolat.read("lolat_nets:Loud", (5, 2)).operations] == ["dense"]
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "calling" in err
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("lolat_netz:good", "no module 'lolat_netz'"),
+        ("lolat_nets.deeper:good", "no module 'lolat_nets.deeper'"),
+        ("lolat_nets:god", "has no 'god' (network 'lolat_nets:god'); did you mean good"),
+        ("lolat_nets:Holder.made", "has no 'Holder.made'"),
+        ("lolat_nets:number", "is of type int; expected a network, or a function"),
+        ("lolat_nets:raises", "calling 'lolat_nets:raises' failed: RuntimeError: no; expected"),
+        ("lolat_nets:leaves", "calling 'lolat_nets:leaves' failed: SystemExit: 0; expected"),
+        ("lolat_nets:needs", "missing 1 required positional argument"),
+        ("lolat_nets:text", "text is a builtins.str, not a network"),
+        ("lolat_nets:optimizer", "not a network that LoLat can read; expected a Keras model"),
+        ("lolat_nets:tensor", "not a network that LoLat can read; expected a Keras model"),
+    ],
+)
+def test_what_is_wrong_with_a_callable(here: Path, spec: str, says: str) -> None:
+    assert says in refused(spec)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "import lolat_no_such_package",
+            "failed: ModuleNotFoundError: No module named 'lolat_no_such",
+        ),
+        ("1 / 0", "failed: ZeroDivisionError: division by zero"),
+        ("def broken(:", "failed: SyntaxError"),
+        ("import sys; sys.exit(3)", "failed: SystemExit: 3"),
+        ("from keras import no_such_thing", "failed: ImportError"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(here: Path, text: str, says: str) -> None:
+    (here / "lolat_nets_bad.py").write_text(text)
+    message = refused("lolat_nets_bad:make")
+    assert "importing 'lolat_nets_bad' for network 'lolat_nets_bad:make' failed" in message
+    assert says in message
+
+
+def test_a_package_whose_name_begins_like_the_module(here: Path) -> None:
+    """`nets_x` needs `nets_xy`... and the one that is missing must be the one that is named."""
+    (here / "lolat_nets_y.py").write_text("import lolat_nets_")
+    assert "No module named 'lolat_nets_'" in refused("lolat_nets_y:make")
+
+
+# ---- other strings -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["", " ", ":", "a:", ":b", "ResNet50", "a b:c", "no/such/file.onnx", "x" * 5000, "x\0y", "a\nb",
+     "a:b:c", "1a:b", "nets.py:good"],
+)  # fmt: skip
+def test_other_strings_are_no_network(spec: str) -> None:
+    assert "expected keras:NAME" in refused(spec)
+
+
+def test_other_files_and_folders(here: Path) -> None:
+    (here / "model.h5").write_bytes(b"something")
+    assert "'model.h5' is not a file that LoLat can read; expected keras:NAME" in refused(
+        "model.h5"
+    )
+    (here / "folder").mkdir()
+    assert "'folder' is a folder; expected keras:NAME" in refused("folder")
+
+
+@pytest.mark.parametrize("other", [None, 3, [], object(), lolat])
+def test_objects_that_are_no_network(other: Any) -> None:
+    assert "not a network that LoLat can read" in refused(other)
+
+
+def test_a_graph_and_a_path_are_networks(here: Path) -> None:
+    graph = lolat.read("lolat_nets:good")
+    assert lolat.read(graph) is graph
+    assert "no file" in refused(Path("missing.keras"))
+
+
+# ---- Keras missing -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", ["keras:ResNet50", "there.keras"])
+def test_keras_missing_says_what_to_install(tmp_path: Path, spec: str) -> None:
+    (tmp_path / "there.keras").write_bytes(b"")
+    code = (
+        "import sys\n"
+        "sys.modules['keras'] = None\n"
+        "import lolat\n"
+        "from lolat.errors import MissingPackageError\n"
+        "try:\n"
+        f"    lolat.read({spec!r})\n"
+        "except MissingPackageError as error:\n"
+        "    print(error.exit_code, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(HERE)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("2 Keras with TensorFlow is needed for this")
+    assert "pip install 'lolat[tensorflow]'" in done.stdout
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+    assert issubclass(MissingPackageError, InputError)

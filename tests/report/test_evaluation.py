@@ -1,0 +1,126 @@
+"""The figures of `evaluate`, against SciPy and scikit-learn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import r2_score
+
+from lolat.errors import MeasuringError
+from lolat.graph import Graph
+from lolat.model import Model
+from lolat.report.evaluation import compare, correlation, figures, lines, r_squared, ranks
+from tests import synthetic
+
+
+@dataclass(frozen=True)
+class Network:
+    """A measured network."""
+
+    spec: str
+    graph: Graph
+    batch_size: int
+    latency_ms: float
+    spread: float = 0.01
+
+
+MODEL = Model(synthetic.document())
+GRAPH = synthetic.network()
+BIG = synthetic.network(size=224, name="big")
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=30))
+def test_ranks_share_the_average_of_ties(values: list[int]) -> None:
+    assert ranks(np.array(values)).tolist() == stats.rankdata(values).tolist()
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=30).filter(
+        lambda pairs: all(len({p[i] for p in pairs}) > 1 for i in (0, 1))
+    )
+)
+def test_figures_are_those_of_scipy_and_sklearn(pairs: list[tuple[int, int]]) -> None:
+    predicted, measured = np.array(pairs, float).T
+    found = figures(predicted, measured)
+    assert found["pearson"] == pytest.approx(stats.pearsonr(predicted, measured)[0], abs=1e-9)
+    assert found["spearman"] == pytest.approx(stats.spearmanr(predicted, measured)[0], abs=1e-9)
+    assert found["r2"] == pytest.approx(r2_score(measured, predicted), abs=1e-9)
+    relative = predicted / measured - 1
+    assert found["median"] == pytest.approx(np.median(abs(relative)))
+    assert found["mean"] == pytest.approx(np.mean(abs(relative)))
+    assert found["bias"] == pytest.approx(np.median(relative))
+
+
+def test_what_is_not_defined_is_null() -> None:
+    one, same = np.array([1.0]), np.array([2.0, 2.0])
+    assert correlation(one, one) is None
+    assert correlation(same, np.array([1.0, 2.0])) is None
+    assert r_squared(one, one) is None
+    json.dumps(figures(one, one), allow_nan=False)
+
+
+def measured() -> list[Network]:
+    """One as predicted, one a tenth slower than predicted, one far outside its interval."""
+    small, big = MODEL.predict(GRAPH).latency_ms, MODEL.predict(BIG, 2).latency_ms
+    return [
+        Network("keras:Small", GRAPH, 1, small),
+        Network("keras:Big", BIG, 2, 1.25 * big),
+        Network("keras:Small", GRAPH, 4, 100 * MODEL.predict(GRAPH, 4).latency_ms),
+    ]
+
+
+def test_the_result_is_one_json_object() -> None:
+    found = json.loads(json.dumps(compare(MODEL, measured(), {"x at 1": "died"}), allow_nan=False))
+    assert found["predictors"] == ["extended", "two-regime"]  # the default first
+    assert [r["error"]["extended"] for r in found["networks"]] == pytest.approx([0, -0.2, -0.99])
+    assert found["summary"]["extended"]["median"] == pytest.approx(0.2)
+    assert found["summary"]["extended"]["within_10_percent"] == pytest.approx(1 / 3)
+    inside = [r["interval_ms"][0] <= r["measured_ms"] <= r["interval_ms"][1]
+              for r in found["networks"]]  # fmt: skip
+    assert found["inside_interval"] == sum(inside)
+    assert inside[0]
+    assert not inside[2]
+    assert found["failures"] == {"x at 1": "died"}
+    assert found["noise_floor"] == 0.03
+
+
+def test_the_lines_say_all_of_it() -> None:
+    text = "\n".join(lines(compare(MODEL, measured(), {"keras:VGG16 at batch 4": "no memory"})))
+    assert "keras:Big" in text
+    assert "-20.0 %" in text
+    assert "extended (default): median error 20 %, 33 % within 10 %, " in text
+    assert "R² " in text
+    assert "Spearman " in text
+    assert "of 3 measured times lie inside their interval" in text
+    assert "noise floor (repeated measurements of a block): 3.0 %" in text
+    assert "not measured: keras:VGG16 at batch 4: no memory" in text
+    widths = {len(line) for line in text.splitlines()[:4]}
+    assert max(widths) < 100
+
+
+def test_one_network_is_enough() -> None:
+    text = "\n".join(lines(compare(MODEL, measured()[:1], {})))
+    assert "R² -, Pearson -, Spearman -" in text
+    assert "1 of 1 measured times" in text
+
+
+def test_a_model_without_residuals_or_noise() -> None:
+    document = synthetic.document(noise={})
+    for predictor in document["predictors"].values():
+        del predictor["residuals"]
+    found = compare(Model(document), measured(), {})
+    assert found["inside_interval"] == 0
+    assert found["networks"][0]["interval_ms"] is None
+    assert "inside their interval" not in "\n".join(lines(found))
+
+
+def test_where_nothing_could_be_measured() -> None:
+    with pytest.raises(MeasuringError, match=r"no network could be measured \(a: no memory; b: x"):
+        compare(MODEL, [], {"a": "no memory", "b": "x"})

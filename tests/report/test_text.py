@@ -1,0 +1,155 @@
+"""What the terminal shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lolat.model import Model
+from lolat.report import text
+from lolat.units import milliseconds
+from tests import synthetic
+
+MODEL = Model(synthetic.document())
+PREDICTION = MODEL.predict(synthetic.network(), 4)
+
+
+def report(capsys: pytest.CaptureFixture[str], prediction: Any = PREDICTION, model: Model = MODEL,
+           name: str = "models/cpu.json", network: str = "keras:X") -> str:  # fmt: skip
+    text.print_report(model, prediction, name, network)
+    return capsys.readouterr().out
+
+
+def with_names(*names: str) -> Any:
+    return replace(PREDICTION, names=(*names, *PREDICTION.names[len(names) :]))
+
+
+def test_summary() -> None:
+    first, second, *rest = text.summary(PREDICTION)
+    low, high = PREDICTION.interval_ms or (0, 0)
+    assert first == (
+        f"hand made · batch 4: {milliseconds(PREDICTION.latency_ms)}, 90 % sure of "
+        f"{milliseconds(low)[:-3]} .. {milliseconds(high)[:-3]}"
+    )
+    macs = synthetic.totals(synthetic.network(), 4)["flops"]
+    assert f"{macs / 1e6:.0f} MMACs" in second or f"{macs / 1e9:.2f} GMACs" in second
+    assert [f"note: {w}" for w in PREDICTION.warnings] == rest
+
+
+def test_summary_of_what_is_not_known() -> None:
+    unknown = replace(
+        PREDICTION, interval_ms=None, coverage=None, in_domain=None, warnings=("careful",)
+    )
+    first, second, third = text.summary(unknown)
+    assert "sure" not in first
+    assert "does not say what was measured" in second
+    assert third == "note: careful"
+
+
+def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = report(capsys)
+    assert "hand made · batch 4" in shown
+    assert "a desk, 2 threads · tensorflow 2.21.0" in shown
+    for block in PREDICTION.blocks:
+        line = next(
+            x for x in shown.splitlines() if x.strip().startswith(block.name.split(" ·")[0])
+        )
+        assert f"{100 * block.share:.1f} %" in line
+    assert "Bottleneck" in shown
+    assert "Next: lolat show models/cpu.json · lolat evaluate models/cpu.json keras:X" in shown
+    assert "\x1b" not in shown  # no colours where nobody sees them
+    assert all(len(line) <= text.WIDE for line in shown.splitlines() if "Next" not in line)
+
+
+def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    prediction = with_names("[red]x[/]", "[/] · :smile:", "\x1b[2J\x07", "a\nb: c")
+    shown = report(capsys, replace(prediction, network="[b]net[/b]: \x1b]0;x", warnings=("[i]w",)))
+    for name in ("[red]x[/]", ":smile:", r"\x1b[2J\x07", r"a\nb: c", "[b]net[/b]: \\x1b]0;x",
+                 "note: [i]w"):  # fmt: skip
+        assert name in shown
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", shown)
+    for line in text.summary(prediction):
+        assert line.isprintable()
+
+
+def test_a_path_with_spaces_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "lolat show 'my models/a b.json'" in " ".join(
+        report(capsys, name="my models/a b.json").split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "bar"),
+    [(1.0, "█" * 12), (0.5, "█" * 6), (0.0, ""), (1 / 96, "▏"), (0.001, ""), (13 / 96, "█▋")],
+)
+def test_a_bar_is_as_long_as_its_share(share: float, bar: str) -> None:
+    assert text.bar(share, 1.0) == bar
+    assert text.bar(share / 4, 0.25) == bar
+    assert text.bar(0.0, 0.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [(0, "today"), (1, "yesterday"), (3, "3 days ago"), (-1, "today")],
+)
+def test_the_age_of_a_model(days: int, words: str) -> None:
+    date = (datetime.now(UTC) - timedelta(days=days, minutes=5)).isoformat()
+    document = synthetic.document(environment={"date": date})
+    assert text.headline(Model(document)) == f"a desk, 2 threads · learned {words} · noise 3.0 %"
+
+
+@pytest.mark.parametrize("date", [None, 17, "soon", "2026-01-01", "2026-01-01T00:00:00"])
+def test_a_date_of_another_form_is_left_out(date: object) -> None:
+    document = synthetic.document(environment={"date": date}, noise={"floor": "low"})
+    assert "learned" not in text.headline(Model(document))
+
+
+def test_show() -> None:
+    document = synthetic.document()
+    document["predictors"]["two-regime"] |= {
+        "coefficients": {"acts": 2e-6, "inp": 0.0, "flops": 1e-8, "call": 0.25},
+        "breakpoint_ms": 5.0, "slope": 0.5, "offset_ms": 2.5,
+    }  # fmt: skip
+    document["warnings"] = ["a noisy \x1b[1m point"]
+    lines = list(text.describe(Model(document)))
+    assert lines[0] == "desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %"
+    assert "105 points; default predictor: extended" in lines[1]
+    assert "1 MAC = 1 FLOP" in lines[1]
+    assert "two-regime: t = 2e-06*ACTS + 1e-08*FLOPs + 0.25 ms" in lines
+    assert "  below 5.00 ms: 0.500 * t + 2.500" in lines
+    assert any(line.startswith("  each block left out: median error ") for line in lines)
+    assert lines[-1] == r"note: a noisy \x1b[1m point"
+
+
+def test_what_a_device_is_bound_by() -> None:
+    """2e-8 ms a MAC: 50 GMACs a second; 2e-6 ms an element: 100 MACs; 0.01 ms an operation: 10 µs."""
+    document = synthetic.document()
+    document["predictors"]["extended"]["coefficients"] = synthetic.TRUE | {"call": 0.15}
+    assert text.bound_sentence(Model(document)) == (
+        "This device does 50.0 GMACs a second; 100 in the time of moving one element: blocks with "
+        "fewer MACs per element are bound by memory, the others by compute; starting one operation "
+        "costs 10 µs; one call costs 0.150 ms."
+    )
+
+
+def test_errors_that_another_version_wrote() -> None:
+    for error in (0.14, {}, {"fitted": {}}, {"fitted": {"median": 0.1}}, {"left_out": None}):
+        assert list(text.error_lines({"error": error})) == []
+    assert list(text.error_lines({})) == []
+    (line,) = text.error_lines({"error": {"fitted": {"median": 0.1, "within_10_percent": 0.5}}})
+    assert line == "  on its points: median error 10 %, 50 % within 10 %"
+
+
+def test_what_learning_says_at_its_end() -> None:
+    document = synthetic.document()
+    document["environment"]["seconds"] = 174.6
+    lines = list(text.learned(document, "my models/a.json"))
+    assert lines[0] == "105 points on a desk, 2 threads, measured in 175 s"
+    assert any(line.startswith("extended (default): t = ") for line in lines)
+    assert "noise: repeated measurements of a block disagree by 3.0 % at the median" in lines
+    assert lines[-2] == "written: my models/a.json"
+    assert lines[-1].startswith("Next: lolat report 'my models/a.json' keras:ResNet50")

@@ -1,0 +1,118 @@
+"""Measured points, a model and a network made up by hand: what the tests of fitting and answers share."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lolat.counts import COLUMNS, EXTRAS, FEATURES, behaviours, count
+from lolat.graph import Graph, GraphBuilder
+from lolat.learning import model_document
+from lolat.points import Point
+
+# Milliseconds per unit of each count, like those of a small CPU.
+TRUE = {"acts": 2e-6, "inp": 1e-6, "flops": 2e-8, "traffic": 8e-7, "weights": 5e-7, "ops": 0.01}
+CALL_MS = 0.15
+
+
+def counts(blocks: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Counts of made-up blocks: each spans some decades, none is a multiple of another."""
+    random = np.random.default_rng(seed)
+
+    def spread(low: float, high: float) -> np.ndarray:
+        return np.exp(random.uniform(np.log(low), np.log(high), blocks)).round()
+
+    acts = spread(1e4, 3e6)
+    made = {
+        "acts": acts,
+        "inp": (acts * random.uniform(0.2, 3.0, blocks)).round(),
+        "flops": (acts * spread(20, 2000)).round(),
+        "traffic": (acts * random.uniform(0.5, 6.0, blocks)).round(),
+        "weights": spread(1e3, 2e6),
+        "ops": random.integers(3, 60, blocks).astype(float),
+    }
+    return made | {extra: np.zeros(blocks) for extra in EXTRAS}
+
+
+def measured(blocks: int = 35, batches: Sequence[int] = (1, 2, 4), noise: float = 0.03,
+             seed: int = 0, columns: Sequence[str] = COLUMNS) -> list[Point]:  # fmt: skip
+    """Points that follow TRUE but for `noise` (relative); counts but the weights grow with the batch."""
+    made = counts(blocks, seed)
+    random = np.random.default_rng(seed + 1)
+    points = []
+    for i in range(blocks):
+        for batch in batches:
+            row = {c: int(made[c][i]) * (1 if c in ("weights", "ops") else batch) for c in COLUMNS}
+            time = CALL_MS + sum(TRUE[c] * row[c] for c in FEATURES)
+            time *= float(np.exp(noise * random.standard_normal()))
+            points.append(
+                Point(
+                    f"block {i}",
+                    batch,
+                    {c: row[c] for c in columns},
+                    time,
+                    (time, 1.01 * time),
+                    kinds=kinds(),
+                )
+            )
+    return points
+
+
+@functools.cache
+def kinds() -> tuple[str, ...]:
+    """The kinds of work of `network`, as if blocks of it had been measured."""
+    return tuple(sorted(behaviours(network().operations)))
+
+
+def document(points: Sequence[Point] | None = None, **changes: Any) -> dict[str, Any]:
+    """A model file's contents, fitted on made-up points."""
+    if points is None:
+        return copy.deepcopy(_usual()) | changes
+    where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}
+    noise = {"floor": 0.03, "reference_ms": 1.0}
+    return model_document("desk", "a desk, 2 threads", points, where, noise) | changes
+
+
+@functools.cache
+def _usual() -> dict[str, Any]:
+    return document(measured())
+
+
+def table(points: Sequence[Point], columns: Sequence[str]) -> str:
+    """The points as a CSV table with these columns."""
+    lines = [",".join(columns)]
+    for p in points:
+        known = {"name": p.name, "batch_size": p.batch_size, "latency_ms": repr(p.latency_ms)}
+        lines.append(",".join(str({**p.counts, **known}[c]) for c in columns))
+    return "\n".join(lines) + "\n"
+
+
+def network(stages: int = 3, width: int = 32, size: int = 56, name: str = "hand made") -> Graph:
+    """A residual network of `stages` blocks with a head."""
+    builder = GraphBuilder(name)
+    shape = (1, size, size, width)
+    x = builder.input((1, size, size, 3))
+    x = builder.add("conv", [x], shape, "stem_conv", kernel=(3, 3), in_channels=3,
+                    out_channels=width, groups=1, bias=False, strides=(1, 1))  # fmt: skip
+    for stage in range(1, stages + 1):
+        y = x
+        for part in ("1", "2"):
+            key = f"conv{stage}_block1_{part}"
+            y = builder.add("conv", [y], shape, f"{key}_conv", kernel=(3, 3), in_channels=width,
+                            out_channels=width, groups=1, bias=False, strides=(1, 1))  # fmt: skip
+            y = builder.add("batch_norm", [y], shape, f"{key}_bn")
+            y = builder.add("relu", [y], shape, f"{key}_relu")
+        x = builder.add("add", [x, y], shape, f"conv{stage}_block1_add")
+    x = builder.add("global_average_pool", [x], (1, width), "avg_pool")
+    x = builder.add("dense", [x], (1, 1000), "predictions", in_features=width,
+                    out_features=1000, bias=True)  # fmt: skip
+    return builder.build([x])
+
+
+def totals(graph: Graph, batch_size: int = 1) -> dict[str, int]:
+    """The counts of a whole network, by name."""
+    return dict(zip(COLUMNS, map(int, count(graph).at(batch_size).sum(axis=0)), strict=True))

@@ -1,0 +1,241 @@
+"""Counts: every row of the table against a count done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.counts import (
+    COLUMNS,
+    ELEMENTWISE,
+    FEATURES,
+    FORMULAS,
+    FREE,
+    NORMALISATIONS,
+    PASSES,
+    POOLINGS,
+    count,
+    count_operation,
+)
+from lolat.errors import InputError
+from lolat.graph import Graph, GraphBuilder
+
+
+def one(kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]],
+        constants: Sequence[Sequence[int]] = (), **attributes: Any) -> Graph:  # fmt: skip
+    """A graph of one operation; `constants` are further inputs that do not grow with the batch."""
+    b = GraphBuilder("one")
+    ins = [b.input(shape) for shape in inputs]
+    ins += [b.tensor(shape, batched=False) for shape in constants]
+    return b.build(b.add_several(kind, ins, outputs, **attributes))
+
+
+def check(graph: Graph, batch_size: int, **expected: int) -> None:
+    """The counts of the graph; of the six that every model has, those not named are 0."""
+    of_graph = count(graph).total(batch_size)
+    of_operation = count_operation(graph, graph.operations[0], batch_size)
+    names = dict.fromkeys([*FEATURES, *expected])
+    assert {n: getattr(of_graph, n) for n in names} == dict.fromkeys(names, 0) | expected
+    assert {n: getattr(of_operation, n) for n in names} == dict.fromkeys(names, 0) | expected
+
+
+# ---- by hand -------------------------------------------------------------------------------------
+
+
+def conv(
+    kernel: tuple[int, ...], inside: int, outside: int, groups: int = 1, bias: bool = True
+) -> Any:
+    return {"kernel": kernel, "in_channels": inside, "out_channels": outside, "groups": groups,
+            "bias": bias}  # fmt: skip
+
+
+def test_convolution() -> None:
+    # A 3x5 kernel from 2 to 4 channels on 7x9, without padding: 5x5 positions.
+    graph = one("conv", [(1, 7, 9, 2)], [(1, 5, 5, 4)], **conv((3, 5), 2, 4))
+    check(graph, 3, acts=3 * 5 * 5 * 4, inp=3 * 7 * 9 * 2, flops=3 * 5 * 5 * 4 * (3 * 5 * 2),
+          weights=3 * 5 * 2 * 4 + 4, ops=1)  # fmt: skip
+
+
+def test_convolution_of_one_and_of_three_dimensions() -> None:
+    line = one("conv", [(1, 11, 3)], [(1, 9, 5)], **conv((3,), 3, 5, bias=False))
+    check(
+        line, 2, acts=2 * 9 * 5, inp=2 * 11 * 3, flops=2 * 9 * 5 * 3 * 3, weights=3 * 3 * 5, ops=1
+    )
+    cube = one("conv", [(1, 4, 5, 6, 2)], [(1, 3, 3, 3, 7)], **conv((2, 3, 4), 2, 7))
+    check(cube, 1, acts=27 * 7, inp=4 * 5 * 6 * 2, flops=27 * 7 * 2 * 3 * 4 * 2,
+          weights=24 * 2 * 7 + 7, ops=1)  # fmt: skip
+
+
+def test_grouped_convolution_unfolds_patches() -> None:
+    graph = one("grouped_conv", [(1, 5, 7, 6)], [(1, 5, 7, 9)], **conv((3, 3), 6, 9, 3))
+    check(graph, 2, acts=2 * 35 * 9, inp=2 * 35 * 6, flops=2 * 35 * 9 * (9 * 6 // 3),
+          weights=9 * 2 * 9 + 9, ops=1, patches=2 * 35 * 9 * 6, narrow=2 * 35 * 9 * 6)  # fmt: skip
+    wide = one("grouped_conv", [(1, 5, 7, 16)], [(1, 5, 7, 2)], **conv((3, 3), 16, 2, 2, False))
+    check(wide, 1, acts=70, inp=35 * 16, flops=70 * 9 * 8, weights=9 * 8 * 2, ops=1,
+          patches=35 * 9 * 16, narrow=0)  # fmt: skip
+
+
+def test_depthwise_convolution_with_a_multiplier() -> None:
+    graph = one("depthwise_conv", [(1, 5, 7, 3)], [(1, 5, 7, 6)], **conv((3, 3), 3, 6, 3))
+    check(graph, 2, acts=2 * 35 * 6, inp=2 * 35 * 3, flops=2 * 35 * 6 * 9, weights=9 * 6 + 6, ops=1)
+
+
+def test_transposed_convolution_works_from_its_input() -> None:
+    graph = one("transposed_conv", [(1, 3, 5, 2)], [(1, 6, 10, 4)], **conv((3, 3), 2, 4))
+    check(graph, 2, acts=2 * 60 * 4, inp=2 * 15 * 2, flops=2 * 15 * 2 * (9 * 4),
+          weights=9 * 2 * 4 + 4, ops=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [(), (5,), (5, 3)])
+def test_dense_on_any_rank(steps: tuple[int, ...]) -> None:
+    graph = one(
+        "dense", [(1, *steps, 7)], [(1, *steps, 4)], in_features=7, out_features=4, bias=True
+    )
+    rows = 2 * int(np.prod(steps, dtype=int))
+    check(graph, 2, flops=rows * 7 * 4, traffic=rows * (7 + 4), weights=7 * 4 + 4, ops=1)
+    graph = one("dense", [(1, 7)], [(1, 4)], in_features=7, out_features=4, bias=False)
+    check(graph, 1, flops=28, traffic=11, weights=28, ops=1)
+
+
+def test_matmul_of_two_activations() -> None:
+    graph = one("matmul", [(1, 2, 5, 3), (1, 2, 3, 7)], [(1, 2, 5, 7)], contracted=3)
+    check(graph, 4, flops=4 * 2 * 5 * 7 * 3, traffic=4 * 2 * (15 + 21 + 35), ops=1)
+
+
+def test_embedding_reads_the_rows_it_gathers() -> None:
+    graph = one("embedding", [(1, 9)], [(1, 9, 16)], rows=1000, out_features=16)
+    check(graph, 3, traffic=3 * 9 + 3 * 9 * 16, weights=3 * 9 * 16, ops=1)
+
+
+def recurrent(kind: str, **more: int) -> Graph:
+    """5 steps of 3 features into 4 units."""
+    return one(kind, [(1, 5, 3)], [(1, 4)], units=4, in_features=3, timesteps=5, bias=True, **more)
+
+
+def test_lstm_is_its_operations_times_the_steps() -> None:
+    products = (3 + 16) + (4 + 16)  # each reads its vector and writes four gates of 4 units
+    added = 3 * 16
+    gates = 3 * (4 + 4) + (4 + 4)  # three sigmoids, tanh
+    cell = 3 * 4 + 3 * 4 + 3 * 4  # f*c, i*g, their sum
+    out = (4 + 4) + 3 * 4  # tanh, o*tanh
+    check(recurrent("lstm"), 2, flops=2 * 5 * 4 * 4 * (3 + 4),
+          traffic=2 * 5 * (products + added + gates + cell + out),
+          weights=4 * 4 * (3 + 4) + 4 * 4, ops=5 * (2 + 1 + 4 + 3 + 2))  # fmt: skip
+
+
+def test_gru_is_its_operations_times_the_steps() -> None:
+    products = (3 + 12) + (4 + 12)
+    gates = 3 * 8 + 2 * 8  # z and r: the sum of the products, two sigmoids of 4 units
+    candidate = 3 * 4 + 3 * 4 + 2 * 4  # r*h, the sum, tanh
+    mixed = 2 * 4 + 3 * 4 + 3 * 4 + 3 * 4  # 1-z, z*h, (1-z)*g, the sum
+    expected = {"flops": 2 * 5 * 3 * 4 * (3 + 4),
+                    "traffic": 2 * 5 * (products + gates + candidate + mixed),
+                    "ops": 5 * (2 + 3 + 3 + 4)}  # fmt: skip
+    check(recurrent("gru"), 2, weights=3 * 4 * (3 + 4) + 2 * 3 * 4, **expected)
+    check(recurrent("gru", bias_vectors=1), 2, weights=3 * 4 * (3 + 4) + 3 * 4, **expected)
+
+
+def test_simple_rnn_is_its_operations_times_the_steps() -> None:
+    step = (3 + 4) + (4 + 4) + 3 * 4 + 2 * 4  # two products, their sum, tanh
+    check(recurrent("simple_rnn"), 2, flops=2 * 5 * 4 * 7, traffic=2 * 5 * step,
+          weights=4 * 7 + 4, ops=5 * 4)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(ELEMENTWISE))
+def test_elementwise_reads_and_writes(kind: str) -> None:
+    further = PASSES.get(kind, 0)
+    check(one(kind, [(1, 3, 5)], [(1, 3, 5)]), 2, traffic=2 * (15 + 15), ops=1, passes=60 * further)
+
+
+@pytest.mark.parametrize("kind", sorted(NORMALISATIONS))
+def test_normalisation_is_no_mac_and_no_weights(kind: str) -> None:
+    check(one(kind, [(1, 3, 5, 7)], [(1, 3, 5, 7)]), 2, traffic=2 * 2 * 105, ops=1)
+
+
+@pytest.mark.parametrize("kind", sorted(POOLINGS))
+def test_pooling_is_no_mac(kind: str) -> None:
+    check(one(kind, [(1, 6, 4, 3)], [(1, 3, 2, 3)], kernel=(2, 2)), 5, traffic=5 * (72 + 18), ops=1)
+
+
+MOVES = ["concatenate", "stack", "pad", "resize", "transpose", "reduce", "repeat", "cumulative", "roll",
+         "sort", "scatter", "unfold"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_moves_read_and_write(kind: str) -> None:
+    check(one(kind, [(1, 3), (1, 5)], [(1, 8), (1, 2)]), 3, traffic=3 * (3 + 5 + 8 + 2), ops=1)
+
+
+@pytest.mark.parametrize("kind", ["slice", "crop", "split", "gather"])
+def test_a_selection_reads_what_it_writes_and_its_indices(kind: str) -> None:
+    check(one(kind, [(1, 100)], [(1, 7)]), 2, traffic=2 * (7 + 7), ops=1)
+    check(one(kind, [(1, 100), (1, 7)], [(1, 7)]), 2, traffic=2 * (7 + 7 + 7), ops=1)
+
+
+def test_a_fill_writes() -> None:
+    check(one("fill", [(1, 100)], [(1, 7)]), 2, traffic=14, ops=1)
+
+
+@pytest.mark.parametrize("kind", sorted(FREE))
+def test_what_moves_nothing_is_free(kind: str) -> None:
+    check(one(kind, [(1, 6)], [(1, 2, 3)]), 8)
+
+
+def test_every_row_has_a_count_by_hand() -> None:
+    by_hand = {"conv", "grouped_conv", "depthwise_conv", "transposed_conv", "dense", "matmul",
+               "embedding", "lstm", "gru", "simple_rnn", "slice", "crop", "split", "gather",
+               "fill"}  # fmt: skip
+    above = by_hand.union(ELEMENTWISE, NORMALISATIONS, POOLINGS, MOVES, FREE)
+    assert set(FORMULAS) == above
+
+
+@pytest.mark.parametrize("operands", [2, 3])
+def test_add_counts_each_operand(operands: int) -> None:
+    graph = one("add", [(1, 3, 5)] * operands, [(1, 3, 5)])
+    check(graph, 2, traffic=2 * 15 * (operands + 1), ops=1)
+
+
+def test_a_broadcast_operand_counts_the_elements_it_has() -> None:
+    check(one("multiply", [(1, 7, 9, 4), (1, 1, 1, 4)], [(1, 7, 9, 4)]), 2,
+          traffic=2 * (252 + 4 + 252), ops=1)  # fmt: skip
+    constant = one("add", [(1, 7, 4)], [(1, 7, 4)], constants=[(7, 4)])
+    check(constant, 10, traffic=10 * 28 + 28 + 10 * 28, ops=1)
+
+
+def test_concatenation_reads_all_and_writes_all() -> None:
+    graph = one("concatenate", [(1, 3, 2), (1, 3, 4), (1, 3, 5)], [(1, 3, 11)])
+    check(graph, 2, traffic=2 * (6 + 12 + 15 + 33), ops=1)
+
+
+def test_an_unknown_operation_is_named_and_counted_as_traffic() -> None:
+    graph = one("Fancy", [(1, 3), (1, 5)], [(1, 7), (1, 2)], name="layer_1", path="top")
+    check(graph, 2, traffic=2 * (3 + 5 + 7 + 2), ops=1)
+    (warning,) = count(graph).warnings
+    assert "Fancy (1 x, first 'top/layer_1')" in warning
+
+
+def test_the_warnings_of_a_reader_come_first() -> None:
+    graph = replace(one("Fancy", [(1, 3)], [(1, 3)]), warnings=("of the reader",), cache={})
+    assert count(graph).warnings[0] == "of the reader"
+    assert len(count(graph).warnings) == 2
+
+
+def test_an_operation_without_its_attributes_is_an_error_in_one_line() -> None:
+    for graph in (one("conv", [(1, 3)], [(1, 3)]), one("dense", [], [(1, 3)], in_features=1,
+                  out_features=1, bias=False), one("lstm", [(1, 3, 0)], [(1, 3)], units=1,
+                  in_features=0, timesteps=3, bias=False)):  # fmt: skip
+        with pytest.raises(InputError, match="cannot be counted as") as caught:
+            count(graph)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_document_explains_every_count() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "counting.md").read_text()
+    table = text[text.index("| count |") : text.index("\n\nPublished")]
+    names = [row.split("|")[1].strip().lower() for row in table.splitlines()[2:]]
+    assert names == [name.lower() for name in COLUMNS]

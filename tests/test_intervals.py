@@ -1,0 +1,160 @@
+"""Conformal quantiles against their definition, and the measured domain."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lolat.errors import InputError
+from lolat.intervals import BASE, SLACK, Domain, quantile
+from lolat.points import Point
+from tests import synthetic
+
+
+def by_definition(residuals: list[float], coverage: float) -> float | None:
+    """The smallest |residual| so that enough of n + 1 exchangeable ones are at most that large."""
+    for candidate in sorted(map(abs, residuals)):
+        inside = sum(abs(r) <= candidate for r in residuals)
+        if inside / (len(residuals) + 1) >= coverage - 1e-12:
+            return candidate
+    return None
+
+
+@given(
+    st.lists(st.floats(-3, 3), min_size=1, max_size=60),
+    st.integers(1, 99).map(lambda percent: percent / 100),
+)
+def test_quantile_is_what_the_definition_says(residuals: list[float], coverage: float) -> None:
+    expected = by_definition(residuals, coverage)
+    if expected is None:
+        with pytest.raises(InputError, match=f"coverage {coverage}: expected at most"):
+            quantile(residuals, coverage)
+    else:
+        assert quantile(residuals, coverage) == expected
+
+
+def test_coverage_is_what_is_promised() -> None:
+    random = np.random.default_rng(0)
+    inside = 0
+    for _ in range(4000):
+        seen = random.standard_t(3, 51)  # 50 left out, and a new one like them
+        inside += abs(seen[-1]) <= quantile(seen[:-1].tolist(), 0.9)
+    # 46 of 51: 0.902; the standard deviation of the share is 0.005.
+    assert 46 / 51 - 0.02 < inside / 4000 < 46 / 51 + 0.02
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, 1.5, -0.1, math.nan, math.inf, "0.9", None])
+def test_a_coverage_that_is_none(coverage: object) -> None:
+    with pytest.raises(InputError, match="expected a number above 0 and below 1"):
+        quantile([0.1] * 50, coverage)  # type: ignore[arg-type]
+
+
+def test_the_most_that_is_offered_is_possible() -> None:
+    residuals = [0.1] * 105
+    with pytest.raises(InputError, match=r"at most 0\.99, which is all that 105") as caught:
+        quantile(residuals, 0.999)
+    offered = float(str(caught.value).split("at most ")[1].split(",")[0])
+    assert quantile(residuals, offered) == 0.1
+
+
+def point(kinds: tuple[str, ...] = ("conv",), **counts: int) -> Point:
+    whole = {"acts": 100, "inp": 100, "flops": 1000, "traffic": 200, "weights": 50, "ops": 4}
+    return Point("a block", 1, whole | counts, 1.0, kinds=kinds)
+
+
+def row(**counts: int) -> np.ndarray:
+    return np.array([point(**counts).counts[c] for c in BASE], float)
+
+
+# 400 elements each; 2.5 and 25 FLOPs per element; 100 and 50 elements per operation.
+DOMAIN = Domain.of_points([point(), point(("conv", "relu"), flops=10_000, ops=8)])
+
+
+def test_ranges_are_those_of_the_points() -> None:
+    assert DOMAIN is not None
+    assert DOMAIN.ratios == {"FLOPs per element": (2.5, 25.0), "elements per operation": (50, 100)}
+    assert DOMAIN.sizes == {"FLOPs": (1000, 10_000), "elements": (400, 400), "weights": (50, 50)}
+    assert DOMAIN.kinds == {"conv", "relu"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "remark"),
+    [
+        ({}, None),
+        ({"flops": 20_000}, None),  # within the slack of two
+        ({"flops": 400 * 2}, None),
+        ({"flops": 0}, None),  # a block without any multiplication has no such ratio
+        ({"flops": 20_400}, "more FLOPs"),
+        ({"flops": 400}, "fewer FLOPs per element"),
+        ({"weights": 101}, "more weights"),
+        ({"weights": 0}, None),  # small is no other thing
+        ({"traffic": 601, "flops": 3000}, "more elements"),
+        ({"ops": 17}, "fewer elements per operation"),
+        ({"ops": 1}, "more elements per operation"),
+    ],
+)
+def test_a_block_is_judged_by_ratios_and_sizes(counts: dict[str, int], remark: str | None) -> None:
+    assert DOMAIN is not None
+    remarks = DOMAIN.outside(np.array([row(), row(**counts)]), ["first", "second"])
+    assert SLACK == 2.0
+    if remark is None:
+        assert remarks == []
+    else:
+        assert any(remark in r for r in remarks)
+        assert all("1 of 2 blocks has" in r and "('second')" in r for r in remarks)
+
+
+def test_blocks_are_judged_one_by_one_and_not_their_total() -> None:
+    assert DOMAIN is not None
+    many = np.array([row()] * 50)
+    assert DOMAIN.outside(many, [f"b{i}" for i in range(50)]) == []
+    assert DOMAIN.outside(many.sum(axis=0, keepdims=True), ["the network"]) != []
+
+
+def test_remarks_count_the_blocks_and_name_the_first() -> None:
+    assert DOMAIN is not None
+    remarks = DOMAIN.outside(np.array([row(), *[row(weights=500)] * 3]), list("abcd"))
+    assert remarks == ["3 of 4 blocks have more weights than any measured block (first: 'b')"]
+
+
+def test_kinds_and_types_that_were_not_measured() -> None:
+    assert DOMAIN is not None
+    assert DOMAIN.unmeasured(["conv", "relu"], ["float32"]) == []
+    assert DOMAIN.unmeasured(["lstm", "gelu", "conv", "gelu"], []) == [
+        "no measured block has the operations gelu, lstm"
+    ]
+    assert DOMAIN.unmeasured(["lstm"], ["float16"]) == [
+        "no measured block has the operation lstm",
+        "measured in float32, asked for float16",
+    ]
+
+
+def test_it_survives_the_model_file() -> None:
+    assert DOMAIN is not None
+    assert Domain.from_dict(json.loads(json.dumps(DOMAIN.to_dict()))) == DOMAIN
+    assert Domain.from_dict({}) is None
+
+
+def test_points_whose_counts_do_not_tell_have_none() -> None:
+    assert Domain.of_points([]) is None
+    three = ("acts", "inp", "flops")
+    assert Domain.of_points(synthetic.measured(5, columns=three)) is None
+    assert Domain.of_points(synthetic.measured(5, columns=(*three, "traffic"))) is None
+
+
+def test_a_ratio_that_no_block_has_is_left_out() -> None:
+    """Else the model file would hold an infinity, which JSON cannot."""
+    domain = Domain.of_points([point(flops=0), point(flops=0)])
+    assert domain is not None
+    assert "FLOPs per element" not in domain.ratios
+    json.dumps(domain.to_dict(), allow_nan=False)
+
+
+def test_a_rank_that_rounding_lifts_is_put_right() -> None:
+    """100 * 0.55 is 55.000000000000007 in floating point: the 55th is meant, not the 56th."""
+    assert quantile([float(i) for i in range(1, 100)], 0.55) == 55.0
