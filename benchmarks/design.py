@@ -39,7 +39,9 @@ def main() -> None:
         features, time = matrix(measured, COLUMNS), times(measured)
     else:
         features = np.array([[getattr(c, k) for k in COLUMNS] for _, _, c in rows], float)
-        time = 0.3 + features @ np.array([5e-8, 5e-8, 9e-9, 1e-7, 1e-7, 0.03, 7e-7, 1e-6, 2e-7, 0.0])
+        time = 0.3 + features @ np.array(
+            [5e-8, 5e-8, 9e-9, 1e-7, 1e-7, 0.03, 7e-7, 1e-6, 2e-7, 0.0]
+        )
     design = np.column_stack([features, np.ones(len(features))])
     three = design[:, [0, 1, 2, -1]]
     six = design[:, [0, 1, 2, 3, 4, 5, -1]]

@@ -15,7 +15,7 @@ def one_line(error: BaseException) -> str:
 
     Keras puts "Exception encountered when calling ..." before what was wrong, and prints it bold.
     """
-    lines = [line.strip() for line in _ESCAPES.sub("", str(error)).splitlines()]
+    lines = [line.strip() for line in str(error).splitlines()]
     lines = [n for n in lines if n and not n.startswith("Exception encountered when calling")]
     return shortened(lines[0]) if lines else type(error).__name__
 

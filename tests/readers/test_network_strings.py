@@ -43,6 +43,9 @@ number = 3
 def raises():
     raise RuntimeError("no\\nway")
 
+def rings():
+    raise RuntimeError("\\n\\x1b[1mbell \\x07 \\tand " + "long " * 100)
+
 def leaves():
     raise SystemExit(0)
 
@@ -160,6 +163,7 @@ def test_what_a_network_prints_is_not_on_stdout(here: Path, capsys: Any) -> None
         ("lolat_nets:Holder.made", "has no 'Holder.made'"),
         ("lolat_nets:number", "is of type int; expected a network, or a function"),
         ("lolat_nets:raises", "calling 'lolat_nets:raises' failed: RuntimeError: no; expected"),
+        ("lolat_nets:rings", "failed: RuntimeError: bell \\x07 and long long"),
         ("lolat_nets:leaves", "calling 'lolat_nets:leaves' failed: SystemExit: 0; expected"),
         ("lolat_nets:needs", "missing 1 required positional argument"),
         ("lolat_nets:text", "text is a builtins.str, not a network"),
