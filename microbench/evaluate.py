@@ -13,7 +13,7 @@ from microbench.forecast import keep_bytes, peak_bytes
 from microbench.learn import describe_noise, job_key, reference_job
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
-from microbench.timer import ENOUGH_CALM, calm_limit, calm_samples, centre, spread
+from microbench.timer import centre, settled_limit, spread
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",
@@ -22,7 +22,7 @@ DEFAULT_NETWORKS = (
 )  # fmt: skip
 """Ten architectures; none of their blocks is measured as such."""
 DEFAULT_BATCH_SIZES = (1, 4)
-ROUNDS, SLICE_S, EXTRA_S = 8, 0.2, 90.0
+ROUNDS, SLICE_S, EXTRA_S = 8, 0.2, 150.0
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,7 @@ def measure_networks(
     with Runner(backend, device, progress) as runner:
         outcome = runner.run(jobs, reference_job(), settings, None, environment.available_bytes())
     reference = outcome.reference()
-    limit = calm_limit(reference)
-    if calm_ms is not None:
-        seen = [len(calm_samples(v, calm_ms)) >= ENOUGH_CALM for v in outcome.visits.values()]
-        if sum(seen) >= len(seen) / 2:
-            limit = calm_ms
+    limit = settled_limit(outcome.visits.values(), calm_ms)
     measured = [
         MeasuredNetwork(*what[j.key], centre(visits, limit), spread(visits, limit))
         for j in jobs

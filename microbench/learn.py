@@ -18,7 +18,7 @@ from microbench.forecast import keep_bytes, peak_bytes
 from microbench.journal import Journal, fingerprint
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
-from microbench.timer import Visit, calm_limit, centre, quantile, spread
+from microbench.timer import Visit, centre, quantile, settled_limit, spread
 
 BUSY_LOAD = 0.6
 CALM_SHARE = 0.5
@@ -86,7 +86,7 @@ def measure_blocks(
         except BaseException:
             journal.close()
             raise
-    limit = calm_limit(outcome.reference())
+    limit = settled_limit(outcome.visits.values())
     points = [
         _point(b, graphs[b.name], n, visits, limit)
         for b in blocks

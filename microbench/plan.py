@@ -33,11 +33,11 @@ class Settings:
 
     rounds: int = 10
     slice_s: float = 0.03
-    extra_rounds: int = 10
-    extra_s: float = 45.0
+    extra_rounds: int = 20
+    extra_s: float = 100.0
     seed: int = 2026
     calm_ms: float | None = None
-    patience_s: float = 1.0
+    patience_s: float = 3.0
 
 
 def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[int, Job]]:

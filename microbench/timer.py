@@ -8,15 +8,16 @@ timed too: where it is slow, the machine was disturbed, and the sample beside it
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 Clock = Callable[[], float]
 """Seconds, increasing; `time.perf_counter` outside tests."""
 
 CALM_FACTOR = 1.3
-CALM_QUANTILE = 0.05
-LEAST_SHARE = 0.15
+CALM_QUANTILE = 0.02
+LEAST_SHARE = 0.03
+MOST_JOBS = 0.7
 FAST_TENTH = 0.1
 CALM_NAP_S = 0.03
 ENOUGH_CALM = 3  # samples that a centre is made of
@@ -107,21 +108,45 @@ def quantile(values: Sequence[float], q: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def calm_limit(reference: Sequence[float]) -> float:
-    """Up to which time of the reference block the machine counts as undisturbed, ms.
+def states(reference: Sequence[float]) -> Iterator[float]:
+    """How fast the machine was, state by state: the reference's limit of each, ms, fastest first.
 
     Other programs, or a virtual machine whose processors are moved apart, only ever add time; so the
-    fastest times say how fast this machine is, and what is within 30 % of them is calm. Where too
-    little of a run is that fast to measure with, the fastest of the rest say it.
+    fastest times say how fast this machine is, and what is within 30 % of them is one state. The
+    fastest of the rest are the next one.
     """
-    rest = sorted(reference)
-    while True:
+    rest = list(reference)
+    while rest:
         limit = CALM_FACTOR * quantile(rest, CALM_QUANTILE)
-        calm = sum(1 for t in reference if t <= limit)
-        slower = [t for t in rest if t > limit]
-        if calm >= LEAST_SHARE * len(reference) or not slower:
-            return limit
-        rest = slower
+        yield limit
+        rest = [t for t in rest if t > limit]
+
+
+def calm_limit(reference: Sequence[float]) -> float:
+    """Up to which time of the reference the machine counts as undisturbed, ms.
+
+    That of the fastest state, or of the next where hardly any of the run is that fast.
+    """
+    limit = 0.0
+    for limit in states(reference):
+        if sum(t <= limit for t in reference) >= LEAST_SHARE * len(reference):
+            break
+    return limit
+
+
+def settled_limit(jobs: Collection[Sequence[Visit]], known: float | None = None) -> float:
+    """The limit that a finished run is judged by: of the fastest state that most jobs were seen in.
+
+    `jobs`: the visits of each; `known`: a limit of an earlier run, to be preferred. With different
+    states for different jobs their times would not be comparable.
+    """
+    reference = [t for visits in jobs for v in visits for t in v.reference]
+    limit = 0.0
+    for limit in [*([] if known is None else [known]), *states(reference)]:
+        seen = sum(len(calm_samples(visits, limit)) >= ENOUGH_CALM for visits in jobs)
+        if seen >= MOST_JOBS * len(jobs):
+            break
+    return limit
 
 
 def calm_samples(visits: Sequence[Visit], limit: float) -> list[float]:

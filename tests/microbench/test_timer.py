@@ -20,7 +20,9 @@ from microbench.timer import (
     centre,
     quantile,
     settle,
+    settled_limit,
     spread,
+    states,
     time_once,
     visit,
     wait_for_calm,
@@ -105,18 +107,30 @@ def test_the_quantile_is_numpys(values: list[float], q: float) -> None:
     assert quantile(values, q) == pytest.approx(np.quantile(values, q))
 
 
-def test_calm_is_up_to_30_percent_above_the_fastest_that_are_enough() -> None:
-    # The fastest twentieth of 11 times lies halfway from the first to the second: 15; one time alone is
-    # within 1.3 * 15, which is less than 15 % of them. The same of the other ten: 20 + 0.45 * 10 = 24.5.
-    assert calm_limit([50, 10, 20, 100, 90, 80, 70, 60, 55, 40, 30]) == pytest.approx(1.3 * 24.5)
+def test_calm_is_up_to_30_percent_above_the_fastest() -> None:
+    # The fastest fiftieth of 11 times lies a fifth of the way from the first to the second: 10 + 0.2 * 10.
+    times = [50, 10, 20, 100, 90, 80, 70, 60, 55, 40, 30]
+    assert calm_limit(times) == pytest.approx(1.3 * 12)
+    # What is slower starts at 20: a fiftieth of ten times is 0.18 of the way to 30.
+    assert list(states(times))[1] == pytest.approx(1.3 * 21.8)
 
 
-def test_a_calm_fifth_of_a_run_is_enough() -> None:
-    assert calm_limit([4.0] * 20 + [7.5] * 80) == pytest.approx(1.3 * 4.0)
+def test_a_calm_twentieth_of_a_run_is_enough_to_look_for_more() -> None:
+    assert calm_limit([4.0] * 5 + [7.5] * 95) == pytest.approx(1.3 * 4.0)
 
 
-def test_a_run_that_is_hardly_ever_calm_is_judged_by_the_rest() -> None:
-    assert calm_limit([4.0] * 10 + [7.5] * 90) == pytest.approx(1.3 * 7.5)
+def test_a_run_that_was_calm_for_a_moment_is_judged_by_the_rest() -> None:
+    assert calm_limit([4.0] * 25 + [7.5] * 975) == pytest.approx(1.3 * 7.5)
+
+
+def test_a_run_is_judged_by_the_fastest_state_that_most_jobs_were_seen_in() -> None:
+    calm, slow = Visit((1.0,) * 3, (4.0,) * 4), Visit((2.0,) * 3, (7.5,) * 4)
+    most = [[calm, slow]] * 7 + [[slow]] * 3
+    assert settled_limit(most) == pytest.approx(1.3 * 4.0)
+    few = [[calm, slow]] * 6 + [[slow]] * 4
+    assert settled_limit(few) == pytest.approx(1.3 * 7.5)
+    assert settled_limit(few, known=9.0) == 9.0
+    assert settled_limit(few, known=3.0) == pytest.approx(1.3 * 7.5)
 
 
 def test_a_sample_counts_when_the_reference_on_both_sides_is_calm() -> None:
