@@ -517,10 +517,11 @@ def test_numbered_names_say_nothing(path: str, name: str, expected: str) -> None
 def read() -> Iterator[Callable[..., Graph]]:
     keras = pytest.importorskip("keras")
     from lolat.readers.keras import read_model
+    from lolat.readers.keras_calls import without_weights
 
     def read(make: str | Callable[[], Any]) -> Graph:
         keras.backend.clear_session()
-        with keras.StatelessScope(initialize_variables=False):
+        with without_weights():
             if callable(make):
                 return read_model(make())
             model = getattr(keras.applications, make)(weights=None)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lolat.counts import COLUMNS
+
 CONSTANT = "call"
 CHUNK = 8192  # rows worked on at a time: the columns of a chunk stay in a core's cache
 
@@ -84,7 +86,8 @@ class Formula:
 def from_coefficients(
     document: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], tuple[float, ...], float]:
-    """(features, coefficients, constant) of a predictor's entry in a model file."""
+    """(features, coefficients, constant) of a predictor's entry in a model file, in COLUMNS' order."""
     named = dict(document["coefficients"])
     constant = float(named.pop(CONSTANT, 0.0))
-    return tuple(named), tuple(float(v) for v in named.values()), constant
+    features = sorted(named, key=lambda f: COLUMNS.index(f) if f in COLUMNS else len(COLUMNS))
+    return tuple(features), tuple(float(named[f]) for f in features), constant

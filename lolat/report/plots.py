@@ -113,8 +113,8 @@ def fit_plot(model: Model, path: str) -> None:
     measured = times(points)
     features = matrix(points, formula.features)
     linear = features @ np.asarray(formula.coefficients) + formula.constant
-    low = min(linear[linear > 0].min(initial=np.inf), measured.min())
-    grid = np.geomspace(low, max(linear.max(), measured.max()), 200)
+    positive = linear[linear > 0] if (linear > 0).any() else measured
+    grid = np.geomspace(positive.min(), positive.max(), 200)  # the lines where points are
     break_ms = float(getattr(formula, "breakpoint", 0.0))
     error = float(np.median(np.abs(answers(formula, features) / measured - 1.0)))
     with _axes(path, 7.2, 5.0) as axes:

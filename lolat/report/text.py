@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
+from lolat.counts import COLUMNS
 from lolat.model import Model
 from lolat.prediction import Prediction
 from lolat.predictors.formula import CONSTANT
 from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks
 from lolat.units import milliseconds, percent, plain, quantity
 
+CAPITALS = {"acts": "ACTS", "inp": "INP", "flops": "FLOPs"}  # the names of the publications
 BAR = 12
 WIDE = 112
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -170,9 +172,9 @@ def describe(model: Model) -> Iterator[str]:
 def equation(coefficients: Mapping[str, float]) -> str:
     """t = 1.2e-07*ACTS + ... + 0.2 ms."""
     parts = [
-        f"{value:.3g}*{name.upper() if name != 'flops' else 'FLOPs'}"
-        for name, value in coefficients.items()
-        if name != CONSTANT and value > 0
+        f"{coefficients[name]:.3g}*{CAPITALS.get(name, name)}"
+        for name in COLUMNS
+        if coefficients.get(name, 0.0) > 0
     ]
     return "t = " + " + ".join([*parts, f"{coefficients.get(CONSTANT, 0.0):.3g} ms"])
 

@@ -17,6 +17,7 @@ from lolat.counts import FREE, count
 from lolat.errors import DeviceError, MeasuringError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.keras import import_keras, read_model
+from lolat.readers.keras_calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import BUILDS, build
 from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
@@ -31,7 +32,7 @@ def keras() -> Any:
 
 def built(keras: Any, graph: Graph) -> Any:
     """The Keras model without memory for its weights, so that it takes no time."""
-    with keras.StatelessScope(initialize_variables=False):
+    with without_weights():
         return build(keras, graph)
 
 
