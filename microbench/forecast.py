@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import accumulate
 
 from lolat.counts import FEATURES, count
 from lolat.graph import Graph
@@ -30,7 +30,7 @@ def activation_bytes(graph: Graph, batch_size: int) -> int:
         for index in operation.inputs:
             last_use.setdefault(index, position)
             last_use[index] = max(last_use[index], position)
-    change = np.zeros(len(graph.operations) + 2, np.int64)
+    change = [0] * (len(graph.operations) + 2)
     born = dict.fromkeys(graph.inputs, 0)
     for position, operation in enumerate(graph.operations):
         born.update(dict.fromkeys(operation.outputs, position))
@@ -38,7 +38,7 @@ def activation_bytes(graph: Graph, batch_size: int) -> int:
         size = ITEM_BYTES * graph.tensors[index].elements(batch_size)
         change[position] += size
         change[last_use.get(index, position) + 1] -= size
-    return int(change.cumsum().max())
+    return max(accumulate(change))
 
 
 def peak_bytes(graph: Graph, batch_size: int) -> int:
