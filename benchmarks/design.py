@@ -2,8 +2,7 @@
 
     python benchmarks/design.py [MODEL]
 
-With a MODEL the relative design of its points is judged; without, that of the blocks with every point's
-time taken as proportional to its MACs and elements (no measuring).
+The relative design of the points of MODEL is judged: a model file, the first of models/ if not given.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ sys.path.insert(0, str(ROOT))
 
 from lolat.counts import COLUMNS, count  # noqa: E402
 from lolat.fitting import condition_number  # noqa: E402
+from lolat.model import load  # noqa: E402
+from lolat.points import Point, matrix, times  # noqa: E402
 from lolat.units import quantity  # noqa: E402
 from microbench.blocks import points  # noqa: E402
 
@@ -31,21 +32,13 @@ def main() -> None:
     for name, batch, counts in rows:
         cells = " ".join(f"{quantity(getattr(counts, c)):>8}" for c in SHOWN)
         print(f"{name:34} {batch:5} {cells}")
-    if len(sys.argv) > 1:
-        from lolat.model import load
-        from lolat.points import Point, matrix, times
-
-        measured = [Point.from_dict(p) for p in load(sys.argv[1]).document["points"]]
-        features, time = matrix(measured, COLUMNS), times(measured)
-    else:
-        features = np.array([[getattr(c, k) for k in COLUMNS] for _, _, c in rows], float)
-        time = 0.3 + features @ np.array(
-            [5e-8, 5e-8, 9e-9, 1e-7, 1e-7, 0.03, 7e-7, 1e-6, 2e-7, 0.0]
-        )
+    model = sys.argv[1] if len(sys.argv) > 1 else str(min((ROOT / "models").glob("*.json")))
+    measured = [Point.from_dict(p) for p in load(model).document["points"]]
+    features, time = matrix(measured, COLUMNS), times(measured)
     design = np.column_stack([features, np.ones(len(features))])
     three = design[:, [0, 1, 2, -1]]
     six = design[:, [0, 1, 2, 3, 4, 5, -1]]
-    print(f"{len(rows)} points; condition number of the relative design:")
+    print(f"{len(measured)} points of {model}; condition number of the relative design:")
     for words, columns in (("ACTS, INP, FLOPs, 1", three), ("six counts, 1", six), ("all", design)):
         print(f"  {words}: {condition_number(columns, time):.1f}")
 

@@ -11,50 +11,50 @@ from lolat.errors import InputError
 BETTER = 0.5  # the other way of fitting is taken where it leaves less than this of the median error
 
 
-def fit_relative(
-    features: np.ndarray, times: np.ndarray, weights: np.ndarray | None = None, rounds: int = 20
-) -> np.ndarray:
+def fit_relative(features: np.ndarray, times: np.ndarray, rounds: int = 20) -> np.ndarray:
     """Coefficients >= 0 that make `features @ coefficients` close to `times`, relatively.
 
-    `features`: (points, columns); `times`: (points,), ms, positive; `weights`: (points,) or None for
-    ones. Minimises the sum of w * huber(prediction / time - 1): latencies span three decades, so a
-    relative error is what matters, and a disturbed point must not bend the rest. Solved as
-    iteratively reweighted non-negative least squares (Huber 1964; scipy.optimize.nnls), the threshold
-    being 1.5 times the median absolute error of the round before. `rounds`: at most so many.
-    """
+    `features`: (points, columns); `times`: (points,), ms, positive. Minimises the sum of
+    huber(prediction / time - 1): latencies span three decades, so a relative error is what matters,
+    and a disturbed point must not bend the rest. Solved as iteratively reweighted non-negative least
+    squares (Huber 1964; scipy.optimize.nnls), the threshold being 1.5 times the median absolute error
+    of the round before. `rounds`: at most so many.
 
-    base = np.ones(len(times)) if weights is None else np.sqrt(weights)
+    Points that are far too fast can pull all others down all the same. So, with more than one round,
+    the balanced error |prediction - time| / sqrt(prediction * time), for which twice and half are
+    alike, is minimised too, and its coefficients are taken where their median error (of the logarithm)
+    is less than BETTER of the first ones'.
+    """
     relative = features / times[:, None]
     scale = np.linalg.norm(relative, axis=0)
     scale[scale == 0] = 1.0
     relative = relative / scale
-    found = _reweighted(relative, base, rounds)
+    found = _reweighted(relative, rounds)
     if rounds > 1:
-        other = _balanced(relative, base, found, rounds)
+        other = _balanced(relative, found, rounds)
         if _middle(relative @ other) < BETTER * _middle(relative @ found):
             found = other
     return found / scale
 
 
-def _reweighted(relative: np.ndarray, base: np.ndarray, rounds: int) -> np.ndarray:
+def _reweighted(relative: np.ndarray, rounds: int) -> np.ndarray:
     """Coefficients after reweighting until they stay as they are."""
     from scipy.optimize import nnls
 
     coefficients = found = np.zeros(relative.shape[1])
-    robust = np.ones(len(base))
+    root = np.ones(len(relative))
     for _ in range(rounds):
-        root = base * robust
         found, _ = nnls(relative * root[:, None], root)
         error = np.abs(relative @ found - 1.0)
         threshold = max(1.5 * float(np.median(error)), 1e-3)
-        robust = np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
+        root = np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
         if np.allclose(found, coefficients, rtol=1e-4, atol=0.0):
             break
         coefficients = found
     return found
 
 
-def _balanced(relative: np.ndarray, base: np.ndarray, found: np.ndarray, rounds: int) -> np.ndarray:
+def _balanced(relative: np.ndarray, found: np.ndarray, rounds: int) -> np.ndarray:
     """Coefficients for when a few points that are far too fast have pulled all others down.
 
     The error of such a point, relative to its time, is that of many points predicted as 0. Relative
@@ -66,7 +66,7 @@ def _balanced(relative: np.ndarray, base: np.ndarray, found: np.ndarray, rounds:
     for _ in range(rounds):
         ratio = np.maximum(relative @ found, 1e-3)
         error = np.maximum(np.abs(ratio - 1.0) / np.sqrt(ratio), 1e-3)
-        root = base / np.sqrt(ratio * error)
+        root = 1.0 / np.sqrt(ratio * error)
         found, _ = nnls(relative * root[:, None], root)
     return found
 

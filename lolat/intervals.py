@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from lolat.counts import FEATURES
 from lolat.errors import InputError
 from lolat.points import Point, matrix
 
+COVERAGE = 0.9  # of an interval, where nobody asks for another
 SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
+NEGLIGIBLE = 0.05  # of a network's time
+UNMEASURED_WIDENING = 4.0  # the same for a kind of operation or a data type that no block had
 OUTSIDE_WIDENING = 2.0  # a query outside the domain gets an interval this many times as wide (log)
 
 
-def quantile(residuals: Sequence[float], coverage: float) -> float:
+def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
     """The conformal quantile of |residuals|: the ceil((n + 1) * coverage)-th smallest of n.
 
     `residuals` are log(measured / predicted) of points left out of the fit. With it, exchangeable
@@ -58,9 +62,9 @@ class Domain:
     @classmethod
     def of_points(cls, points: Sequence[Point], dtype: str = "float32") -> Domain | None:
         """The domain spanned by measured points; None when their counts do not tell."""
-        if not points or not all(c in p.counts for p in points for c in BASE):
+        if not points or not all(c in p.counts for p in points for c in FEATURES):
             return None
-        counts = matrix(points, BASE)
+        counts = matrix(points, FEATURES)
         ratios, sizes = _ratios(counts), _sizes(counts)
         return cls(
             frozenset(k for p in points for k in p.kinds),
@@ -90,24 +94,30 @@ class Domain:
             {k: (float(v[0]), float(v[1])) for k, v in document.get("sizes", {}).items()},
         )
 
-    def outside(self, counts: np.ndarray, names: Sequence[str]) -> list[str]:
-        """What of the blocks lies outside: one remark per measure, naming the blocks.
+    def outside(
+        self, counts: np.ndarray, names: Sequence[str], shares: np.ndarray | None = None
+    ) -> list[str]:
+        """What of the blocks lies outside: one remark per measure and side (more, fewer).
 
-        `counts`: (blocks, 6) in the order of BASE; `names`: their names.
+        `counts`: (blocks, 6) in the order of FEATURES; `names`: their names; `shares`: (blocks,) of the
+        network's time, equal if not given. Blocks that together take less than NEGLIGIBLE of the time
+        cannot make the answer wrong and are passed over.
         """
         remarks = []
+        weight = np.full(len(names), 1.0 / max(len(names), 1)) if shares is None else shares
         unbounded = (0.0, math.inf)
         for what, values in (_ratios(counts) | _sizes(counts)).items():
             low, high = self.ratios.get(what) or (0.0, self.sizes.get(what, unbounded)[1])
-            wrong = np.isfinite(values) & ((values < low / SLACK) | (values > high * SLACK))
-            if wrong.any():
-                first = int(np.argmax(wrong))
-                side = "more" if values[first] > high else "fewer"
-                many = int(wrong.sum())
-                remarks.append(
-                    f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} {what} "
-                    f"than any measured block ({'first: ' * (many > 1)}{names[first]!r})"
-                )
+            finite = np.isfinite(values)
+            sides = {"more": values > high * SLACK, "fewer": values < low / SLACK}
+            for side, beyond in sides.items():
+                wrong = finite & beyond
+                if wrong.any() and float(weight[wrong].sum()) >= NEGLIGIBLE:
+                    first, many = names[int(np.argmax(wrong))], int(wrong.sum())
+                    remarks.append(
+                        f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} "
+                        f"{what} than any measured block ({'first: ' * (many > 1)}{first!r})"
+                    )
         return remarks
 
     def unmeasured(self, kinds: Sequence[str], dtypes: Sequence[str]) -> list[str]:
@@ -121,9 +131,6 @@ class Domain:
             measured = ", ".join(sorted(self.dtypes))
             remarks.append(f"measured in {measured}, asked for {', '.join(other)}")
         return remarks
-
-
-BASE = ("acts", "inp", "flops", "traffic", "weights", "ops")
 
 
 def _s(items: Sequence[str]) -> str:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 Numbers = Any  # a number or an array of them
 
-COVERAGE = 0.9
-
 
 class Model:
     """Predicts latencies on the device that it was learned on."""
@@ -71,12 +69,13 @@ class Model:
         network: Graph,
         batch_size: int = 1,
         predictor: str | None = None,
-        coverage: float = COVERAGE,
+        coverage: float | None = None,
     ) -> Prediction:
         """Latency of one forward pass of `network` (a Graph: `lolat.read`), block by block.
 
-        Raises InputError for a batch size that is not a whole number from 1, an unknown predictor or
-        a coverage that the model's points cannot give.
+        `coverage`: of the interval; None for 0.9, and where the model's points are too few for that
+        there is no interval, and a warning. Raises InputError for a batch size that is not a whole
+        number from 1, an unknown predictor or a given coverage that the points cannot give.
         """
         from lolat.prediction import predict_network
 
@@ -139,6 +138,10 @@ def load(path: str | os.PathLike[str]) -> Model:
     """Load a model: a path, `local` (the one learned last here) or a name (`lolat models`)."""
     from lolat.model_file import read
 
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(
+            f"load() got a {type(path).__name__}; expected a path, 'local' or a model's name"
+        )
     if os.path.isfile(path):
         return Model(read(path), os.fspath(path))
     from lolat.places import find_model

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.schema import FORMAT_VERSION, SCHEMA, show, validate
 
-__all__ = ["FORMAT_VERSION", "SCHEMA", "read", "to_json", "validate", "write"]
+__all__ = ["FORMAT_VERSION", "SCHEMA", "NotJsonError", "read", "to_json", "validate", "write"]
 
 AnyPath = str | os.PathLike[str]
 
@@ -28,6 +28,10 @@ _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _WRONG_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 _DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+class NotJsonError(ModelFileError):
+    """A file that is something else than JSON, a table maybe."""
 
 
 def read(path: AnyPath) -> dict[str, Any]:
@@ -114,15 +118,15 @@ def _parse(content: bytes, source: str) -> Any:
     except UnicodeDecodeError as error:
         # A file cut off within a character ends in one that is not whole.
         cut = error.reason == "unexpected end of data"
-        raise ModelFileError(
-            _truncated(source, len(content))
-            if cut
-            else f"{source}: not UTF-8 text (at byte {error.start}); {_EXPECTED}"
+        if cut:
+            raise ModelFileError(_truncated(source, len(content))) from None
+        raise NotJsonError(
+            f"{source}: not UTF-8 text (at byte {error.start}); {_EXPECTED}"
         ) from None
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise ModelFileError(_not_json(error, text, source, len(content))) from None
+        raise _not_json(error, text, source, len(content)) from None
     except _ConstantError as error:
         raise ModelFileError(
             f"{source}: holds {error}, which is not a finite number; {_EXPECTED}, with finite "
@@ -145,16 +149,16 @@ def _refuse_constant(name: str) -> NoReturn:
     raise _ConstantError(name)
 
 
-def _not_json(error: json.JSONDecodeError, text: str, source: str, size: int) -> str:
+def _not_json(error: json.JSONDecodeError, text: str, source: str, size: int) -> ModelFileError:
     body = text.strip()
     if not body:
-        return f"{source}: is empty; {_EXPECTED}"
+        return NotJsonError(f"{source}: is empty; {_EXPECTED}")
     # Only the start of an object is there; an object with something after it is not cut off.
     breaks_off = not body.endswith("}") or error.pos >= len(text.rstrip())
     if body.startswith("{") and breaks_off and error.msg != "Extra data":
-        return _truncated(source, size)
+        return ModelFileError(_truncated(source, size))
     place = f"line {error.lineno}, column {error.colno}"
-    return f"{source}: not JSON ({error.msg} at {place}); {_EXPECTED}"
+    return NotJsonError(f"{source}: not JSON ({error.msg} at {place}); {_EXPECTED}")
 
 
 def _truncated(source: str, size: int) -> str:

@@ -61,9 +61,9 @@ class Point:
             counts={c: document[c] for c in COLUMNS if document.get(c) is not None},
             latency_ms=document["latency_ms"],
             samples_ms=None if samples is None else tuple(samples),
-            reference_ms=tuple(document.get("reference_ms", ())),
+            reference_ms=tuple(document.get("reference_ms") or ()),
             spread=document.get("spread"),
-            kinds=tuple(document.get("kinds", ())),
+            kinds=tuple(document.get("kinds") or ()),
         )
 
 

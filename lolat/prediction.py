@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lolat.blocks import cut
-from lolat.counts import COLUMNS, behaviours, count
+from lolat.counts import COLUMNS, FEATURES, behaviours, count
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
-from lolat.intervals import BASE, OUTSIDE_WIDENING, check_coverage, quantile
+from lolat.intervals import (
+    COVERAGE,
+    OUTSIDE_WIDENING,
+    UNMEASURED_WIDENING,
+    check_coverage,
+    conformal_quantile,
+)
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -24,7 +30,7 @@ MEMORY = "memory"
 NOTHING = "nothing"
 MOVING = frozenset(["acts", "inp", "traffic", "passes"])
 """Terms for elements that are read and written, as against computed with."""
-_BASE_COLUMNS = [COLUMNS.index(c) for c in BASE]
+_SIX = [COLUMNS.index(c) for c in FEATURES]
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class BlockPrediction:
 class Prediction:
     """The latency of one forward pass of a network, in ms, and where it comes from.
 
-    `interval_ms` has the stated `coverage`; both are None where the model has no points to tell.
+    `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
     `in_domain` is None where the model does not say what was measured. The blocks, among them "call",
     the fixed cost of a call, add up to `latency_ms`.
     """
@@ -130,7 +136,7 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
 
 
 def predict_network(
-    model: Model, network: Graph, batch_size: int, predictor: str | None, coverage: float
+    model: Model, network: Graph, batch_size: int, predictor: str | None, coverage: float | None
 ) -> Prediction:
     """What `Model.predict` answers; it says what comes in and what is raised."""
     if not isinstance(network, Graph):
@@ -141,15 +147,19 @@ def predict_network(
     formula = model.predictor(predictor)
     names, fixed, scaled = _block_counts(network)
     if float(scaled.max(initial=0)) * batch_size > MOST_COUNT:
-        raise InputError(f"batch size {batch_size}: too large, its counts do not fit in 64 bits")
+        raise InputError(
+            f"batch size {batch_size} of {network.name!r}: too large, its counts do not fit in 64 bits; "
+            "give a smaller batch size or input size"
+        )
     counts = fixed + batch_size * scaled
     terms, call_ms = formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]])
     latency = float(terms.sum()) + call_ms
-    remarks = _outside(model, network, counts, names, batch_size)
-    half = _half_width(model, formula.name, coverage)
+    shares = terms.sum(axis=1) / latency if latency > 0.0 else np.zeros(len(names))
+    remarks, widening = _outside(model, network, counts, names, shares, (batch_size, formula.name))
+    half, doubts = _half_width(model, formula.name, coverage)
     interval = None
     if half is not None:
-        half *= OUTSIDE_WIDENING if remarks else 1.0
+        half *= widening
         interval = (latency * math.exp(-half), latency * math.exp(half))
     return Prediction(
         network=network.name,
@@ -157,9 +167,9 @@ def predict_network(
         predictor=formula.name,
         latency_ms=latency,
         interval_ms=interval,
-        coverage=None if interval is None else coverage,
+        coverage=None if interval is None else COVERAGE if coverage is None else coverage,
         in_domain=None if remarks is None else not remarks,
-        warnings=(*count(network).warnings, *(remarks or ())),
+        warnings=(*count(network).warnings, *(remarks or ()), *doubts),
         names=names,
         features=formula.features,
         block_counts=counts,
@@ -179,33 +189,58 @@ def as_batch_size(batch_size: Any) -> int:
     return int(batch_size)
 
 
-def _half_width(model: Model, predictor: str, coverage: float) -> float | None:
-    """Half the width of the interval, as a logarithm; None where there are no residuals."""
-    key = ("half width", predictor, coverage)
+def _half_width(
+    model: Model, predictor: str, coverage: float | None
+) -> tuple[float | None, tuple[str, ...]]:
+    """Half the width of the interval, as a logarithm, and what is to be said of it.
+
+    None where there are no residuals, or too few of them for the coverage that is usual; one that is
+    asked for (not None) and cannot be had is an InputError.
+    """
+    wanted = COVERAGE if coverage is None else coverage
+    check_coverage(wanted)
+    key = ("half width", predictor, wanted)
+    residuals = model.document["predictors"][predictor].get("residuals")
     if key not in model.cache:
-        check_coverage(coverage)
-        residuals = model.document["predictors"][predictor].get("residuals")
-        model.cache[key] = quantile(residuals, coverage) if residuals else None
-    return model.cache[key]
+        try:
+            model.cache[key] = conformal_quantile(residuals, wanted) if residuals else None
+        except InputError:
+            if coverage is not None:
+                raise
+            return None, (
+                f"no interval: {len(residuals)} points cannot give {100 * wanted:.0f} % coverage; "
+                "measure more blocks, or ask for less coverage",
+            )
+    return model.cache[key], ()
 
 
 def _outside(
-    model: Model, network: Graph, counts: np.ndarray, names: tuple[str, ...], batch_size: int
-) -> tuple[str, ...] | None:
-    """Remarks on what lies outside the measured domain; None when that is not known."""
+    model: Model,
+    network: Graph,
+    counts: np.ndarray,
+    names: tuple[str, ...],
+    shares: np.ndarray,
+    asked: tuple[int, str],
+) -> tuple[tuple[str, ...] | None, float]:
+    """Remarks on what lies outside the measured domain, and by what the interval is widened for it.
+
+    The remarks are None when the model does not say what was measured. `asked`: batch size and
+    predictor, which `counts` and `shares` are of.
+    """
     domain = model.domain
     if domain is None:
-        return None
+        return None, 1.0
     # Kept with the network by the domain itself: another model's may get the same id later.
     kept = network.cache.setdefault("outside", {})
-    of, found = kept.get(batch_size, (None, ()))
+    of, found = kept.get(asked, (None, ((), 1.0)))
     if of is not domain:
-        kinds = sorted(behaviours(network.operations))
-        found = (
-            *domain.outside(counts[:, _BASE_COLUMNS], names),
-            *domain.unmeasured(kinds, list(set(floating_types(network)))),
+        beyond = domain.outside(counts[:, _SIX], names, shares)
+        strange = domain.unmeasured(
+            sorted(behaviours(network.operations)), list(set(floating_types(network)))
         )
-        kept[batch_size] = (domain, found)
+        widening = UNMEASURED_WIDENING if strange else OUTSIDE_WIDENING if beyond else 1.0
+        found = ((*beyond, *strange), widening)
+        kept[asked] = (domain, found)
     return found
 
 

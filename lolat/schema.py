@@ -84,6 +84,11 @@ def _schema_and_version(document: dict[str, Any], source: str) -> None:
 
 # A check answers None, or what was expected. It sees one value and knows nothing of its place.
 _Check = Callable[[Any], str | None]
+_Table = dict[str, _Check]
+
+
+class _Nothing:
+    """Fails every check."""
 
 
 def _is_number(value: Any) -> bool:
@@ -117,14 +122,13 @@ def _count(value: Any) -> str | None:
     return None if type(value) is int and 0 <= value <= _MOST else "an integer from 0 to 2**63 - 1"
 
 
-def _count_or_null(value: Any) -> str | None:
-    if value is None or _count(value) is None:
-        return None
-    return "an integer from 0 to 2**63 - 1, or null"
-
-
 def _batch_size(value: Any) -> str | None:
     return None if type(value) is int and 1 <= value <= _MOST else "an integer of 1 or more"
+
+
+def _range(value: Any) -> str | None:
+    good = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    return None if good else "a list of two finite numbers"
 
 
 def _object(value: Any) -> str | None:
@@ -135,8 +139,9 @@ def _list(value: Any) -> str | None:
     return None if isinstance(value, list) else "a list"
 
 
-def _list_or_null(value: Any) -> str | None:
-    return None if value is None or isinstance(value, list) else "a list, or null"
+def _or_null(check: _Check) -> _Check:
+    expected = f"{check(_Nothing)}, or null"
+    return lambda value: None if value is None or check(value) is None else expected
 
 
 def _number_or_object(value: Any) -> str | None:
@@ -144,7 +149,7 @@ def _number_or_object(value: Any) -> str | None:
     return None if good else "a finite number that is not negative, or an object"
 
 
-_TOP: dict[str, _Check] = {
+_TOP: _Table = {
     "name": _text,
     "device": _text,
     "default": _text,
@@ -154,30 +159,29 @@ _TOP: dict[str, _Check] = {
     "noise": _object,
     "domain": _object,
 }
-_TWO_REGIME: dict[str, _Check] = {
-    "breakpoint_ms": _not_negative,
-    "slope": _positive,
-    "offset_ms": _number,
-}
-_POINT: dict[str, _Check] = {
+_TWO_REGIME: _Table = {"breakpoint_ms": _not_negative, "slope": _positive, "offset_ms": _number}
+_TWO_REGIME_TERMS: _Table = dict.fromkeys(("acts", "inp", "flops"), _not_negative)
+_POINT: _Table = {
     "name": _text,
     "batch_size": _batch_size,
     "acts": _count,
     "inp": _count,
     "flops": _count,
-    "traffic": _count_or_null,
-    "weights": _count_or_null,
-    "ops": _count_or_null,
+    "traffic": _or_null(_count),
+    "weights": _or_null(_count),
+    "ops": _or_null(_count),
     "latency_ms": _positive,
-    "samples_ms": _list_or_null,
+    "samples_ms": _or_null(_list),
 }
+_MORE: _Table = {"kinds": _list, "reference_ms": _or_null(_list), "spread": _or_null(_number)}
+_DOMAIN: _Table = {"kinds": _list, "dtypes": _list, "ratios": _object, "sizes": _object}
 
 
 def _fault(place: str, value: Any, expected: str) -> str:
     return f"`{place}` is {show(value)}; expected {expected}"
 
 
-def _fields(table: dict[str, _Check], holder: dict[str, Any], place: str) -> Iterator[str]:
+def _fields(table: _Table, holder: dict[str, Any], place: str) -> Iterator[str]:
     for field, check in table.items():
         if field not in holder:
             # The check of a value that is not there still says what it would have wanted.
@@ -186,8 +190,10 @@ def _fields(table: dict[str, _Check], holder: dict[str, Any], place: str) -> Ite
             yield _fault(place + field, holder[field], expected)
 
 
-class _Nothing:
-    """Fails every check."""
+def _optional(table: _Table, holder: dict[str, Any], place: str) -> Iterator[str]:
+    for field, check in table.items():
+        if field in holder and (expected := check(holder[field])) is not None:
+            yield _fault(place + field, holder[field], expected)
 
 
 def _numbers(
@@ -206,22 +212,29 @@ def _numbers(
             yield _fault(f"{place}[{index}]", value, expected)
 
 
+def _texts(values: list[Any], place: str) -> Iterator[str]:
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            yield _fault(f"{place}[{index}]", value, "text")
+
+
 def _faults(document: dict[str, Any]) -> Iterator[str]:
     yield from _fields(_TOP, document, "")
     predictors = document["predictors"]
     for name, predictor in predictors.items():
-        yield from _predictor(predictor, name)
+        yield from _predictor(predictor, name, f"predictors.{_key(name)}")
     if document["default"] not in predictors:
         names = ", ".join(show(name) for name in sorted(predictors)) or "none"
         yield _fault("default", document["default"], f"one of the predictors in the file: {names}")
     for index, point in enumerate(document["points"]):
         yield from _point(point, f"points[{index}]")
-    yield from _warnings(document)
+    yield from _domain(document["domain"])
+    yield from _optional({"warnings": _list}, document, "")
+    yield from _texts(document.get("warnings", []), "warnings")
     yield from _non_finite(document, "")
 
 
-def _predictor(predictor: Any, name: str) -> Iterator[str]:
-    place = f"predictors.{_key(name)}"
+def _predictor(predictor: Any, name: str, place: str) -> Iterator[str]:
     if not isinstance(predictor, dict):
         yield _fault(place, predictor, "an object")
         return
@@ -230,12 +243,12 @@ def _predictor(predictor: Any, name: str) -> Iterator[str]:
         if (expected := _not_negative(value)) is not None:
             yield _fault(f"{place}.coefficients.{_key(term)}", value, expected)
     if name == "two-regime":
+        yield from _fields(_TWO_REGIME_TERMS, predictor["coefficients"], f"{place}.coefficients.")
         yield from _fields(_TWO_REGIME, predictor, place + ".")
-    if "error" in predictor:
-        yield from _fields({"error": _number_or_object}, predictor, place + ".")
-    if "residuals" in predictor:
-        yield from _fields({"residuals": _list}, predictor, place + ".")
-        yield from _numbers(predictor["residuals"], f"{place}.residuals", _number)
+    yield from _optional({"error": _number_or_object, "residuals": _list}, predictor, place + ".")
+    yield from _numbers(predictor.get("residuals", []), f"{place}.residuals", _number)
+    if "six_counts" in predictor:
+        yield from _predictor(predictor["six_counts"], "", f"{place}.six_counts")
 
 
 def _point(point: Any, place: str) -> Iterator[str]:
@@ -243,17 +256,20 @@ def _point(point: Any, place: str) -> Iterator[str]:
         yield _fault(place, point, "an object")
         return
     yield from _fields(_POINT, point, place + ".")
-    samples = point["samples_ms"]
-    if samples is not None:
-        yield from _numbers(samples, f"{place}.samples_ms", _positive, least=0.0)
+    yield from _numbers(point["samples_ms"] or [], f"{place}.samples_ms", _positive, least=0.0)
+    yield from _optional(_MORE, point, place + ".")
+    yield from _texts(point.get("kinds", []), f"{place}.kinds")
+    yield from _numbers(point.get("reference_ms") or [], f"{place}.reference_ms", _number)
 
 
-def _warnings(document: dict[str, Any]) -> Iterator[str]:
-    if "warnings" in document:
-        yield from _fields({"warnings": _list}, document, "")
-        for index, warning in enumerate(document["warnings"]):
-            if not isinstance(warning, str):
-                yield _fault(f"warnings[{index}]", warning, "text")
+def _domain(domain: dict[str, Any]) -> Iterator[str]:
+    yield from _optional(_DOMAIN, domain, "domain.")
+    for field in ("kinds", "dtypes"):
+        yield from _texts(domain.get(field, []), f"domain.{field}")
+    for field in ("ratios", "sizes"):
+        for name, value in domain.get(field, {}).items():
+            if (expected := _range(value)) is not None:
+                yield _fault(f"domain.{field}.{_key(name)}", value, expected)
 
 
 def _non_finite(value: Any, place: str) -> Iterator[str]:

@@ -106,7 +106,7 @@ BLOCKS: tuple[Predefined, ...] = (
     _row("2 cells 44x28x28", (1, 4), f.cell, 28, 44, count=2),
     _row("2 cells 88x14x14", (1,), f.cell, 14, 88, count=2),
     _row("2 cells 176x7x7", (4,), f.cell, 7, 176, count=2),
-    _row("up transposed 256x14x14", (1,), p.up, 14, 256, True),
+    _row("up transposed 256x14x14", (1,), p.up, 14, 256),
     # ConvNeXt
     _row("convnext 96x56x56", (1,), f.convnext, 56, 96),
     _row("3 convnext 384x14x14", (1, 4), f.convnext, 14, 384, count=3),

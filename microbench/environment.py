@@ -76,12 +76,15 @@ def _text(path: Path) -> str:
         return ""
 
 
-def device_label(device: str) -> str:
-    """A name for the device that is measured: the processor and its threads for a CPU."""
+def device_label(device: str, name: str | None = None) -> str:
+    """A name for the device that is measured: the processor and its threads for a CPU.
+
+    `name`: what the backend calls another device, if it says (`device_name` of its environment).
+    """
     if device == "cpu":
         count = cpu_count()
         return f"{cpu_model()}, {count} thread{'s' if count != 1 else ''}"
-    return device
+    return name or device
 
 
 def slug(text: str) -> str:
@@ -95,7 +98,7 @@ def describe(device: str) -> dict[str, Any]:
         "device": device,
         "cpu": cpu_model(),
         "threads": cpu_count(),
-        "memory_bytes": available_bytes(),
+        "available_bytes": available_bytes(),
         "load_at_start": load(),
         "operating_system": platform.platform(terse=True),
         "python": platform.python_version(),

@@ -13,27 +13,29 @@ from microbench.forecast import keep_bytes, peak_bytes
 from microbench.learn import describe_noise, job_key, reference_job
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
-from microbench.timer import centre, settled_limit, spread
+from microbench.timer import centre, is_calm, settled_limit, spread
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",
     "keras:InceptionV3", "keras:VGG16", "keras:NASNetMobile", "keras:Xception",
     "keras:MobileNetV3Large", "keras:ResNet101V2",
 )  # fmt: skip
-"""Ten architectures; none of their blocks is measured as such."""
+"""Ten architectures, as whole networks not measured when learning; four of them share a block with the
+predefined ones."""
 DEFAULT_BATCH_SIZES = (1, 4)
 ROUNDS, SLICE_S, EXTRA_S = 8, 0.2, 150.0
 
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A network at a batch size, measured."""
+    """A network at a batch size, measured; `calm`: whether its time is that of calm moments."""
 
     spec: str
     graph: Graph
     batch_size: int
     latency_ms: float
-    spread: float
+    spread: float | None
+    calm: bool
 
 
 def measure_networks(
@@ -75,9 +77,13 @@ def measure_networks(
     reference = outcome.reference()
     limit = settled_limit(outcome.visits.values(), calm_ms)
     measured = [
-        MeasuredNetwork(*what[j.key], centre(visits, limit), spread(visits, limit))
+        MeasuredNetwork(
+            *what[j.key], centre(visits, limit), spread(visits, limit), is_calm(visits, limit)
+        )
         for j in jobs
         if (visits := outcome.visits.get(j.key))
     ]
-    noise = describe_noise(reference, limit, [m.spread for m in measured])
+    noise = describe_noise(
+        reference, limit, [m.spread for m in measured], sum(not m.calm for m in measured)
+    )
     return measured, outcome.failures, outcome.environment, noise

@@ -25,7 +25,6 @@ def plain(
     channels: int,
     filters: int,
     kernel: int | tuple[int, int],
-    stride: int = 1,
     count: int = 1,
     dilation: int = 1,
 ) -> Graph:
@@ -33,14 +32,14 @@ def plain(
     n = Layers(f"conv {channels}", size, channels)
     x = n.input
     for _ in range(count):
-        x = n.same("relu", n.conv(x, filters, kernel, stride, bias=True, dilation=dilation))
+        x = n.same("relu", n.conv(x, filters, kernel, bias=True, dilation=dilation))
     return n.done(x)
 
 
-def conv_bn(size: int, channels: int, filters: int, kernel: int, stride: int = 1) -> Graph:
+def conv_bn(size: int, channels: int, filters: int, kernel: int) -> Graph:
     """Convolution, batch normalisation, relu."""
     n = Layers(f"conv-bn {channels}", size, channels)
-    return n.done(n.cba(n.input, filters, kernel, stride))
+    return n.done(n.cba(n.input, filters, kernel))
 
 
 def basic(size: int, channels: int, count: int = 1) -> Graph:
@@ -112,22 +111,22 @@ def inverted(
     return n.done(x)
 
 
-def fused(size: int, channels: int, expand: int = 4, count: int = 1) -> Graph:
+def fused(size: int, channels: int, count: int = 1) -> Graph:
     """EfficientNetV2's fused MBConv: a 3x3 that expands, a 1x1 that projects, the shortcut."""
     n = Layers(f"fused {channels}", size, channels)
     x = n.input
     for _ in range(count):
-        y = n.cba(x, channels * expand, 3, act="silu")
+        y = n.cba(x, channels * 4, 3, act="silu")
         x = n.same("add", x, n.cba(y, channels, 1, act=None))
     return n.done(x)
 
 
-def mobile_v1(size: int, channels: int, out: int, stride: int = 1, count: int = 1) -> Graph:
+def mobile_v1(size: int, channels: int, out: int, count: int = 1) -> Graph:
     """MobileNet's pairs: depthwise, norm, relu6, 1x1, norm, relu6."""
     n = Layers(f"mobile v1 {channels}", size, channels)
     x = n.input
-    for i in range(count):
-        x = n.dba(x, 3, stride if i == 0 else 1, act="relu6")
+    for _ in range(count):
+        x = n.dba(x, act="relu6")
         x = n.cba(x, out, 1, act="relu6")
     return n.done(x)
 
@@ -141,37 +140,29 @@ def vgg(size: int, channels: int, filters: int, count: int) -> Graph:
     return n.done(n.pool(x, 2, 2))
 
 
-def depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Graph:
+def depthwise(size: int, channels: int, kernel: int, stride: int) -> Graph:
     """A depthwise convolution, normalisation, relu."""
     n = Layers(f"depthwise {channels}", size, channels)
     return n.done(n.dba(n.input, kernel, stride))
 
 
-def separable(
-    size: int,
-    channels: int,
-    out: int | None = None,
-    kernel: int = 3,
-    stride: int = 1,
-    count: int = 1,
-) -> Graph:
+def separable(size: int, channels: int, out: int | None = None, count: int = 1) -> Graph:
     """Relu, depthwise, pointwise, normalisation, as in Xception and NASNet; shortcut if it fits."""
     n = Layers(f"separable {channels}", size, channels)
     x = n.input
-    for i in range(count):
-        x = n.same("relu", x)
-        x = n.depthwise(x, kernel, stride if i == 0 else 1)
+    for _ in range(count):
+        x = n.depthwise(n.same("relu", x))
         x = n.same("batch_norm", n.conv(x, out or channels))
     return n.done(n.same("add", n.input, x) if n.shape(x) == n.shape(n.input) else x)
 
 
-def dense_net(size: int, channels: int, growth: int = 32, count: int = 1) -> Graph:
+def dense_net(size: int, channels: int, count: int = 1) -> Graph:
     """DenseNet's layers: norm, relu, 1x1, norm, relu, 3x3, concatenation with the input."""
     n = Layers(f"dense-net {channels}", size, channels)
     x = n.input
     for _ in range(count):
-        y = n.cba(n.ba(x), 4 * growth, 1)
-        x = n.concat(x, n.conv(y, growth, 3))
+        y = n.cba(n.ba(x), 4 * 32, 1)
+        x = n.concat(x, n.conv(y, 32, 3))
     return n.done(x)
 
 
@@ -247,10 +238,10 @@ def convnext(size: int, channels: int, count: int = 1, grouped: bool = True) -> 
     return n.done(x)
 
 
-def grouped(size: int, channels: int, groups: int, kernel: int = 3, stride: int = 1) -> Graph:
+def grouped(size: int, channels: int, groups: int, kernel: int = 3) -> Graph:
     """A grouped convolution, normalisation, relu."""
     n = Layers(f"grouped {channels}", size, channels)
-    return n.done(n.cba(n.input, channels, kernel, stride, groups))
+    return n.done(n.cba(n.input, channels, kernel, groups=groups))
 
 
 def residual_network(size: int, width: int) -> Graph:

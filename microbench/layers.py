@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lolat.graph import Graph, GraphBuilder
 
 
 class Layers:
     """A network under construction; every method takes and returns tensor indices."""
 
-    def __init__(self, name: str, height: int, channels: int, width: int | None = None) -> None:
+    def __init__(self, name: str, height: int, channels: int) -> None:
         self.builder = GraphBuilder(name)
-        self.input = self.builder.input((1, height, width or height, channels))
+        self.input = self.builder.input((1, height, height, channels))
 
     def shape(self, x: int) -> tuple[int, ...]:
         """Shape of `x` at batch size 1."""
@@ -114,6 +112,6 @@ class Layers:
         s = self.same(gate, self.conv(s, channels, bias=True))
         return self.same("multiply", x, s)
 
-    def done(self, *outputs: int, **unused: Any) -> Graph:
+    def done(self, *outputs: int) -> Graph:
         """The finished graph."""
         return self.builder.build(outputs)

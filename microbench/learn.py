@@ -18,7 +18,7 @@ from microbench.forecast import keep_bytes, peak_bytes
 from microbench.journal import Journal, fingerprint
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
-from microbench.timer import Visit, centre, quantile, settled_limit, spread
+from microbench.timer import Visit, centre, is_calm, quantile, settled_limit, spread
 
 BUSY_LOAD = 0.6
 CALM_SHARE = 0.5
@@ -67,7 +67,7 @@ def measure_blocks(
             "reference": fingerprint(reference.payload),
             "settings": asdict(settings),
             "backend": backend,
-            "device": environment.device_label(device),
+            "device": environment.device_label(device, runner.environment.get("device_name")),
             **{k: runner.environment[k] for k in sorted(runner.environment)},
         }
         journal = Journal(journal_path, key, now, restart)
@@ -93,8 +93,9 @@ def measure_blocks(
         for n in b.batch_sizes
         if (visits := outcome.visits.get(job_key(b.name, n)))
     ]
-    noise = describe_noise(outcome.reference(), limit, [p.spread or 0.0 for p in points])
-    return points, where, noise, warnings(where, noise, outcome.failures), journal
+    restless = [key for key, visits in outcome.visits.items() if not is_calm(visits, limit)]
+    noise = describe_noise(outcome.reference(), limit, [p.spread for p in points], len(restless))
+    return points, where, noise, warnings(where, noise, outcome.failures, restless), journal
 
 
 def reference_job() -> Job:
@@ -105,6 +106,7 @@ def reference_job() -> Job:
 def _point(
     block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], limit: float
 ) -> Point:
+    apart = spread(visits, limit)
     return Point(
         name=block.name,
         batch_size=batch_size,
@@ -112,49 +114,65 @@ def _point(
         latency_ms=round(centre(visits, limit), 6),
         samples_ms=tuple(t for v in visits for t in v.samples),
         reference_ms=tuple(t for v in visits for t in v.beside()),
-        spread=round(spread(visits, limit), 5),
+        spread=None if apart is None else round(apart, 5),
         kinds=tuple(sorted(behaviours(graph.operations))),
     )
 
 
 def describe_noise(
-    reference: Sequence[float], limit: float, spreads: Sequence[float]
+    reference: Sequence[float],
+    limit: float,
+    spreads: Sequence[float | None],
+    points_without_calm: int,
 ) -> dict[str, Any]:
     """How steady the machine was.
 
     `floor`: what measuring a point again gives (median over the points of how far two halves of its
-    visits are apart); `reference_ms`: what the reference block takes in calm moments, `calm_ms`: up
-    to which time a moment is calm, `calm_share`: how much of the run was; `slow_factor`: how much
-    longer the reference took in the slowest tenth of the run.
+    visits are apart, where that is known); `reference_ms`: what the reference block takes in calm
+    moments, `calm_ms`: up to which time a moment is calm, `calm_share`: how much of the run was;
+    `slow_factor`: how much longer the reference took in the slowest tenth of the run;
+    `points_without_calm`: how many points' times are not those of calm moments.
     """
     calm = [t for t in reference if t <= limit]
     middle = statistics.median(calm)
+    known = [s for s in spreads if s is not None]
     return {
-        "floor": round(statistics.median(spreads), 5),
+        "floor": round(statistics.median(known), 5) if known else 0.0,
         "reference_ms": round(middle, 5),
         "calm_ms": round(limit, 5),
         "calm_share": round(len(calm) / len(reference), 4),
         "slow_factor": round(quantile(reference, 0.9) / middle, 4),
+        "points_without_calm": points_without_calm,
     }
 
 
 def warnings(
-    where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
+    where: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    failures: Mapping[str, str],
+    restless: Sequence[str] = (),
 ) -> list[str]:
-    """Remarks on a run, each with what to do about it."""
+    """Remarks on a run, each with what to do about it; `restless`: points that saw no calm moment."""
     remarks = []
     load, threads = where.get("load_at_start"), where["threads"]
     if load is not None and load > BUSY_LOAD * threads:
         remarks.append(
             f"the machine was busy before the run (load {load} on {threads} threads): close other "
-            "programs and run again with --restart"
+            "programs and run again"
         )
     if noise["calm_share"] < CALM_SHARE or noise["floor"] > FLOOR:
         remarks.append(
             f"unsteady machine: calm for {100 * noise['calm_share']:.0f} % of the run, the reference "
             f"block {noise['slow_factor']:.1f} times as slow at worst, repeated measurements "
-            f"{100 * noise['floor']:.0f} % apart; close other programs and run again with --restart "
+            f"{100 * noise['floor']:.0f} % apart; close other programs and run again "
             "(on a virtual machine, neighbours may be the cause: docs/why-different.md)"
+        )
+    if restless:
+        several = len(restless) > 1
+        remarks.append(
+            f"{len(restless)} point{'s' * several} saw no calm moment (first: {restless[0]}): "
+            f"{'their times are' if several else 'its time is'} the fastest of disturbed ones; run "
+            "again when the machine is quieter"
         )
     if failures:
         key, reason = next(iter(failures.items()))

@@ -18,13 +18,10 @@ def norm_act(size: int, channels: int, act: str = "relu", norm: str = "batch_nor
     return n.done(n.same(act, n.same(norm, n.input)))
 
 
-def head(size: int, channels: int, hidden: int = 0, classes: int = 1000) -> Graph:
-    """A classifier: global average pool, dense layers, softmax."""
+def head(size: int, channels: int) -> Graph:
+    """A classifier: global average pool, dense layer, softmax."""
     n = Layers(f"head {channels}", size, channels)
-    x = n.global_pool(n.input)
-    if hidden:
-        x = n.dense(x, hidden, "relu")
-    return n.done(n.dense(x, classes, "softmax"))
+    return n.done(n.dense(n.global_pool(n.input), 1000, "softmax"))
 
 
 def flat_head(size: int, channels: int, hidden: int) -> Graph:
@@ -42,17 +39,14 @@ def mlp(features: int, hidden: int, count: int) -> Graph:
     return n.done(x)
 
 
-def up(size: int, channels: int, transposed: bool) -> Graph:
-    """A U-Net's way up: resize or transposed convolution, concatenation, convolution."""
+def up(size: int, channels: int) -> Graph:
+    """A U-Net's way up: transposed convolution, concatenation with the skip, convolution."""
     n = Layers(f"up {channels}", size, channels)
-    skip = n.builder.input((1, 2 * size, 2 * size, channels // 2))
-    shape = (1, 2 * size, 2 * size, channels)
-    if transposed:
-        x = n.builder.add(
-            "transposed_conv", [n.input], (*shape[:-1], channels // 2),
-            kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding="same", bias=True,
-            in_channels=channels, out_channels=channels // 2, groups=1,
-        )  # fmt: skip
-    else:
-        x = n.builder.add("resize", [n.input], shape)
+    shape = (1, 2 * size, 2 * size, channels // 2)
+    skip = n.builder.input(shape)
+    x = n.builder.add(
+        "transposed_conv", [n.input], shape,
+        kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding="same", bias=True,
+        in_channels=channels, out_channels=channels // 2, groups=1,
+    )  # fmt: skip
     return n.done(n.cba(n.concat(x, skip), channels // 2, 3))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from lolat.errors import MeasuringError
 from microbench.journal import Journal
+from microbench.outcome import Outcome, keep, missing, recall
 from microbench.plan import Job, Settings, groups, visiting_order
 from microbench.process import JobFailed, WorkerDied, WorkerProcess
 from microbench.timer import (
     LEAST_CALM,
     Clock,
-    Visit,
     calls_per_visit,
     calm_limit,
     calm_samples,
@@ -23,19 +22,6 @@ from microbench.timer import (
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 5  # in a row: then it is not the jobs
-
-
-@dataclass
-class Outcome:
-    """Raw times: per job its visits; what failed and why."""
-
-    visits: dict[str, list[Visit]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-
-    def reference(self) -> list[float]:
-        """All times of the reference block, ms."""
-        return [t for visits in self.visits.values() for v in visits for t in v.reference]
 
 
 class Progress(Protocol):
@@ -106,11 +92,13 @@ class Runner:
     ) -> Outcome:
         """Measure all jobs. What the journal already holds is not measured again.
 
+        A job that failed stays out, but one that killed the worker is tried once more.
         Jobs that need more than `available_bytes` are skipped with a reason. Raises MeasuringError
         when nothing could be measured.
         """
         outcome = Outcome(environment=self.environment)
         recall(outcome, journal.records if journal else [])
+        self._say_resumed(outcome)
         for job in jobs:
             if (
                 available_bytes is not None
@@ -124,15 +112,13 @@ class Runner:
                 self.progress.note(f"{job.key}: {outcome.failures[job.key]}")
         parts = groups([j for j in jobs if j.key not in outcome.failures], available_bytes)
         for group in parts:
-            self._prepare([j for j in group if missing(j, outcome, settings)], outcome, journal)
+            todo = [j for j in group if missing(j, outcome, settings)]
+            self._prepare(todo, outcome, journal)
             plan = list(visiting_order(group, settings))
             self.progress.start("measuring", len(plan))
             for number, job in plan:
                 self.progress.step()
-                if (
-                    job.key not in outcome.failures
-                    and len(outcome.visits.get(job.key, ())) <= number
-                ):
+                if not outcome.over(job.key) and len(outcome.visits.get(job.key, ())) <= number:
                     self._visit(job, reference, settings, outcome, journal)
             self._extra(group, reference, settings, outcome, journal, settings.extra_s / len(parts))
             if len(parts) > 1:
@@ -141,6 +127,20 @@ class Runner:
             reasons = "; ".join(f"{k}: {v}" for k, v in list(outcome.failures.items())[:3])
             raise MeasuringError(f"nothing could be measured ({reasons or 'no jobs'})")
         return outcome
+
+    def _say_resumed(self, outcome: Outcome) -> None:
+        """Say what becomes of the jobs that failed in an earlier part of the run."""
+        again = outcome.forgive()
+        if again:
+            self.progress.note(
+                f"trying again what the measuring process died of: {', '.join(again[:3])}"
+                + (f" and {len(again) - 3} more" if len(again) > 3 else "")
+            )
+        if outcome.failures:
+            key, reason = next(iter(outcome.failures.items()))
+            self.progress.note(
+                f"{len(outcome.failures)} skipped, failed before (first: {key}: {reason})"
+            )
 
     def _extra(
         self,
@@ -160,6 +160,7 @@ class Runner:
                 j
                 for j in group
                 if j.key in outcome.visits
+                and not outcome.over(j.key)
                 and len(calm_samples(outcome.visits[j.key], calm)) < LEAST_CALM
             ]
             if not restless or self.clock() > end:
@@ -224,14 +225,16 @@ class Runner:
             act()
             self.deaths = 0
         except (WorkerDied, JobFailed) as problem:
-            keep(outcome, journal, {"key": job.key, "failed": str(problem)})
-            self.progress.note(f"{job.key}: {problem}; going on without it")
-            if isinstance(problem, WorkerDied):
+            died = isinstance(problem, WorkerDied)
+            keep(outcome, journal, {"key": job.key, "failed": str(problem), "died": died})
+            rest = "with the times that it has" if job.key in outcome.stopped else "without it"
+            self.progress.note(f"{job.key}: {problem}; going on {rest}")
+            if died:
                 self.deaths += 1
                 if self.deaths >= MOST_DEATHS:
                     raise MeasuringError(
                         f"the measuring process died {self.deaths} times in a row, last: {problem}; "
-                        "start again with --restart when that is mended"
+                        "run again when that is mended"
                     ) from problem
                 self._replace_worker()
 
@@ -243,27 +246,3 @@ class Runner:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         return self.worker.request(request, REQUEST_LIMIT_S)
-
-
-def missing(job: Job, outcome: Outcome, settings: Settings) -> bool:
-    """Whether `job` still has to be visited."""
-    return len(outcome.visits.get(job.key, ())) < settings.rounds
-
-
-def keep(outcome: Outcome, journal: Journal | None, record: dict[str, Any]) -> None:
-    """Put a record into the journal first, then into the outcome."""
-    if journal is not None:
-        journal.append({**record, "at": round(time.time(), 3)})
-    recall(outcome, [record])
-
-
-def recall(outcome: Outcome, records: Sequence[dict[str, Any]]) -> None:
-    """Put a journal's records into an outcome."""
-    for record in records:
-        key = record["key"]
-        if "failed" in record:
-            outcome.failures[key] = record["failed"]
-            outcome.visits.pop(key, None)
-        else:
-            taken = Visit(tuple(record["samples_ms"]), tuple(record["reference_ms"]))
-            outcome.visits.setdefault(key, []).append(taken)

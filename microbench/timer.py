@@ -143,7 +143,7 @@ def settled_limit(jobs: Collection[Sequence[Visit]], known: float | None = None)
     reference = [t for visits in jobs for v in visits for t in v.reference]
     limit = 0.0
     for limit in [*([] if known is None else [known]), *states(reference)]:
-        seen = sum(len(calm_samples(visits, limit)) >= ENOUGH_CALM for visits in jobs)
+        seen = sum(is_calm(visits, limit) for visits in jobs)
         if seen >= MOST_JOBS * len(jobs):
             break
     return limit
@@ -174,12 +174,21 @@ def centre(visits: Sequence[Visit], limit: float) -> float:
     return quantile(everything, FAST_TENTH)
 
 
-def spread(visits: Sequence[Visit], limit: float) -> float:
-    """What measuring again gives: how far the centres of every other visit are apart, relative."""
-    if len(visits) < 2:
-        return 0.0
-    halves = [centre(visits[start::2], limit) for start in (0, 1)]
-    return abs(halves[0] - halves[1]) / statistics.mean(halves)
+def is_calm(visits: Sequence[Visit], limit: float) -> bool:
+    """Whether there are calm samples enough for `centre` to be made of them alone."""
+    return len(calm_samples(visits, limit)) >= ENOUGH_CALM
+
+
+def spread(visits: Sequence[Visit], limit: float) -> float | None:
+    """What measuring again gives: how far the centres of every other visit are apart, relative.
+
+    None where a half has too few calm samples: then the two are not comparable.
+    """
+    halves = [visits[start::2] for start in (0, 1)]
+    if not all(is_calm(half, limit) for half in halves):
+        return None
+    centres = [centre(half, limit) for half in halves]
+    return abs(centres[0] - centres[1]) / statistics.mean(centres)
 
 
 def calls_per_visit(estimate_ms: float, slice_s: float, least: int = 1, most: int = 4) -> int:

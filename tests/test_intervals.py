@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat.counts import FEATURES
 from lolat.errors import InputError
-from lolat.intervals import BASE, SLACK, Domain, quantile
+from lolat.intervals import SLACK, Domain, conformal_quantile
 from lolat.points import Point
 from tests import synthetic
 
@@ -33,9 +34,9 @@ def test_quantile_is_what_the_definition_says(residuals: list[float], coverage: 
     expected = by_definition(residuals, coverage)
     if expected is None:
         with pytest.raises(InputError, match=f"coverage {coverage}: expected at most"):
-            quantile(residuals, coverage)
+            conformal_quantile(residuals, coverage)
     else:
-        assert quantile(residuals, coverage) == expected
+        assert conformal_quantile(residuals, coverage) == expected
 
 
 def test_coverage_is_what_is_promised() -> None:
@@ -43,7 +44,7 @@ def test_coverage_is_what_is_promised() -> None:
     inside = 0
     for _ in range(4000):
         seen = random.standard_t(3, 51)  # 50 left out, and a new one like them
-        inside += abs(seen[-1]) <= quantile(seen[:-1].tolist(), 0.9)
+        inside += abs(seen[-1]) <= conformal_quantile(seen[:-1].tolist(), 0.9)
     # 46 of 51: 0.902; the standard deviation of the share is 0.005.
     assert 46 / 51 - 0.02 < inside / 4000 < 46 / 51 + 0.02
 
@@ -51,15 +52,15 @@ def test_coverage_is_what_is_promised() -> None:
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 1.5, -0.1, math.nan, math.inf, "0.9", None])
 def test_a_coverage_that_is_none(coverage: object) -> None:
     with pytest.raises(InputError, match="expected a number above 0 and below 1"):
-        quantile([0.1] * 50, coverage)  # type: ignore[arg-type]
+        conformal_quantile([0.1] * 50, coverage)  # type: ignore[arg-type]
 
 
 def test_the_most_that_is_offered_is_possible() -> None:
     residuals = [0.1] * 105
     with pytest.raises(InputError, match=r"at most 0\.99, which is all that 105") as caught:
-        quantile(residuals, 0.999)
+        conformal_quantile(residuals, 0.999)
     offered = float(str(caught.value).split("at most ")[1].split(",")[0])
-    assert quantile(residuals, offered) == 0.1
+    assert conformal_quantile(residuals, offered) == 0.1
 
 
 def point(kinds: tuple[str, ...] = ("conv",), **counts: int) -> Point:
@@ -68,7 +69,7 @@ def point(kinds: tuple[str, ...] = ("conv",), **counts: int) -> Point:
 
 
 def row(**counts: int) -> np.ndarray:
-    return np.array([point(**counts).counts[c] for c in BASE], float)
+    return np.array([point(**counts).counts[c] for c in FEATURES], float)
 
 
 # 400 elements each; 2.5 and 25 FLOPs per element; 100 and 50 elements per operation.
@@ -122,6 +123,19 @@ def test_remarks_count_the_blocks_and_name_the_first() -> None:
     assert remarks == ["3 of 4 blocks have more weights than any measured block (first: 'b')"]
 
 
+def test_each_side_has_a_remark_of_its_own() -> None:
+    assert DOMAIN is not None
+    few, many = row(flops=200), row(flops=9_000, acts=10, inp=10, traffic=20)
+    per_element = [
+        r for r in DOMAIN.outside(np.array([few, row(), many, many]), list("abcd"))
+        if "FLOPs per element" in r
+    ]  # fmt: skip
+    assert per_element == [
+        "2 of 4 blocks have more FLOPs per element than any measured block (first: 'c')",
+        "1 of 4 blocks has fewer FLOPs per element than any measured block ('a')",
+    ]
+
+
 def test_kinds_and_types_that_were_not_measured() -> None:
     assert DOMAIN is not None
     assert DOMAIN.unmeasured(["conv", "relu"], ["float32"]) == []
@@ -157,4 +171,10 @@ def test_a_ratio_that_no_block_has_is_left_out() -> None:
 
 def test_a_rank_that_rounding_lifts_is_put_right() -> None:
     """100 * 0.55 is 55.000000000000007 in floating point: the 55th is meant, not the 56th."""
-    assert quantile([float(i) for i in range(1, 100)], 0.55) == 55.0
+    assert conformal_quantile([float(i) for i in range(1, 100)], 0.55) == 55.0
+
+
+def test_blocks_that_take_no_time_to_speak_of_are_passed_over() -> None:
+    counts = np.array([row(), row(flops=10**15)])
+    assert DOMAIN.outside(counts, ["most", "head"], np.array([0.96, 0.04])) == []
+    assert DOMAIN.outside(counts, ["most", "head"], np.array([0.94, 0.06])) != []

@@ -96,6 +96,25 @@ def test_residuals_are_those_of_blocks_left_out() -> None:
     assert entry["error"]["left_out"]["median"] > entry["error"]["fitted"]["median"]
 
 
+def test_the_form_on_six_counts_has_its_own_errors() -> None:
+    """Left out by hand: every block predicted by a fit of the six counts on all others."""
+    points = synthetic.measured(noise=0.2)
+    entry = fit_document(points)["predictors"]["extended"]
+    x, y = np.column_stack([matrix(points, FEATURES), np.ones(len(points))]), times(points)
+    names = np.array([p.name for p in points])
+    left_out = np.empty(len(points))
+    for name in set(names):
+        left_out[names == name] = x[names == name] @ fit_relative(
+            x[names != name], y[names != name]
+        )
+    found = entry["six_counts"]["error"]
+    assert found == {
+        "fitted": pytest.approx(errors(x @ fit_relative(x, y), y)),
+        "left_out": pytest.approx(errors(left_out, y)),
+    }
+    assert Model(synthetic.document(points)).predictor("extended").six is not None  # type: ignore[attr-defined]
+
+
 def test_intervals_cover_what_they_say() -> None:
     """Blocks like those measured, never seen: nine of ten times inside the interval."""
     model = Model(synthetic.document(synthetic.measured(60, (1, 3), noise=0.15, seed=1)))

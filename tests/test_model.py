@@ -307,10 +307,31 @@ class TestNetworks:
             widths.append(found[1] / found[0])
         assert widths == sorted(set(widths))
 
-    @pytest.mark.parametrize("coverage", [0.0, 1.0, 0.999, -1, math.nan, "0.9"])
+    @pytest.mark.parametrize("coverage", [0.0, 1.0, 0.999, -1, math.nan, "0.9", [0.9]])
     def test_a_coverage_that_cannot_be_had(self, coverage: Any) -> None:
         with pytest.raises(InputError, match="coverage"):
             MODEL.predict(NETWORK, coverage=coverage)
+
+    @pytest.mark.parametrize("points", [5, 8])
+    def test_points_too_few_for_the_usual_coverage(self, points: int) -> None:
+        """n points can give n / (n + 1): 90 % needs 9."""
+        model = Model(synthetic.document(synthetic.measured(points, (1,))))
+        found = model.predict(NETWORK, predictor="two-regime")
+        assert found.interval_ms is None
+        assert found.coverage is None
+        assert found.latency_ms > 0
+        doubts = [w for w in found.warnings if f"{points} points cannot give 90 %" in w]
+        assert len(doubts) == 1
+        with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.8"):
+            model.predict(NETWORK, predictor="two-regime", coverage=0.9)
+        assert model.predict(NETWORK, predictor="two-regime", coverage=0.8).coverage == 0.8
+
+    def test_nine_points_are_enough(self) -> None:
+        model = Model(synthetic.document(synthetic.measured(9, (1,))))
+        found = model.predict(NETWORK, predictor="two-regime")
+        assert found.coverage == 0.9
+        assert found.interval_ms is not None
+        assert not [w for w in found.warnings if "cannot give" in w]
 
     def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
         inside = MODEL.predict(NETWORK)

@@ -1,5 +1,7 @@
 """The README's commands and snippets run: what it tells people to type works as it stands."""
 
+import json
+import os
 import re
 import shlex
 import subprocess
@@ -33,18 +35,93 @@ def test_the_readme_shows_every_command() -> None:
     assert shown | {"learn"} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_commands_take_the_options_shown(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line is parsed in full and gets as far as its model, network or file."""
+DRIVER = """
+import json, sys
+from lolat.cli.errors import run
+from lolat.cli.main import lolat
+
+codes = [run(lolat, words, "lolat") for words in json.loads(sys.argv[1])]
+print("codes", codes)
+"""
+
+NETWORK = """
+import keras
+
+
+def make_net():
+    x = inputs = keras.Input((None, None, 3))
+    x = keras.layers.Conv2D(8, 3, strides=2, activation="relu")(x)
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(10)(x))
+"""
+
+
+def test_the_commands_run(tmp_path: Path) -> None:
+    """All but `evaluate`, which measures for minutes, as they stand; `local` is the shipped model."""
+    pytest.importorskip("keras")
+    package = tmp_path / "mypackage"
+    package.mkdir()
+    (package / "nets.py").write_text(NETWORK.replace("(None, None, 3)", "(64, 64, 3)"))
+    (tmp_path / "points.csv").write_text(
+        "acts,inp,flops,latency_ms\n"
+        + "".join(f"{i * i}000,{9 - i}0000,{i}00000,{1 + i / 3}\n" for i in range(1, 9))
+    )
+    save = f"{NETWORK}\nmake_net().save('mynet.keras')"
+    subprocess.run([sys.executable, "-c", save], cwd=tmp_path, check=True, capture_output=True)
+    told = [["epyc-2t" if w == "local" else w for w in words] for words in commands()]
+    told = [words for words in told if words[0] != "evaluate"]
+    assert len(told) >= 7
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, json.dumps(told)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert f"codes {[0] * len(told)}" in done.stdout, done.stdout + done.stderr
+    assert {"blocks.csv", "fit.svg", "model.json"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_evaluate_takes_the_options_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line is parsed in full and gets as far as its model."""
 
     def stop(*args: object, **kwargs: object) -> None:
         raise NetworkError("stopped by the test")
 
     monkeypatch.setattr("lolat.model.load", stop)
-    monkeypatch.setattr("lolat.cli.fit._points", stop)
-    monkeypatch.setattr("lolat.places.list_models", lambda: [])
-    result = CliRunner().invoke(lolat, words)
-    assert result.exit_code == 0 or isinstance(result.exception, NetworkError), result.output
+    shown = [words for words in commands() if words[0] == "evaluate"]
+    assert shown
+    for words in shown:
+        result = CliRunner().invoke(lolat, words)
+        assert isinstance(result.exception, NetworkError), result.output
+
+
+def test_the_report_shown_is_the_report_printed() -> None:
+    """The sample in the README is what the shipped model answers, but for the day it was learned."""
+    pytest.importorskip("keras")
+    sample = next(b for b in blocks("") if b.startswith("$ lolat report"))
+    words = shlex.split(sample.splitlines()[0])[2:]
+    done = subprocess.run(
+        [sys.executable, "-m", "lolat.cli.main", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    shown = sample.splitlines()[1:]
+    assert [x for x in printed if "learned" not in x] == [x for x in shown if "learned" not in x]
+
+
+def test_the_snippet_that_times_as_lolat_does_runs() -> None:
+    pytest.importorskip("keras")
+    text = (ROOT / "docs" / "why-different.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", snippet], capture_output=True, text=True, timeout=300
+    )
+    assert re.fullmatch(r"\d+\.\d\d ms\n", done.stdout), done.stderr
 
 
 def test_make_targets_exist() -> None:

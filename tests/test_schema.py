@@ -18,6 +18,24 @@ from tests.model_documents import as_json, small
 _MISSING = object()
 
 
+def _full() -> dict[str, Any]:
+    """A valid document with every field that may be left out, too."""
+    document = small()
+    document["predictors"]["extended"]["six_counts"] = {
+        "coefficients": {"acts": 1e-7, "ops": 0},
+        "error": {"median": 0.1},
+    }
+    document["domain"] = {
+        "kinds": ["conv", "relu"],
+        "dtypes": ["float32"],
+        "ratios": {"FLOPs per element": [2.5, 25]},
+        "sizes": {"weights": [0, 1e6]},
+    }
+    document["points"][0] |= {"kinds": ["conv"], "reference_ms": [1, 1.5], "spread": 0.01}
+    document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None}
+    return document
+
+
 def _set(document: dict[str, Any], place: list[str | int], value: Any) -> None:
     holder: Any = document
     for key in place[:-1]:
@@ -52,7 +70,7 @@ def _refusal_of(document: Any) -> str:
     ],
 )
 def test_versions(version: Any, expected: str) -> None:
-    document = small()
+    document = _full()
     _set(document, ["version"], version)
     # A newer file may differ in everything else.
     document["points"] = "elsewhere"
@@ -64,6 +82,8 @@ _WRONG = {
     "object": ([], 1, None, "text"),
     "list": ({}, 1, None, "text"),
     "list or null": ({}, 1, "text"),
+    "number or null": ("1", True, [1.0], 10**400),
+    "range": ([], [1], [1, 2, 3], ["1", 2], [None, 1], [True, 1], {}, 5, None, "12"),
     "count": (-1, 1.5, 3.0, True, None, "3", 2**63, 10**400, [1]),
     "count or null": (-1, 1.5, 3.0, True, "3", 2**63),
     "batch": (0, -1, 1.0, True, None, "1"),
@@ -103,6 +123,26 @@ _FIELDS: dict[tuple[str | int, ...], str] = {
     ("predictors", "two-regime", "error"): "not negative",
     ("warnings",): "list",
     ("warnings", 0): "text",
+    ("predictors", "two-regime", "coefficients", "acts"): "not negative",
+    ("predictors", "two-regime", "coefficients", "inp"): "not negative",
+    ("predictors", "two-regime", "coefficients", "flops"): "not negative",
+    ("predictors", "extended", "six_counts"): "object",
+    ("predictors", "extended", "six_counts", "coefficients"): "object",
+    ("predictors", "extended", "six_counts", "coefficients", "ops"): "not negative",
+    ("predictors", "extended", "six_counts", "error"): "not negative",
+    ("domain", "kinds"): "list",
+    ("domain", "kinds", 1): "text",
+    ("domain", "dtypes"): "list",
+    ("domain", "dtypes", 0): "text",
+    ("domain", "ratios"): "object",
+    ("domain", "ratios", "FLOPs per element"): "range",
+    ("domain", "sizes"): "object",
+    ("domain", "sizes", "weights"): "range",
+    ("points", 0, "kinds"): "list",
+    ("points", 0, "kinds", 0): "text",
+    ("points", 0, "reference_ms"): "list or null",
+    ("points", 0, "reference_ms", 1): "number",
+    ("points", 0, "spread"): "number or null",
 }
 _OPTIONAL = {
     ("predictors", "extended"),
@@ -110,6 +150,18 @@ _OPTIONAL = {
     ("predictors", "two-regime", "residuals"),
     ("predictors", "two-regime", "error"),
     ("warnings",),
+    ("predictors", "extended", "six_counts"),
+    ("predictors", "extended", "six_counts", "coefficients", "ops"),
+    ("predictors", "extended", "six_counts", "error"),
+    ("domain", "kinds"),
+    ("domain", "dtypes"),
+    ("domain", "ratios"),
+    ("domain", "ratios", "FLOPs per element"),
+    ("domain", "sizes"),
+    ("domain", "sizes", "weights"),
+    ("points", 0, "kinds"),
+    ("points", 0, "reference_ms"),
+    ("points", 0, "spread"),
 }
 
 
@@ -121,13 +173,13 @@ def _written(place: tuple[str | int, ...]) -> str:
 @pytest.mark.parametrize("place", _FIELDS, ids=_written)
 def test_a_wrong_or_missing_field_is_named(place: tuple[str | int, ...]) -> None:
     for value in _WRONG[_FIELDS[place]]:
-        document = small()
+        document = _full()
         _set(document, list(place), value)
         message = _refusal_of(document)
         assert message.startswith(f"`{_written(place)}` is "), (value, message)
         assert "; expected " in message
     if isinstance(place[-1], str) and place not in _OPTIONAL:
-        document = small()
+        document = _full()
         _set(document, list(place), _MISSING)
         message = _refusal_of(document)
         assert message.startswith(f"the field `{_written(place)}` is missing; expected ")
@@ -138,15 +190,23 @@ def test_a_wrong_or_missing_field_is_named(place: tuple[str | int, ...]) -> None
 def test_a_number_too_large_for_a_float_is_refused(
     place: tuple[str | int, ...], text: bytes
 ) -> None:
-    document = small()
+    document = _full()
     document["domain"]["x"] = 0
     _set(document, list(place), "PUT HERE")
     message = _refusal_of(json.loads(as_json(document).replace(b'"PUT HERE"', text)))
     assert f"`{_written(place)}` is " in message
 
 
+def test_what_may_be_left_out() -> None:
+    schema.validate(_full(), "here")
+    for place in _OPTIONAL - {("predictors", "extended")}:
+        document = _full()
+        _set(document, list(place), _MISSING)
+        schema.validate(document, "here")
+
+
 def test_a_default_that_is_not_there_and_predictors_that_are() -> None:
-    document = small()
+    document = _full()
     document["default"] = "paleo"
     message = _refusal_of(document)
     assert "`default` is 'paleo'" in message
@@ -156,7 +216,7 @@ def test_a_default_that_is_not_there_and_predictors_that_are() -> None:
 
 
 def test_a_key_cannot_break_the_message() -> None:
-    document = small()
+    document = _full()
     document["predictors"]["a\nb\x1b[31m" + "x" * 500] = 1
     assert len(_refusal_of(document)) < 300
 
@@ -169,7 +229,7 @@ def test_a_key_cannot_break_the_message() -> None:
 )
 @settings(max_examples=300, deadline=None)
 def test_a_list_of_samples_is_good_when_each_of_them_is(samples: list[Any]) -> None:
-    document = small()
+    document = _full()
     document["points"][0]["samples_ms"] = samples
     good = all(
         type(sample) in (int, float) and math.isfinite(sample) and sample > 0 for sample in samples

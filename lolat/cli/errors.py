@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
@@ -14,14 +13,13 @@ from lolat.errors import LolatError
 INTERRUPTED = 130
 
 
-def run(command: Callable[..., Any], arguments: Sequence[str] | None, name: str) -> int:
+def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     """Run a click command; returns the exit code. LOLAT_TRACEBACK=1 shows where an error is from."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        result = command(
-            args=None if arguments is None else list(arguments),
-            prog_name=name,
-            standalone_mode=False,
-        )
+        # Not command.main(), which on Ctrl-C prints an empty line of its own.
+        with command.make_context(name, given) as context:
+            result = command.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:

@@ -57,9 +57,14 @@ def evaluate(
     backend = str(where.get("framework", "tensorflow"))
     backends.check(backend)
     device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
-    here = device_label(device)
-    if loaded.device != here:
-        say(f"warning: {model} was learned on {loaded.device}; this is {here}")
+
+    def compare_device(name: str | None = None) -> None:
+        here = device_label(device, name)
+        if loaded.device != here:
+            say(f"warning: {model} was learned on {loaded.device}; this is {here}")
+
+    if device == "cpu":  # known before measuring; what a GPU is called, the backend says
+        compare_device()
     with progress() as bar:
         measured, failures, versions, noise = measure_networks(
             backend,
@@ -70,6 +75,8 @@ def evaluate(
             bar,
             then.get("calm_ms"),
         )
+    if device != "cpu":
+        compare_device(versions.get("device_name"))
     for field in ("framework_version", "intra_op_threads", "inter_op_threads", "flags"):
         if field in where and where[field] != versions.get(field):
             say(f"warning: learned with {field} {where[field]}, this is {versions.get(field)}")
@@ -78,6 +85,12 @@ def evaluate(
         say(
             f"warning: the reference block takes {now:.2f} ms now and took {learned:.2f} ms when the "
             "model was learned: the machine is in another state; measure again later, or learn again"
+        )
+    restless = [f"{m.spec} x{m.batch_size}" for m in measured if not m.calm]
+    if restless:
+        say(
+            f"warning: no calm moment for {', '.join(restless)}: the time is the fastest of disturbed "
+            "ones; measure again when the machine is quieter"
         )
     result = compare(loaded, measured, failures)
     result["noise"] = noise

@@ -19,7 +19,7 @@ from lolat.cli.errors import say
     help="The model file to write.",
 )
 def fit(points: str, output: Path) -> None:
-    """Fit POINTS: a model file (fitted again) or a CSV table.
+    """Fit POINTS: a model file (fitted again) or a CSV table, named *.csv.
 
     CSV columns: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size,
     name.
@@ -41,7 +41,7 @@ def fit(points: str, output: Path) -> None:
 def _points(path: str) -> tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]:
     """(device, points, environment, noise, warnings) of a model file or a table."""
     from lolat.errors import ModelFileError
-    from lolat.model_file import read
+    from lolat.model_file import NotJsonError, read
     from lolat.places import find_model
     from lolat.points import Point, read_csv
 
@@ -49,7 +49,10 @@ def _points(path: str) -> tuple[str, list[Any], dict[str, Any], dict[str, Any], 
         where = {"device": "unknown", "source": Path(path).name}
         return "unknown (from a table)", read_csv(path), where, {}, []
     found = find_model(path)
-    document = read(found)
+    try:
+        document = read(found)
+    except NotJsonError as error:
+        raise ModelFileError(f"{error}, or a CSV table, which must be named *.csv") from None
     if not document["points"]:
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]

@@ -36,9 +36,9 @@ def learn(device: str, output: Path | None, backend: str, restart: bool) -> None
 
     backends.check(backend)
     started = time.monotonic()
-    label = environment.device_label(device)
-    if output is None:
-        output = local_folder() / f"{environment.slug(f'{device} {label}')}.json"
+    if output is None:  # what a GPU is called is not known before the backend has started
+        name = f"cpu {environment.device_label(device)}" if device == "cpu" else device
+        output = local_folder() / f"{environment.slug(name)}.json"
     check_writable(output)
     journal_path = output.with_name(output.name + ".journal.jsonl")
     try:
@@ -47,6 +47,7 @@ def learn(device: str, output: Path | None, backend: str, restart: bool) -> None
                 backend, device, journal_path, time.time(), restart, bar
             )
         where["seconds"] = round(time.monotonic() - started, 1)
+        label = environment.device_label(device, where.get("device_name"))
         document = model_document(output.stem, label, points, where, noise, warnings)
         write(output, document)
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ network_argument = click.argument("network", metavar="NETWORK")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
-class Size(click.ParamType[tuple[int, ...]]):
+class Size(click.ParamType):  # not of a type: that of click 8.1 is not generic
     """An input size: 224, or several numbers with commas."""
 
     name = "H[,W,C]"

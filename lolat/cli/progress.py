@@ -27,7 +27,7 @@ class PlainProgress:
         return None
 
     def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins; the same stage again is not announced again."""
+        """A stage of `total` steps begins; the same one again within QUIET_S of a line has none."""
         now = self.clock()
         if text != self.text or now - self.said >= QUIET_S:
             say(f"{text}: {total} steps")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lolat.counts import COLUMNS
 from lolat.errors import ModelFileError
 from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula
@@ -22,17 +23,10 @@ def from_dict(name: str, document: Mapping[str, Any]) -> Formula | None:
     if known is None:
         return None
     predictor = known.from_dict(document)
-    missing = set(predictor.features) - set(known_features())
+    missing = set(predictor.features) - set(COLUMNS)
     if missing:
         raise ModelFileError(
             f"predictor {name!r} uses the count {min(missing)!r}, which this LoLat does not make; "
             "it was written by a newer one, upgrade with: pip install --upgrade lolat"
         )
     return predictor
-
-
-def known_features() -> tuple[str, ...]:
-    """Names of all counts that a predictor may use."""
-    from lolat.counts import COLUMNS
-
-    return COLUMNS

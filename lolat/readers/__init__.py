@@ -17,7 +17,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, LolatError, NetworkError
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.wording import one_line, shortened
 
@@ -130,6 +130,10 @@ def _called(spec: str, module: str, attribute: str) -> Any:
 
 def _attribute(spec: str, module: str, attribute: str) -> Any:
     """The object that `module:attribute` names; NetworkError when there is none."""
+    with contextlib.suppress(MissingPackageError):
+        from lolat.readers.keras import import_keras
+
+        import_keras()  # quietly; the module's own import would let TensorFlow greet on stderr
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -17,12 +17,8 @@ from lolat.readers.keras_rules import (
 )
 
 
-def is_builtin(layer: Any) -> bool:
-    """Whether the layer's class is Keras' own: a user's class of the same name may do anything."""
-    return _is_own(type(layer))
-
-
 def _is_own(cls: type) -> bool:
+    """Whether a class is Keras' own: a user's class of the same name may do anything."""
     return cls.__module__.startswith(("keras.src.layers", "keras.layers"))
 
 

@@ -35,8 +35,12 @@ class Measured(Protocol):
         """Measured time of a pass."""
 
     @property
-    def spread(self) -> float:
-        """Relative disagreement of the rounds."""
+    def spread(self) -> float | None:
+        """How far the centres of every other visit are apart, relative; None where not known."""
+
+    @property
+    def calm(self) -> bool:
+        """Whether the time is that of calm moments."""
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -94,6 +98,7 @@ def compare(
                 "batch_size": network.batch_size,
                 "measured_ms": network.latency_ms,
                 "spread": network.spread,
+                "calm": network.calm,
                 "predicted_ms": {n: p.latency_ms for n, p in predictions.items()},
                 "error": {n: p.latency_ms / network.latency_ms - 1 for n, p in predictions.items()},
                 "interval_ms": None if interval is None else list(interval),

@@ -163,6 +163,9 @@ def describe(model: Model) -> Iterator[str]:
                 f"{entry['offset_ms']:.3f}"
             )
         yield from error_lines(entry)
+        if "six_counts" in entry:
+            yield f"  with six counts alone: {equation(entry['six_counts']['coefficients'])}"
+            yield from (f"  {line}" for line in error_lines(entry["six_counts"]))
     yield ""
     yield bound_sentence(model)
     for remark in document.get("warnings", ()):

@@ -17,7 +17,7 @@ TERMS = {
     "patches": "grouped convolution",
     "narrow": "narrow groups",
     "passes": "passes of composite operations",
-    "serial": "waiting in line",
+    "serial": "starting operations",
     MEMORY: "memory traffic",
     NOTHING: "nothing",
     CALL: "fixed cost",
@@ -26,43 +26,69 @@ MOST_BOTTLENECKS = 3
 
 
 def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
-    """The blocks that stand out: at most three, each at least half as long again as the average."""
+    """The blocks that stand out: at most three, each at least half as long again as the average.
+
+    In a network of up to three blocks the longest one always does.
+    """
     blocks = [b for b in prediction.blocks if b.name != CALL]
     if not blocks:
         return []
     average = sum(b.share for b in blocks) / len(blocks)
     top = sorted(blocks, key=lambda b: -b.latency_ms)[:MOST_BOTTLENECKS]
-    return [b for b in top if b.share >= 1.5 * average] or top[:1]
+    standing_out = [b for b in top if b.share >= 1.5 * average]
+    return standing_out or (top[:1] if len(blocks) <= MOST_BOTTLENECKS else [])
 
 
 def bottleneck_sentence(prediction: Prediction) -> str:
     """Which blocks take most of the time, and why."""
-    top = bottlenecks(prediction)
-    if not top:
+    blocks = [b for b in prediction.blocks if b.name != CALL]
+    if not blocks:
         return "There is nothing to compute."
-    time = sum(b.share for b in top)
-    if prediction.call_ms >= max(prediction.latency_ms / 2, top[0].latency_ms):
+    top = bottlenecks(prediction)
+    longest = max(blocks, key=lambda b: b.latency_ms)
+    if prediction.call_ms >= max(prediction.latency_ms / 2, longest.latency_ms):
         share = prediction.call_ms / (prediction.latency_ms or 1.0)
         return (
             f"The fixed cost of a call takes {100 * share:.0f} % of the time: ask for more at once."
         )
+    if not top:
+        return (
+            f"No block stands out: the longest of {len(blocks)}, {plain(_label(longest))}, takes "
+            f"{100 * longest.share:.0f} % of the time; of all of them, {_most(blocks)}."
+        )
+    time = sum(b.share for b in top)
     all_flops = prediction.counts["flops"]
     flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0
     one = len(top) == 1
-    names = enumeration([plain(b.name.split(" · ")[0]) for b in top])
+    names = enumeration([plain(_label(b)) for b in top])
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "
         f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {_why(top)}."
     )
 
 
-def _why(top: Sequence[BlockPrediction]) -> str:
-    """What these blocks spend their time on."""
+def _label(block: BlockPrediction) -> str:
+    return block.name.split(" · ")[0]
+
+
+def _most(blocks: Sequence[BlockPrediction]) -> str:
+    """What blocks together spend most of their time on."""
+    most = bound_by(_terms(blocks))
+    return f"most is {TERMS.get(most, most)}"
+
+
+def _terms(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
+    """Milliseconds of each term, of all blocks together."""
     terms: dict[str, float] = {}
-    for block in top:
+    for block in blocks:
         for term, value in block.terms_ms.items():
             terms[term] = terms.get(term, 0.0) + value
-    most = bound_by(terms)
+    return terms
+
+
+def _why(top: Sequence[BlockPrediction]) -> str:
+    """What these blocks spend their time on."""
+    most = bound_by(_terms(top))
     one = len(top) == 1
     compute = "it computes" if one else "they compute"
     if most == "flops":

@@ -18,7 +18,7 @@ class Backend(Protocol):
     name: str
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads and flags: what makes times comparable."""
+        """Versions, threads and flags: what makes times comparable; `device_name` where it has one."""
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Callable[[], None]:
         """A call that runs `graph` once on inputs that lie on the device, and waits for the result."""

@@ -14,6 +14,13 @@ from lolat.graph import Graph, Operation
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 
+FLAGS = (
+    "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "KMP_AFFINITY", "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+)  # fmt: skip
+"""Environment variables that make times different."""
+
 
 class TensorFlowBackend:
     """Graph -> something that runs, and how to wait for it, with TensorFlow and Keras layers."""
@@ -49,15 +56,16 @@ class TensorFlowBackend:
             )
         self.device = f"/{device.upper()}:0"
         self.is_gpu = device == "gpu"
+        self.physical = found[0]
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable."""
         threading = self.tf.config.threading
-        flags = {
-            name: os.environ[name]
-            for name in ("TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "OMP_NUM_THREADS", "XLA_FLAGS")
-            if name in os.environ
-        }
+        flags = {name: os.environ[name] for name in FLAGS if name in os.environ}
+        details = (
+            self.tf.config.experimental.get_device_details(self.physical) if self.is_gpu else {}
+        )
+        name = details.get("device_name")
         return {
             "framework": "tensorflow",
             "framework_version": self.tf.__version__,
@@ -66,6 +74,7 @@ class TensorFlowBackend:
             "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": False,
             "flags": flags,
+            **({"device_name": name} if name else {}),
         }
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Callable[[], None]:
@@ -154,8 +163,6 @@ def _layer(keras: Any, operation: Operation, inputs: list[Any], shape: tuple[int
     """Apply one operation to symbolic Keras tensors."""
     layers, a, kind = keras.layers, operation.attributes, operation.kind
     x = inputs[0]
-    if a.get("pad_before"):
-        x = layers.ZeroPadding2D(a["pad_before"])(x)
     if kind in ("conv", "grouped_conv", "depthwise_conv"):
         return _convolution(layers, kind, a)(x)
     if kind == "transposed_conv":
@@ -192,7 +199,7 @@ def _convolution(layers: Any, kind: str, a: Any) -> Any:
 
 
 ACTIVATIONS = frozenset(
-    ["relu", "relu6", "silu", "sigmoid", "hard_sigmoid", "hard_silu", "gelu", "tanh", "softmax"]
+    ["relu", "relu6", "silu", "sigmoid", "hard_sigmoid", "hard_silu", "gelu", "softmax"]
 )
 
 MAKERS: dict[str, Callable[[Any], Any]] = {
@@ -203,7 +210,6 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "multiply": lambda layers: layers.Multiply(),
     "concatenate": lambda layers: layers.Concatenate(),
     "rescale": lambda layers: layers.Rescaling(1 / 127.5, offset=-1),
-    "resize": lambda layers: layers.UpSampling2D(),
 }
 
 BUILDS = frozenset(

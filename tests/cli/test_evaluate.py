@@ -24,7 +24,8 @@ class Network:
     graph: Graph
     batch_size: int
     latency_ms: float
-    spread: float = 0.01
+    spread: float | None = 0.01
+    calm: bool = True
 
 
 class Device:
@@ -37,6 +38,7 @@ class Device:
         self.label = "a desk, 2 threads"
         self.versions: dict[str, Any] = {"framework_version": "2.21.0"}
         self.reference_ms = 1.0
+        self.restless: set[str] = set()
         self.model: Any = None
 
     def measure(
@@ -52,7 +54,7 @@ class Device:
             for batch in batch_sizes:
                 if spec not in self.failures:
                     time = 1.1 * self.model.predict(graph, batch).latency_ms
-                    found.append(Network(spec, graph, batch, time))
+                    found.append(Network(spec, graph, batch, time, calm=spec not in self.restless))
         return found, self.failures, self.versions, {"reference_ms": self.reference_ms}
 
 
@@ -99,6 +101,29 @@ def test_json(lolat: Command, model: Path, device: Device) -> None:
         ("keras:A", 2), ("keras:B", 2),
     ]  # fmt: skip
     assert answer["summary"]["extended"]["median"] == pytest.approx(1 - 1 / 1.1)
+
+
+def test_networks_that_saw_no_calm_moment_are_named(
+    lolat: Command, model: Path, device: Device
+) -> None:
+    device.restless = {"keras:B"}
+    found = lolat("evaluate", model, "keras:A", "keras:B", "--batch-size", 2, "--json")
+    assert "lolat: warning: no calm moment for keras:B x2: the time is the fastest of" in found.err
+    assert [n["calm"] for n in json.loads(found.out)["networks"]] == [True, False]
+
+
+def test_a_gpu_is_compared_by_the_name_that_the_backend_says(
+    lolat: Command, tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gpu.json"
+    environment = {"framework": "tensorflow", "device": "gpu"}
+    path.write_text(json.dumps(synthetic.document(device="NVIDIA T4", environment=environment)))
+    monkeypatch.setattr("microbench.environment.device_label", lambda device, name=None: name)
+    device.versions = {"device_name": "NVIDIA T4"}
+    assert lolat("evaluate", path, "keras:A").err == ""
+    device.versions = {"device_name": "NVIDIA L4"}
+    said = lolat("evaluate", path, "keras:A").err
+    assert "learned on NVIDIA T4; this is NVIDIA L4" in said
 
 
 def test_options(lolat: Command, model: Path, device: Device) -> None:

@@ -103,6 +103,17 @@ def test_points_that_are_not_there(lolat: Command, tmp_path: Path) -> None:
     assert not output.exists()
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_table_by_another_name(lolat: Command, tmp_path: Path, encoding: str) -> None:
+    table, output = tmp_path / "points.txt", tmp_path / "model.json"
+    table.write_text(synthetic.table(synthetic.measured(), THREE), encoding)
+    message = lolat.refused("fit", table, "--output", output)
+    assert "a CSV table, which must be named *.csv" in message
+    table.write_text('{"schema": "lolat-model"')  # half of a model is no table
+    assert "csv" not in lolat.refused("fit", table, "--output", output)
+    assert not output.exists()
+
+
 def test_a_place_that_cannot_be_written(lolat: Command, tmp_path: Path) -> None:
     table = tmp_path / "points.csv"
     table.write_text(synthetic.table(synthetic.measured(), THREE))

@@ -120,6 +120,30 @@ def test_ctrl_c_before_anything_was_measured(
     )
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_device_in_the_model_file_and_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    written: list[Any] = []
+
+    class Stop(Exception):
+        pass
+
+    def document(name: str, label: str, *_: object) -> Any:
+        written.extend([name, label])
+        raise Stop
+
+    where = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
+    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
+    monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
+    monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("lolat.learning.model_document", document)
+    monkeypatch.setattr("microbench.learn.measure_blocks", lambda *_: ([], where, {}, [], None))
+    assert learn.main([device]) == 1
+    expected = {"cpu": ["cpu-epyc-2-threads", "EPYC, 2 threads"], "gpu": ["gpu", "NVIDIA T4"]}
+    assert written == expected[device]
+
+
 def test_ctrl_c_while_fitting_keeps_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

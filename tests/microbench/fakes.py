@@ -23,6 +23,7 @@ class FakeDevice:
         self.refuses: Counter[tuple[str, str]] = Counter()
         self.estimate_ms: dict[str, float] = {}
         self.restless: set[str] = set()
+        self.environment: dict[str, Any] = {"framework": "fake"}
         self.now = 0.0
         self.request_s = 0.0
 
@@ -63,7 +64,7 @@ class FakeWorker:
             device.refuses[verb, key] -= 1
             raise JobFailed("ResourceExhausted: no")
         if verb == "environment":
-            return {"environment": {"framework": "fake"}}
+            return {"environment": device.environment}
         if verb == "prepare":
             self.prepared.add(key)
             return {"estimate_ms": device.estimate_ms.get(key, 1.0)}

@@ -90,6 +90,8 @@ def test_a_device_is_named_after_processor_and_threads(monkeypatch: pytest.Monke
     ):
         monkeypatch.setattr(environment, "cpu_count", lambda n=count: n)
         assert environment.device_label("cpu") == label
+    assert environment.device_label("gpu") == "gpu"
+    assert environment.device_label("gpu", "NVIDIA T4") == "NVIDIA T4"
     assert environment.slug("cpu " + label) == "cpu-intel-r-xeon-r-2-20ghz-1-thread"
 
 
@@ -104,6 +106,6 @@ def test_the_description_holds_what_a_model_file_needs() -> None:
     found = environment.describe("cpu")
     assert found["device"] == "cpu"
     assert found["threads"] == len(os.sched_getaffinity(0))
-    assert {"cpu", "memory_bytes", "load_at_start", "operating_system", "python", "date"} <= set(
+    assert {"cpu", "available_bytes", "load_at_start", "operating_system", "python", "date"} <= set(
         found
     )

@@ -11,16 +11,24 @@ from microbench.layers import Layers
 MIB = 2**20
 
 
+def layers(name: str) -> Layers:
+    """Layers on an input that is no square: 3x5x2."""
+    n = Layers(name, 3, 2)
+    n.builder = GraphBuilder(name)
+    n.input = n.builder.input((1, 3, 5, 2))
+    return n
+
+
 def chain() -> Graph:
     """3x5x2 (30 elements) -> conv to 7 channels (105) -> relu (105) -> 1x1 conv to 4 (60)."""
-    n = Layers("chain", 3, 2, width=5)
+    n = layers("chain")
     x = n.conv(n.input, 7, 3, bias=True)
     return n.done(n.conv(n.same("relu", x), 4))
 
 
 def residual() -> Graph:
     """30 elements, kept until they are added to what two convolutions made of them."""
-    n = Layers("residual", 3, 2, width=5)
+    n = layers("residual")
     y = n.conv(n.conv(n.input, 7, 3), 2)
     return n.done(n.same("add", n.input, y))
 
@@ -43,7 +51,7 @@ def test_a_shortcut_is_kept_until_it_is_added(batch: int) -> None:
 
 
 def test_an_output_is_kept_to_the_end() -> None:
-    n = Layers("two outputs", 3, 2, width=5)
+    n = layers("two outputs")
     early = n.conv(n.input, 7)
     late = n.conv(n.conv(early, 1), 1)
     # 30+105, 105+15, 105+15+15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 
 def measure(path: Path, **options: Any) -> Any:
     result = learn.measure_blocks(
-        "fake", "cpu", path, options.pop("now", 1e9), settings=SETTINGS, blocks=BLOCKS, **options
+        "fake",
+        options.pop("device", "cpu"),
+        path,
+        options.pop("now", 1e9),
+        settings=SETTINGS,
+        blocks=options.pop("blocks", BLOCKS),
+        **options,
     )
     result[-1].close()
     return result
@@ -71,6 +78,7 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert where["device"] == "cpu"
     assert noise == {
         "floor": 0.0, "reference_ms": 5.0, "calm_ms": 6.5, "calm_share": 1.0, "slow_factor": 1.0,
+        "points_without_calm": 0,
     }  # fmt: skip
     assert journal.path.exists(), "kept until the model is written"
     assert warnings == [w for w in warnings if "busy before" in w]
@@ -117,11 +125,39 @@ def test_going_on_is_said(device: FakeDevice, tmp_path: Path) -> None:
 def test_noise_by_hand() -> None:
     # of 11 times eight are calm; their middle is between the fourth and the fifth
     reference = [10, 10, 10, 10, 11, 11, 12, 12, 20, 30, 40]
-    noise = learn.describe_noise(reference, 13, [0.01, 0.05, 0.02])
+    noise = learn.describe_noise(reference, 13, [0.01, 0.05, None, 0.02], 3)
     assert noise == {
         "floor": 0.02, "reference_ms": 10.5, "calm_ms": 13, "calm_share": 0.7273,
-        "slow_factor": round(30 / 10.5, 4),
+        "slow_factor": round(30 / 10.5, 4), "points_without_calm": 3,
     }  # fmt: skip
+    assert learn.describe_noise(reference, 13, [None], 1)["floor"] == 0.0
+
+
+def test_points_that_saw_no_calm_moment_are_said(device: FakeDevice, tmp_path: Path) -> None:
+    blocks = (Predefined("a", tiny(4), (1, 2, 4)), Predefined("b", tiny(5), (2,)))
+    device.restless = {"b x2"}
+    points, _, noise, warnings, _ = measure(tmp_path / "j", blocks=blocks)
+    assert noise["points_without_calm"] == 1
+    assert noise["floor"] == 0.0
+    assert [p.spread for p in points] == [0.0, 0.0, 0.0, None]
+    assert warnings[-1] == (
+        "1 point saw no calm moment (first: b x2): its time is the fastest of disturbed ones; run "
+        "again when the machine is quieter"
+    )
+    said = learn.warnings({"threads": 2}, noise | {"calm_share": 1.0}, {}, ["a", "b"])
+    assert said[-1].startswith("2 points saw no calm moment (first: a): their times are the")
+
+
+def test_the_gpus_name_tells_runs_apart(device: FakeDevice, tmp_path: Path) -> None:
+    device.environment = {"framework": "fake", "device_name": "NVIDIA T4"}
+    _, where, *_, journal = measure(tmp_path / "j", device="gpu")
+    assert where["device_name"] == "NVIDIA T4"
+    header = json.loads(journal.path.read_text().splitlines()[0])
+    assert header["key"]["device"] == "NVIDIA T4"
+    notes = Notes()
+    device.environment = {"framework": "fake", "device_name": "NVIDIA L4"}
+    measure(tmp_path / "j", device="gpu", progress=notes)
+    assert "measured with other device, device_name; it is kept as" in notes.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -142,4 +178,5 @@ def test_a_noisy_run_says_so_and_what_to_do(
     assert len(found) == len(said)
     for remark, part in zip(found, said, strict=True):
         assert part in remark
-        assert "--restart" in remark
+        assert "run again" in remark
+        assert "--restart" not in remark, "the journal of a finished run is gone"

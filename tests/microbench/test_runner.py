@@ -9,8 +9,9 @@ import pytest
 
 from lolat.errors import DeviceError, MeasuringError
 from microbench.journal import Journal
+from microbench.outcome import Outcome
 from microbench.plan import Job, Settings
-from microbench.runner import Outcome, Runner
+from microbench.runner import Runner
 from microbench.timer import LEAST_CALM
 from tests.microbench.fakes import FakeDevice
 
@@ -30,9 +31,10 @@ def run(
     settings: Settings = Settings(rounds=3, extra_rounds=0),  # noqa: B008 - frozen
     journal: Journal | None = None,
     available_bytes: int | None = None,
+    progress: FailAfter | None = None,
 ) -> Outcome:
     """A run, and a check that no worker is left."""
-    with Runner("fake", "cpu", None, device.start, device.clock) as runner:
+    with Runner("fake", "cpu", progress, device.start, device.clock) as runner:
         try:
             return runner.run(jobs, REFERENCE, settings, journal, available_bytes)
         finally:
@@ -161,6 +163,20 @@ class TestDeath:
         assert "b" not in outcome.visits
         assert "b: ResourceExhausted: no; going on without it" in progress.notes
 
+    def test_times_before_a_death_count_if_there_are_enough(self, device: FakeDevice) -> None:
+        # four samples a visit; with two, one visit is too few
+        for estimate_ms, kept in ((1.0, True), (12.0, False)):
+            fake = FakeDevice()
+            fake.estimate_ms = {"b": estimate_ms}
+            progress = FailAfter(fake, "b", 1, "dies")
+            outcome = run(fake, progress=progress, settings=Settings(rounds=3, extra_rounds=5))
+            assert ("b" in outcome.visits) == kept
+            assert ("b" in outcome.failures) != kept
+            assert fake.keys("time").count("b") == 2, "what kills is not tried again"
+            assert progress.notes[0].endswith(
+                "going on with the times that it has" if kept else "going on without it"
+            )
+
     def test_five_in_a_row_are_not_the_jobs(self, device: FakeDevice) -> None:
         jobs = [Job(str(i), {}) for i in range(20)]
         for job in jobs:
@@ -179,8 +195,8 @@ class TestDeath:
 class FailAfter:
     """Progress that makes a job fail after some visits."""
 
-    def __init__(self, device: FakeDevice, key: str, visits: int) -> None:
-        self.device, self.key, self.visits = device, key, visits
+    def __init__(self, device: FakeDevice, key: str, visits: int, how: str = "refuses") -> None:
+        self.device, self.key, self.visits, self.how = device, key, visits, how
         self.notes: list[str] = []
 
     def start(self, text: str, total: int) -> None:
@@ -188,7 +204,7 @@ class FailAfter:
 
     def step(self) -> None:
         if self.device.keys("time").count(self.key) == self.visits:
-            self.device.refuses["time", self.key] = ALWAYS
+            getattr(self.device, self.how)["time", self.key] = ALWAYS
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -264,13 +280,62 @@ class TestResume:
         assert [verb for _, verb, _ in device.asked] == ["environment"]
 
     def test_a_job_that_failed_stays_out(self, path: Path, device: FakeDevice) -> None:
+        device.refuses["prepare", "b"] = ALWAYS
+        self.interrupted(device, path, 3)
+        again, notes = FakeDevice(), FailAfter(FakeDevice(), "", -1)
+        with OpenJournal(path) as journal:
+            outcome = run(again, journal=journal, progress=notes)
+        assert outcome.failures == {"b": "ResourceExhausted: no"}
+        assert "b" not in [key for _, _, key in again.asked]
+        assert notes.notes == ["1 skipped, failed before (first: b: ResourceExhausted: no)"]
+
+    def test_a_job_that_the_worker_died_of_is_tried_once_more(
+        self, path: Path, device: FakeDevice
+    ) -> None:
         device.dies["prepare", "b"] = ALWAYS
         self.interrupted(device, path, 3)
+        notes = FailAfter(FakeDevice(), "", -1)
+        with OpenJournal(path) as journal:
+            outcome = run(FakeDevice(), journal=journal, progress=notes)
+        assert notes.notes == ["trying again what the measuring process died of: b"]
+        assert outcome.failures == {}
+        assert {k: len(v) for k, v in outcome.visits.items()} == {"a": 3, "b": 3, "c": 3}
+
+    @pytest.mark.parametrize("how", ["dies", "refuses"])
+    def test_and_not_a_second_time(self, path: Path, device: FakeDevice, how: str) -> None:
+        device.dies["prepare", "b"] = ALWAYS
+        self.interrupted(device, path, 3)
+        again, third = FakeDevice(), FakeDevice()
+        getattr(again, how)["prepare", "b"] = ALWAYS
+        for fake in (again, third):
+            with OpenJournal(path) as journal:
+                outcome = run(fake, journal=journal)
+            assert list(outcome.failures) == ["b"]
+        assert again.keys("prepare").count("b") == 1
+        assert "b" not in [key for _, _, key in third.asked]
+
+    def test_what_a_job_had_before_the_death_is_kept(self, path: Path, device: FakeDevice) -> None:
+        with OpenJournal(path) as journal:
+            run(device, journal=journal, progress=FailAfter(device, "b", 2, "dies"))
         again = FakeDevice()
         with OpenJournal(path) as journal:
             outcome = run(again, journal=journal)
-        assert outcome.failures == {"b": "the measuring process was killed"}
-        assert "b" not in [key for _, _, key in again.asked]
+        assert again.keys("time") == ["b"], "the third visit, and nothing else"
+        assert len(outcome.visits["b"]) == 3
+
+    def test_a_second_death_leaves_the_times_and_asks_no_more(
+        self, path: Path, device: FakeDevice
+    ) -> None:
+        again, third = FakeDevice(), FakeDevice()
+        again.dies["time", "b"] = 1
+        with OpenJournal(path) as journal:
+            run(device, journal=journal, progress=FailAfter(device, "b", 2, "dies"))
+        for fake in (again, third):
+            with OpenJournal(path) as journal:
+                outcome = run(fake, journal=journal)
+            assert (len(outcome.visits["b"]), outcome.failures) == (2, {})
+        assert again.keys("time") == ["b"]
+        assert [verb for _, verb, _ in third.asked] == ["environment"]
 
     def test_what_is_measured_already_needs_no_memory(self, path: Path) -> None:
         self.interrupted(FakeDevice(), path, 9)

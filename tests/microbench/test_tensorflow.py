@@ -100,6 +100,39 @@ def test_a_gpu_where_there_is_none(keras: Any) -> None:
         create("tensorflow", "gpu")
 
 
+def test_a_gpus_name_is_part_of_the_environment(
+    keras: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = create("tensorflow", "cpu")
+    assert "device_name" not in backend.environment()
+    asked: list[Any] = []
+
+    def details(physical: Any) -> dict[str, Any]:
+        asked.append(physical)
+        return {"device_name": "NVIDIA T4", "compute_capability": (7, 5)} if len(asked) == 1 else {}
+
+    monkeypatch.setattr(backend.tf.config.experimental, "get_device_details", details)  # type: ignore[attr-defined]
+    monkeypatch.setattr(backend, "is_gpu", True)
+    assert backend.environment()["device_name"] == "NVIDIA T4"
+    assert "device_name" not in backend.environment(), "where the driver says nothing"
+    assert asked == [backend.physical] * 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA",
+     "KMP_AFFINITY", "OMP_NUM_THREADS", "TF_ENABLE_ONEDNN_OPTS"],
+)  # fmt: skip
+def test_what_changes_times_is_recorded(
+    keras: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    backend = create("tensorflow", "cpu")
+    monkeypatch.delenv(name, raising=False)
+    assert name not in backend.environment()["flags"]
+    monkeypatch.setenv(name, "1")
+    assert backend.environment()["flags"][name] == "1"
+
+
 def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     n = Layers("small", 8, 3)
     call = create("tensorflow", "cpu").prepare_graph(n.done(n.conv(n.input, 4)), 1)

@@ -191,7 +191,16 @@ def test_the_spread_is_between_every_other_visit() -> None:
     fast, slow = Visit((10,) * 5, (1,) * 6), Visit((12,) * 5, (1,) * 6)
     assert spread([fast, slow, fast, slow], 2) == pytest.approx(2 / 11)
     assert spread([fast, fast, slow, slow], 2) == 0  # each half has one of both: median 11
-    assert spread([fast], 2) == 0
+
+
+def test_halves_are_comparable_only_where_both_saw_calm_moments() -> None:
+    calm, disturbed = Visit((10,) * ENOUGH_CALM, (1,) * 4), Visit((20,) * 5, (9,) * 6)
+    few = Visit((10,) * (ENOUGH_CALM - 1), (1,) * 3)
+    assert spread([calm, calm], 2) == 0
+    assert spread([calm, disturbed, calm, disturbed], 2) is None
+    assert spread([few, calm], 2) is None
+    assert spread([disturbed, disturbed], 2) is None
+    assert spread([calm], 2) is None
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ class Network:
     graph: Graph
     batch_size: int
     latency_ms: float
-    spread: float = 0.01
+    spread: float | None = 0.01
+    calm: bool = True
 
 
 MODEL = Model(synthetic.document())
@@ -89,6 +90,13 @@ def test_the_result_is_one_json_object() -> None:
     assert not inside[2]
     assert found["failures"] == {"x at 1": "died"}
     assert found["noise_floor"] == 0.03
+
+
+def test_a_network_without_calm_moments_is_marked() -> None:
+    small = MODEL.predict(GRAPH).latency_ms
+    networks = [Network("a", GRAPH, 1, small), Network("b", GRAPH, 1, small, None, calm=False)]
+    rows = json.loads(json.dumps(compare(MODEL, networks, {})))["networks"]
+    assert [(r["calm"], r["spread"]) for r in rows] == [(True, 0.01), (False, None)]
 
 
 def test_the_lines_say_all_of_it() -> None:

@@ -39,8 +39,17 @@ def test_the_longest_blocks_are_the_bottlenecks() -> None:
     assert names(found) == ["a", "b", "c"]  # three at most, the longest first
 
 
-def test_where_none_stands_out_it_is_the_longest() -> None:
-    assert names(prediction(EVEN | {"b9": {"flops": 1.2}})) == ["b9"]
+def test_where_none_stands_out_none_is_named_a_bottleneck() -> None:
+    even = prediction(EVEN | {"b9": {"flops": 1.2}})
+    assert names(even) == []
+    sentence = bottleneck_sentence(even)
+    assert sentence.startswith("No block stands out: the longest of ")
+    assert ", b9, takes " in sentence
+    assert sentence.endswith("of all of them, most is compute.")
+
+
+def test_of_few_blocks_the_longest_is_named() -> None:
+    assert names(prediction({"a": {"flops": 1.0}, "b": {"flops": 1.1}})) == ["b"]
 
 
 @pytest.mark.parametrize(
