@@ -1,5 +1,5 @@
 # `make learn` and `make test` set up a virtual environment on first use, then do the job.
-# Others: `make help`. Another place or Python: make test VENV=/tmp/v PYTHON=python3.12
+# Others: `make help`. Another place or Python: make test VENV=/tmp/lolat-venv PYTHON=python3.12
 
 VENV ?= .venv
 PYTHON ?=
