@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,24 @@ def network(stages: int = 3, width: int = 32, size: int = 56, name: str = "hand 
 def totals(graph: Graph, batch_size: int = 1) -> dict[str, int]:
     """The counts of a whole network, by name."""
     return dict(zip(COLUMNS, map(int, count(graph).at(batch_size).sum(axis=0)), strict=True))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured network."""
+
+    spec: str
+    graph: Graph
+    batch_size: int
+    latency_ms: float
+    spread: float | None = 0.01
+    calm: bool = True
+
+
+def one(kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]],
+        constants: Sequence[Sequence[int]] = (), **attributes: Any) -> Graph:  # fmt: skip
+    """A graph of one operation; `constants` are further inputs that do not grow with the batch."""
+    b = GraphBuilder("one")
+    ins = [b.input(shape) for shape in inputs]
+    ins += [b.tensor(shape, batched=False) for shape in constants]
+    return b.build(b.add_several(kind, ins, outputs, **attributes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,8 @@ from lolat.counts import (
     count_operation,
 )
 from lolat.errors import InputError
-from lolat.graph import Graph, GraphBuilder
-
-
-def one(kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]],
-        constants: Sequence[Sequence[int]] = (), **attributes: Any) -> Graph:  # fmt: skip
-    """A graph of one operation; `constants` are further inputs that do not grow with the batch."""
-    b = GraphBuilder("one")
-    ins = [b.input(shape) for shape in inputs]
-    ins += [b.tensor(shape, batched=False) for shape in constants]
-    return b.build(b.add_several(kind, ins, outputs, **attributes))
+from lolat.graph import Graph
+from tests.synthetic import one
 
 
 def check(graph: Graph, batch_size: int, **expected: int) -> None:

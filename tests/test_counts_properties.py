@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -12,15 +11,7 @@ from hypothesis import strategies as st
 
 from lolat.counts import COLUMNS, FORMULAS, Count, count, count_operation
 from lolat.graph import Graph, GraphBuilder, Operation
-
-
-def one(kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]],
-        constants: Sequence[Sequence[int]] = (), **attributes: Any) -> Graph:  # fmt: skip
-    """A graph of one operation; `constants` are further inputs that do not grow with the batch."""
-    b = GraphBuilder("one")
-    ins = [b.input(shape) for shape in inputs]
-    ins += [b.tensor(shape, batched=False) for shape in constants]
-    return b.build(b.add_several(kind, ins, outputs, **attributes))
+from tests.synthetic import one
 
 
 def conv(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -77,21 +79,8 @@ def evaluate(
         )
     if device != "cpu":
         compare_device(versions.get("device_name"))
-    for field in ("framework_version", "intra_op_threads", "inter_op_threads", "flags"):
-        if field in where and where[field] != versions.get(field):
-            say(f"warning: learned with {field} {where[field]}, this is {versions.get(field)}")
-    learned, now = then.get("reference_ms"), noise["reference_ms"]
-    if learned and abs(now / learned - 1) > STATE_CHANGED:
-        say(
-            f"warning: the reference block takes {now:.2f} ms now and took {learned:.2f} ms when the "
-            "model was learned: the machine is in another state; measure again later, or learn again"
-        )
-    restless = [f"{m.spec} x{m.batch_size}" for m in measured if not m.calm]
-    if restless:
-        say(
-            f"warning: no calm moment for {', '.join(restless)}: the time is the fastest of disturbed "
-            "ones; measure again when the machine is quieter"
-        )
+    warn_of_differences(where, versions, then.get("reference_ms"), noise["reference_ms"])
+    warn_of_restless([f"{m.spec} x{m.batch_size}" for m in measured if not m.calm])
     result = compare(loaded, measured, failures)
     result["noise"] = noise
     if as_json:
@@ -105,3 +94,26 @@ def evaluate(
         title = f"{len(result['networks'])} networks on {loaded.device}"
         evaluation_plot(result["networks"], result["predictors"], title, plot)
         say(f"drawn: {plot}")
+
+
+def warn_of_differences(
+    learned: Mapping[str, Any], now: Mapping[str, Any], learned_ms: float | None, now_ms: float
+) -> None:
+    """Say where versions, threads, flags or the reference block's time are not those of the model."""
+    for field in ("framework_version", "intra_op_threads", "inter_op_threads", "flags"):
+        if field in learned and learned[field] != now.get(field):
+            say(f"warning: learned with {field} {learned[field]}, this is {now.get(field)}")
+    if learned_ms and abs(now_ms / learned_ms - 1) > STATE_CHANGED:
+        say(
+            f"warning: the reference block takes {now_ms:.2f} ms now and took {learned_ms:.2f} ms when "
+            "the model was learned: the machine is in another state; measure again later, or learn again"
+        )
+
+
+def warn_of_restless(restless: Sequence[str]) -> None:
+    """Name the networks that saw no calm moment."""
+    if restless:
+        say(
+            f"warning: no calm moment for {', '.join(restless)}: the time is the fastest of disturbed "
+            "ones; measure again when the machine is quieter"
+        )

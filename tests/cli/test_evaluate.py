@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lolat.errors import NetworkError
-from lolat.graph import Graph
 from lolat.model import load
 from tests import synthetic
 from tests.cli.commands import Command
-
-
-@dataclass(frozen=True)
-class Network:
-    """A measured network."""
-
-    spec: str
-    graph: Graph
-    batch_size: int
-    latency_ms: float
-    spread: float | None = 0.01
-    calm: bool = True
 
 
 class Device:
@@ -44,7 +30,7 @@ class Device:
     def measure(
         self, backend: str, device: str, networks: Any, batch_sizes: Any, input_size: Any = (),
         progress: Any = None, calm_ms: float | None = None,
-    ) -> tuple[list[Network], dict[str, str], dict[str, Any], dict[str, Any]]:  # fmt: skip
+    ) -> tuple[list[synthetic.Measured], dict[str, str], dict[str, Any], dict[str, Any]]:  # fmt: skip
         self.asked.append((backend, device, tuple(networks), tuple(batch_sizes), input_size))
         if self.error is not None:
             raise self.error
@@ -54,7 +40,9 @@ class Device:
             for batch in batch_sizes:
                 if spec not in self.failures:
                     time = 1.1 * self.model.predict(graph, batch).latency_ms
-                    found.append(Network(spec, graph, batch, time, calm=spec not in self.restless))
+                    found.append(
+                        synthetic.Measured(spec, graph, batch, time, calm=spec not in self.restless)
+                    )
         return found, self.failures, self.versions, {"reference_ms": self.reference_ms}
 
 
@@ -65,18 +53,6 @@ def device(monkeypatch: pytest.MonkeyPatch, model: Path) -> Device:
     monkeypatch.setattr("microbench.evaluate.measure_networks", fake.measure)
     monkeypatch.setattr("microbench.environment.device_label", lambda *unused: fake.label)
     return fake
-
-
-@pytest.fixture
-def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "desk.json"
-    path.write_text(json.dumps(synthetic.document()))
-    return path
 
 
 def test_ten_networks_at_two_batch_sizes(lolat: Command, model: Path, device: Device) -> None:

@@ -19,18 +19,6 @@ from tests import synthetic
 from tests.cli.commands import ROOT, Command, one_line, process
 
 
-@pytest.fixture
-def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "desk.json"
-    path.write_text(json.dumps(synthetic.document()))
-    return path
-
-
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_lists_the_commands(lolat: Command, option: str) -> None:
     found = lolat(option)

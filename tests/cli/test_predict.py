@@ -38,13 +38,6 @@ def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return Command(capsys)
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "desk.json"
-    path.write_text(json.dumps(synthetic.document()))
-    return path
-
-
 @pytest.mark.parametrize("command", ["predict", "report"])
 def test_json_is_one_object_and_nothing_else(lolat: Command, model: Path, command: str) -> None:
     found = lolat(command, model, "keras:ResNet", "--batch-size", 8, "--json")

@@ -11,18 +11,6 @@ from tests import synthetic
 from tests.cli.commands import Command
 
 
-@pytest.fixture
-def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "desk.json"
-    path.write_text(json.dumps(synthetic.document()))
-    return path
-
-
 def test_show(lolat: Command, model: Path) -> None:
     found = lolat("show", model)
     assert found.code == 0

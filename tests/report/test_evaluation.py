@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,23 +12,9 @@ from scipy import stats
 from sklearn.metrics import r2_score
 
 from lolat.errors import MeasuringError
-from lolat.graph import Graph
 from lolat.model import Model
 from lolat.report.evaluation import compare, correlation, figures, lines, r_squared, ranks
 from tests import synthetic
-
-
-@dataclass(frozen=True)
-class Network:
-    """A measured network."""
-
-    spec: str
-    graph: Graph
-    batch_size: int
-    latency_ms: float
-    spread: float | None = 0.01
-    calm: bool = True
-
 
 MODEL = Model(synthetic.document())
 GRAPH = synthetic.network()
@@ -67,13 +52,13 @@ def test_what_is_not_defined_is_null() -> None:
     json.dumps(figures(one, one), allow_nan=False)
 
 
-def measured() -> list[Network]:
+def measured() -> list[synthetic.Measured]:
     """One as predicted, one a tenth slower than predicted, one far outside its interval."""
     small, big = MODEL.predict(GRAPH).latency_ms, MODEL.predict(BIG, 2).latency_ms
     return [
-        Network("keras:Small", GRAPH, 1, small),
-        Network("keras:Big", BIG, 2, 1.25 * big),
-        Network("keras:Small", GRAPH, 4, 100 * MODEL.predict(GRAPH, 4).latency_ms),
+        synthetic.Measured("keras:Small", GRAPH, 1, small),
+        synthetic.Measured("keras:Big", BIG, 2, 1.25 * big),
+        synthetic.Measured("keras:Small", GRAPH, 4, 100 * MODEL.predict(GRAPH, 4).latency_ms),
     ]
 
 
@@ -94,7 +79,10 @@ def test_the_result_is_one_json_object() -> None:
 
 def test_a_network_without_calm_moments_is_marked() -> None:
     small = MODEL.predict(GRAPH).latency_ms
-    networks = [Network("a", GRAPH, 1, small), Network("b", GRAPH, 1, small, None, calm=False)]
+    networks = [
+        synthetic.Measured("a", GRAPH, 1, small),
+        synthetic.Measured("b", GRAPH, 1, small, None, calm=False),
+    ]
     rows = json.loads(json.dumps(compare(MODEL, networks, {})))["networks"]
     assert [(r["calm"], r["spread"]) for r in rows] == [(True, 0.01), (False, None)]
 
