@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from lolat.counts import FEATURES
+from lolat.domain import Domain
 from lolat.fitting import leave_out, require_points
-from lolat.intervals import Domain
 from lolat.points import Point, known_features, matrix, times
 from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula

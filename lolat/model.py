@@ -21,8 +21,8 @@ from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula
 
 if TYPE_CHECKING:
+    from lolat.domain import Domain
     from lolat.graph import Graph
-    from lolat.intervals import Domain
     from lolat.prediction import Prediction
 
 Numbers = Any  # a number or an array of them
@@ -51,7 +51,7 @@ class Model:
     @cached_property
     def domain(self) -> Domain | None:
         """What was measured; None where the file does not say."""
-        from lolat.intervals import Domain
+        from lolat.domain import Domain
 
         return Domain.from_dict(self.document["domain"])
 

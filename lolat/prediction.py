@@ -12,15 +12,10 @@ import numpy as np
 
 from lolat.blocks import cut
 from lolat.counts import COLUMNS, FEATURES, behaviours, count
+from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
-from lolat.intervals import (
-    COVERAGE,
-    OUTSIDE_WIDENING,
-    UNMEASURED_WIDENING,
-    check_coverage,
-    conformal_quantile,
-)
+from lolat.intervals import COVERAGE, check_coverage, conformal_quantile
 
 if TYPE_CHECKING:
     from lolat.model import Model
