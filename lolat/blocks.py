@@ -166,7 +166,9 @@ class Grouping:
     def _joins(self, group: Group, element: Group, last: bool) -> bool:
         """Whether a heavy element goes on with the block before it; `last`: it is the last one."""
         position = element.positions[0]
-        if element.label is not None and element.label == group.label:
+        if element.label is not None and (
+            element.label == group.label or self._is_gate_of(group, element)
+        ):
             stage = self.branches[group.label] > 3 and group.branching and element.branching
             return not stage and group.units + element.units <= LARGEST
         if len(element.positions) == 1 and self.flow.depthwise[position] in group.positions:
@@ -180,6 +182,13 @@ class Grouping:
             return False
         enlarged = group.units == 1 and any(map(self.flow.grows, group.positions))
         return enlarged or not (group.branching or element.branching)
+
+    def _is_gate_of(self, group: Group, element: Group) -> bool:
+        """Whether an element is the squeeze-excite, a module of its own, in the module before it."""
+        nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
+        return nested and any(
+            is_gate(self.graph, self.graph.operations[p]) for p in element.positions
+        )
 
     def _is_inverted(self, group: Group, element: Group) -> bool:
         """Whether an inverted residual goes on: its depthwise convolution, its squeeze-excite."""

@@ -18,7 +18,9 @@ from lolat.errors import InputError
 from lolat.graph import Graph, Operation, kind_label
 
 FEATURES = ("acts", "inp", "flops", "traffic", "weights", "ops")
-EXTRAS = ("patches", "narrow", "passes", "serial")
+EXTRAS = (
+    "patches", "narrow", "groups", "passes", "serial", "ragged", "repacked", "threaded", "streamed",
+)  # fmt: skip
 COLUMNS = FEATURES + EXTRAS
 OPS = FEATURES.index("ops")
 
@@ -30,9 +32,16 @@ class Count(NamedTuple):
 
     - `patches`: elements that grouped convolutions unfold (output positions x kernel x input channels),
       because CPUs run them through a slow path where that is what costs;
-    - `narrow`: the patches of groups of fewer than 8 channels, too narrow for vector instructions;
+    - `narrow`: the patches of groups of fewer than VECTOR channels, too narrow for vector instructions,
+      and the traffic of a normalisation of so few, as of an image;
+    - `groups`: the groups of grouped convolutions, which are run one after the other;
     - `passes`: traffic of the further passes of operations that go over their data more than once;
-    - `serial`: the operations on the longest path: branches side by side may run side by side.
+    - `serial`: the operations on the longest path: branches side by side may run side by side;
+    - `ragged`: convolutions whose channels (of a group) do not fill vectors of PANEL elements;
+    - `repacked`: kernels of 1x1 convolutions at a batch size above 1, which a CPU's library puts into
+      another order before each call (those applied at a single position cost REPACKED_FLAT times that);
+    - `threaded`: operations on more than THREADED_FROM elements, for which further threads are woken;
+    - `streamed`: elements of operations on more than STREAMED_FROM, which no cache holds.
     """
 
     acts: int = 0
@@ -43,11 +52,20 @@ class Count(NamedTuple):
     ops: int = 0
     patches: int = 0
     narrow: int = 0
+    groups: int = 0
     passes: int = 0
     serial: int = 0
+    ragged: int = 0
+    repacked: int = 0
+    threaded: int = 0
+    streamed: int = 0
 
 
 VECTOR = 8  # channels that one vector instruction works on
+PANEL = 16  # channels that a block of a kernel put into order has
+REPACKED_FLAT = 3
+THREADED_FROM = 2**17  # elements
+STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 
 Formula = Callable[[Mapping[str, Any], Sequence[int], Sequence[int]], Count]
 
@@ -56,7 +74,13 @@ def _convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) 
     """Each output element sums kernel x (input channels / groups) products."""
     per_output = prod(a["kernel"]) * a["in_channels"] // a["groups"]
     weights = per_output * a["out_channels"] + a["out_channels"] * bool(a["bias"])
-    return Count(outs[0], ins[0], outs[0] * per_output, 0, weights, 1)
+    macs = outs[0] * per_output
+    return Count(outs[0], ins[0], macs, 0, weights, 1, ragged=_is_ragged(a))
+
+
+def _is_ragged(a: Mapping[str, Any]) -> bool:
+    """Whether the channels of a group, in or out, do not fill vectors."""
+    return any(a[side] // a["groups"] % PANEL for side in ("in_channels", "out_channels"))
 
 
 def _grouped_convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
@@ -64,14 +88,16 @@ def _grouped_convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequenc
     positions = outs[0] // a["out_channels"]
     patches = positions * prod(a["kernel"]) * a["in_channels"]
     narrow = patches if a["in_channels"] // a["groups"] < VECTOR else 0
-    return _convolution(a, ins, outs)._replace(patches=patches, narrow=narrow)
+    plain = _convolution(a, ins, outs)
+    return plain._replace(patches=patches, narrow=narrow, groups=a["groups"])
 
 
 def _transposed_convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
     """Each input element is multiplied into kernel x (output channels / groups) outputs."""
     per_input = prod(a["kernel"]) * a["out_channels"] // a["groups"]
     weights = per_input * a["in_channels"] + a["out_channels"] * bool(a["bias"])
-    return Count(outs[0], ins[0], ins[0] * per_input, 0, weights, 1)
+    macs = ins[0] * per_input
+    return Count(outs[0], ins[0], macs, 0, weights, 1, ragged=_is_ragged(a))
 
 
 def _dense(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
@@ -98,6 +124,13 @@ def _in_passes(further: int) -> Formula:
         return Count(traffic=traffic, ops=1, passes=further * traffic)
 
     return formula
+
+
+def _batch_norm(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+    """Multiplies, then adds: two passes. On fewer channels than a vector has, as of an image, slowly."""
+    traffic = sum(ins) + sum(outs)
+    narrow = traffic if a.get("channels", VECTOR) < VECTOR else 0
+    return Count(traffic=traffic, ops=1, passes=traffic, narrow=narrow)
 
 
 def _selection(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
@@ -163,15 +196,17 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 NORMALISATIONS = frozenset(
     ["batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "unit_norm"]
 )
-PASSES = {
-    **dict.fromkeys(["silu", "sigmoid", "hard_silu", "hard_sigmoid", "tanh", "elu", "selu"], 1),
-    **dict.fromkeys(["gelu", "erf", "mish", "softplus", "softmax", "log_softmax"], 3),
-    **dict.fromkeys(["layer_norm", "group_norm", "instance_norm", "rms_norm"], 3),
-}
-"""Kinds that go over their data more than once (or compute an exp or erf): how many passes more."""
 POOLINGS = frozenset(
     ["max_pool", "average_pool", "global_average_pool", "global_max_pool", "adaptive_pool"]
 )
+PASSES = {
+    **dict.fromkeys(["silu", "sigmoid", "hard_silu", "hard_sigmoid", "tanh", "elu", "selu"], 1),
+    **dict.fromkeys(sorted(POOLINGS), 1),
+    "batch_norm": 1,
+    **dict.fromkeys(["gelu", "erf", "mish", "softplus", "softmax", "log_softmax"], 3),
+    **dict.fromkeys(["layer_norm", "group_norm", "instance_norm", "rms_norm"], 6),
+}
+"""Kinds that go over their data more than once (or compute an exp or erf): how many passes more."""
 FREE = frozenset(["reshape", "flatten", "squeeze", "expand_dims", "identity", "dropout"])
 
 _MOVES = ("concatenate", "stack", "pad", "resize", "transpose", "reduce", "repeat", "cumulative",
@@ -197,11 +232,22 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(sorted(ELEMENTWISE | NORMALISATIONS | POOLINGS), _traffic),
     **dict.fromkeys(_MOVES, _traffic),
     **{kind: _in_passes(further) for kind, further in PASSES.items()},
+    "batch_norm": _batch_norm,
 }
 
 
 def count_operation(graph: Graph, operation: Operation, batch_size: int = 1) -> Count:
-    """Counts of one operation at `batch_size`. InputError when it lacks what its formula needs."""
+    """Counts of one operation at `batch_size`, but for `serial`, which is a matter of the graph.
+
+    InputError when it lacks what its formula needs.
+    """
+    row = np.array([_formula_counts(graph, operation, batch_size)], np.int64)
+    row[0, REPACKED] = _repacked(graph, operation)
+    return Count(*(int(n) for n in _by_size(row, batch_size)[0]))
+
+
+def _formula_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
+    """What an operation's formula says at `batch_size`."""
     tensors = graph.tensors
     formula = FORMULAS.get(operation.kind, _traffic)
     try:
@@ -217,6 +263,33 @@ def count_operation(graph: Graph, operation: Operation, batch_size: int = 1) -> 
         ) from error
 
 
+def _repacked(graph: Graph, operation: Operation) -> int:
+    """`repacked` of one operation at a batch size above 1."""
+    a = operation.attributes
+    if operation.kind != "conv" or prod(a["kernel"]) != 1:
+        return 0
+    flat = graph.tensors[operation.outputs[0]].elements() == a["out_channels"]
+    return a["in_channels"] * a["out_channels"] * (REPACKED_FLAT if flat else 1)
+
+
+ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
+REPACKED, THREADED, STREAMED = (COLUMNS.index(c) for c in ("repacked", "threaded", "streamed"))
+
+
+def _by_size(rows: np.ndarray, batch_size: int) -> np.ndarray:
+    """Fill in, in place, the columns that depend on how large an operation is at `batch_size`.
+
+    `rows`: (operations, COLUMNS), `repacked` as it is above batch size 1.
+    """
+    elements = rows[:, ELEMENTS].sum(axis=1)
+    each = elements // np.maximum(rows[:, OPS], 1)  # a recurrent layer is many operations
+    rows[:, THREADED] = np.where(each > THREADED_FROM, rows[:, OPS], 0)
+    rows[:, STREAMED] = np.where(each > STREAMED_FROM, elements, 0)
+    if batch_size == 1:
+        rows[:, REPACKED] = 0
+    return rows
+
+
 def behaviours(operations: Iterable[Operation]) -> set[str]:
     """What kinds of work operations are, as the measured domain knows them.
 
@@ -226,7 +299,8 @@ def behaviours(operations: Iterable[Operation]) -> set[str]:
     found = set()
     for operation in operations:
         formula = FORMULAS.get(operation.kind)
-        if formula is _traffic or formula is _selection:
+        plain = operation.kind in POOLINGS or operation.kind == "batch_norm"
+        if plain or formula is _traffic or formula is _selection:
             found.add("memory traffic")
         elif formula is not _free:
             found.add(kind_label(operation))
@@ -237,8 +311,9 @@ def behaviours(operations: Iterable[Operation]) -> set[str]:
 class GraphCounts:
     """Counts of every operation of a graph, for any batch size.
 
-    All formulas are affine in the batch size, so an operation's counts are `fixed + batch * scaled`;
-    both are (operations, columns) arrays of int64 with the columns of COLUMNS.
+    All formulas are affine in the batch size, so an operation's counts are `fixed + batch * scaled`,
+    both (operations, columns) arrays of int64 with the columns of COLUMNS; `repacked`, `threaded` and
+    `streamed`, which know thresholds, are made of those by `at`.
     """
 
     fixed: np.ndarray
@@ -247,7 +322,7 @@ class GraphCounts:
 
     def at(self, batch_size: int) -> np.ndarray:
         """(operations, COLUMNS) at `batch_size`."""
-        return self.fixed + batch_size * self.scaled
+        return _by_size(self.fixed + batch_size * self.scaled, batch_size)
 
     def total(self, batch_size: int = 1) -> Count:
         """Counts of the whole graph at `batch_size`."""
@@ -265,8 +340,8 @@ def count(graph: Graph) -> GraphCounts:
 def _count(graph: Graph) -> GraphCounts:
     shape = (len(graph.operations), len(COLUMNS))
     try:
-        one = np.array([count_operation(graph, o, 1) for o in graph.operations], np.int64)
-        two = np.array([count_operation(graph, o, 2) for o in graph.operations], np.int64)
+        one = np.array([_formula_counts(graph, o, 1) for o in graph.operations], np.int64)
+        two = np.array([_formula_counts(graph, o, 2) for o in graph.operations], np.int64)
     except OverflowError:
         raise InputError(
             f"network {graph.name!r} is too large to count: an operation has more than 2**63 of "
@@ -276,6 +351,7 @@ def _count(graph: Graph) -> GraphCounts:
     fixed = one.reshape(shape) - scaled
     path = longest_path(graph, fixed[:, OPS])
     fixed[path, COLUMNS.index("serial")] = fixed[path, OPS]
+    fixed[:, REPACKED] = [_repacked(graph, o) for o in graph.operations]
     return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from lolat.points import Point, matrix
 
 SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
 NEGLIGIBLE = 0.05  # of a network's time
+PASSED_OVER = 0.01  # of a network's time: the most extreme blocks that need not be brought inside
 OUTSIDE_WIDENING = 2.0  # a query outside the domain gets an interval this many times as wide (log)
 UNMEASURED_WIDENING = 4.0  # the same for a kind of operation or a data type that no block had
+MORE, FEWER = "more", "fewer"
 
 
 @dataclass(frozen=True)
@@ -77,20 +80,65 @@ class Domain:
         """
         remarks = []
         weight = np.full(len(names), 1.0 / max(len(names), 1)) if shares is None else shares
+        for what, side, _, wrong in self._sides(counts):
+            if float(weight[wrong].sum()) >= NEGLIGIBLE:
+                first, many = names[int(np.argmax(wrong))], int(wrong.sum())
+                remarks.append(
+                    f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} "
+                    f"{what} than any measured block ({'first: ' * (many > 1)}{first!r})"
+                )
+        return remarks
+
+    def _sides(self, counts: np.ndarray) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+        """(measure, more or fewer, its values, which blocks lie outside on that side) where any does."""
         unbounded = (0.0, math.inf)
         for what, values in (_ratios(counts) | _sizes(counts)).items():
             low, high = self.ratios.get(what) or (0.0, self.sizes.get(what, unbounded)[1])
             finite = np.isfinite(values)
-            sides = {"more": values > high * SLACK, "fewer": values < low / SLACK}
-            for side, beyond in sides.items():
+            for side, beyond in ((MORE, values > high * SLACK), (FEWER, values < low / SLACK)):
                 wrong = finite & beyond
-                if wrong.any() and float(weight[wrong].sum()) >= NEGLIGIBLE:
-                    first, many = names[int(np.argmax(wrong))], int(wrong.sum())
-                    remarks.append(
-                        f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} "
-                        f"{what} than any measured block ({'first: ' * (many > 1)}{first!r})"
-                    )
-        return remarks
+                if wrong.any():
+                    yield what, side, values, wrong
+
+    def to_measure(
+        self,
+        counts: np.ndarray,
+        kinds: Sequence[frozenset[str]],
+        shares: np.ndarray,
+        able: np.ndarray,
+    ) -> tuple[list[int], bool]:
+        """The fewest blocks whose measuring brings the others inside, and whether it brings all.
+
+        `counts`, `shares`: as of `outside`; `kinds`: of operation, of each block; `able`: (blocks,) which
+        of them can be measured at all. Rows may be those of several batch sizes, each with shares
+        of its own. A block that is measured widens a range to its own value; so each range that is left
+        needs one block at its far end (but for the most extreme blocks that together take no more
+        than PASSED_OVER), and each kind of operation one that has it. The blocks are picked greedily: the
+        next is the one that serves most of what is left, of equal ones the one that takes longest.
+        """
+        goals = []
+        for _, side, values, wrong in self._sides(counts):
+            if float(shares[wrong].sum()) < NEGLIGIBLE:
+                continue
+            rows = np.flatnonzero(wrong)
+            rows = rows[np.argsort(-values[rows] if side == MORE else values[rows], kind="stable")]
+            first = int(np.searchsorted(np.cumsum(shares[rows]), PASSED_OVER, side="right"))
+            target = values[rows[min(first, len(rows) - 1)]]
+            with np.errstate(invalid="ignore"):
+                reaching = values * SLACK >= target if side == MORE else values / SLACK <= target
+            goals.append(able & reaching)
+        everything = frozenset().union(*kinds)
+        for kind in sorted(everything - self.kinds) if self.kinds else ():
+            goals.append(able & np.array([kind in own for own in kinds]))
+        left = [g for g in goals if g.any()]
+        complete = len(left) == len(goals)
+        chosen: list[int] = []
+        while left:
+            served = np.sum(left, axis=0)
+            best = int(np.lexsort((-shares, -served))[0])
+            chosen.append(best)
+            left = [g for g in left if not g[best]]
+        return sorted(chosen), complete
 
     def unmeasured(self, kinds: Sequence[str], dtypes: Sequence[str]) -> list[str]:
         """Remarks on kinds of operation and data types that no measured block had."""
@@ -103,6 +151,29 @@ class Domain:
             measured = ", ".join(sorted(self.dtypes))
             remarks.append(f"measured in {measured}, asked for {', '.join(other)}")
         return remarks
+
+
+SAID = 3  # blocks that are named
+FOR_NETWORK = "--for NETWORK"
+"""How the advice names the network, as the library is not told what the user calls it."""
+
+
+def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int) -> tuple[str, ...]:
+    """What to do about a network outside, in words; nothing where measuring blocks does not help.
+
+    `source`: the model's file; `measure`: names of blocks to measure; `complete`: whether that is all.
+    """
+    if not measure:
+        return ()
+    many = len(measure)
+    named = ", ".join(repr(name.partition(" · ")[0]) for name in measure[:SAID])
+    more = f" and {many - SAID} more" if many > SAID else ""
+    aim = "to bring it inside" if complete else "to bring it nearer"
+    batch = f" --batch-size {batch_size}" if batch_size != 1 else ""
+    return (
+        f"{aim}, measure {many} of its blocks ({named}{more}): "
+        f"lolat learn --extend {quote(source)} {FOR_NETWORK}{batch}",
+    )
 
 
 def _s(items: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from lolat.counts import FEATURES
 from lolat.domain import Domain
 from lolat.fitting import leave_out, require_points
+from lolat.intervals import interval_entry
 from lolat.points import Point, known_features, matrix, times
 from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula
@@ -44,6 +45,7 @@ def fit_document(points: Sequence[Point]) -> dict[str, Any]:
     (log of measured / predicted) come from fits that leave out one block (all its batch sizes) at a
     time. Those of the two-regime formula keep the breakpoint that all points chose, so its left-out
     errors are slightly optimistic. The extended formula's form on the six counts has its own `error`.
+    Where the residuals depend on the number of operations, `interval` says how (`lolat.intervals`).
     Raises InputError when the points are too few.
     """
     known = known_features(points)
@@ -123,6 +125,10 @@ def _entry(
     if left_out is not None:
         logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
         entry["residuals"] = [round(float(r), 6) for r in logarithms]
+        ops = matrix(points, ["ops"])[:, 0] if "ops" in known_features(points) else None
+        interval = interval_entry(logarithms, ops, leave_out([p.name for p in points]))
+        if interval is not None:
+            entry["interval"] = interval
     return entry
 
 

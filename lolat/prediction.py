@@ -12,10 +12,11 @@ import numpy as np
 
 from lolat.blocks import cut
 from lolat.counts import COLUMNS, FEATURES, behaviours, count
-from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING
+from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
-from lolat.intervals import COVERAGE, check_coverage, conformal_quantile
+from lolat.intervals import COVERAGE, half_width
+from lolat.subgraph import block_kinds
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
-MOVING = frozenset(["acts", "inp", "traffic", "passes"])
+MOVING = frozenset(["acts", "inp", "traffic", "passes", "streamed"])
 """Terms for elements that are read and written, as against computed with."""
 _SIX = [COLUMNS.index(c) for c in FEATURES]
+_OPS = COLUMNS.index("ops")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Prediction:
     block_counts: np.ndarray = field(repr=False)  # (blocks, COLUMNS)
     block_terms: np.ndarray = field(repr=False)  # (blocks, features), ms
     call_ms: float = 0.0
+    measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -115,6 +118,7 @@ class Prediction:
             "coverage": self.coverage,
             "in_domain": self.in_domain,
             "warnings": list(self.warnings),
+            "measure": list(self.measure),
             "counts": self.counts,
             "blocks": [b.to_dict() for b in self.blocks],
         }
@@ -140,18 +144,15 @@ def predict_network(
         )
     batch_size = as_batch_size(batch_size)
     formula = model.predictor(predictor)
-    names, fixed, scaled = _block_counts(network)
-    if float(scaled.max(initial=0)) * batch_size > MOST_COUNT:
-        raise InputError(
-            f"batch size {batch_size} of {network.name!r}: too large, its counts do not fit in 64 bits; "
-            "give a smaller batch size or input size"
-        )
-    counts = fixed + batch_size * scaled
+    names, counts = _block_counts(network, batch_size)
     terms, call_ms = formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]])
     latency = float(terms.sum()) + call_ms
-    shares = terms.sum(axis=1) / latency if latency > 0.0 else np.zeros(len(names))
-    remarks, widening = _outside(model, network, counts, names, shares, (batch_size, formula.name))
-    half, doubts = _half_width(model, formula.name, coverage)
+    times = terms.sum(axis=1)
+    shares = times / latency if latency > 0.0 else np.zeros(len(names))
+    asked = (batch_size, formula.name)
+    remarks, widening, measure = _outside(model, network, counts, names, shares, asked)
+    parts = (times, counts[:, _OPS])
+    half, doubts = half_width(model.document, formula.name, coverage, parts, model.cache)
     interval = None
     if half is not None:
         half *= widening
@@ -170,10 +171,12 @@ def predict_network(
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
+        measure=measure,
     )
 
 
-MOST_COUNT = 2.0**53  # of a block: the largest that a float still holds exactly
+MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly
+KEPT_BATCH_SIZES = 64  # of a network
 
 
 def as_batch_size(batch_size: Any) -> int:
@@ -184,31 +187,6 @@ def as_batch_size(batch_size: Any) -> int:
     return int(batch_size)
 
 
-def _half_width(
-    model: Model, predictor: str, coverage: float | None
-) -> tuple[float | None, tuple[str, ...]]:
-    """Half the width of the interval, as a logarithm, and what is to be said of it.
-
-    None where there are no residuals, or too few of them for the coverage that is usual; one that is
-    asked for (not None) and cannot be had is an InputError.
-    """
-    wanted = COVERAGE if coverage is None else coverage
-    check_coverage(wanted)
-    key = ("half width", predictor, wanted)
-    residuals = model.document["predictors"][predictor].get("residuals")
-    if key not in model.cache:
-        try:
-            model.cache[key] = conformal_quantile(residuals, wanted) if residuals else None
-        except InputError:
-            if coverage is not None:
-                raise
-            return None, (
-                f"no interval: {len(residuals)} points cannot give {100 * wanted:.0f} % coverage; "
-                "measure more blocks, or ask for less coverage",
-            )
-    return model.cache[key], ()
-
-
 def _outside(
     model: Model,
     network: Graph,
@@ -216,43 +194,69 @@ def _outside(
     names: tuple[str, ...],
     shares: np.ndarray,
     asked: tuple[int, str],
-) -> tuple[tuple[str, ...] | None, float]:
-    """Remarks on what lies outside the measured domain, and by what the interval is widened for it.
+) -> tuple[tuple[str, ...] | None, float, tuple[str, ...]]:
+    """Remarks on what lies outside the measured domain, by what the interval is widened for it, and
+    the names of the blocks to measure to bring it inside.
 
     The remarks are None when the model does not say what was measured. `asked`: batch size and
     predictor, which `counts` and `shares` are of.
     """
     domain = model.domain
     if domain is None:
-        return None, 1.0
+        return None, 1.0, ()
     # Kept with the network by the domain itself: another model's may get the same id later.
     kept = network.cache.setdefault("outside", {})
-    of, found = kept.get(asked, (None, ((), 1.0)))
+    of, found = kept.get(asked, (None, ((), 1.0, ())))
     if of is not domain:
         beyond = domain.outside(counts[:, _SIX], names, shares)
         strange = domain.unmeasured(
             sorted(behaviours(network.operations)), list(set(floating_types(network)))
         )
         widening = UNMEASURED_WIDENING if strange else OUTSIDE_WIDENING if beyond else 1.0
-        found = ((*beyond, *strange), widening)
+        measure: tuple[str, ...] = ()
+        if beyond or strange:
+            kinds, able = block_kinds(network, domain.dtypes)
+            rows, complete = domain.to_measure(counts[:, _SIX], kinds, shares, np.array(able))
+            measure = tuple(names[i] for i in rows)
+            complete = complete and domain.dtypes.issuperset(floating_types(network))
+            strange = [*strange, *advice(model.source, measure, complete, asked[0])]
+        found = ((*beyond, *strange), widening, measure)
         kept[asked] = (domain, found)
     return found
 
 
-def _block_counts(network: Graph) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Names, fixed and scaled counts (blocks, COLUMNS) of a network's blocks; kept with it."""
-    found = network.cache.get("block_counts")
+def _block_counts(network: Graph, batch_size: int) -> tuple[tuple[str, ...], np.ndarray]:
+    """Names and counts (blocks, COLUMNS) of a network's blocks; kept with it for some batch sizes.
+
+    InputError where a count does not fit in 64 bits.
+    """
+    kept: dict[int, np.ndarray] = network.cache.setdefault("block_counts", {})
+    names, owner = _owners(network)
+    found = kept.get(batch_size)
+    if found is None:
+        counts = count(network)
+        if float(counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:
+            raise InputError(
+                f"batch size {batch_size} of {network.name!r}: too large, its counts do not fit in 64 "
+                "bits; give a smaller batch size or input size"
+            )
+        found = np.zeros((len(names), len(COLUMNS)), np.int64)
+        np.add.at(found, owner, counts.at(batch_size))
+        if len(kept) >= KEPT_BATCH_SIZES:
+            kept.pop(next(iter(kept)))
+        kept[batch_size] = found
+    return names, found
+
+
+def _owners(network: Graph) -> tuple[tuple[str, ...], np.ndarray]:
+    """The blocks' names, and (operations,) which block each operation belongs to; kept with it."""
+    found = network.cache.get("owners")
     if found is None:
         blocks = cut(network)
-        counts = count(network)
         owner = np.empty(len(network.operations), np.intp)
         for i, block in enumerate(blocks):
             owner[list(block.operations)] = i
-        fixed = np.zeros((len(blocks), len(COLUMNS)), np.int64)
-        scaled = np.zeros_like(fixed)
-        np.add.at(fixed, owner, counts.fixed)
-        np.add.at(scaled, owner, counts.scaled)
-        found = network.cache["block_counts"] = (tuple(b.name for b in blocks), fixed, scaled)
+        found = network.cache["owners"] = (tuple(b.name for b in blocks), owner)
     return found
 
 

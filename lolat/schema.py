@@ -164,15 +164,13 @@ _TWO_REGIME_TERMS: _Table = dict.fromkeys(("acts", "inp", "flops"), _not_negativ
 _POINT: _Table = {
     "name": _text,
     "batch_size": _batch_size,
-    "acts": _count,
-    "inp": _count,
-    "flops": _count,
-    "traffic": _or_null(_count),
-    "weights": _or_null(_count),
-    "ops": _or_null(_count),
+    **dict.fromkeys(("acts", "inp", "flops"), _count),
+    **dict.fromkeys(("traffic", "weights", "ops"), _or_null(_count)),
     "latency_ms": _positive,
     "samples_ms": _or_null(_list),
 }
+_ENTRY: _Table = {"error": _number_or_object, "residuals": _list, "interval": _object}
+_INTERVAL: _Table = {"exponent": _not_negative, "ops": _range, "scores": _list}
 _MORE: _Table = {"kinds": _list, "reference_ms": _or_null(_list), "spread": _or_null(_number)}
 _DOMAIN: _Table = {"kinds": _list, "dtypes": _list, "ratios": _object, "sizes": _object}
 
@@ -245,8 +243,11 @@ def _predictor(predictor: Any, name: str, place: str) -> Iterator[str]:
     if name == "two-regime":
         yield from _fields(_TWO_REGIME_TERMS, predictor["coefficients"], f"{place}.coefficients.")
         yield from _fields(_TWO_REGIME, predictor, place + ".")
-    yield from _optional({"error": _number_or_object, "residuals": _list}, predictor, place + ".")
+    yield from _optional(_ENTRY, predictor, place + ".")
     yield from _numbers(predictor.get("residuals", []), f"{place}.residuals", _number)
+    if (interval := predictor.get("interval")) is not None:
+        yield from _fields(_INTERVAL, interval, f"{place}.interval.")
+        yield from _numbers(interval["scores"], f"{place}.interval.scores", _number)
     if "six_counts" in predictor:
         yield from _predictor(predictor["six_counts"], "", f"{place}.six_counts")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from lolat.blocks import cut
+from lolat.counts import FORMULAS, behaviours
+from lolat.errors import InputError
 from lolat.graph import Graph
 
 
@@ -29,6 +32,9 @@ def subgraph(graph: Graph, positions: Iterable[int], name: str) -> Graph:
         t for p, o in enumerate(graph.operations) if p not in members for t in o.inputs
     } | set(graph.outputs)
     outputs = [t for o in operations for t in o.outputs if t in read_outside]
+    if not outputs:  # what nobody reads: then all that is left over inside
+        read = {t for o in operations for t in o.inputs}
+        outputs = [t for o in operations for t in o.outputs if t not in read]
     used = list(dict.fromkeys(t for o in operations for t in (*o.inputs, *o.outputs)))
     number = {old: new for new, old in enumerate(used)}
     return Graph(
@@ -45,3 +51,33 @@ def subgraph(graph: Graph, positions: Iterable[int], name: str) -> Graph:
         tuple(number[t] for t in inputs),
         tuple(number[t] for t in outputs),
     )
+
+
+def block_graph(graph: Graph, number: int, name: str) -> Graph:
+    """Block number `number` (of `cut`, from 0) as a graph of its own called `name`.
+
+    InputError for one that there is not. A number, because a framework may call a layer that nobody
+    named otherwise each time.
+    """
+    blocks = cut(graph)
+    if not 0 <= number < len(blocks):
+        raise InputError(f"{graph.name!r} has no block {number}: expected 0 to {len(blocks) - 1}")
+    return subgraph(graph, blocks[number].operations, name)
+
+
+def block_kinds(graph: Graph, dtypes: Collection[str]) -> tuple[list[frozenset[str]], list[bool]]:
+    """Of each block of `graph`, its kinds of operation, and whether a model of `dtypes` can learn of it.
+
+    It cannot where an operation has no formula, or where it computes in another type of floating point
+    numbers: a formula knows one type.
+    """
+    kinds, able = [], []
+    for block in cut(graph):
+        operations = [graph.operations[p] for p in block.operations]
+        types = {graph.tensors[t].dtype for o in operations for t in o.outputs}
+        kinds.append(frozenset(behaviours(operations)))
+        able.append(
+            all(o.kind in FORMULAS for o in operations)
+            and all(t in dtypes for t in types if "float" in t)
+        )
+    return kinds, able

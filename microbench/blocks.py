@@ -60,8 +60,6 @@ BLOCKS: tuple[Predefined, ...] = (
     _row("conv 3x3 32x112x112", (1,), f.conv_bn, 112, 32, 64, 3),
     _row("conv 3x3 512x7x7", (16,), f.conv_bn, 7, 512, 512, 3),
     _row("conv 5x5 48x35x35", (4,), f.plain, 35, 48, 64, 5),
-    _row("conv 1x7 192x17x17", (1,), f.plain, 17, 192, 192, (1, 7), count=2),
-    _row("conv 3x3 dilated 128x28x28", (1,), f.plain, 28, 128, 128, 3, dilation=2),
     # VGG
     _row("vgg 64x224x224", (1,), f.vgg, 224, 64, 64, 2),
     _row("vgg 256x56x56", (1,), f.vgg, 56, 256, 256, 2),
@@ -72,15 +70,16 @@ BLOCKS: tuple[Predefined, ...] = (
     _row("4 bottlenecks/2 256x56x56", (1,), f.bottleneck, 56, 256, 512, stride=2, count=4),
     _row("3 bottlenecks 1024x14x14", (1, 8), f.bottleneck, 14, 1024, count=3),
     _row("3 bottlenecks 2048x7x7", (1, 4), f.bottleneck, 7, 2048, count=3),
+    _row("3 bottlenecks 2048x3x3", (8,), f.bottleneck, 3, 2048, count=3),
     # groups
     _row("grouped bottleneck 256x56x56", (1,), f.bottleneck, 56, 256, mid=128, groups=32),
     _row("grouped bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024, mid=512, groups=32),
     _row("grouped 3x3 64x56x56", (1,), f.grouped, 56, 64, 8),
     _row("grouped 3x3 128x28x28", (1, 4), f.grouped, 28, 128, 32),
-    _row("grouped 5x5 96x28x28", (1,), f.grouped, 28, 96, 96, 5),
     # mobile chains
     _row("3 mobile v1 32x112x112", (1, 4), f.mobile_v1, 112, 32, 64, count=3),
     _row("5 mobile v1 512x14x14", (1, 8), f.mobile_v1, 14, 512, 512, count=5),
+    _row("4 mobile v1 1024x4x4", (4,), f.mobile_v1, 4, 1024, 1024, count=4),
     _row("3 inverted/2 16x112x112", (1, 4), f.inverted, 112, 16, 24, stride=2, count=3),
     _row("4 inverted 32x28x28", (1, 8), f.inverted, 28, 32, count=4),
     _row("4 inverted 96x14x14", (1, 8), f.inverted, 14, 96, count=4),
@@ -95,6 +94,7 @@ BLOCKS: tuple[Predefined, ...] = (
     # separable chains
     _row("depthwise 5x5/2 144x56x56", (4,), f.depthwise, 56, 144, 5, 2),
     _row("3 separable 728x19x19", (1, 4), f.separable, 19, 728, count=3),
+    _row("3 separable 728x6x6", (4,), f.separable, 6, 728, count=3),
     _row("2 separable 128x74x74", (1,), f.separable, 74, 128, 128, count=2),
     # branches and concatenation
     _row("6 dense-net 64x56x56", (1, 2), f.dense_net, 56, 64, count=6),

@@ -26,13 +26,12 @@ def plain(
     filters: int,
     kernel: int | tuple[int, int],
     count: int = 1,
-    dilation: int = 1,
 ) -> Graph:
     """Convolutions with bias and relu, as in VGG."""
     n = Layers(f"conv {channels}", size, channels)
     x = n.input
     for _ in range(count):
-        x = n.same("relu", n.conv(x, filters, kernel, bias=True, dilation=dilation))
+        x = n.same("relu", n.conv(x, filters, kernel, bias=True))
     return n.done(x)
 
 

@@ -24,7 +24,6 @@ class Layers:
         stride: int = 1,
         groups: int = 1,
         bias: bool = False,
-        dilation: int = 1,
     ) -> int:
         """A convolution, padded so that only the stride shrinks it."""
         _, height, width, inside = self.shape(x)
@@ -32,7 +31,7 @@ class Layers:
         return self.builder.add(
             "grouped_conv" if groups > 1 else "conv", [x], shape,
             kernel=kernel if isinstance(kernel, tuple) else (kernel, kernel), strides=(stride, stride),
-            dilation=(dilation, dilation), padding="same", bias=bias,
+            dilation=(1, 1), padding="same", bias=bias,
             in_channels=inside, out_channels=filters, groups=groups,
         )  # fmt: skip
 

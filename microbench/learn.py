@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from lolat.counts import behaviours, count
 from lolat.graph import Graph
 from lolat.points import Point
-from microbench import environment
+from microbench import backends, environment
 from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
 from microbench.forecast import keep_bytes, peak_bytes
 from microbench.journal import Journal, fingerprint
@@ -49,19 +49,23 @@ def measure_blocks(
     progress: Progress | None = None,
     settings: Settings | None = None,
     blocks: Sequence[Predefined] | None = None,
+    check: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]:
     """Measure `blocks`, BLOCKS if None: (points, environment, noise, warnings, the journal, still on disk).
 
-    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. Raises
-    LolatError when device or backend are not there, or nothing could be measured.
+    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. `check` gets
+    the environment before anything is measured, and may raise. Raises LolatError when device or
+    backend are not there, or nothing could be measured.
     """
     settings = settings or Settings()
     blocks = BLOCKS if blocks is None else blocks
     with Runner(backend, device, progress) as runner:
-        graphs = {b.name: b.make() for b in blocks}
+        graphs = {b.name: backends.as_known(backend, b.make()) for b in blocks}
         jobs = [predefined_job(graphs[b.name], b.name, n) for b in blocks for n in b.batch_sizes]
         reference = reference_job()
         where = environment.describe(device) | runner.environment
+        if check is not None:
+            check(where)
         key = {
             "blocks": fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
             "reference": fingerprint(reference.payload),
@@ -82,11 +86,11 @@ def measure_blocks(
                 "already (--restart throws them away)"
             )
         try:
-            outcome = runner.run(jobs, reference, settings, journal, environment.available_bytes())
+            outcome = runner.run(jobs, reference, settings, journal, free_bytes(runner, device))
         except BaseException:
             journal.close()
             raise
-    limit = settled_limit(outcome.visits.values())
+    limit = settled_limit(outcome.visits.values(), settings.calm_ms)
     points = [
         _point(b, graphs[b.name], n, visits, limit)
         for b in blocks
@@ -96,6 +100,12 @@ def measure_blocks(
     restless = [key for key, visits in outcome.visits.items() if not is_calm(visits, limit)]
     noise = describe_noise(outcome.reference(), limit, [p.spread for p in points], len(restless))
     return points, where, noise, warnings(where, noise, outcome.failures, restless), journal
+
+
+def free_bytes(runner: Runner, device: str) -> int | None:
+    """Memory that jobs on `device` can have: a GPU's own where the backend knows it, else the host's."""
+    own = runner.available_bytes() if device != "cpu" else None
+    return environment.available_bytes() if own is None else own
 
 
 def reference_job() -> Job:

@@ -82,6 +82,16 @@ class Runner:
     def __exit__(self, *unused: object) -> None:
         self.worker.close()
 
+    def available_bytes(self) -> int | None:
+        """Free memory of the device that is measured; None where that is the host's, or not known."""
+        try:
+            free: int | None = self._ask({"do": "memory"})["available_bytes"]
+        except JobFailed:
+            return None
+        except WorkerDied as problem:
+            raise MeasuringError(f"the backend does not say what is free: {problem}") from problem
+        return free
+
     def run(
         self,
         jobs: Sequence[Job],

@@ -38,10 +38,15 @@ class Worker:
         match request["do"]:
             case "environment":
                 return {"environment": self.backend.environment()}
+            case "memory":
+                return {"available_bytes": self.backend.available_bytes()}
             case "prepare":
                 call = self.prepare(request["job"])
-                self.calls[request["key"]] = call
-                return {"estimate_ms": settle(call, time.perf_counter)}
+                estimate = settle(call, time.perf_counter)
+                self.calls[request["key"]] = (
+                    call  # not of one that failed: its memory is free again
+                )
+                return {"estimate_ms": estimate}
             case "time":
                 call, reference = self.calls[request["key"]], self.calls[request["reference"]]
                 clock, patience_s = time.perf_counter, request.get("patience_s", 0.0)

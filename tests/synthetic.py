@@ -129,6 +129,8 @@ class Measured:
     latency_ms: float
     spread: float | None = 0.01
     calm: bool = True
+    input_size: tuple[int, ...] = ()
+    block: int | None = None
 
 
 def one(kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]],

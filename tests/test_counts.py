@@ -65,10 +65,59 @@ def test_convolution_of_one_and_of_three_dimensions() -> None:
 def test_grouped_convolution_unfolds_patches() -> None:
     graph = one("grouped_conv", [(1, 5, 7, 6)], [(1, 5, 7, 9)], **conv((3, 3), 6, 9, 3))
     check(graph, 2, acts=2 * 35 * 9, inp=2 * 35 * 6, flops=2 * 35 * 9 * (9 * 6 // 3),
-          weights=9 * 2 * 9 + 9, ops=1, patches=2 * 35 * 9 * 6, narrow=2 * 35 * 9 * 6)  # fmt: skip
+          weights=9 * 2 * 9 + 9, ops=1, patches=2 * 35 * 9 * 6, narrow=2 * 35 * 9 * 6,
+          groups=3)  # fmt: skip
     wide = one("grouped_conv", [(1, 5, 7, 16)], [(1, 5, 7, 2)], **conv((3, 3), 16, 2, 2, False))
     check(wide, 1, acts=70, inp=35 * 16, flops=70 * 9 * 8, weights=9 * 8 * 2, ops=1,
-          patches=35 * 9 * 16, narrow=0)  # fmt: skip
+          patches=35 * 9 * 16, narrow=0, groups=2)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside", "groups", "ragged"),
+    [
+        ("conv", 16, 48, 1, 0),
+        ("conv", 3, 48, 1, 1),
+        ("conv", 16, 1000, 1, 1),
+        ("grouped_conv", 32, 64, 2, 0),
+        ("grouped_conv", 32, 32, 4, 1),  # 8 channels a group
+        ("depthwise_conv", 64, 64, 64, 1),
+        ("transposed_conv", 32, 16, 1, 0),
+        ("transposed_conv", 32, 8, 1, 1),
+    ],
+)
+def test_channels_that_fill_no_vectors(
+    kind: str, inside: int, outside: int, groups: int, ragged: int
+) -> None:
+    graph = one(kind, [(1, 4, 4, inside)], [(1, 4, 4, outside)],
+                **conv((3, 3), inside, outside, groups))  # fmt: skip
+    assert count(graph).total(5).ragged == ragged
+
+
+def test_kernels_of_1x1_convolutions_are_repacked_above_batch_size_1() -> None:
+    pointwise = one("conv", [(1, 7, 9, 5)], [(1, 7, 9, 4)], **conv((1, 1), 5, 4))
+    assert [count(pointwise).total(n).repacked for n in (1, 2, 64)] == [0, 20, 20]
+    at_one_position = one("conv", [(1, 1, 1, 5)], [(1, 1, 1, 4)], **conv((1, 1), 5, 4))
+    assert [count(at_one_position).total(n).repacked for n in (1, 2, 64)] == [0, 60, 60]
+    for graph in (
+        one("conv", [(1, 7, 9, 5)], [(1, 7, 9, 4)], **conv((3, 1), 5, 4)),
+        one("grouped_conv", [(1, 7, 9, 4)], [(1, 7, 9, 4)], **conv((1, 1), 4, 4, 2)),
+        one("dense", [(1, 5)], [(1, 4)], in_features=5, out_features=4, bias=False),
+    ):
+        assert count(graph).total(2).repacked == 0
+
+
+def test_large_operations_wake_threads_and_leave_the_caches() -> None:
+    # 2**16 read and as many written: threads are woken for more than 2**17, caches end at 2**22.
+    graph = one("relu", [(1, 2**16)], [(1, 2**16)])
+    totals = {n: count(graph).total(n) for n in (1, 2, 32, 33)}
+    assert [t.threaded for t in totals.values()] == [0, 1, 1, 1]
+    assert [t.streamed for t in totals.values()] == [0, 0, 0, 33 * 2**17]
+    wide = one("conv", [(1, 256, 256, 1)], [(1, 256, 256, 2)], **conv((3, 3), 1, 2))
+    assert count(wide).total(1).threaded == 1  # 2**16 + 2**17 elements
+    steps = one("lstm", [(1, 1000, 64)], [(1, 8)], units=8, in_features=64, timesteps=1000,
+                bias=True)  # fmt: skip
+    assert count(steps).total(1).traffic > 2**17
+    assert count(steps).total(1).threaded == 0  # each step is small
 
 
 def test_depthwise_convolution_with_a_multiplier() -> None:
@@ -145,12 +194,31 @@ def test_elementwise_reads_and_writes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(NORMALISATIONS))
 def test_normalisation_is_no_mac_and_no_weights(kind: str) -> None:
-    check(one(kind, [(1, 3, 5, 7)], [(1, 3, 5, 7)]), 2, traffic=2 * 2 * 105, ops=1)
+    further = PASSES.get(kind, 0)
+    traffic = 2 * 2 * 105
+    check(one(kind, [(1, 3, 5, 7)], [(1, 3, 5, 7)]), 2, traffic=traffic, ops=1,
+          passes=traffic * further)  # fmt: skip
+
+
+def test_normalising_an_image_is_narrow() -> None:
+    for channels, narrow in ((3, 2 * 2 * 45), (8, 0)):
+        graph = one("batch_norm", [(1, 5, 3, 3)], [(1, 5, 3, 3)], channels=channels)
+        check(graph, 2, traffic=180, ops=1, passes=180, narrow=narrow)
 
 
 @pytest.mark.parametrize("kind", sorted(POOLINGS))
 def test_pooling_is_no_mac(kind: str) -> None:
-    check(one(kind, [(1, 6, 4, 3)], [(1, 3, 2, 3)], kernel=(2, 2)), 5, traffic=5 * (72 + 18), ops=1)
+    traffic = 5 * (72 + 18)
+    check(one(kind, [(1, 6, 4, 3)], [(1, 3, 2, 3)], kernel=(2, 2)), 5, traffic=traffic, ops=1,
+          passes=traffic)  # fmt: skip
+
+
+def test_passes_are_those_of_the_document() -> None:
+    """docs/counting.md: one, three and six further passes, by kind."""
+    assert {PASSES[k] for k in ("batch_norm", "max_pool", "silu", "sigmoid", "tanh")} == {1}
+    assert {PASSES[k] for k in ("gelu", "softmax")} == {3}
+    assert {PASSES[k] for k in ("layer_norm", "group_norm")} == {6}
+    assert not {"relu", "add", "concatenate", "unit_norm"} & set(PASSES)
 
 
 MOVES = ["concatenate", "stack", "pad", "resize", "transpose", "reduce", "repeat", "cumulative", "roll",

@@ -101,7 +101,7 @@ def networks(draw: Any) -> Graph:
 
 @settings(max_examples=60, deadline=None)
 @given(networks(), st.integers(1, 300))
-def test_counts_are_affine_in_the_batch_size(graph: Graph, batch: int) -> None:
+def test_counts_of_a_graph_are_those_of_its_operations(graph: Graph, batch: int) -> None:
     counts = count(graph)
     each = [count_operation(graph, o, batch) for o in graph.operations]
     serial = COLUMNS.index("serial")  # of a graph, not of an operation

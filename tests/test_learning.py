@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,8 +127,42 @@ def test_intervals_cover_what_they_say() -> None:
     assert 0.84 < inside.mean() < 0.97
 
 
-def test_a_model_fitted_again_is_the_same() -> None:
-    document = json.loads(json.dumps(synthetic.document()))
+def uneven() -> list[Point]:
+    """Points of few operations off by far, those of many by little, as measured ones are."""
+    random = np.random.default_rng(11)
+    points = synthetic.measured(noise=0.0)
+    return [
+        replace(p, latency_ms=p.latency_ms * float(np.exp(0.4 * random.standard_normal() / n)))
+        for p, n in ((p, p.counts["ops"]) for p in points)
+    ]
+
+
+def test_where_few_operations_are_off_by_more_the_interval_says_so() -> None:
+    points = uneven()
+    document = synthetic.document(points)
+    validate(document, "made up")
+    entry = document["predictors"]["extended"]
+    found = entry["interval"]
+    ops = np.array([p.counts["ops"] for p in points])
+    # A score is |residual| / scale; one that many blocks agree on hardly depends on who is left out.
+    middle = np.sqrt(found["ops"][0] * found["ops"][1])
+    scale = (np.clip(ops, *found["ops"]) / middle) ** -found["exponent"]
+    assert found["scores"] == pytest.approx(np.abs(entry["residuals"]) / scale, rel=0.2, abs=1e-5)
+    assert 0.3 < found["exponent"] <= 0.5
+
+
+def test_without_operations_the_interval_has_one_width() -> None:
+    points = [
+        replace(p, counts={c: v for c, v in p.counts.items() if c != "ops"}) for p in uneven()
+    ]
+    for entry in fit_document(points)["predictors"].values():
+        assert "interval" not in entry
+        assert entry["residuals"]
+
+
+@pytest.mark.parametrize("points", [synthetic.measured(), uneven()], ids=["even", "uneven"])
+def test_a_model_fitted_again_is_the_same(points: list[Point]) -> None:
+    document = json.loads(json.dumps(synthetic.document(points)))
     points = [Point.from_dict(p) for p in document["points"]]
     again = json.loads(json.dumps(fit_document(points)))
     assert again["predictors"] == document["predictors"]

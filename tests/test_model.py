@@ -299,6 +299,36 @@ class TestNetworks:
         assert found.coverage == 0.9
         assert low < found.latency_ms < high
 
+    def test_the_interval_narrows_where_more_averages_out(self) -> None:
+        """By hand: the 91st score times (n / 12)**-0.5, n the effective operations from 3 to 48."""
+        document = by_hand()
+        for predictor in document["predictors"].values():
+            scores = [abs(r) for r in predictor["residuals"]]
+            predictor["interval"] = {"exponent": 0.5, "ops": [3, 48], "scores": scores}
+        model = Model(document)
+        halves = []
+        for stages in (1, 3, 12):
+            found = model.predict(synthetic.network(stages))
+            times, ops = (
+                np.array([column(b) for b in found.blocks[:-1]])
+                for column in (lambda b: b.latency_ms, lambda b: b.counts["ops"])
+            )
+            many = min(max(times.sum() ** 2 / (times**2 / ops).sum(), 3), 48)
+            assert found.interval_ms is not None
+            low, high = found.interval_ms
+            halves.append(math.log(high / found.latency_ms))
+            assert halves[-1] == pytest.approx(0.45 * (many / 12) ** -0.5)
+            assert math.log(found.latency_ms / low) == pytest.approx(halves[-1])
+        assert halves == sorted(set(halves), reverse=True)
+        assert halves[-1] == pytest.approx(0.45 / 2)  # no narrower than the largest measured
+
+    def test_no_interval_is_narrower_than_the_noise(self) -> None:
+        document = by_hand(noise={"floor": 0.25})
+        for coverage, half in ((0.1, math.log(1.25)), (0.9, 0.45)):
+            found = Model(document).predict(NETWORK, coverage=coverage)
+            assert found.interval_ms is not None
+            assert math.log(found.interval_ms[1] / found.latency_ms) == pytest.approx(half)
+
     def test_more_coverage_is_wider(self) -> None:
         widths = []
         for coverage in (0.5, 0.8, 0.9, 0.95):
@@ -370,7 +400,10 @@ class TestNetworks:
         assert found.interval_ms is None
         assert found.coverage is None
         assert found.in_domain is None
-        assert found.warnings == ()
+        (doubt,) = found.warnings
+        assert doubt.startswith("no interval: the model has no errors of left-out points; learn it")
+        with pytest.raises(InputError, match="cannot compute intervals; learn it again, or fit it"):
+            Model(document).predict(NETWORK, coverage=0.9)
         assert json.loads(json.dumps(found.to_dict()))["interval_ms"] is None
 
     def test_one_model_does_not_answer_with_anothers_domain(self) -> None:
@@ -413,7 +446,7 @@ class TestNetworks:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
             "network", "batch_size", "predictor", "latency_ms", "interval_ms", "coverage",
-            "in_domain", "warnings", "counts", "blocks",
+            "in_domain", "warnings", "measure", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):

@@ -25,6 +25,11 @@ def _full() -> dict[str, Any]:
         "coefficients": {"acts": 1e-7, "ops": 0},
         "error": {"median": 0.1},
     }
+    document["predictors"]["extended"]["interval"] = {
+        "exponent": 0.25,
+        "ops": [3, 60.0],
+        "scores": [0.1, 0],
+    }
     document["domain"] = {
         "kinds": ["conv", "relu"],
         "dtypes": ["float32"],
@@ -130,6 +135,11 @@ _FIELDS: dict[tuple[str | int, ...], str] = {
     ("predictors", "extended", "six_counts", "coefficients"): "object",
     ("predictors", "extended", "six_counts", "coefficients", "ops"): "not negative",
     ("predictors", "extended", "six_counts", "error"): "not negative",
+    ("predictors", "extended", "interval"): "object",
+    ("predictors", "extended", "interval", "exponent"): "not negative",
+    ("predictors", "extended", "interval", "ops"): "range",
+    ("predictors", "extended", "interval", "scores"): "list",
+    ("predictors", "extended", "interval", "scores", 1): "number",
     ("domain", "kinds"): "list",
     ("domain", "kinds", 1): "text",
     ("domain", "dtypes"): "list",
@@ -150,6 +160,7 @@ _OPTIONAL = {
     ("predictors", "two-regime", "residuals"),
     ("predictors", "two-regime", "error"),
     ("warnings",),
+    ("predictors", "extended", "interval"),
     ("predictors", "extended", "six_counts"),
     ("predictors", "extended", "six_counts", "coefficients", "ops"),
     ("predictors", "extended", "six_counts", "error"),

@@ -10,8 +10,19 @@ import click
 
 from lolat.cli.errors import say
 from lolat.cli.options import Size, json_option, model_argument
+from lolat.errors import InputError
 
 STATE_CHANGED = 0.15
+SAME = (
+    "framework_version", "intra_op_threads", "inter_op_threads", "flags", "float32_products",
+    "cuda_version", "cudnn_version", "cudnn_benchmark", "tf32", "execution_provider", "shared_threads",
+)  # fmt: skip
+"""Of the environment, what is to be as it was; a backend has some of these."""
+EXAMPLES = {
+    "torch": "package.module:callable --input-size 224",
+    "onnxruntime": "network.onnx",
+}
+"""Backend without networks of its own -> how one is given."""
 
 
 @click.command()
@@ -40,7 +51,9 @@ def evaluate(
 ) -> None:
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
-    Without NETWORK: ten of keras.applications at batch sizes 1 and 4; a few minutes.
+    They are run with the backend that MODEL was learned with, and its options: Keras networks by
+    tensorflow, PyTorch modules by torch, .onnx files by onnxruntime.
+    Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
     from lolat.cli.progress import progress
     from lolat.model import load
@@ -56,8 +69,8 @@ def evaluate(
     loaded = load(model)
     where = loaded.document["environment"]
     then = {k: v for k, v in loaded.document["noise"].items() if isinstance(v, (int, float))}
-    backend = str(where.get("framework", "tensorflow"))
-    backends.check(backend)
+    backend = backends.of_model(where)
+    check_networks(networks, backend, model)
     device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
 
     def compare_device(name: str | None = None) -> None:
@@ -96,11 +109,21 @@ def evaluate(
         say(f"drawn: {plot}")
 
 
+def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
+    """InputError where none is given, and there are none for the backend of the model."""
+    name = backend.partition("+")[0]
+    if not networks and name in EXAMPLES:
+        raise InputError(
+            f"{model} was learned with {name}, for which no networks come with LoLat; give some, for "
+            f"example: lolat evaluate {model} {EXAMPLES[name]}"
+        )
+
+
 def warn_of_differences(
     learned: Mapping[str, Any], now: Mapping[str, Any], learned_ms: float | None, now_ms: float
 ) -> None:
     """Say where versions, threads, flags or the reference block's time are not those of the model."""
-    for field in ("framework_version", "intra_op_threads", "inter_op_threads", "flags"):
+    for field in SAME:
         if field in learned and learned[field] != now.get(field):
             say(f"warning: learned with {field} {learned[field]}, this is {now.get(field)}")
     if learned_ms and abs(now_ms / learned_ms - 1) > STATE_CHANGED:

@@ -1,47 +1,142 @@
-"""`lolat learn` and `learn_model.py`: measure this device, fit, write the model file."""
+"""`lolat learn` and `learn_model.py`: measure this device, fit, write the model file; or extend one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from lolat.cli.errors import INTERRUPTED, run, say
+from lolat.cli.options import Size
 from lolat.errors import InputError
+
+USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 
 
 @click.command()
-@click.argument("device", type=click.Choice(["cpu", "gpu"]))
+@click.argument("device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", required=False)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     help="The model file; models/local/<device>.json (or your data folder) if not given.",
 )
-@click.option("--backend", default="tensorflow", show_default=True, help="What runs the blocks.")
-@click.option("--restart", is_flag=True, help="Throw away what an interrupted run measured.")
-def learn(device: str, output: Path | None, backend: str, restart: bool) -> None:
+@click.option(
+    "--backend",
+    metavar="NAME",
+    help="What runs the blocks: tensorflow, torch or onnxruntime. If not given: tensorflow on a CPU, "
+    "torch on a GPU, or what is there instead.",
+)
+@click.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
+@click.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
+@click.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
+@click.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="Throw away what an interrupted run measured; with --extend, what NETWORK was extended with too.",
+)
+@click.option("--extend", metavar="MODEL", help="Add to this model instead of learning a new one.")
+@click.option(
+    "--for", "network", metavar="NETWORK", help="With --extend: the network to bring inside."
+)
+@click.option(
+    "--batch-size",
+    "batch_sizes",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="With --extend: of NETWORK; may be given several times; 1 if not given.",
+)
+@click.option("--input-size", type=Size(), default=(), help="With --extend: of NETWORK.")
+@click.pass_context
+def learn(
+    ctx: click.Context,
+    /,
+    device: str | None,
+    output: Path | None,
+    backend: str | None,
+    restart: bool,
+    extend: str | None,
+    network: str | None,
+    batch_sizes: tuple[int, ...],
+    input_size: tuple[int, ...],
+    **options: bool,
+) -> None:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
 
     A run that is interrupted goes on where it was when the same command is given again.
+
+    With --extend MODEL --for NETWORK: measure the few blocks of NETWORK that bring it inside what
+    MODEL was measured on, on the device of MODEL, and fit MODEL again with them. It is written to MODEL,
+    or for a model that is shipped with LoLat to your own, unless --output says where.
     """
+    given = [name for name, is_given in options.items() if is_given]
+    if extend is None:
+        _only_with_extend(network, batch_sizes, input_size)
+        if device is None:
+            raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
+        _learn(device, output, backend, given, restart)
+    elif network is None:
+        raise InputError(
+            "--extend lacks --for NETWORK: expected the network whose blocks are to be measured, as "
+            f"in: lolat learn --extend {extend} --for keras:ResNet50"
+        )
+    else:
+        from lolat.cli.extend import extend_model
+
+        _not_with_extend(["backend"] * (backend is not None) + given)
+        extend_model(extend, network, batch_sizes or (1,), input_size, device, output, restart)
+
+
+def _only_with_extend(network: str | None, batch_sizes: Sequence[int], size: Sequence[int]) -> None:
+    given = {"--for": network, "--batch-size": batch_sizes, "--input-size": size}
+    for option, value in given.items():
+        if value:
+            raise InputError(
+                f"{option} goes with --extend MODEL only: a new model is learned from predefined blocks"
+            )
+
+
+def _not_with_extend(given: Sequence[str]) -> None:
+    if given:
+        raise InputError(
+            f"--{given[0].replace('_', '-')} does not go with --extend MODEL: blocks are added with the "
+            "backend and the options that the model was learned with; leave it out"
+        )
+
+
+def _learn(
+    device: str, output: Path | None, name: str | None, options: Sequence[str], restart: bool
+) -> None:
+    """Learn a new model; with the backend `name`, or the one that is there."""
     from lolat.cli.progress import progress
     from lolat.learning import model_document
     from lolat.model_file import write
     from lolat.places import local_folder
     from microbench import backends, environment
+    from microbench.backends.choice import pick
     from microbench.learn import measure_blocks
 
-    backends.check(backend)
     started = time.monotonic()
+    if output is not None:  # before a GPU is looked for, which takes seconds
+        check_writable(output)
+    if name is None:
+        backend, remark = pick(device, options)
+        if remark:
+            say(remark)
+    else:
+        backend = backends.joined(name, options)
     if output is None:  # what a GPU is called is not known before the backend has started
-        name = f"cpu {environment.device_label(device)}" if device == "cpu" else device
-        output = local_folder() / f"{environment.slug(name)}.json"
-    check_writable(output)
+        label = f"cpu {environment.device_label(device)}" if device == "cpu" else device
+        with_what = "" if backend == USUAL else f" {backend}"
+        output = local_folder() / f"{environment.slug(label + with_what)}.json"
+        check_writable(output)
     journal_path = output.with_name(output.name + ".journal.jsonl")
-    try:
+    with interruptible(journal_path):
         with progress() as bar:
             points, where, noise, warnings, journal = measure_blocks(
                 backend, device, journal_path, time.time(), restart, bar
@@ -50,6 +145,20 @@ def learn(device: str, output: Path | None, backend: str, restart: bool) -> None
         label = environment.device_label(device, where.get("device_name"))
         document = model_document(output.stem, label, points, where, noise, warnings)
         write(output, document)
+    journal.remove()
+    for remark in warnings:
+        say(f"warning: {remark}")
+    from lolat.report.text import learned
+
+    for line in learned(document, str(output)):
+        click.echo(line)
+
+
+@contextlib.contextmanager
+def interruptible(journal_path: Path) -> Iterator[None]:
+    """Ctrl-C says what becomes of what was measured."""
+    try:
+        yield
     except KeyboardInterrupt:
         say(
             f"interrupted; what was measured is in {journal_path}, give the same command again to "
@@ -58,13 +167,6 @@ def learn(device: str, output: Path | None, backend: str, restart: bool) -> None
             else "interrupted before anything was measured; give the same command again"
         )
         raise click.exceptions.Exit(INTERRUPTED) from None
-    journal.remove()
-    for remark in warnings:
-        say(f"warning: {remark}")
-    from lolat.report.text import learned
-
-    for line in learned(document, str(output)):
-        click.echo(line)
 
 
 def check_writable(output: Path) -> None:

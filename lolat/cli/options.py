@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,37 @@ class Size(click.ParamType):  # not of a type: that of click 8.1 is not generic
         return size
 
 
+class Columns(click.ParamType):
+    """Names of columns with commas between them; whether there are such is not looked at here."""
+
+    name = "A,B"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        """Text into a tuple of names, each once."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(n.strip().lower() for n in str(value).split(",") if n.strip()))
+        if not names:
+            self.fail(f"{value!r}: expected at least one column, such as ms,share,macs")
+        return names
+
+
+class Milliseconds(click.ParamType):
+    """A time above 0."""
+
+    name = "MS"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Text into a number."""
+        try:
+            time = float(value)
+        except ValueError:
+            time = math.nan
+        if not 0.0 < time < math.inf:
+            self.fail(f"{value!r}: expected a number of milliseconds above 0, such as 15")
+        return time
+
+
 batch_option = click.option(
     "--batch-size",
     type=click.IntRange(min=1),
@@ -42,10 +74,18 @@ size_option = click.option(
     "--input-size",
     type=Size(),
     default=(),
-    help="Height = width of the input, or its whole shape without the batch (Keras: H,W,C).",
+    help="Height = width of the input, or its whole shape without the batch (Keras: H,W,C; PyTorch "
+    "and ONNX: C,H,W).",
 )
 predictor_option = click.option(
     "--predictor", default=None, help="two-regime or extended; the model's default if not given."
+)
+coverage_option = click.option(
+    "--coverage",
+    type=float,
+    default=None,
+    metavar="C",
+    help="How sure the interval is to be, above 0 and below 1; 0.9 if not given.",
 )
 
 

@@ -3,71 +3,232 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from shlex import quote
 from typing import Any
 
 import click
 
-from lolat.cli.options import network_options
+from lolat.cli.errors import say
+from lolat.cli.options import Columns, Milliseconds, coverage_option, network_options
+from lolat.domain import FOR_NETWORK
+from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
 from lolat.prediction import Prediction
 
 
 def answer(
-    model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None
-) -> tuple[Any, Prediction]:
-    """(model, prediction); the model is loaded first, because a wrong one is found out faster."""
+    model: str,
+    network: str,
+    batch_size: int,
+    input_size: tuple[int, ...],
+    predictor: str | None,
+    coverage: float | None = None,
+) -> tuple[Any, Any, Prediction]:
+    """(model, graph, prediction); the model is loaded first, because a wrong one is found out faster."""
+    from lolat.intervals import interval_width
     from lolat.model import load
     from lolat.readers import read
 
     loaded = load(model)
-    loaded.predictor(predictor)
+    formula = loaded.predictor(predictor)
+    if coverage is not None:
+        interval_width(loaded.document["predictors"][formula.name], coverage)
     graph = read(network, input_size)
-    return loaded, loaded.predict(graph, batch_size, predictor)
+    found = loaded.predict(graph, batch_size, predictor, coverage)
+    named = tuple(w.replace(FOR_NETWORK, _for(network, input_size)) for w in found.warnings)
+    return loaded, graph, replace(found, warnings=named)
+
+
+def _for(network: str, input_size: tuple[int, ...]) -> str:
+    """How the advice to measure names the network."""
+    size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
+    return f"--for {quote(network)}{size}"
 
 
 @click.command()
 @network_options
+@coverage_option
+@click.option(
+    "--max-ms",
+    type=Milliseconds(),
+    default=None,
+    help="Exit code 3 where it takes longer than this.",
+)
 def predict(
     model: str,
     network: str,
     batch_size: int,
     input_size: tuple[int, ...],
     predictor: str | None,
+    coverage: float | None,
     as_json: bool,
+    max_ms: float | None,
 ) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds."""
-    _, prediction = answer(model, network, batch_size, input_size, predictor)
+    _, _, prediction = answer(model, network, batch_size, input_size, predictor, coverage)
     if as_json:
         click.echo(json.dumps(prediction.to_dict()))
-        return
-    from lolat.report.text import summary
+    else:
+        from lolat.report.text import summary
 
-    for line in summary(prediction):
-        click.echo(line)
+        for line in summary(prediction):
+            click.echo(line)
+    if max_ms is not None and prediction.latency_ms > max_ms:
+        from lolat.report.text import over_budget
+
+        raise AnswerIsNo(over_budget(prediction, max_ms))
 
 
 @click.command()
 @network_options
+@coverage_option
 @click.option(
     "--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the blocks to this table."
 )
+@click.option(
+    "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page to explore them."
+)
+@click.option(
+    "--against",
+    default=None,
+    metavar="MODEL_OR_NETWORK",
+    help="A second device or network beside it in the page.",
+)
+@click.option("--depth", type=int, default=None, metavar="N", help="Fold by module, N names deep.")
+@click.option(
+    "--columns",
+    type=Columns(),
+    default=None,
+    help="Which, as in ms,share,macs,weights,acts (see docs/report.md).",
+)
+@click.option("--sort", default=None, metavar="BY", help="order, time, macs or name.")
 def report(
     model: str,
     network: str,
     batch_size: int,
     input_size: tuple[int, ...],
     predictor: str | None,
+    coverage: float | None,
     as_json: bool,
     csv_file: str | None,
+    html_file: str | None,
+    against: str | None,
+    depth: int | None,
+    columns: tuple[str, ...] | None,
+    sort: str | None,
 ) -> None:
     """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks."""
-    loaded, prediction = answer(model, network, batch_size, input_size, predictor)
+    from lolat.report.rows import USUAL, View
+
+    if against is not None and html_file is None:
+        raise InputError("--against is for the page; give --html FILE too")
+    view = View(depth, USUAL if columns is None else columns, "order" if sort is None else sort)
+    if as_json and (depth, columns, sort) != (None, None, None):
+        raise InputError(
+            "--depth, --columns and --sort are for the table, --json has every block and all its counts; "
+            "leave out one or the other"
+        )
+    if html_file is not None:
+        from lolat.cli.compare import check_writable
+
+        check_writable(html_file, "--html")
+    asked = (batch_size, input_size, predictor, coverage)
+    loaded, graph, prediction = answer(model, network, *asked)
+    if html_file is not None:
+        _write_page(html_file, (model, network), (loaded, graph), asked, against)
     if csv_file is not None:
         from lolat.report.table import write_csv
 
         write_csv(csv_file, prediction)
     if as_json:
         click.echo(json.dumps(prediction.to_dict()))
-        return
+    else:
+        _print(loaded, graph, prediction, (model, network, input_size), view)
+    if html_file is not None:
+        say(f"written: {html_file}")
+
+
+def _print(
+    loaded: Any,
+    graph: Any,
+    prediction: Prediction,
+    asked: tuple[str, str, tuple[int, ...]],
+    view: Any,
+) -> None:
+    """The report; with module paths and the familiar figures where it is not the usual one."""
     from lolat.report.text import print_report
 
-    print_report(loaded, prediction, model, network)
+    if view.is_usual:
+        print_report(loaded, prediction, *asked)
+        return
+    from lolat.blocks import cut
+    from lolat.report.familiar import familiar
+    from lolat.report.folding import module_paths
+
+    paths = module_paths(graph, cut(graph))
+    print_report(loaded, prediction, *asked, view, paths, familiar(graph))
+
+
+def _write_page(
+    path: str,
+    names: tuple[str, str],
+    read: tuple[Any, Any],
+    asked: tuple[Any, ...],
+    against: str | None,
+) -> None:
+    """Write the page of a report, alone or beside what it is compared with."""
+    from lolat.blocks import cut
+    from lolat.report.bottlenecks.data import Side
+    from lolat.report.bottlenecks.page import write_page
+    from lolat.report.folding import module_paths
+
+    batch_size, input_size, predictor, coverage = asked
+    pairs = [(*names, *read)]
+    if against is not None:
+        pairs.append(other_side(against, *names, *read, asked))
+    sides = [
+        Side(
+            loaded,
+            graph,
+            module_paths(graph, cut(graph)),
+            model,
+            network,
+            _for(network, input_size),
+        )
+        for model, network, loaded, graph in pairs
+    ]
+    write_page(path, sides, batch_size, predictor, coverage)
+
+
+def other_side(
+    against: str, model: str, network: str, loaded: Any, graph: Any, asked: tuple[Any, ...]
+) -> tuple[str, str, Any, Any]:
+    """What `--against` names: (model, network) as given, and both read; a model where there is one.
+
+    InputError where it names neither.
+    """
+    from lolat.model import load
+    from lolat.readers import read
+
+    _, input_size, predictor, _ = asked
+    of_network = against.lower().endswith((".keras", ".onnx", ".pt2"))
+    if not of_network:
+        try:
+            other = load(against)
+        except ModelFileError as error:
+            from pathlib import Path
+
+            if against == "local" or Path(against).is_file():
+                raise
+            known = str(error).partition("expected ")[2]
+        else:
+            other.predictor(predictor)
+            return against, network, other, graph
+    try:
+        return model, against, loaded, read(against, input_size)
+    except NetworkError as error:
+        if of_network or against.startswith("keras:"):
+            raise
+        raise InputError(
+            f"--against {against}: neither a model nor a network; expected {known}; or a network: {error}"
+        ) from error

@@ -1,7 +1,7 @@
 """Reads a framework's network into a Graph: one module per framework, imported when it is asked for.
 
 NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights), a path to a
-`.keras` file, or `package.module:callable`.
+`.keras`, `.onnx` or `.pt2` file, or `package.module:callable`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -21,7 +22,9 @@ from lolat.errors import InputError, LolatError, MissingPackageError, NetworkErr
 from lolat.graph import Graph
 from lolat.readers.wording import one_line, shortened
 
-FORMS = "keras:NAME (such as keras:ResNet50), a .keras file, or package.module:callable"
+FORMS = (
+    "keras:NAME (such as keras:ResNet50), a .keras, .onnx or .pt2 file, or package.module:callable"
+)
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,16 @@ class Network:
         return self.read()
 
 
-def read(network: Any, input_size: int | Sequence[int] | None = None) -> Graph:
+def read(network: Any, input_size: Any = None) -> Graph:
     """A network as a Graph.
 
-    `network`: a Keras model, or a string: `keras:ResNet50`, a path to a `.keras` file,
-    `package.module:callable`. `input_size`: height = width, or a shape without the batch, where the
-    network leaves it open or another one is wanted. Raises NetworkError when it cannot be read.
+    `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, or
+    a string: `keras:ResNet50`, a path to a `.keras`, `.onnx` or `.pt2` file, `package.module:callable`.
+    `input_size`: height = width, or a shape without the batch, where the network leaves it open or
+    another one is wanted; of a PyTorch module with several inputs a list of shapes, or a dict of them by
+    argument. Raises NetworkError when it cannot be read.
     """
-    size = as_size(input_size)
+    size = as_sizes(input_size)
     if isinstance(network, Graph):
         return network
     if isinstance(network, (str, os.PathLike)):
@@ -64,6 +69,16 @@ def as_size(size: int | Sequence[int] | None) -> tuple[int, ...]:
     return tuple(int(n) for n in sizes)
 
 
+def as_sizes(size: Any) -> Any:
+    """An input size as `as_size` gives it, or several: a tuple of them, or a dict by argument."""
+    if isinstance(size, Mapping):
+        return {str(name): as_size(one) for name, one in size.items()}
+    several = isinstance(size, Sequence) and not isinstance(size, str)
+    if several and any(isinstance(one, Sequence) for one in size):
+        return tuple(as_size(one) for one in size)
+    return as_size(size)
+
+
 def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -> Network:
     """Open NETWORK; `weights` asks for real (random or stored) weights, so that it can run."""
     if spec.startswith("keras:"):
@@ -75,12 +90,26 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
         from lolat.readers import keras_models
 
         return _of_object(keras_models.saved(spec, weights), Path(spec).stem, size)
+    if spec.lower().endswith(".onnx") and os.path.exists(spec):
+        from lolat.readers import onnx as onnx_reader
+
+        stem = Path(spec).stem
+        return Network(stem, spec, lambda: onnx_reader.read_file(spec, stem, size))
+    if spec.lower().endswith(".pt2"):
+        from lolat.readers import torch as torch_reader
+
+        stem = Path(spec).stem
+        return Network(stem, spec, lambda: torch_reader.read_file(spec, size, stem))
+    if ":" not in spec or os.path.exists(spec):
+        from lolat.readers.torch_files import refuse_pickle
+
+        refuse_pickle(spec)
     if os.path.exists(spec):
         kind = "a folder" if os.path.isdir(spec) else "not a file that LoLat can read"
         raise NetworkError(f"network {shortened(spec)!r} is {kind}; expected {FORMS}")
     module, colon, attribute = spec.partition(":")
     if colon and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        return _of_object(_called(spec, module, attribute), attribute, size)
+        return _of_object(_called(spec, module, attribute, weights), attribute, size)
     raise NetworkError(f"no network {shortened(spec)!r}: expected {FORMS}")
 
 
@@ -94,14 +123,28 @@ def _of_object(model: Any, name: str, size: tuple[int, ...]) -> Network:
     if "keras" in _frameworks(model) and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers.keras import read_model
 
+        if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
+            raise InputError(
+                f"several input sizes are for PyTorch modules; the Keras model {name or model.name!r} "
+                "says what its inputs are, give one size or none"
+            )
         return Network(name or model.name, model, lambda: read_model(model, name, size))
+    example = None
+    if isinstance(model, tuple) and len(model) == 2 and "torch" in _frameworks(model[0]):
+        model, example = model
+    if "torch" in _frameworks(model):
+        from lolat.readers import torch as torch_reader
+
+        if torch_reader.is_network(model):
+            name = name or type(model).__name__
+            return Network(name, model, lambda: torch_reader.read_model(model, name, size, example))
     raise NetworkError(
         f"{name or 'the object given'} is a {type(model).__module__}.{type(model).__name__}, not a "
-        f"network that LoLat can read; expected a Keras model"
+        f"network that LoLat can read; expected a Keras model or a PyTorch module"
     )
 
 
-def _called(spec: str, module: str, attribute: str) -> Any:
+def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
     """What `module:callable` returns; the working directory can be imported from.
 
     What the user's code prints goes to stderr, because stdout may be promised to JSON.
@@ -110,7 +153,7 @@ def _called(spec: str, module: str, attribute: str) -> Any:
         sys.path.insert(0, os.getcwd())
     with contextlib.redirect_stdout(sys.stderr):
         found = _attribute(spec, module, attribute)
-        if "keras" in _frameworks(found) and not isinstance(found, type):
+        if {"keras", "torch"} & _frameworks(found) and not isinstance(found, type):
             return found  # a network itself, not a function that makes one
         if not callable(found):
             raise NetworkError(
@@ -118,7 +161,7 @@ def _called(spec: str, module: str, attribute: str) -> Any:
                 "without arguments that returns one"
             )
         try:
-            return found()
+            return found() if weights else _without_weights(found)
         except LolatError:
             raise
         except (Exception, SystemExit) as error:
@@ -128,12 +171,24 @@ def _called(spec: str, module: str, attribute: str) -> Any:
             ) from error
 
 
+def _without_weights(make: Callable[[], Any]) -> Any:
+    """What a function returns; a PyTorch network with weights that have a shape but no memory."""
+    keras: Any = sys.modules.get("keras")
+    backend = keras.backend.backend() if hasattr(keras, "backend") else ""
+    if "torch" not in sys.modules or backend == "torch":
+        return make()
+    from lolat.readers import torch as torch_reader
+
+    return torch_reader.without_weights(make)
+
+
 def _attribute(spec: str, module: str, attribute: str) -> Any:
     """The object that `module:attribute` names; NetworkError when there is none."""
-    with contextlib.suppress(MissingPackageError):
-        from lolat.readers.keras import import_keras
+    if not _is_of_torch(module):
+        with contextlib.suppress(MissingPackageError):
+            from lolat.readers.keras import import_keras
 
-        import_keras()  # quietly; the module's own import would let TensorFlow greet on stderr
+            import_keras()  # quietly; the module's own import would let TensorFlow greet on stderr
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -158,6 +213,15 @@ def _attribute(spec: str, module: str, attribute: str) -> Any:
             raise NetworkError(f"module {module!r} has no {attribute!r} (network {spec!r}); {hint}")
         found = getattr(found, part)
     return found
+
+
+def _is_of_torch(module: str) -> bool:
+    """Whether a module's text names PyTorch and not Keras, whose import would take seconds for nothing."""
+    with contextlib.suppress(Exception):
+        found = importlib.util.find_spec(module)
+        text = Path(str(found and found.origin)).read_text(encoding="utf-8", errors="replace")
+        return "torch" in text and "keras" not in text and "tensorflow" not in text
+    return False
 
 
 def _brief(error: BaseException) -> str:

@@ -145,6 +145,12 @@ def _batch_norm(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any)
     return [r.builder.add("batch_norm", ins[:1], shapes[0], layer.name, path)]
 
 
+def _normalization(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
+    """Of a network's input: it says of how many channels, which for an image are few."""
+    attributes = {"channels": int(shapes[0][-1])}
+    return [r.builder.add("batch_norm", ins[:1], shapes[0], layer.name, path, **attributes)]
+
+
 def _pool(r: Any, layer: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
     kind = "max_pool" if layer.pool_mode == "max" else "average_pool"
     size = layer.pool_size if isinstance(layer.pool_size, tuple) else (layer.pool_size,)
@@ -219,7 +225,7 @@ RULES: dict[str, Rule] = {
     "GroupNormalization": plain("group_norm"),
     "RMSNormalization": plain("rms_norm"),
     "UnitNormalization": plain("unit_norm"),
-    "Normalization": _batch_norm,
+    "Normalization": _normalization,
     "Rescaling": plain("rescale"),
     "Resizing": plain("resize"),
     "Activation": _activation,

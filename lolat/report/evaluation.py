@@ -9,9 +9,10 @@ import numpy as np
 
 from lolat.errors import MeasuringError
 from lolat.graph import Graph
+from lolat.intervals import noise_floor
 from lolat.learning import errors
 from lolat.model import Model
-from lolat.report.text import noise_floor
+from lolat.report.text import beside
 from lolat.units import percent
 
 
@@ -41,6 +42,14 @@ class Measured(Protocol):
     @property
     def calm(self) -> bool:
         """Whether the time is that of calm moments."""
+
+    @property
+    def input_size(self) -> tuple[int, ...]:
+        """As it was asked for; () for the network's own."""
+
+    @property
+    def block(self) -> int | None:
+        """Which block of it (`lolat.blocks.cut`, from 0); None: all of it."""
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -75,6 +84,42 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     }
 
 
+CERTAINTY = 0.95  # of the bounds on how many lie inside
+
+
+def share_bounds(inside: int, of: int, certainty: float = CERTAINTY) -> tuple[float, float]:
+    """Between which shares the true one lies, where `inside` of `of` independent ones were inside.
+
+    Exact, from the binomial distribution (Clopper and Pearson 1934). One network at several batch
+    sizes is not independent, so that the bounds are then somewhat too narrow.
+    """
+    from scipy.stats import beta
+
+    tail = (1.0 - certainty) / 2
+    low = 0.0 if inside == 0 else float(beta.ppf(tail, inside, of - inside + 1))
+    high = 1.0 if inside == of else float(beta.ppf(1.0 - tail, inside + 1, of - inside))
+    return low, high
+
+
+def intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """How the intervals of `networks` did; None where there are none.
+
+    `median_width`: of (high - low) / prediction, by the default predictor, as the intervals are.
+    """
+    sure = [r for r in rows if r["interval_ms"] is not None]
+    if not sure:
+        return None
+    inside = sum(r["inside"] for r in sure)
+    return {
+        "coverage": sure[0]["coverage"],
+        "inside": inside,
+        "of": len(sure),
+        "bounds": list(share_bounds(inside, len(sure))),
+        "certainty": CERTAINTY,
+        "median_width": float(np.median([r["interval_width"] for r in sure])),
+    }
+
+
 def compare(
     model: Model, measured: Sequence[Measured], failures: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -84,24 +129,30 @@ def compare(
         raise MeasuringError(f"no network could be measured ({'; '.join(reasons) or 'none given'})")
     names = sorted(model.predictors, key=lambda n: n != model.default)
     rows: list[dict[str, Any]] = []
-    inside = 0
     for network in measured:
         predictions = {
             n: model.predict(network.graph, network.batch_size, predictor=n) for n in names
         }
         best = predictions[model.default]
         interval = best.interval_ms
-        inside += interval is not None and interval[0] <= network.latency_ms <= interval[1]
+        low, high = interval or (0.0, 0.0)
         rows.append(
             {
                 "network": network.spec,
+                "input_size": list(network.input_size),
+                "block": network.block,
                 "batch_size": network.batch_size,
                 "measured_ms": network.latency_ms,
                 "spread": network.spread,
                 "calm": network.calm,
                 "predicted_ms": {n: p.latency_ms for n, p in predictions.items()},
                 "error": {n: p.latency_ms / network.latency_ms - 1 for n, p in predictions.items()},
-                "interval_ms": None if interval is None else list(interval),
+                "coverage": best.coverage,
+                "interval_ms": None if interval is None else [low, high],
+                "interval_width": None
+                if interval is None
+                else (high - low) / (best.latency_ms or 1.0),
+                "inside": None if interval is None else bool(low <= network.latency_ms <= high),
                 "in_domain": best.in_domain,
             }
         )
@@ -115,7 +166,8 @@ def compare(
         "summary": {
             n: figures(np.array([r["predicted_ms"][n] for r in rows]), times) for n in names
         },
-        "inside_interval": inside,
+        "inside_interval": sum(r["inside"] is True for r in rows),
+        "intervals": intervals(rows),
         "noise_floor": noise_floor(model.document),
         "failures": dict(failures),
     }
@@ -136,22 +188,32 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
             f"{outside}"
         )
     yield ""
+    floor = result["noise_floor"]
     for name in names:
         found = result["summary"][name]
         mark = " (default)" if name == result["default"] else ""
         yield (
-            f"{name}{mark}: median error {percent(found['median'])}, "
+            f"{name}{mark}: median error {percent(found['median'])}{beside(floor)}, "
             f"{100 * found['within_10_percent']:.0f} % within 10 %, {_sizes(found)}"
             f"R² {_figure(found['r2'])}, Pearson {_figure(found['pearson'])}, "
             f"Spearman {_figure(found['spearman'])}"
         )
-    sure = sum(row["interval_ms"] is not None for row in result["networks"])
-    if sure:
-        yield f"{result['inside_interval']} of {sure} measured times lie inside their interval"
-    if result["noise_floor"] is not None:
-        yield f"noise floor (repeated measurements of a block): {percent(result['noise_floor'])}"
+    if result["intervals"] is not None:
+        yield from _interval_lines(result["intervals"])
+    if floor is not None:
+        yield "noise floor: what measuring a block again gives; no predictor can beat it"
     for key, reason in result["failures"].items():
         yield f"not measured: {key}: {reason}"
+
+
+def _interval_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    low, high = (100 * share for share in found["bounds"])
+    yield (
+        f"inside the {100 * found['coverage']:g} % interval: {found['inside']} of {found['of']} "
+        f"({low:.0f} .. {high:.0f} % with {100 * found['certainty']:g} % certainty)"
+    )
+    width = percent(found["median_width"])
+    yield f"width of the intervals, from low to high: {width} of the prediction at the median"
 
 
 def _sizes(found: Mapping[str, Any]) -> str:

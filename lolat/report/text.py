@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
 from lolat.counts import COLUMNS
+from lolat.errors import InputError
+from lolat.intervals import COVERAGE, interval_width, noise_floor
 from lolat.model import Model
 from lolat.prediction import Prediction
 from lolat.predictors.formula import CONSTANT
-from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks
+from lolat.report.block_table import block_table
+from lolat.report.familiar import Figures
+from lolat.report.rows import View
+from lolat.report.words import bottleneck_sentence
 from lolat.units import milliseconds, percent, plain, quantity
 
 CAPITALS = {"acts": "ACTS", "inp": "INP", "flops": "FLOPs"}  # the names of the publications
-BAR = 12
 WIDE = 112
-EIGHTHS = " ▏▎▍▌▋▊▉"
+USUAL_VIEW = View()
 
 
 def summary(prediction: Prediction) -> Iterator[str]:
@@ -27,6 +32,15 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield totals(prediction)
     for warning in prediction.warnings:
         yield f"note: {plain(warning)}"
+
+
+def over_budget(prediction: Prediction, max_ms: float) -> str:
+    """What is said of a network that takes longer than it may."""
+    over = prediction.latency_ms / max_ms - 1.0
+    return (
+        f"{title(prediction)} takes {milliseconds(prediction.latency_ms)}, {percent(over)} more than "
+        f"the {max_ms:g} ms of --max-ms; `lolat report` says where the time goes"
+    )
 
 
 def title(prediction: Prediction) -> str:
@@ -52,7 +66,7 @@ def _interval(prediction: Prediction) -> str:
     if prediction.interval_ms is None or prediction.coverage is None:
         return ""
     low, high = (milliseconds(t).removesuffix(" ms") for t in prediction.interval_ms)
-    return f", {100 * prediction.coverage:.0f} % sure of {low} .. {high}"
+    return f", {100 * prediction.coverage:g} % sure of {low} .. {high}"
 
 
 def _domain(prediction: Prediction) -> str:
@@ -63,17 +77,22 @@ def _domain(prediction: Prediction) -> str:
     }[prediction.in_domain]
 
 
-def bar(share: float, largest: float) -> str:
-    """A bar of at most BAR cells, in eighths of a cell."""
-    eighths = round(8 * BAR * share / largest) if largest > 0 else 0
-    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+def print_report(
+    model: Model,
+    prediction: Prediction,
+    model_name: str,
+    network: str,
+    input_size: Sequence[int] = (),
+    view: View = USUAL_VIEW,
+    paths: Sequence[tuple[str, ...]] = (),
+    figures: Figures | None = None,
+) -> None:
+    """The report: a head, a table of blocks with the bottlenecks marked, what it says.
 
-
-def print_report(model: Model, prediction: Prediction, model_name: str, network: str) -> None:
-    """The report: a head, a table of blocks with the bottlenecks marked, what it says."""
-    from rich import box
+    `model_name`, `network`, `input_size`: as the user gave them; `view`, `paths`: see `rows`; `figures`:
+    those of the network as other tools print them, where wanted.
+    """
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     # In a file or a pipe there is no width to keep to; in a narrow terminal the summary is cut.
@@ -82,38 +101,20 @@ def print_report(model: Model, prediction: Prediction, model_name: str, network:
     console.print(Text(headline(model), style="dim"))
     console.print(Text(latency(prediction)))
     console.print(Text(totals(prediction)))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("block", no_wrap=True, overflow="ellipsis")
-    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
-    table.add_column("ms", no_wrap=True, justify="right")
-    table.add_column("share", no_wrap=True)
-    table.add_column("", no_wrap=True, justify="right")
-    table.add_column("most of it is", no_wrap=True)
-    marked = {b.name for b in bottlenecks(prediction)}
-    largest = max((b.share for b in prediction.blocks), default=0.0)
-    for block in prediction.blocks:
-        table.add_row(
-            *(Text(t) for t in named_parts(block.name)),
-            milliseconds(block.latency_ms).removesuffix(" ms"),
-            bar(block.share, largest),
-            f"{100 * block.share:.1f} %",
-            Text(TERMS.get(block.bound_by, block.bound_by)),
-            style="bold red" if block.name in marked else None,
-        )
-    console.print(table)
+    if figures is not None:
+        console.print(Text(str(figures)))
+    console.print(block_table(prediction, view, paths))
     console.print(Text(bottleneck_sentence(prediction), style="bold"))
     for warning in prediction.warnings:
         console.print(Text(f"note: {plain(warning)}", style="yellow"))
-    named = quote(plain(model_name))
-    console.print(
-        Text(f"Next: lolat show {named} · lolat evaluate {named} {quote(plain(network))}")
-    )
-
-
-def named_parts(name: str) -> tuple[str, str]:
-    """A block's label, and the summary of what is in it."""
-    label, _, summary = plain(name).partition(" · ")
-    return label, summary
+    asked = f"{quote(plain(model_name))} {quote(plain(network))}"
+    if prediction.batch_size != 1:
+        asked += f" --batch-size {prediction.batch_size}"
+    if input_size:
+        asked += f" --input-size {','.join(map(str, input_size))}"
+    # Commands to copy: never broken into lines by us.
+    further = f"Next: lolat explain {asked} · lolat report {asked} --html report.html"
+    console.print(Text(further), soft_wrap=True)
 
 
 def headline(model: Model) -> str:
@@ -129,12 +130,6 @@ def headline(model: Model) -> str:
     if floor is not None:
         parts.append(f"noise {percent(floor)}")
     return " · ".join(parts)
-
-
-def noise_floor(document: Mapping[str, Any]) -> float | None:
-    """How far repeated measurements of a block disagree; None where the file does not say."""
-    floor = document["noise"].get("floor")
-    return float(floor) if isinstance(floor, (int, float)) else None
 
 
 def _age(date: Any) -> str:
@@ -162,10 +157,12 @@ def describe(model: Model) -> Iterator[str]:
                 f"  below {milliseconds(entry['breakpoint_ms'])}: {entry['slope']:.3f} * t + "
                 f"{entry['offset_ms']:.3f}"
             )
-        yield from error_lines(entry)
+        yield from error_lines(entry, noise_floor(document))
+        yield from interval_line(entry, noise_floor(document))
         if "six_counts" in entry:
             yield f"  with six counts alone: {equation(entry['six_counts']['coefficients'])}"
-            yield from (f"  {line}" for line in error_lines(entry["six_counts"]))
+            found = error_lines(entry["six_counts"], noise_floor(document))
+            yield from (f"  {line}" for line in found)
     yield ""
     yield bound_sentence(model)
     for remark in document.get("warnings", ()):
@@ -182,8 +179,13 @@ def equation(coefficients: Mapping[str, float]) -> str:
     return "t = " + " + ".join([*parts, f"{coefficients.get(CONSTANT, 0.0):.3g} ms"])
 
 
-def error_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """The errors of a predictor, on its own points and on points left out."""
+def beside(floor: float | None) -> str:
+    """The noise floor as it stands beside an error: no predictor can beat it."""
+    return "" if floor is None else f" (noise floor {percent(floor)})"
+
+
+def error_lines(entry: Mapping[str, Any], floor: float | None = None) -> Iterator[str]:
+    """The errors of a predictor, on its own points and on points left out, with the noise floor."""
     found = entry.get("error")
     if not isinstance(found, Mapping):
         return
@@ -198,11 +200,32 @@ def error_lines(entry: Mapping[str, Any]) -> Iterator[str]:
                 )
                 if figures.get(field) is not None
             ]
-            split = f" ({', '.join(sizes)})" if sizes else ""
+            split = f", {', '.join(sizes)}" if sizes else ""
             yield (
-                f"  {words}: median error {percent(figures['median'])}{split}, "
+                f"  {words}: median error {percent(figures['median'])}{beside(floor)}{split}, "
                 f"{100 * figures['within_10_percent']:.0f} % within 10 %"
             )
+
+
+def interval_line(entry: Mapping[str, Any], floor: float | None) -> Iterator[str]:
+    """How wide the usual intervals of a predictor are; nothing where its points cannot tell."""
+    try:
+        width = interval_width(entry, COVERAGE, floor or 0.0)
+    except InputError:
+        return
+    few, many = (_around(width.half(n)) for n in (width.scale.low, width.scale.high))
+    if few == many:
+        sizes = few
+    else:
+        sizes = (
+            f"{few} up to {width.scale.low:.0f} operations, {many} from {width.scale.high:.0f} on"
+        )
+    yield f"  {100 * COVERAGE:g} % intervals: {sizes}"
+
+
+def _around(half: float) -> str:
+    """An interval around its prediction: -18 .. +22 %."""
+    return f"{100 * math.expm1(-half):+.0f} .. {100 * math.expm1(half):+.0f} %"
 
 
 def bound_sentence(model: Model) -> str:
@@ -231,11 +254,12 @@ def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
     seconds = document["environment"].get("seconds")
     took = f", measured in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
     yield f"{len(document['points'])} points on {plain(document['device'])}{took}"
+    floor = noise_floor(document)
     for name, entry in document["predictors"].items():
         mark = " (default)" if name == document["default"] else ""
         yield f"{name}{mark}: {equation(entry['coefficients'])}"
-        yield from error_lines(entry)
-    floor = noise_floor(document)
+        yield from error_lines(entry, floor)
+        yield from interval_line(entry, floor)
     if floor is not None:
         yield f"noise: repeated measurements of a block disagree by {percent(floor)} at the median"
     yield f"written: {path}"

@@ -1,24 +1,38 @@
-"""Backends: a Graph or a network -> something that runs, and how to wait for it. One module each."""
+"""Backends: a Graph or a network -> something that runs, and how to wait for it. One module each.
+
+A backend is written as its name and the options it is to run with: `torch`, `torch+compile+half`. Options
+make times different, so they are part of what a run is called, and of the environment that it records.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from lolat.errors import InputError
 from lolat.graph import Graph
 
-BACKENDS = {"tensorflow": "microbench.backends.tensorflow:TensorFlowBackend"}
+BACKENDS = {
+    "tensorflow": "microbench.backends.tensorflow:TensorFlowBackend",
+    "torch": "microbench.backends.torch:TorchBackend",
+    "onnxruntime": "microbench.backends.onnxruntime:OnnxRuntimeBackend",
+}
+OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
+"""Backend -> options that it has; each is a field of its environment, true or false."""
 
 
 class Backend(Protocol):
-    """What a backend can do; made with the device's name (cpu or gpu)."""
+    """What a backend can do; made with the device's name (cpu or gpu) and its options."""
 
     name: str
 
     def environment(self) -> dict[str, Any]:
-        """Versions, threads and flags: what makes times comparable; `device_name` where it has one."""
+        """Versions, threads, flags, options: what makes times comparable; `device_name` where known."""
+
+    def available_bytes(self) -> int | None:
+        """Free memory of a device that has its own; None where it is the host's, or not known."""
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Callable[[], None]:
         """A call that runs `graph` once on inputs that lie on the device, and waits for the result."""
@@ -29,14 +43,63 @@ class Backend(Protocol):
         """The same for a user's NETWORK."""
 
 
-def check(name: str) -> None:
-    """InputError when there is no backend `name`."""
+def flag(option: str) -> str:
+    """How an option is given on the command line."""
+    return f"--{option.replace('_', '-')}"
+
+
+def joined(name: str, options: Collection[str] = ()) -> str:
+    """A backend with options, as `create` takes it. InputError when there is no such thing."""
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
+    own = OPTIONS.get(name, ())
+    strange = [flag(o) for o in options if o not in own]
+    if strange:
+        has = f"it has {', '.join(map(flag, own))}" if own else "it has no options"
+        raise InputError(f"the {name} backend has no {', '.join(strange)}; {has}")
+    return "+".join([name, *(o for o in own if o in options)])
 
 
-def create(name: str, device: str) -> Backend:
-    """The backend `name` for `device`; InputError, MissingPackageError or DeviceError if there is none."""
-    check(name)
+def split(backend: str) -> tuple[str, list[str]]:
+    """(name, options) of what `joined` gave."""
+    name, *options = backend.split("+")
+    return name, options
+
+
+def check(backend: str) -> None:
+    """InputError when there is no such backend, or it has not these options."""
+    joined(*split(backend))
+
+
+def of_model(environment: Mapping[str, Any]) -> str:
+    """The backend that a model was learned with, its options too; TensorFlow if the file does not say."""
+    name = str(environment.get("framework", "tensorflow"))
+    return joined(name, [o for o in OPTIONS.get(name, ()) if environment.get(o) is True])
+
+
+def as_known(backend: str, graph: Graph) -> Graph:
+    """`graph` with the operations that a backend's framework takes them for.
+
+    A convolution with as many groups as channels is a slow grouped one to TensorFlow; to the others it is
+    a depthwise one, and so their readers count it.
+    """
+    if split(backend)[0] not in ("torch", "onnxruntime"):
+        return graph
+    operations = tuple(
+        replace(o, kind="depthwise_conv")
+        if o.kind == "grouped_conv" and o.attributes["groups"] == o.attributes["in_channels"]
+        else o
+        for o in graph.operations
+    )
+    return replace(graph, operations=operations, cache={})
+
+
+def create(backend: str, device: str) -> Backend:
+    """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
+    check(backend)
+    name, options = split(backend)
     module, _, attribute = BACKENDS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)(device)
+    found: Backend = getattr(importlib.import_module(module), attribute)(
+        device, **dict.fromkeys(options, True)
+    )
+    return found

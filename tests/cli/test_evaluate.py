@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,9 @@ def test_ten_networks_at_two_batch_sizes(lolat: Command, model: Path, device: De
     assert (backend, where, batch_sizes, size) == ("tensorflow", "cpu", (1, 4), ())
     assert len(set(networks)) == 10
     assert all(spec.startswith("keras:") for spec in networks)
-    assert "extended (default): median error 9.1 %, 100 % within 10 %" in found.out
-    assert "20 of 20 measured times lie inside" in found.out or "of 20 measured" in found.out
+    error = "extended (default): median error 9.1 % (noise floor 3.0 %), 100 % within 10 %"
+    assert error in found.out
+    assert re.search(r"inside the 90 % interval: \d+ of 20 \(\d+ .. \d+ % with 95 % ", found.out)
 
 
 def test_json(lolat: Command, model: Path, device: Device) -> None:
@@ -77,6 +79,9 @@ def test_json(lolat: Command, model: Path, device: Device) -> None:
         ("keras:A", 2), ("keras:B", 2),
     ]  # fmt: skip
     assert answer["summary"]["extended"]["median"] == pytest.approx(1 - 1 / 1.1)
+    assert answer["intervals"]["of"] == 2
+    assert answer["intervals"]["inside"] == sum(n["inside"] for n in answer["networks"])
+    assert answer["noise_floor"] == 0.03
 
 
 def test_networks_that_saw_no_calm_moment_are_named(
@@ -190,3 +195,50 @@ def test_a_framework_that_this_version_cannot_measure(
     document["environment"] = {}
     path.write_text(json.dumps(document))
     assert lolat("evaluate", path, "keras:A").code == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "backend"),
+    [
+        ({"framework": "tensorflow", "jit": True}, "tensorflow+jit"),
+        ({"framework": "torch", "compile": True, "channels_last": False, "half": True},
+         "torch+compile+half"),
+        ({"framework": "onnxruntime"}, "onnxruntime"),
+    ],
+)  # fmt: skip
+def test_the_backend_and_the_options_are_the_models(
+    lolat: Command, tmp_path: Path, device: Device, environment: dict[str, Any], backend: str
+) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(synthetic.document(environment={"device": "cpu", **environment})))
+    assert lolat("evaluate", path, "A", "--batch-size", 2).code == 0
+    assert device.asked == [(backend, "cpu", ("A",), (2,), ())]
+
+
+@pytest.mark.parametrize(
+    ("framework", "how"),
+    [("torch", "package.module:callable --input-size 224"), ("onnxruntime", "network.onnx")],
+)
+def test_without_networks_for_a_backend_that_has_none(
+    lolat: Command, tmp_path: Path, device: Device, framework: str, how: str
+) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(synthetic.document(environment={"framework": framework})))
+    said = lolat.refused("evaluate", path)
+    assert f"was learned with {framework}, for which no networks come with LoLat; give some" in said
+    assert said.endswith(f"lolat evaluate {path} {how}")
+    assert device.asked == []
+
+
+def test_another_cuda_is_a_warning(lolat: Command, tmp_path: Path, device: Device) -> None:
+    path = tmp_path / "gpu.json"
+    environment = {
+        "framework": "torch",
+        "device": "cpu",
+        "cuda_version": "12.4",
+        "tf32": {"a": True},
+    }
+    path.write_text(json.dumps(synthetic.document(environment=environment)))
+    device.versions = {"cuda_version": "12.8", "tf32": {"a": True}}
+    said = lolat("evaluate", path, "A").err
+    assert said == "lolat: warning: learned with cuda_version 12.4, this is 12.8\n"

@@ -44,8 +44,9 @@ def refusal(*arguments: object, code: int = 2, environment: Mapping[str, str] | 
 
 def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
     said = refusal(
-        "gpu", "--output", tmp_path / "m.json", environment={"CUDA_VISIBLE_DEVICES": "-1"}
-    )
+        "gpu", "--backend", "tensorflow", "--output", tmp_path / "m.json",
+        environment={"CUDA_VISIBLE_DEVICES": "-1"},
+    )  # fmt: skip
     assert "no gpu here" in said
     assert "looked for physical devices of type GPU" in said
     assert "/physical_device:CPU:0" in said
@@ -57,14 +58,26 @@ def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
     [
         ([], "Missing argument '{cpu|gpu}'"),
         (["tpu"], "'tpu' is not one of 'cpu', 'gpu'"),
-        (["cpu", "--backend", "jax"], "no backend 'jax'; this version has tensorflow"),
+        (["cpu", "--backend", "jax"], "no backend 'jax'; this version has onnxruntime, tensorflow, torch"),
+        (["cpu", "--backend", "torch", "--jit"], "the torch backend has no --jit; it has --compile, "
+         "--channels-last, --half"),
+        (["cpu", "--backend", "tensorflow", "--half"],
+         "the tensorflow backend has no --half; it has --jit"),
+        (["gpu", "--backend", "onnxruntime", "--compile", "--channels-last"],
+         "the onnxruntime backend has no --compile, --channels-last; it has no options"),
+        (["cpu", "--jit", "--half"],
+         "no backend has --jit and --half together; tensorflow has --jit; torch"),
+        (["--extend", "m.json", "--for", "n", "--backend", "torch"],
+         "--backend does not go with --extend MODEL: blocks are added with the backend and the options"),
+        (["--extend", "m.json", "--for", "n", "--channels-last"],
+         "--channels-last does not go with --extend MODEL"),
         (["cpu", "--output", "."], "is a folder; expected the name of a JSON file"),
         (["cpu", "--output", "/dev/null"], "is not a regular file"),
         (["cpu", "--output", "/dev/null/m.json"], "cannot write /dev/null/m.json: "),
         (["cpu", "--output", "x" * 300], "File name too long"),
         (["cpu", "--frobnicate"], "No such option"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_call(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -120,10 +133,22 @@ def test_ctrl_c_before_anything_was_measured(
     )
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_the_device_in_the_model_file_and_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "picked", "expected"),
+    [
+        (["cpu"], "tensorflow", ["cpu-epyc-2-threads", "EPYC, 2 threads"]),
+        (["cpu"], "torch", ["cpu-epyc-2-threads-torch", "EPYC, 2 threads"]),
+        (["gpu"], "torch", ["gpu-torch", "NVIDIA T4"]),
+        (["gpu", "--backend", "tensorflow"], "", ["gpu", "NVIDIA T4"]),
+        (["gpu", "--backend", "torch", "--half", "--channels-last"], "",
+         ["gpu-torch-channels-last-half", "NVIDIA T4"]),
+    ],
+)  # fmt: skip
+def test_the_device_and_the_backend_in_the_model_file_and_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], picked: str,
+    expected: list[str], capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    device = arguments[0]
     written: list[Any] = []
 
     class Stop(Exception):
@@ -133,15 +158,21 @@ def test_the_device_in_the_model_file_and_its_name(
         written.extend([name, label])
         raise Stop
 
+    def pick(asked: str, options: list[str]) -> tuple[str, str]:
+        assert (asked, options, bool(picked)) == (device, [], True)
+        return picked, f"measuring with {picked}" if picked == "torch" else ""
+
     where = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
+    monkeypatch.setattr("microbench.backends.choice.pick", pick)
     monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
     monkeypatch.setattr("lolat.learning.model_document", document)
     monkeypatch.setattr("microbench.learn.measure_blocks", lambda *_: ([], where, {}, [], None))
-    assert learn.main([device]) == 1
-    expected = {"cpu": ["cpu-epyc-2-threads", "EPYC, 2 threads"], "gpu": ["gpu", "NVIDIA T4"]}
-    assert written == expected[device]
+    assert learn.main(arguments) == 1
+    assert written == expected
+    said = capsys.readouterr().err
+    assert ("lolat: measuring with torch" in said) == (picked == "torch")
 
 
 def test_ctrl_c_while_fitting_keeps_the_journal(

@@ -13,8 +13,10 @@ from lolat.counts import FEATURES
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.model import load
+from lolat.readers import read as read_really
+from lolat.units import milliseconds
 from tests import synthetic
-from tests.cli.commands import Command, process
+from tests.cli.commands import Command, one_line, process
 
 ASKED: list[tuple[Any, ...]] = []
 
@@ -88,12 +90,59 @@ def test_what_is_wrong_is_said_in_one_line(lolat: Command, model: Path, command:
     assert "too large" in lolat.refused(command, model, "keras:A", "--batch-size", 10**15)
 
 
+@pytest.mark.parametrize("command", ["predict", "report"])
+def test_coverage(lolat: Command, model: Path, command: str) -> None:
+    widths = []
+    for coverage in (0.5, 0.9, 0.975):
+        found = lolat(command, model, "keras:A", "--json", "--coverage", coverage)
+        answer = json.loads(found.out)
+        assert answer["coverage"] == coverage
+        low, high = answer["interval_ms"]
+        assert low < answer["latency_ms"] < high
+        widths.append(high / low)
+        text = lolat(command, model, "keras:A", "--coverage", coverage).out
+        assert f"{100 * coverage:g} % sure of " in text
+    assert widths == sorted(set(widths))
+    usual = json.loads(lolat(command, model, "keras:A", "--json").out)
+    assert usual["coverage"] == 0.9
+    assert usual["interval_ms"][1] / usual["interval_ms"][0] == pytest.approx(widths[1])
+
+
+@pytest.mark.parametrize("command", ["predict", "report"])
+def test_a_coverage_that_cannot_be_had(lolat: Command, model: Path, command: str) -> None:
+    ASKED.clear()
+    for wrong in (0, 1, 1.5, -0.2, "nan", "inf"):
+        line = lolat.refused(command, model, "keras:A", "--coverage", wrong)
+        assert "expected a number above 0 and below 1, such as 0.9" in line
+    assert "--coverage" in lolat.refused(command, model, "keras:A", "--coverage", "much")
+    line = lolat.refused(command, model, "keras:A", "--coverage", 0.999)
+    assert "expected at most 0.99, which is all that 105 left-out points can tell; ask for" in line
+    assert ASKED == []  # found out before the network is built
+
+
+def test_a_model_that_cannot_tell(lolat: Command, tmp_path: Path) -> None:
+    document = synthetic.document()
+    for entry in document["predictors"].values():
+        for field in {"residuals", "interval"} & entry.keys():
+            del entry[field]
+    path = tmp_path / "bare.json"
+    path.write_text(json.dumps(document))
+    line = lolat.refused("predict", path, "keras:A", "--coverage", 0.9)
+    assert "this model has no errors of left-out points, so it cannot compute intervals" in line
+    found = lolat("predict", path, "keras:A")
+    assert found.code == 0
+    assert "sure of" not in found.out
+    assert "note: no interval: the model has no errors of left-out points; learn it" in found.out
+    answer = json.loads(lolat("predict", path, "keras:A", "--json").out)
+    assert (answer["coverage"], answer["interval_ms"]) == (None, None)
+
+
 def test_report(lolat: Command, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "blocks.csv"
     found = lolat("report", model, "keras:ResNet", "--batch-size", 2, "--csv", path)
     assert found.code == 0
     assert found.err == ""
-    for words in ("ResNet · batch 2", "conv1_block1", "call", "Bottleneck", "Next: lolat show"):
+    for words in ("ResNet · batch 2", "conv1_block1", "call", "Bottleneck", "Next: lolat explain"):
         assert words in found.out
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -135,3 +184,138 @@ def test_a_network_of_keras(model: Path) -> None:
     # 0.30 GMACs an image is the published figure.
     assert answer["counts"]["flops"] == pytest.approx(4 * 0.30e9, rel=0.02)
     assert answer["network"] == "MobileNetV2"
+
+
+def test_a_budget(lolat: Command, model: Path) -> None:
+    latency = load(model).predict(synthetic.network(name="A")).latency_ms
+    found = lolat("predict", model, "keras:A", "--max-ms", latency * 1.001)
+    assert (found.code, found.err) == (0, "")
+    found = lolat("predict", model, "keras:A", "--max-ms", latency)
+    assert found.code == 0  # not more than that
+    found = lolat("predict", model, "keras:A", "--max-ms", latency / 1.25)
+    assert found.code == 3
+    assert found.out.startswith("A · batch 1: ")
+    line = one_line(found.err)
+    assert f"A · batch 1 takes {milliseconds(latency)}, 25 % more than the " in line
+    assert line.endswith("ms of --max-ms; `lolat report` says where the time goes")
+    found = lolat("predict", model, "keras:A", "--max-ms", "0.5", "--json")
+    assert found.code == 3
+    assert len(found.out.splitlines()) == 1
+    assert json.loads(found.out)["latency_ms"] == latency
+
+
+@pytest.mark.parametrize("wrong", ["0", "-3", "nan", "inf", "soon"])
+def test_a_budget_that_is_none(lolat: Command, model: Path, wrong: str) -> None:
+    line = lolat.refused("predict", model, "keras:A", "--max-ms", wrong)
+    assert f"{wrong!r}: expected a number of milliseconds above 0, such as 15" in line
+    assert ASKED == []
+
+
+def test_a_folded_report(lolat: Command, model: Path) -> None:
+    found = lolat("report", model, "keras:A", "--depth", 0, "--columns", "ms, MACs,weights,ms")
+    assert found.code == 0
+    lines = [line.split() for line in found.out.splitlines()]
+    assert ["block", "ms", "MACs", "weights"] in lines
+    assert "parameters" in found.out
+    assert "activations (one sample, as torchinfo and fvcore count)" in found.out
+    assert any(line[:3] == ["A", "5", "blocks"] for line in lines)
+    by_time = lolat("report", model, "keras:A", "--sort", "time").out.splitlines()
+    slowest = max(
+        load(model).predict(synthetic.network(name="A")).blocks, key=lambda b: b.latency_ms
+    )
+    at = next(i for i, line in enumerate(by_time) if "───" in line)
+    assert by_time[at + 1].split()[0] == slowest.name.split(" · ")[0]
+
+
+def test_what_is_not_chosen_changes_nothing(lolat: Command, model: Path) -> None:
+    usual = lolat("report", model, "keras:A").out
+    said = ("--columns", "ms,share,most", "--sort", "order")
+    assert lolat("report", model, "keras:A", *said).out == usual
+    assert "mult-adds" not in usual
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--depth", "-1"), "--depth -1: expected a whole number from 0"),
+        (("--depth", "deep"), "'deep' is not a valid integer"),
+        (
+            ("--columns", "ms,speed"),
+            "no column 'speed'; expected some of ms, share, most, macs, acts",
+        ),
+        (("--columns", " , "), "expected at least one column, such as ms,share,macs"),
+        (("--sort", "size"), "--sort size: expected one of order, time, macs, name"),
+        (("--against", "keras:B"), "--against is for the page; give --html FILE too"),
+        (("--json", "--sort", "time"), "are for the table, --json has every block"),
+        (("--html", "no/such/a.html"), "--html no/such/a.html: no folder no/such"),
+        (("--html", "/"), "--html /: is a folder; expected the name of a file"),
+    ],
+)
+def test_what_a_report_cannot_do(
+    lolat: Command, model: Path, options: tuple[str, ...], said: str
+) -> None:
+    assert said in lolat.refused("report", model, "keras:A", *options)
+    assert ASKED == []  # found out before the network is built
+
+
+def sides(path: Path) -> Any:
+    """The data inside a page."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text.partition('id="data">')[2].partition("</script>")[0])["sides"]
+
+
+def test_a_page(lolat: Command, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    found = lolat("report", model, "keras:A", "--html", path, "--batch-size", 2, "--coverage", 0.8)
+    assert found.code == 0
+    assert found.out == lolat("report", model, "keras:A", "--batch-size", 2, "--coverage", 0.8).out
+    assert one_line(found.err) == f"lolat: written: {path}"
+    (side,) = sides(path)
+    assert side["network"] == "A"
+    assert {a["coverage"] for a in side["answers"]} == {0.8}
+    found = lolat("report", model, "keras:A", "--html", path, "--json")
+    assert json.loads(found.out)["network"] == "A"
+
+
+def test_a_page_against_a_network_or_a_model(lolat: Command, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    lolat("report", model, "keras:A", "--html", path, "--against", "keras:B", "--input-size", 56)
+    assert [s["name"] for s in sides(path)] == ["A", "B"]
+    assert ASKED == [("keras:A", (56,)), ("keras:B", (56,))]
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(synthetic.document(device="a laptop")))
+    ASKED.clear()
+    found = lolat("report", model, "keras:A", "--html", path, "--against", other)
+    assert [s["name"] for s in sides(path)] == ["a desk, 2 threads", "a laptop"]
+    assert ASKED == [("keras:A", ())]  # read once
+    assert found.code == 0
+
+
+def test_against_what_is_neither(
+    lolat: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ("--html", tmp_path / "page.html", "--against")
+    line = lolat.refused("report", model, "keras:A", *page, "keras:Missing")
+    assert "no network 'keras:Missing'" in line
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    assert "broken.json" in lolat.refused("report", model, "keras:A", *page, broken)
+
+    def either(network: str, input_size: Any = None) -> Graph:
+        return (
+            read(network, input_size) if network == "keras:A" else read_really(network, input_size)
+        )
+
+    monkeypatch.setattr("lolat.readers.read", either)
+    line = lolat.refused("report", model, "keras:A", *page, "nonsense")
+    assert (
+        "--against nonsense: neither a model nor a network; expected a model file, `local`" in line
+    )
+    assert "or a network: no network 'nonsense': expected keras:NAME" in line
+    two = tmp_path / "bare.json"
+    document = synthetic.document()
+    del document["predictors"]["two-regime"]
+    two.write_text(json.dumps(document))
+    line = lolat.refused("report", model, "keras:A", *page, two, "--predictor", "two-regime")
+    assert "bare.json has no predictor 'two-regime'" in line
+    assert not (tmp_path / "page.html").exists()

@@ -30,6 +30,9 @@ class Fake:
     def environment(self) -> dict[str, Any]:
         return {"framework": "fake", "cwd_on_path": "" in sys.path, "ints": list(range(100_000))}
 
+    def available_bytes(self) -> int | None:
+        return 12345
+
     def prepare_graph(self, graph: Any, batch_size: int) -> Callable[[], None]:
         return lambda: None
 

@@ -24,6 +24,7 @@ class FakeDevice:
         self.estimate_ms: dict[str, float] = {}
         self.restless: set[str] = set()
         self.environment: dict[str, Any] = {"framework": "fake"}
+        self.free_bytes: int | None = None
         self.now = 0.0
         self.request_s = 0.0
 
@@ -65,6 +66,8 @@ class FakeWorker:
             raise JobFailed("ResourceExhausted: no")
         if verb == "environment":
             return {"environment": device.environment}
+        if verb == "memory":
+            return {"available_bytes": device.free_bytes}
         if verb == "prepare":
             self.prepared.add(key)
             return {"estimate_ms": device.estimate_ms.get(key, 1.0)}

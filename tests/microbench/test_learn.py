@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lolat.counts import count
+from lolat.errors import InputError, MeasuringError
 from microbench import learn
 from microbench.blocks import Predefined
 from microbench.layers import Layers
@@ -180,3 +181,67 @@ def test_a_noisy_run_says_so_and_what_to_do(
         assert part in remark
         assert "run again" in remark
         assert "--restart" not in remark, "the journal of a finished run is gone"
+
+
+def test_a_known_limit_says_which_moments_are_calm(device: FakeDevice, tmp_path: Path) -> None:
+    """That of the run in which the model was learned, where this run saw such moments."""
+    for known, limit in ((5.2, 5.2), (0.1, 6.5)):
+        result = learn.measure_blocks(
+            "fake", "cpu", tmp_path / f"j{known}", 1e9, blocks=BLOCKS,
+            settings=Settings(rounds=3, extra_rounds=0, calm_ms=known),
+        )  # fmt: skip
+        result[-1].close()
+        assert result[2]["calm_ms"] == limit
+
+
+def test_the_environment_can_be_refused_before_anything_is_measured(
+    device: FakeDevice, tmp_path: Path
+) -> None:
+    def refuse(where: Any) -> None:
+        assert where["framework"] == "fake"
+        assert where["device"] == "cpu"
+        raise InputError("not here")
+
+    with pytest.raises(InputError, match="not here"):
+        measure(tmp_path / "j", check=refuse)
+    assert device.keys("prepare") == []
+    assert not (tmp_path / "j").exists()
+    assert device.workers[-1].closed
+
+
+@pytest.mark.parametrize(("kind", "free", "skipped"), [
+    ("gpu", 2**20, True), ("gpu", 2**40, False), ("gpu", None, False), ("cpu", 2**20, False),
+])  # fmt: skip
+def test_a_gpus_own_memory_says_what_fits(
+    device: FakeDevice, tmp_path: Path, kind: str, free: int | None, skipped: bool
+) -> None:
+    """2^20 bytes are less than any block needs; the host's memory is enough for these."""
+    device.free_bytes = free
+    notes = Notes()
+    if skipped:
+        with pytest.raises(
+            MeasuringError, match=r"a x1: skipped: needs about 0\.0 GiB of memory, 0\.0"
+        ):
+            measure(tmp_path / "j", device=kind, progress=notes)
+    else:
+        assert len(measure(tmp_path / "j", device=kind, progress=notes)[0]) == 3
+    assert ("memory" in {verb for _, verb, _ in device.asked}) == (kind == "gpu")
+
+
+def test_a_worker_that_cannot_say_what_is_free(device: FakeDevice, tmp_path: Path) -> None:
+    device.refuses["memory", ""] = 1
+    assert len(measure(tmp_path / "j", device="gpu")[0]) == 3
+    device.dies["memory", ""] = 1
+    with pytest.raises(
+        MeasuringError, match="does not say what is free: the measuring process was"
+    ):
+        measure(tmp_path / "k", device="gpu")
+
+
+def test_options_of_the_backend_tell_runs_apart(device: FakeDevice, tmp_path: Path) -> None:
+    device.environment = {"framework": "torch", "half": False}
+    measure(tmp_path / "j")
+    notes = Notes()
+    device.environment = {"framework": "torch", "half": True}
+    measure(tmp_path / "j", progress=notes)
+    assert "measured with other half; it is kept as" in notes.notes[0]

@@ -59,8 +59,17 @@ def test_a_time_is_around_the_call_in_milliseconds() -> None:
 
 def test_a_visit_times_each_sample_between_two_of_the_reference() -> None:
     clock = FakeClock()
-    taken = visit(clock.taking("job", 20, 21, 22), clock.taking("ref", 5, 9, 6, 7), 3, clock)
-    assert clock.called == ["ref", "job", "ref", "job", "ref", "job", "ref"]
+    taken = visit(clock.taking("job", 40, 20, 21, 22), clock.taking("ref", 5, 9, 6, 7), 3, clock)
+    assert clock.called == [
+        "job",
+        "ref",
+        "job",
+        "ref",
+        "job",
+        "ref",
+        "job",
+        "ref",
+    ]  # the first: cold
     assert taken.samples == pytest.approx((20, 21, 22))
     assert taken.reference == pytest.approx((5, 9, 6, 7))
     assert taken.beside() == pytest.approx([9, 9, 7])

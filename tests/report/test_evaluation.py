@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,7 +14,15 @@ from sklearn.metrics import r2_score
 
 from lolat.errors import MeasuringError
 from lolat.model import Model
-from lolat.report.evaluation import compare, correlation, figures, lines, r_squared, ranks
+from lolat.report.evaluation import (
+    compare,
+    correlation,
+    figures,
+    lines,
+    r_squared,
+    ranks,
+    share_bounds,
+)
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -52,6 +61,13 @@ def test_what_is_not_defined_is_null() -> None:
     json.dumps(figures(one, one), allow_nan=False)
 
 
+@pytest.mark.parametrize(("inside", "of"), [(0, 1), (1, 1), (18, 20), (20, 20), (0, 7), (3, 40)])
+@pytest.mark.parametrize("certainty", [0.8, 0.95])
+def test_bounds_of_a_share_are_those_of_scipy(inside: int, of: int, certainty: float) -> None:
+    oracle = stats.binomtest(inside, of).proportion_ci(certainty, method="exact")
+    assert share_bounds(inside, of, certainty) == pytest.approx((oracle.low, oracle.high))
+
+
 def measured() -> list[synthetic.Measured]:
     """One as predicted, one a tenth slower than predicted, one far outside its interval."""
     small, big = MODEL.predict(GRAPH).latency_ms, MODEL.predict(BIG, 2).latency_ms
@@ -71,6 +87,17 @@ def test_the_result_is_one_json_object() -> None:
     inside = [r["interval_ms"][0] <= r["measured_ms"] <= r["interval_ms"][1]
               for r in found["networks"]]  # fmt: skip
     assert found["inside_interval"] == sum(inside)
+    assert [r["inside"] for r in found["networks"]] == inside
+    widths = [(r["interval_ms"][1] - r["interval_ms"][0]) / r["predicted_ms"]["extended"]
+              for r in found["networks"]]  # fmt: skip
+    assert [r["interval_width"] for r in found["networks"]] == pytest.approx(widths)
+    assert {r["coverage"] for r in found["networks"]} == {0.9}
+    oracle = stats.binomtest(sum(inside), 3).proportion_ci(0.95, method="exact")
+    assert found["intervals"] == {
+        "coverage": 0.9, "certainty": 0.95, "inside": sum(inside), "of": 3,
+        "bounds": pytest.approx([oracle.low, oracle.high]),
+        "median_width": pytest.approx(np.median(widths)),
+    }  # fmt: skip
     assert inside[0]
     assert not inside[2]
     assert found["failures"] == {"x at 1": "died"}
@@ -91,11 +118,14 @@ def test_the_lines_say_all_of_it() -> None:
     text = "\n".join(lines(compare(MODEL, measured(), {"keras:VGG16 at batch 4": "no memory"})))
     assert "keras:Big" in text
     assert "-20.0 %" in text
-    assert "extended (default): median error 20 %, 33 % within 10 %, " in text
+    assert "extended (default): median error 20 % (noise floor 3.0 %), 33 % within 10 %, " in text
     assert "R² " in text
     assert "Spearman " in text
-    assert "of 3 measured times lie inside their interval" in text
-    assert "noise floor (repeated measurements of a block): 3.0 %" in text
+    wanted = r"^inside the 90 % interval: \d of 3 \(\d+ \.\. \d+ % with 95 % certainty\)$"
+    assert re.search(wanted, text, re.MULTILINE)
+    wanted = r"^width of the intervals, from low to high: [\d.]+ % of the prediction at the median$"
+    assert re.search(wanted, text, re.MULTILINE)
+    assert "noise floor: what measuring a block again gives; no predictor can beat it" in text
     assert "not measured: keras:VGG16 at batch 4: no memory" in text
     widths = {len(line) for line in text.splitlines()[:4]}
     assert max(widths) < 100
@@ -104,17 +134,26 @@ def test_the_lines_say_all_of_it() -> None:
 def test_one_network_is_enough() -> None:
     text = "\n".join(lines(compare(MODEL, measured()[:1], {})))
     assert "R² -, Pearson -, Spearman -" in text
-    assert "1 of 1 measured times" in text
+    # One of one, where a share of 2.5 % gives one of one in 2.5 % of all cases.
+    assert re.search(
+        r"inside the 90 % interval: 1 of 1 \([23] \.\. 100 % with 95 % certainty\)", text
+    )
 
 
 def test_a_model_without_residuals_or_noise() -> None:
     document = synthetic.document(noise={})
     for predictor in document["predictors"].values():
         del predictor["residuals"]
+        predictor.pop("interval", None)
     found = compare(Model(document), measured(), {})
     assert found["inside_interval"] == 0
     assert found["networks"][0]["interval_ms"] is None
-    assert "inside their interval" not in "\n".join(lines(found))
+    assert found["intervals"] is None
+    assert found["networks"][0]["interval_width"] is None
+    assert found["networks"][0]["inside"] is None
+    text = "\n".join(lines(found))
+    assert "inside the" not in text
+    assert "noise floor" not in text
 
 
 def test_where_nothing_could_be_measured() -> None:

@@ -50,6 +50,12 @@ def test_summary_of_what_is_not_known() -> None:
     assert third == "note: careful"
 
 
+@pytest.mark.parametrize(("coverage", "shown"), [(0.9, "90"), (0.55, "55"), (0.975, "97.5")])
+def test_a_coverage_is_not_rounded(coverage: float, shown: str) -> None:
+    found = text.latency(replace(PREDICTION, coverage=coverage))
+    assert f", {shown} % sure of " in found
+
+
 def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
     shown = report(capsys)
     assert "hand made · batch 4" in shown
@@ -60,7 +66,10 @@ def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
         )
         assert f"{100 * block.share:.1f} %" in line
     assert "Bottleneck" in shown
-    assert "Next: lolat show models/cpu.json · lolat evaluate models/cpu.json keras:X" in shown
+    assert (
+        "Next: lolat explain models/cpu.json keras:X --batch-size 4 · "
+        "lolat report models/cpu.json keras:X --batch-size 4 --html report.html\n"
+    ) in shown
     assert "\x1b" not in shown  # no colours where nobody sees them
     assert all(len(line) <= text.WIDE for line in shown.splitlines() if "Next" not in line)
 
@@ -77,19 +86,9 @@ def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_path_with_spaces_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "lolat show 'my models/a b.json'" in " ".join(
+    assert "lolat explain 'my models/a b.json'" in " ".join(
         report(capsys, name="my models/a b.json").split()
     )
-
-
-@pytest.mark.parametrize(
-    ("share", "bar"),
-    [(1.0, "█" * 12), (0.5, "█" * 6), (0.0, ""), (1 / 96, "▏"), (0.001, ""), (13 / 96, "█▋")],
-)
-def test_a_bar_is_as_long_as_its_share(share: float, bar: str) -> None:
-    assert text.bar(share, 1.0) == bar
-    assert text.bar(share / 4, 0.25) == bar
-    assert text.bar(0.0, 0.0) == ""
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,10 @@ def test_show() -> None:
     assert "1 MAC = 1 FLOP" in lines[1]
     assert "two-regime: t = 2e-06*ACTS + 1e-08*FLOPs + 0.25 ms" in lines
     assert "  below 5.00 ms: 0.500 * t + 2.500" in lines
-    assert any(line.startswith("  each block left out: median error ") for line in lines)
+    left_out = [line for line in lines if line.startswith("  each block left out: median error ")]
+    assert len(left_out) == 2
+    assert all(" % (noise floor 3.0 %), " in line for line in left_out)
+    assert sum(line.startswith("  90 % intervals: -") for line in lines) == 2
     assert lines[-1] == r"note: a noisy \x1b[1m point"
 
 
@@ -144,12 +146,36 @@ def test_errors_that_another_version_wrote() -> None:
     assert line == "  on its points: median error 10 %, 50 % within 10 %"
 
 
+def test_how_wide_intervals_are() -> None:
+    """The 91st of 100 scores, 0.2, times (n / 12)**-0.5: 0.4 at 3 operations, 0.1 at 48."""
+    entry: dict[str, Any] = {"residuals": [0.1] * 90 + [0.2] * 10}
+    (line,) = text.interval_line(entry, None)
+    assert line == "  90 % intervals: -18 .. +22 %"
+    entry["interval"] = {"exponent": 0.5, "ops": [3, 48], "scores": entry["residuals"]}
+    (line,) = text.interval_line(entry, 0.03)
+    assert line == "  90 % intervals: -33 .. +49 % up to 3 operations, -10 .. +11 % from 48 on"
+    (line,) = text.interval_line(entry, 1.0)  # noise as large as what is measured
+    assert line == "  90 % intervals: -50 .. +100 %"
+    assert list(text.interval_line({}, 0.03)) == []
+    assert list(text.interval_line({"residuals": [0.1] * 8}, 0.03)) == []
+
+
+def test_an_error_stands_beside_the_noise() -> None:
+    error = {"fitted": {"median": 0.1, "within_10_percent": 0.5, "median_below_2_ms": 0.2}}
+    (line,) = text.error_lines({"error": error}, 0.016)
+    assert line == (
+        "  on its points: median error 10 % (noise floor 1.6 %), 20 % below, 50 % within 10 %"
+    )
+
+
 def test_what_learning_says_at_its_end() -> None:
     document = synthetic.document()
     document["environment"]["seconds"] = 174.6
     lines = list(text.learned(document, "my models/a.json"))
     assert lines[0] == "105 points on a desk, 2 threads, measured in 175 s"
     assert any(line.startswith("extended (default): t = ") for line in lines)
+    assert sum("(noise floor 3.0 %)" in line for line in lines) == 4
+    assert sum(line.startswith("  90 % intervals: -") for line in lines) == 2
     assert "noise: repeated measurements of a block disagree by 3.0 % at the median" in lines
     assert lines[-2] == "written: my models/a.json"
     assert lines[-1].startswith("Next: lolat report 'my models/a.json' keras:ResNet50")

@@ -1,0 +1,131 @@
+"""`lolat compare`: all predictors on the same measured points, side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lolat.cli.errors import say
+from lolat.cli.options import json_option, model_argument
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--networks",
+    "evaluation",
+    type=click.Path(),
+    metavar="FILE",
+    help="Judge on these networks too: what `lolat evaluate MODEL --json` wrote.",
+)
+@click.option("--csv", "csv_file", type=click.Path(), metavar="FILE", help="Write the figures.")
+@click.option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
+@json_option
+def compare(
+    model: str, evaluation: str | None, csv_file: str | None, html_file: str | None, as_json: bool
+) -> None:
+    """Judge LoLat's formulas and others on the points of MODEL; nothing is measured.
+
+    Each predictor is fitted with a tenth of the blocks left out at a time and judged on those: extended,
+    two-regime, FLOPs alone, a roofline, a random forest and a Gaussian process.
+    """
+    from lolat.cli.progress import progress
+    from lolat.comparison.judging import judge, steps
+    from lolat.comparison.learners import check_sklearn
+    from lolat.comparison.networks import count_networks, read_evaluation
+    from lolat.comparison.speed import ROUNDS
+    from lolat.model import load
+    from lolat.points import Point
+    from lolat.report import comparison as report
+
+    for path, option in ((csv_file, "--csv"), (html_file, "--html")):
+        if path is not None:
+            check_writable(path, option)
+    check_sklearn()
+    loaded = load(model)
+    points = [Point.from_dict(p) for p in loaded.document["points"]]
+    require_points(loaded.source, points)
+    networks, device = read_evaluation(evaluation) if evaluation is not None else ([], None)
+    if device is not None and device != loaded.device:
+        say(
+            f"warning: {evaluation} was measured for {device}; {model} was learned on {loaded.device}"
+        )
+    with progress() as bar:
+        if networks:
+            bar.start("reading networks", len(networks))
+        networks, counts, skipped = count_networks(networks, done=bar.step)
+        for label, reason in skipped.items():
+            bar.note(f"warning: skipped {label}: {reason}")
+        if evaluation is not None:
+            require_networks(evaluation, networks)
+        bar.start("fitting", steps(points))
+        found = judge(points, counts, done=bar.step)
+        bar.start("timing", ROUNDS)
+        speeds = _speeds(points, found, bar.step)
+    result = report.compare(loaded, points, found, networks, speeds)
+    result["skipped"] = skipped
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        report.print_comparison(result)
+    if csv_file is not None:
+        report.write_csv(csv_file, result)
+        say(f"written: {csv_file}")
+    if html_file is not None:
+        from lolat.report.page import write_page
+
+        write_page(html_file, result)
+        say(f"written: {html_file}")
+
+
+def check_writable(path: str, option: str) -> None:
+    """InputError now rather than after the fits, if the file of an option cannot be written."""
+    import os
+
+    from lolat.errors import InputError
+
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{option} {path}: is a folder; expected the name of a file")
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        known = target.parent.is_dir()
+        reason = "no permission to write it" if known else f"no folder {target.parent}"
+        raise InputError(f"{option} {path}: {reason}; expected a file in a folder of yours")
+
+
+def require_points(source: str, points: list[Any]) -> None:
+    """InputError where a model has no points."""
+    from lolat.errors import InputError
+
+    if not points:
+        raise InputError(
+            f"{source} has no points, so there is nothing to compare on; expected a model that was "
+            "measured (lolat learn) or fitted from a table (lolat fit)"
+        )
+
+
+def require_networks(path: str, networks: list[Any]) -> None:
+    """InputError where no network of an evaluation could be read."""
+    from lolat.errors import InputError
+
+    if not networks:
+        raise InputError(
+            f"none of the networks in {path} could be read here; run the command where they are, or "
+            "leave --networks out"
+        )
+
+
+def _speeds(points: list[Any], found: Any, done: Any) -> dict[str, Any]:
+    """How fast each of the fitted predictors answers."""
+    from lolat.comparison.speed import many_rows, speeds
+    from lolat.points import known_features, matrix
+
+    known = known_features(points)
+    fitted = {
+        j.candidate.name: (j.fitted, [known.index(name) for name in j.features])
+        for j in found.judged
+    }
+    return speeds(fitted, many_rows(matrix(points, known)), done=done)

@@ -1,0 +1,267 @@
+"""`lolat learn --extend MODEL --for NETWORK`: measure the blocks that bring a network inside, fit again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lolat.cli.errors import say
+from lolat.cli.learn import check_writable, interruptible
+from lolat.errors import InputError, MeasuringError
+
+if TYPE_CHECKING:
+    from lolat.blocks import Block
+    from lolat.graph import Graph
+    from lolat.model import Model
+    from lolat.points import Point
+
+PASSES = 3  # a new fit weighs the blocks anew, so that further ones may count
+
+
+def extend_model(
+    name: str,
+    spec: str,
+    batch_sizes: Sequence[int],
+    size: tuple[int, ...],
+    device: str | None,
+    output: Path | None,
+    restart: bool,
+) -> None:
+    """Extend the model `name` for the network `spec` and say what came of it.
+
+    `device`: as given on the command line, which must be the model's; `output`: None for the model's
+    own file; `restart`: measure again what was measured for this network before. Raises InputError
+    for a call, a model or a machine that does not fit.
+    """
+    from lolat.model import Model, load
+    from lolat.readers import read
+    from lolat.report.text import learned
+    from microbench import backends
+
+    loaded = load(name)
+    check_extendable(loaded, name, device)
+    backends.check(str(loaded.document["environment"]["framework"]))
+    target = output_of(loaded, output, spec)
+    graph = read(spec, size)
+    on_disk = loaded.document
+    if restart:
+        loaded = Model(without(on_disk, graph.name), loaded.source)
+    measured = False
+    for _ in range(PASSES):
+        wanted = to_measure(loaded, graph, batch_sizes)
+        if not wanted:
+            break
+        loaded = _measured(loaded, on_disk, graph, wanted, target, restart)
+        on_disk, measured = loaded.document, True
+    if measured:
+        for line in learned(loaded.document, str(target)):
+            click.echo(line)
+    for line in standing(loaded, graph, batch_sizes, measured):
+        click.echo(line)
+
+
+def check_extendable(loaded: Model, name: str, device: str | None) -> None:
+    """InputError for a model that nothing can be added to here."""
+    where = loaded.document["environment"]
+    own = where.get("device")
+    if own not in ("cpu", "gpu") or "framework" not in where:
+        raise InputError(
+            f"{name} does not say on which device and with which framework it was measured, so nothing "
+            "can be added to it; learn a model: python learn_model.py cpu"
+        )
+    if device is not None and device != own:
+        raise InputError(
+            f"{name} was learned on a {own} and {device} was given; leave the device out, it is the "
+            "model's"
+        )
+    if loaded.domain is None:
+        raise InputError(
+            f"{name} does not say what was measured, so there is nothing to bring a network into; learn "
+            f"again: python learn_model.py {own}"
+        )
+
+
+def output_of(loaded: Model, output: Path | None, spec: str) -> Path:
+    """Where the extended model goes: into its own file, but a shipped one stays as it is.
+
+    Raises InputError where that cannot be written, or would replace another model unasked.
+    """
+    from lolat.places import local_folder, shipped_folder
+
+    source = Path(loaded.source).resolve()
+    shipped = shipped_folder().resolve()
+    if output is not None:
+        if output.resolve().parent == shipped and output.exists():
+            raise InputError(
+                f"--output {output} is a shipped model, which stays as it is; give --output elsewhere"
+            )
+    elif source.parent != shipped:
+        output = source
+    else:
+        output = local_folder() / source.name
+        if output.exists():
+            raise InputError(
+                f"{loaded.source} is shipped and stays as it is, and its copy {output} is there "
+                f"already; extend that (lolat learn --extend {output} --for {spec}), or give --output"
+            )
+    check_writable(output)
+    return output
+
+
+def to_measure(loaded: Model, graph: Graph, batch_sizes: Sequence[int]) -> list[tuple[Block, int]]:
+    """The fewest (block, batch size) that bring `graph` inside at these batch sizes; none where it is."""
+    import numpy as np
+
+    from lolat.blocks import cut
+    from lolat.counts import COLUMNS, FEATURES
+    from lolat.subgraph import block_kinds
+
+    domain = loaded.domain
+    predictions = [loaded.predict(graph, n) for n in dict.fromkeys(batch_sizes)]
+    outside = [p for p in predictions if not p.in_domain]
+    if not outside or domain is None:
+        return []
+    kinds, able = block_kinds(graph, domain.dtypes)
+    six = [COLUMNS.index(c) for c in FEATURES]
+    rows, _ = domain.to_measure(
+        np.concatenate([p.block_counts[:, six] for p in outside]),
+        kinds * len(outside),
+        np.concatenate([[b.share for b in p.blocks[:-1]] for p in outside]),
+        np.array(able * len(outside)),
+    )
+    blocks = cut(graph)
+    return [(blocks[r % len(blocks)], outside[r // len(blocks)].batch_size) for r in rows]
+
+
+def _measured(
+    loaded: Model,
+    on_disk: Mapping[str, Any],
+    graph: Graph,
+    wanted: Sequence[tuple[Block, int]],
+    target: Path,
+    restart: bool,
+) -> Model:
+    """Measure, fit, write: the extended model. `on_disk`: what the model's file held."""
+    from lolat.cli.progress import progress
+    from lolat.model import Model
+    from lolat.model_file import read, write
+    from lolat.points import Point
+    from microbench.extend import as_blocks, measure_extension
+
+    document = loaded.document
+    points = [Point.from_dict(p) for p in document["points"]]
+    blocks = as_blocks(graph, wanted, [p.name for p in points])
+    calm = document["noise"].get("calm_ms")
+    journal_path = target.with_name(target.name + ".extend.journal.jsonl")
+    with interruptible(journal_path):
+        with progress() as bar:
+            keys = [f"{b.name} x{b.batch_sizes[0]}" for b in blocks]
+            bar.note(f"measuring {len(keys)} of its blocks: {', '.join(keys)}")
+            found = measure_extension(
+                blocks,
+                points,
+                loaded.predictor().to_dict()["coefficients"],
+                loaded.device,
+                document["environment"],
+                calm if isinstance(calm, (int, float)) and calm > 0 else None,
+                journal_path,
+                time.time(),
+                restart,
+                bar,
+            )
+        record = found.record(graph.name)
+        extended = grown(document, found.points, record, found.warnings, target.stem)
+        own = Path(loaded.source)
+        if target.exists() and target.samefile(own) and read(own) != on_disk:
+            found.journal.close()
+            raise MeasuringError(
+                f"{target} was changed meanwhile and is left as it is; give the same command again"
+            )
+        write(target, extended)
+    found.journal.remove()
+    for remark in found.warnings:
+        say(f"warning: {remark}")
+    return Model(extended, str(target))
+
+
+def grown(
+    document: Mapping[str, Any],
+    points: Sequence[Point],
+    record: Mapping[str, Any],
+    warnings: Sequence[str],
+    name: str,
+) -> dict[str, Any]:
+    """A model file with further points, fitted again; those that it has stay as they are written."""
+    from lolat.learning import FEW_BLOCKS, model_document
+    from lolat.points import Point
+
+    old = [Point.from_dict(p) for p in document["points"]]
+    where = document["environment"]
+    where = {**where, "extended": [*where.get("extended", ()), dict(record)]}
+    kept = [w for w in document.get("warnings", ()) if w != FEW_BLOCKS]
+    said = [*kept, *(f"{_remark(record['network'])}{w}" for w in warnings)]
+    found = model_document(
+        name, document["device"], [*old, *points], where, document["noise"], said
+    )
+    found["points"][: len(old)] = document["points"]
+    return {**document, **found}
+
+
+def _remark(network: str) -> str:
+    return f"when extended for {network}: "
+
+
+def without(document: Mapping[str, Any], network: str) -> Mapping[str, Any]:
+    """A model file without what was measured for `network` when it was extended, fitted again."""
+    from lolat.learning import model_document
+    from lolat.points import Point
+    from microbench.learn import job_key
+
+    where = document["environment"]
+    records = where.get("extended", ())
+    gone = {key for r in records if r["network"] == network for key in r["points"]}
+    kept = [p for p in document["points"] if job_key(p["name"], p["batch_size"]) not in gone]
+    if len(kept) == len(document["points"]):
+        return document
+    where = {**where, "extended": [r for r in records if r["network"] != network]}
+    said = [w for w in document.get("warnings", ()) if not w.startswith(_remark(network))]
+    points = [Point.from_dict(p) for p in kept]
+    found = model_document(
+        document["name"], document["device"], points, where, document["noise"], said
+    )
+    return {**document, **found, "points": kept}
+
+
+def standing(
+    loaded: Model, graph: Graph, batch_sizes: Sequence[int], measured: bool
+) -> Iterator[str]:
+    """Whether the network is inside, and if not, why."""
+    from lolat.counts import FORMULAS
+    from lolat.graph import floating_types
+    from lolat.report.text import latency
+
+    outside = False
+    for n in dict.fromkeys(batch_sizes):
+        prediction = loaded.predict(graph, n)
+        title = f"{graph.name} at batch {n}"
+        if prediction.in_domain:
+            now = " now" if measured else ""
+            yield f"{title} is inside the measured domain{now}: {latency(prediction)}"
+            continue
+        outside = True
+        reasons = [w for w in prediction.warnings if "--extend" not in w]
+        yield f"{title} is outside the measured domain: {'; '.join(reasons)}"
+    unknown = sorted({o.kind for o in graph.operations} - FORMULAS.keys())
+    if outside and unknown:
+        yield (
+            f"Measuring does not help with {', '.join(unknown)}: there is no formula for what it costs."
+        )
+    other = sorted(set(floating_types(graph)) - (loaded.domain.dtypes if loaded.domain else set()))
+    if outside and other:
+        yield f"Measuring does not help with {', '.join(other)}: a model is of one data type."
+    if not measured:
+        yield f"Nothing to measure; {loaded.source} is unchanged."

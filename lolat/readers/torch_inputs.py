@@ -1,0 +1,157 @@
+"""What a PyTorch module is called with, to be read: shapes that were given, or those that it says."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lolat.errors import NetworkError
+
+_SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
+            "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
+_GIVE = "give it with --input-size, for example --input-size 224 or --input-size 3,224,224"
+
+
+def calls(model: Any, name: str, size: Any, example: Any) -> Iterator[Any]:
+    """Ways to call the module, likely ones first: functions of the batch size that give (args, kwargs).
+
+    There are several where the types of the inputs are not known.
+    """
+    if example is not None:
+        yield lambda batch: _resized(example, batch)
+        return
+    if isinstance(size, Mapping):
+        shapes: list[tuple[int, ...]] = [tuple(s) for s in size.values()]
+        keys: list[str] | None = [str(k) for k in size]
+    elif size and not isinstance(size[0], int):
+        shapes, keys = [tuple(s) for s in size], None
+    else:
+        shape, is_index = _shape(model, name, tuple(size))
+        shapes, keys = [shape], None
+        _check_arguments(model, name)
+        if is_index:
+            yield _call(model, shapes, None, [True])
+            return
+    several = len(shapes) <= 4 and any(len(s) < 3 for s in shapes)
+    choices = itertools.product([False, True], repeat=len(shapes))
+    for indices in choices if several else [[False] * len(shapes)]:
+        yield _call(model, shapes, keys, list(indices))
+
+
+def _call(
+    model: Any, shapes: list[tuple[int, ...]], keys: list[str] | None, indices: list[bool]
+) -> Any:
+    """The call with tensors of these shapes; `indices`: which of them are whole numbers."""
+    import torch
+
+    floating = [p for p in _tensors(model) if p.is_floating_point()]
+    dtype = floating[0].dtype if floating else torch.get_default_dtype()
+    device = next((p.device for p in _tensors(model)), torch.device("cpu"))
+
+    def made(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        tensors = [
+            torch.empty((batch, *shape), dtype=torch.int64 if index else dtype, device=device)
+            for shape, index in zip(shapes, indices, strict=True)
+        ]
+        if keys is None:
+            return tuple(tensors), {}
+        return (), dict(zip(keys, tensors, strict=True))
+
+    return made
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    yield from model.parameters()
+    yield from model.buffers()
+
+
+def _resized(example: Any, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example with another batch size: the first axis, where it is that of the first tensor."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    call = ((), dict(example)) if isinstance(example, Mapping) else (
+        (tuple(example), {}) if isinstance(example, (tuple, list)) else ((example,), {})
+    )  # fmt: skip
+    leaves = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor) and t.dim()]
+    count = leaves[0].shape[0] if leaves else 0
+
+    def resized(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != count:
+            return value
+        return torch.empty((batch, *value.shape[1:]), dtype=value.dtype, device=value.device)
+
+    found: Any = pytree.tree_map(resized, call)
+    return found
+
+
+def _check_arguments(model: Any, name: str) -> None:
+    """NetworkError when `forward` needs more than the one input of which the size is known."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        sizes = ", ".join(f"{n!r}: (...)" for n in needed)
+        raise NetworkError(
+            f"network {name!r} has {len(needed)} inputs ({', '.join(needed)}); give their sizes without "
+            f"the batch in Python, lolat.read(module, input_size={{{sizes}}}), or let module:callable "
+            "return the module and example inputs: return net, (image, text)"
+        )
+
+
+def _shape(model: Any, name: str, size: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
+    """(shape of the one input without the batch, whether it is of indices)."""
+    layer, kind = _first_layer(model)
+    spatial = _SPATIAL.get(kind, 0)
+    if len(size) > 1:
+        return size, kind == "Embedding"
+    own = _own_size(model)
+    if not size:
+        if own:
+            return own, False
+        if kind == "Linear":
+            return (int(layer.in_features),), False
+        raise NetworkError(f"the input size of {name!r} is not known; {_GIVE}")
+    side = size[0]
+    if kind == "Embedding":
+        return size, True
+    if kind == "Linear":
+        return (size if side == layer.in_features else (side, int(layer.in_features))), False
+    if kind in ("LSTM", "GRU", "RNN"):
+        return (side, int(layer.input_size)), False
+    channels = int(layer.in_channels) if spatial else own[0] if len(own) == 3 else 3
+    return (channels, *[side] * (spatial or 2)), False
+
+
+def _first_layer(model: Any) -> tuple[Any, str]:
+    """The first layer with weights whose class says what it reads, in the order of registration."""
+    known = {*_SPATIAL, "Embedding", "Linear", "LSTM", "GRU", "RNN"}
+    found = [
+        (module, cls.__name__)
+        for module in model.modules()
+        for cls in type(module).__mro__
+        if cls.__name__ in known and cls.__module__.startswith("torch.nn.")
+    ]
+    # A table of positions or a projection may be registered before the convolution that reads the image.
+    images = [f for f in found if f[1] in _SPATIAL]
+    indexed = found and found[0][1] == "Embedding"
+    return found[0] if indexed else (images or found or [(None, "")])[0]
+
+
+def _own_size(model: Any) -> tuple[int, ...]:
+    """The input size that a module says it has (timm's `default_cfg`, Lightning's example); or ()."""
+    for holder in ("pretrained_cfg", "default_cfg"):
+        config = getattr(model, holder, None)
+        size = config.get("input_size") if isinstance(config, Mapping) else None
+        if isinstance(size, (tuple, list)) and all(isinstance(n, int) for n in size):
+            return tuple(size)
+    example = getattr(model, "example_input_array", None)
+    return tuple(getattr(example, "shape", ())[1:])

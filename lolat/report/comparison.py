@@ -1,0 +1,275 @@
+"""Predictors side by side: the figures, the tables in the terminal, the CSV file of `lolat compare`."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lolat.comparison.candidates import CANDIDATES
+from lolat.comparison.judging import Comparison, Judged
+from lolat.comparison.networks import NetworkTime
+from lolat.comparison.speed import Speed
+from lolat.errors import not_written
+from lolat.intervals import noise_floor
+from lolat.model import Model
+from lolat.points import Point, times
+from lolat.report.evaluation import figures
+from lolat.units import percent, plain
+
+NARROW, WIDE = 80, 112
+ERRORS = (
+    ("median", "median"),
+    ("mean", "mean"),
+    ("percentile_90", "90th"),
+    ("within_10_percent", "≤ 10 %"),
+    ("median_from_2_ms", "≥ 2 ms"),
+    ("median_below_2_ms", "< 2 ms"),
+    ("spearman", "rank"),
+)
+"""What the tables show: field, head of its column."""
+LARGE_IS_GOOD = frozenset(["within_10_percent", "spearman", "r2", "pearson"])
+LEGEND = (
+    "error |predicted / measured - 1|: median, mean, 90th percentile, how many within 10 %, the median "
+    "of times from 2 ms and below; rank: Spearman's correlation, 1 where all are in the right order"
+)
+
+
+def summary(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """`figures`, and the 90th percentile of the relative error."""
+    error = np.abs(predicted / measured - 1.0)
+    return {**figures(predicted, measured), "percentile_90": float(np.percentile(error, 90))}
+
+
+def compare(
+    model: Model,
+    points: Sequence[Point],
+    found: Comparison,
+    networks: Sequence[NetworkTime],
+    speeds: Mapping[str, Speed],
+) -> dict[str, Any]:
+    """Everything `compare --json` prints; "networks" is null where none were given."""
+    predictors = {j.candidate.name: _about(j, speeds[j.candidate.name]) for j in found.judged}
+    measured = times(points)
+    network_ms = np.array([n.measured_ms for n in networks])
+    names = [
+        {"network": n.spec, "batch_size": n.batch_size, "input_size": list(n.input_size)}
+        | ({} if n.block is None else {"block": n.block})
+        for n in networks
+    ]
+    return {
+        "model": model.name,
+        "device": model.device,
+        "default": model.default,
+        "noise_floor": noise_floor(model.document),
+        "points": len(points),
+        "blocks": len({p.name for p in points}),
+        "folds": found.folds,
+        "fitted_on": list(found.fitted_on),
+        "predictors": predictors,
+        "not_compared": dict(found.missing),
+        "left_out": _judged(
+            [{"name": p.name, "batch_size": p.batch_size} for p in points],
+            measured,
+            {j.candidate.name: j.left_out_ms for j in found.judged},
+        ),
+        "networks": _judged(
+            names, network_ms, {j.candidate.name: j.networks_ms for j in found.judged}
+        )
+        if networks
+        else None,
+    }
+
+
+def _about(judged: Judged, speed: Speed) -> dict[str, Any]:
+    """What a predictor is and what it costs."""
+    return {
+        "label": judged.candidate.label,
+        "about": judged.candidate.about,
+        "counts": list(judged.features),
+        "numbers": judged.candidate.numbers(judged.fitted),
+        "one_query_us": speed.one_us,
+        "million_rows_ms": speed.million_ms,
+        "million_rows_over_product": speed.ratio,
+        "rows_timed": speed.rows,
+    }
+
+
+def _judged(
+    names: Sequence[dict[str, Any]], measured: np.ndarray, predicted: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    return {
+        "summary": {name: summary(values, measured) for name, values in predicted.items()},
+        "rows": [
+            {
+                **about,
+                "measured_ms": float(measured[i]),
+                "predicted_ms": {name: float(values[i]) for name, values in predicted.items()},
+            }
+            for i, about in enumerate(names)
+        ],
+    }
+
+
+def order(judged: Mapping[str, Any]) -> list[str]:
+    """The predictors, the smallest median error first."""
+    found = judged["summary"]
+    return sorted(found, key=lambda name: found[name]["median"])
+
+
+def cell(field: str, value: float | None) -> str:
+    """A figure in a table."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if field in ("spearman", "r2", "pearson") else percent(value)
+
+
+def best(judged: Mapping[str, Any], field: str) -> str | None:
+    """What the best figure of a column looks like; None where there is none."""
+    values = [f[field] for f in judged["summary"].values() if f[field] is not None]
+    if not values:
+        return None
+    return cell(field, max(values) if field in LARGE_IS_GOOD else min(values))
+
+
+def headings(result: Mapping[str, Any]) -> dict[str, str]:
+    """What each table is of, in a sentence."""
+    low, high = result["fitted_on"]
+    on = f"{low}" if low == high else f"{low} to {high}"
+    found = {
+        "left_out": (
+            f"Blocks left out of the fit: {result['points']} points of {result['blocks']} blocks, "
+            f"{result['folds']} folds, each predictor fitted on {on} points"
+        )
+    }
+    if result["networks"] is not None:
+        found["networks"] = (
+            f"Whole networks: {len(result['networks']['rows'])} measured, "
+            f"each predictor fitted on all {result['points']} points"
+        )
+    return found
+
+
+def verdict(result: Mapping[str, Any], field: str) -> str:
+    """Who has the smallest median error, and who comes next."""
+    judged, predictors = result[field], result["predictors"]
+    names = order(judged)
+    what = "blocks left out" if field == "left_out" else "whole networks"
+    told = [f"{predictors[n]['label']} ({percent(judged['summary'][n]['median'])})" for n in names]
+    then = f", then {told[1]}" if len(told) > 1 else ""
+    return f"Smallest median error on {what}: {told[0]}{then}."
+
+
+def remarks(result: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be known beside the tables."""
+    for field in headings(result):
+        yield verdict(result, field)
+    floor = result["noise_floor"]
+    if floor is not None:
+        yield (
+            f"Noise floor: {percent(floor)}; measuring a block again differs by that, and no predictor "
+            "can be better."
+        )
+    labels = {c.name: c.label for c in CANDIDATES}
+    for name, reason in result["not_compared"].items():
+        yield f"Not compared: {labels.get(name, name)}: {reason}."
+
+
+def duration(milliseconds: float) -> str:
+    """A time to answer in two digits: 4.2 µs, 31 ms, 12 s."""
+    for factor, unit in ((1e3, "s"), (1.0, "ms")):
+        if milliseconds >= factor:
+            return f"{_two(milliseconds / factor)} {unit}"
+    return f"{_two(1e3 * milliseconds)} µs"
+
+
+def times_as(ratio: float) -> str:
+    """A ratio in two digits: 1.4, 31, 4200."""
+    return _two(ratio)
+
+
+def _two(value: float) -> str:
+    return f"{value:.1f}" if value < 9.95 else f"{float(f'{value:.2g}'):.0f}"
+
+
+COSTS = ("counts", "numbers", "one query", "10⁶ rows", "/ X @ w")
+
+
+def costs(about: Mapping[str, Any]) -> list[str]:
+    """A predictor's row under COSTS."""
+    return [
+        str(len(about["counts"])),
+        f"{about['numbers']}",
+        duration(about["one_query_us"] / 1e3),
+        duration(about["million_rows_ms"]),
+        times_as(about["million_rows_over_product"]),
+    ]
+
+
+COST_LEGEND = (
+    "numbers: how many a fitted one keeps; times are of this moment on this machine, / X @ w is the "
+    "time of a million rows over that of numpy's product of all their counts with a vector, in turns"
+)
+
+
+def print_comparison(result: Mapping[str, Any]) -> None:
+    """The tables in the terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+    def table(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        shown.add_column("predictor", no_wrap=True)
+        for head in heads:
+            shown.add_column(head, no_wrap=True, justify="right")
+        for name, cells in rows:
+            label = result["predictors"][name]["label"]
+            mark = " *" if name == result["default"] else ""
+            shown.add_row(Text(label + mark), *cells)
+        console.print(shown)
+
+    console.print(Text(plain(f"{result['model']}: {result['device']}"), style="bold"))
+    for field, heading in headings(result).items():
+        judged = result[field]
+        console.print(Text(heading))
+        rows = []
+        for name in order(judged):
+            cells = []
+            for key, _ in ERRORS:
+                text = cell(key, judged["summary"][name][key])
+                cells.append(Text(text, style="bold" if text == best(judged, key) else ""))
+            rows.append((name, cells))
+        table([head for _, head in ERRORS], rows)
+    console.print(Text("What it takes to answer"))
+    table(COSTS, [(name, costs(about)) for name, about in result["predictors"].items()])
+    for remark in remarks(result):
+        console.print(Text(plain(remark)))
+    console.print(Text(f"* the model's default; {LEGEND}; {COST_LEGEND}", style="dim"))
+
+
+def write_csv(path: str, result: Mapping[str, Any]) -> None:
+    """One row per set and predictor. InputError where `path` cannot be written."""
+    first = result["left_out"]["summary"]
+    fields = list(next(iter(first.values())))
+    about = ("numbers", "one_query_us", "million_rows_ms", "million_rows_over_product")
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["judged_on", "predictor", "fitted_on", *fields, *about])
+            for field in headings(result):
+                on = min(result["fitted_on"]) if field == "left_out" else result["points"]
+                for name in order(result[field]):
+                    values = result[field]["summary"][name]
+                    predictor = result["predictors"][name]
+                    figures_ = ["" if values[f] is None else f"{values[f]:.6g}" for f in fields]
+                    known = [f"{predictor[f]:.6g}" for f in about]
+                    writer.writerow([field, name, on, *figures_, *known])
+    except OSError as error:
+        raise not_written(path, error, "--csv") from error

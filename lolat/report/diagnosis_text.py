@@ -1,0 +1,110 @@
+"""What `lolat doctor` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from shlex import quote
+from typing import Any
+
+from lolat.model import Model
+from lolat.report.diagnosis import DRIFTED, OK, OTHER, UNSETTLED, off
+from lolat.report.text import headline
+from lolat.report.words import enumeration
+from lolat.units import milliseconds, percent, plain
+
+MEASURED = {
+    OK: "The blocks hold all the same",
+    DRIFTED: "The blocks do not hold",
+    UNSETTLED: "The machine is busy, or in another state than then, so the blocks say little",
+}
+FIELDS = {
+    "cpu": "processor",
+    "framework_version": "framework version",
+    "keras_version": "Keras version",
+    "intra_op_threads": "threads within an operation",
+    "inter_op_threads": "threads between operations",
+}
+
+
+def lines(model: Model, model_name: str, result: Mapping[str, Any]) -> Iterator[str]:
+    """What `doctor` prints: the model, the blocks then and now, the verdict, what to do."""
+    yield f"{plain(model.name)}: {headline(model)}"
+    if result["blocks"]:
+        yield ""
+        yield from _table(result)
+    yield ""
+    yield from _answer(result)
+    device = "gpu" if model.document["environment"].get("device") == "gpu" else "cpu"
+    yield from _advice(result, quote(plain(model_name)), f"`python learn_model.py {device}`")
+    starting = result["starting_seconds"]
+    yield f"{result['seconds']:.1f} s" + (
+        f", {starting:.1f} of them starting the framework" if starting else ""
+    )
+
+
+def _table(result: Mapping[str, Any]) -> Iterator[str]:
+    rows = [(plain(b["name"]), str(b["batch_size"]), b, plain(b["role"])) for b in result["blocks"]]
+    reference = result["reference"]
+    if reference["ratio"] is not None:
+        rows.append(("reference block", "", reference, "whether the machine is as it was"))
+    width = max(len(name) for name, *_ in rows)
+    yield f"{'block':{width}}  batch   learned       now  ratio"
+    for name, batch, times, role in rows:
+        learned, now = (f"{milliseconds(times[k]):>8}" for k in ("learned_ms", "now_ms"))
+        mark = "" if times.get("calm", True) else ", disturbed"
+        yield f"{name:{width}}  {batch:>5}  {learned}  {now}  {times['ratio']:5.2f}  {role}{mark}"
+
+
+def _change(ratio: float) -> str:
+    if abs(ratio - 1.0) < 0.0005:
+        return "as fast as then"
+    return f"{percent(abs(ratio - 1.0))} {'slower' if ratio > 1 else 'faster'}"
+
+
+def _median(result: Mapping[str, Any]) -> str:
+    low, high = result["spread"]
+    return f"{_change(result['ratio'])} at the median ({low:.2f} to {high:.2f} times as long)"
+
+
+def _answer(result: Mapping[str, Any]) -> Iterator[str]:
+    """The verdict in a sentence or two."""
+    said, limit = result["verdict"], result["limit"]
+    if said == OTHER:
+        yield "another machine: " + "; ".join(map(_difference, result["differences"]))
+        if result["ratio"] is not None:
+            yield f"{MEASURED[result['measured']]}: {_median(result)}."
+    elif said == OK:
+        yield "ok: the model holds on this machine."
+        yield f"The blocks are {_median(result)}; up to {percent(limit)} is noise."
+    elif said == UNSETTLED:
+        reference = result["reference"]["ratio"]
+        block = "" if reference is None else f", the reference block {_change(reference)}"
+        yield "cannot tell: the machine is busy, or in another state than when it was learned."
+        yield f"The blocks are {_median(result)}{block}."
+    elif off(result["ratio"]) > limit:
+        yield f"drifted by {100 * (result['ratio'] - 1):+.0f} %: {_median(result)}."
+    else:
+        wrong = [b for b in result["blocks"] if off(b["ratio"]) > result["block_limit"]]
+        names = enumeration([f"{plain(b['name'])} x{b['batch_size']}" for b in wrong])
+        by = " and ".join(f"{100 * (b['ratio'] - 1):+.0f} %" for b in wrong)
+        yield f"drifted by {by} in {names}; the blocks together are {_median(result)}."
+
+
+def _difference(d: Mapping[str, Any]) -> str:
+    name = FIELDS.get(d["field"], plain(d["field"].replace("_", " ")))
+    now = "not there" if d["now"] is None else plain(str(d["now"]) or "none")
+    return f"learned with {name} {plain(str(d['learned']))}, here it is {now}"
+
+
+def _advice(result: Mapping[str, Any], model: str, learn: str) -> Iterator[str]:
+    """What to do, by verdict."""
+    if result["verdict"] == OK:
+        yield f"Next: lolat evaluate {model}"
+    elif result["verdict"] == UNSETTLED:
+        yield "What to do: close other programs and ask again in some minutes. If it stays so, the"
+        yield f"machine has changed: learn again with {learn}."
+    else:
+        yield f"What to do: learn a model of this machine as it is with {learn};"
+        yield "`lolat models` lists those that there are."
+    for remark in result["warnings"]:
+        yield f"note: {plain(remark)}"

@@ -1,0 +1,226 @@
+"""What the terminal shows of a receipt: a line per term in its own units, and what a change would save."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
+from lolat.budget import Answer, told
+from lolat.receipts import BatchEffect, Counterfactual, Explanation, Receipt, Term
+from lolat.report.text import WIDE, latency, title, totals
+from lolat.report.words import TERMS
+from lolat.units import milliseconds, percent, plain, quantity
+
+UNITS = {
+    "flops": "MACs", "weights": "weights", "ops": "started", "serial": "in line", "groups": "groups",
+    "ragged": "convolutions", "repacked": "weights", "threaded": "operations",
+}  # fmt: skip
+ELEMENTS = "elements"  # the unit of all other terms
+TOP_BLOCKS = 5
+MOST_COUNTS = 6
+LEAST_TERMS = 12
+
+
+def print_explanation(explanation: Explanation, model_name: str, network: str) -> None:
+    """The receipt of a network or of a block, what it is made of, and what would change it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+    def say(text: str = "", style: str = "") -> None:
+        console.print(Text(plain(text), style=style))
+
+    def table(rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> None:
+        for line in columns(rows, numbers, console.width):
+            say(line)
+
+    prediction = explanation.prediction
+    say(title(prediction), "bold")
+    say(latency(prediction))
+    say(totals(prediction))
+    say()
+    if explanation.of_block:
+        block = explanation.blocks[0]
+        words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
+        say(f"{block.name}: {words}", "bold")
+        table(_receipt(block.terms, block.latency_ms, None), (1, 2, 3, 4))
+        say("operation by operation", "bold")
+        table(_operations(block, explanation.operations), (2, 3, 4, 5, 6))
+    else:
+        say("receipt", "bold")
+        receipt = _receipt(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
+        table(receipt, (1, 2, 3, 4))
+        several = f"the longest of {len(explanation.blocks)} blocks"
+        say(several if len(explanation.blocks) > 1 else "the only block", "bold")
+        table(_blocks(explanation.blocks), (1, 2))
+    say("what would save time, each counted anew and predicted", "bold")
+    if explanation.counterfactuals:
+        of_block = explanation.of_block
+        table(
+            _changes(explanation.counterfactuals, of_block), (0, 1, 2, 3) if of_block else (0, 1, 2)
+        )
+        if any(c.in_domain is False for c in explanation.counterfactuals):
+            say("  * the changed network is outside the measured domain", "dim")
+    else:
+        say("  nothing that LoLat knows to try")
+    if explanation.batches:
+        say(batch_sentence(explanation.batches))
+    for note in (*prediction.warnings, *explanation.notes):
+        say(f"note: {note}", "yellow")
+    for line in _next(explanation, f"{quote(model_name)} {quote(network)}"):
+        say(line)
+
+
+def _next(explanation: Explanation, asked: str) -> Iterator[str]:
+    """What to ask then."""
+    if explanation.of_block:
+        yield f"Next: lolat explain {asked}"
+    elif explanation.blocks:
+        longest = max(explanation.blocks, key=lambda b: b.latency_ms)
+        yield f"Next: lolat explain {asked} --block {quote(longest.name.partition(' · ')[0])}"
+
+
+def rate(term: Term) -> tuple[str, str]:
+    """A term's count, and what a unit of it costs: ("3.86 GMACs", "8.52 ms/G")."""
+    unit = UNITS.get(term.name, ELEMENTS)
+    if term.name in ("ops", "serial", "groups", "ragged", "threaded"):
+        return f"{quantity(term.count)} {unit}", milliseconds(term.rate_ms)
+    scale, prefix = (1e9, "G") if term.name == "flops" else (1e6, "M")
+    count = quantity(term.count, unit) if unit == "MACs" else f"{quantity(term.count)} {unit}"
+    return count, f"{milliseconds(term.rate_ms * scale)}/{prefix}"
+
+
+def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int], width: int) -> Iterator[str]:
+    """Rows as lines of at most `width`, in columns; those at `numbers` are aligned to the right.
+
+    Where it is too narrow the widest of the other columns is cut, never a number.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    words = [i for i in range(len(widths)) if i not in numbers]
+    while words and sum(widths) + 2 * len(widths) > width:
+        widest = max(words, key=lambda i: widths[i])
+        if widths[widest] <= LEAST_TERMS:
+            break
+        widths[widest] -= 1
+    for row in rows:
+        cells = [
+            cell.rjust(n) if i in numbers else shortened(cell, n).ljust(n)
+            for i, (cell, n) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _receipt(terms: Sequence[Term], whole: float, call_ms: float | None) -> list[list[str]]:
+    rows = []
+    for term in sorted(terms, key=lambda t: -t.latency_ms):
+        if term.latency_ms > 0.0:
+            rows.append(_line(TERMS.get(term.name, term.name), whole, term.latency_ms, *rate(term)))
+    if call_ms is not None:
+        rows.append(_line("one call of the framework", whole, call_ms, "1", milliseconds(call_ms)))
+    return [*rows, ["together", "", "", f"= {milliseconds(whole)}", ""]]
+
+
+def _line(words: str, whole: float, ms: float, count: str, each: str) -> list[str]:
+    share = percent(ms / whole) if whole else ""
+    return [words, count, f"x {each}", f"= {milliseconds(ms)}", share]
+
+
+def _blocks(blocks: Sequence[Receipt]) -> list[list[str]]:
+    rows = [["", "ms", "share", "most of it"]]
+    ordered = sorted(blocks, key=lambda b: -b.latency_ms)
+    for block in ordered[:TOP_BLOCKS]:
+        largest = max(block.terms, key=lambda t: t.latency_ms)
+        part = percent(largest.latency_ms / (block.latency_ms or 1.0))
+        most = f"{TERMS.get(largest.name, largest.name)} {part}" if block.latency_ms else "nothing"
+        rows.append([plain(block.name), _bare(block.latency_ms), percent(block.share), most])
+    rest = ordered[TOP_BLOCKS:]
+    if rest:
+        times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
+        words = f"{len(rest)} other block{'s' * (len(rest) > 1)}"
+        rows.append([words, _bare(times), percent(shares), ""])
+    return rows
+
+
+def _bare(ms: float) -> str:
+    return milliseconds(ms).removesuffix(" ms")
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _operations(block: Receipt, operations: Sequence[Receipt]) -> list[list[str]]:
+    """One row per operation that costs something, without the block's label in front of its name."""
+    label, whole = block.name.partition(" · ")[0], block.latency_ms
+    rows = [["", "", "MACs", "elements", "weights", "ms", "of block"]]
+    for operation in operations:
+        counts = {t.name: t.count for t in operation.terms}
+        if not any(counts.values()):
+            continue  # what is free
+        moved = sum(counts.get(n, 0) for n in ("acts", "inp", "traffic"))
+        rows.append(
+            [
+                plain(operation.name.removeprefix(label).lstrip("_/.") or operation.name),
+                plain((operation.kind or "").replace("_", " ")),
+                *(
+                    quantity(n) if n else ""
+                    for n in (counts.get("flops"), moved, counts.get("weights"))
+                ),
+                _bare(operation.latency_ms),
+                percent(operation.latency_ms / whole) if whole else "",
+            ]
+        )
+    return rows
+
+
+def _changes(found: Sequence[Counterfactual], of_block: bool) -> list[list[str]]:
+    """One row per change; a star for one that leaves the measured domain."""
+    rows = [["saves", *(["of block", "of network"] if of_block else ["share"]), "", "by"]]
+    for one in found:
+        shares = [one.of_block, one.of_network] if of_block else [one.of_network]
+        told_shares = [percent(s) for s in shares if s is not None]
+        outside = "*" if one.in_domain is False else ""
+        rows.append([milliseconds(one.saves_ms), *told_shares, outside, plain(one.what.change)])
+    return rows
+
+
+def batch_sentence(batches: Sequence[BatchEffect]) -> str:
+    """What a sample costs alone and in larger batches."""
+    first, *rest = batches
+    told = [
+        f"{milliseconds(b.per_sample_ms)} at {b.batch_size}"
+        for b in rest
+        if b.batch_size in (8, 32)
+    ]
+    more = f", {' and '.join(told)}" if told else ""
+    return f"a sample takes {milliseconds(first.per_sample_ms)} at batch {first.batch_size}{more}"
+
+
+def budget_lines(answer: Answer) -> Iterator[str]:
+    """What `lolat budget` answers."""
+    best, further, now = answer.best, answer.next, answer.now
+    budget = f"{answer.budget_ms:g} ms"
+    yield (
+        f"{plain(best.prediction.network)}: {told(answer.vary, best.value)} stays within {budget}: "
+        f"{latency(best.prediction)}"
+    )
+    if answer.channels is not None:
+        changed = [f"{before} -> {after}" for before, after in answer.channels]
+        more = f", ... ({len(changed)} counts)" if len(changed) > MOST_COUNTS else ""
+        yield f"  channels: {', '.join(changed[:MOST_COUNTS])}{more}"
+    yield f"  {totals(best.prediction)}"
+    if further is not None:
+        takes = further.prediction.latency_ms
+        # 12.0 ms would not look like more than 12 ms.
+        exactly = f" ({takes:.6g} ms)" if float(_bare(takes)) <= answer.budget_ms < takes else ""
+        yield f"next: {told(answer.vary, further.value)} takes {latency(further.prediction)}{exactly}"
+    elif answer.refusal is not None:
+        yield f"next: refused: {plain(answer.refusal)}"
+    else:
+        yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
+    yield f"now: {told(answer.vary, now.value)} takes {latency(now.prediction)}"
+    for warning in best.prediction.warnings:
+        yield f"note: {plain(warning)}"

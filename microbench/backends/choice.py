@@ -1,0 +1,110 @@
+"""Which backend measures when none is given: what is installed and, for a GPU, what finds one."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
+from microbench.backends import OPTIONS, flag, joined
+from microbench.process import JobFailed, WorkerDied, WorkerProcess
+
+PACKAGES = {
+    "tensorflow": ("keras", "tensorflow"),
+    "torch": ("torch",),
+    "onnxruntime": ("onnx", "onnxruntime"),
+}
+"""Backend -> what must be installed."""
+ORDER = {
+    "cpu": ("tensorflow", "torch", "onnxruntime"),
+    "gpu": ("torch", "tensorflow", "onnxruntime"),
+}
+"""Device -> backends, the one that is preferred first."""
+ASK_LIMIT_S = 60.0
+
+
+def lacking(name: str) -> list[str]:
+    """Packages of a backend that are not installed; whether they work is not tried."""
+    missing = []
+    for package in PACKAGES[name]:
+        found = None
+        with contextlib.suppress(ImportError, ValueError):
+            found = importlib.util.find_spec(package)
+        if found is None:
+            missing.append(package)
+    return missing
+
+
+def pick(
+    device: str,
+    options: Sequence[str],
+    start: Callable[[str, str], WorkerProcess] = WorkerProcess,
+) -> tuple[str, str]:
+    """(backend with `options`, what to say about the choice; "" where it is the usual one).
+
+    For a CPU the first that is installed; for a GPU the first that finds one, which is tried in a
+    process of its own. Raises InputError when no backend has these options, MissingPackageError or
+    DeviceError, with what was looked for, when there is none.
+    """
+    able = [n for n in ORDER[device] if set(options) <= set(OPTIONS.get(n, ()))]
+    if not able:
+        each = "; ".join(f"{n} has {', '.join(map(flag, own))}" for n, own in OPTIONS.items())
+        raise InputError(f"no backend has {' and '.join(map(flag, options))} together; {each}")
+    return _for_gpu(able, options, start) if device == "gpu" else _for_cpu(able, options)
+
+
+def _for_cpu(able: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
+    found = next((n for n in able if not lacking(n)), None)
+    if found is None:
+        needs = "; ".join(f"{n} needs {' and '.join(lacking(n))}" for n in able)
+        raise MissingPackageError(
+            f"nothing is installed to measure with ({needs}); install one, for example with: "
+            f"pip install 'lolat[{able[0]}]'"
+        )
+    first = ORDER["cpu"][0]
+    if found == first:
+        return joined(found, options), ""
+    why = "which has that" if first not in able else f"as {first} is not installed"
+    if found != able[0] and first not in able:
+        why += f", as {able[0]} is not installed"
+    return joined(found, options), f"measuring with {found}, {why}"
+
+
+def _for_gpu(
+    able: Sequence[str], options: Sequence[str], start: Callable[[str, str], WorkerProcess]
+) -> tuple[str, str]:
+    passed_over = []
+    for name in able:
+        missing = lacking(name)
+        if missing:
+            passed_over.append(f"{name}: {' and '.join(missing)} not installed")
+            continue
+        backend = joined(name, options)
+        try:
+            with start(backend, "gpu") as worker:
+                answer = worker.request({"do": "environment"}, ASK_LIMIT_S)["environment"]
+        except (LolatError, WorkerDied, JobFailed) as problem:
+            passed_over.append(f"{name}: {_brief(problem)}")
+            continue
+        return backend, _said(name, answer, passed_over)
+    raise DeviceError(
+        f"no gpu here: {'; '.join(passed_over)}; use `learn_model.py cpu`, or install one of these for "
+        "your GPU, and its driver"
+    )
+
+
+def _said(name: str, environment: dict[str, Any], passed_over: Sequence[str]) -> str:
+    """What was picked, and what was not."""
+    version, device = environment.get("framework_version", ""), environment.get("device_name")
+    rest = f" ({'; '.join(passed_over)})" if passed_over else ""
+    return (
+        f"measuring with {' '.join(filter(None, [name, str(version)]))}"
+        f"{f' on {device}' if device else ''}{rest}; --backend chooses another"
+    )
+
+
+def _brief(problem: Exception) -> str:
+    """What a backend says of a device that is not there, without its advice."""
+    return str(problem).partition("; use ")[0].removeprefix("no gpu here: ")

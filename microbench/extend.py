@@ -1,0 +1,182 @@
+"""Measures blocks of a user's network for a model that is there already, on the machine it is of.
+
+A few of the model's own points are measured again beside them: whether machine and model still agree.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lolat.blocks import Block
+from lolat.errors import InputError, MeasuringError
+from lolat.graph import Graph
+from lolat.points import Point
+from lolat.subgraph import subgraph
+from microbench import environment
+from microbench.blocks import BLOCKS, Predefined
+from microbench.chosen import Chosen, choose
+from microbench.journal import Journal
+from microbench.learn import job_key, measure_blocks
+from microbench.plan import Settings
+from microbench.runner import Progress
+
+AGAIN = 3  # of the model's own points that are measured again
+DRIFT = 0.1
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What a run measured: the new points; (key, ms then, ms now) of the model's own; and the rest.
+
+    The journal is still on disk.
+    """
+
+    points: tuple[Point, ...]
+    again: tuple[tuple[str, float, float], ...]
+    environment: Mapping[str, Any]
+    noise: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    journal: Journal
+
+    def record(self, network: str) -> dict[str, Any]:
+        """What the model file keeps of the run, under "extended" of its environment."""
+        return {
+            "network": network,
+            "date": self.environment["date"],
+            "points": [job_key(p.name, p.batch_size) for p in self.points],
+            "again": [{"point": k, "learned_ms": a, "now_ms": b} for k, a, b in self.again],
+            "noise": dict(self.noise),
+        }
+
+
+def as_blocks(
+    graph: Graph, parts: Sequence[tuple[Block, int]], taken: Sequence[str]
+) -> list[Predefined]:
+    """(block, batch size) of a network as blocks to measure, such as "ResNet50/conv2_block1".
+
+    A name that a point of the model has (`taken`) is followed by a number: another network may have
+    been called the same.
+    """
+    found = []
+    for block, batch_size in parts:
+        name = wanted = f"{graph.name}/{block.label}"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{wanted} ({number})"
+        make = partial(subgraph, graph, block.operations, name)
+        found.append(Predefined(name, make, (batch_size,)))
+    return found
+
+
+def measure_extension(
+    blocks: Sequence[Predefined],
+    points: Sequence[Point],
+    coefficients: Mapping[str, float],
+    label: str,
+    learned: Mapping[str, Any],
+    calm_ms: float | None,
+    journal_path: Path,
+    now: float,
+    restart: bool = False,
+    progress: Progress | None = None,
+    settings: Settings | None = None,
+    own_blocks: Sequence[Predefined] | None = None,
+) -> Extension:
+    """Measure `blocks` for a model of `points`, as learning does it.
+
+    `coefficients`: ms per count of the model's default predictor; `label`, `learned`: its device and
+    environment; `calm_ms`: up to which time of the reference block the machine was calm when it was
+    learned. Raises InputError on another device or with another framework, version or number of
+    threads, MeasuringError when none of the blocks could be measured.
+    """
+    device = str(learned["device"])
+    if device == "cpu":  # known before anything is started
+        refuse_another(label, learned, {}, environment.device_label(device))
+    try:
+        own = choose(points, coefficients, BLOCKS if own_blocks is None else own_blocks, AGAIN)
+    except InputError:
+        own = []
+    check = partial(_refuse, label, learned, device)
+    found, where, noise, warnings, journal = measure_blocks(
+        str(learned["framework"]),
+        device,
+        journal_path,
+        now,
+        restart,
+        progress,
+        settings or Settings(calm_ms=calm_ms),
+        [*blocks, *(Predefined(c.point.name, partial(_graph, c), (c.point.batch_size,)) for c in own)],
+        check,
+    )  # fmt: skip
+    names = {b.name for b in blocks}
+    new = tuple(p for p in found if p.name in names)
+    if not new:
+        journal.close()
+        raise MeasuringError(f"none of the blocks could be measured ({warnings[-1]})")
+    measured = {(p.name, p.batch_size): p.latency_ms for p in found}
+    again = tuple(
+        (job_key(*key), c.point.latency_ms, measured[key])
+        for c in own
+        if (key := (c.point.name, c.point.batch_size)) in measured
+    )
+    remarks = (*warnings, *disagreement(again))
+    return Extension(new, again, where, noise, remarks, journal)
+
+
+def _graph(chosen: Chosen) -> Graph:
+    return chosen.graph
+
+
+def _refuse(label: str, learned: Mapping[str, Any], device: str, where: Mapping[str, Any]) -> None:
+    here = environment.device_label(device, where.get("device_name"))
+    refuse_another(label, learned, where, here)
+
+
+FIELDS = (
+    "framework", "framework_version", "keras_version", "intra_op_threads", "inter_op_threads", "jit",
+    "flags",
+)  # fmt: skip
+"""Of the environment, what makes times comparable."""
+
+
+def refuse_another(
+    label: str, learned: Mapping[str, Any], now: Mapping[str, Any], here: str
+) -> None:
+    """InputError where this device (`here`) or its framework is not what the model was learned with."""
+    differences = [] if label == here else [("device", label, here)]
+    differences += [
+        (f, learned[f], now[f])
+        for f in FIELDS
+        if f in learned and f in now and learned[f] != now[f]
+    ]
+    if differences:
+        said = "; ".join(f"{field}: {then}, here {is_}" for field, then, is_ in differences)
+        raise InputError(
+            f"the model was learned elsewhere ({said}) and times of two places are not to be mixed; "
+            "extend it where it was learned, or learn this one: python learn_model.py "
+            f"{learned.get('device', 'cpu')}"
+        )
+
+
+def disagreement(again: Sequence[tuple[str, float, float]]) -> Iterator[str]:
+    """A remark where the points measured again are more than DRIFT off at the median, or there are none."""
+    if not again:
+        yield (
+            "none of the model's own points could be measured again: whether machine and model still "
+            "agree is not known"
+        )
+        return
+    ratio = statistics.median(now / then for _, then, now in again)
+    if abs(ratio - 1.0) > DRIFT:
+        each = ", ".join(f"{key} {now:.3g} ms, was {then:.3g}" for key, then, now in again)
+        yield (
+            f"the model's own points took {100 * (ratio - 1):+.0f} % when measured again ({each}): the "
+            "machine is in another state than when the model was learned, and the new points with it; "
+            "when lolat doctor says ok, give the same command again with --restart"
+        )

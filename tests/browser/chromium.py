@@ -1,0 +1,171 @@
+"""A real headless Chromium, spoken to over its pipe: the DevTools protocol needs no package that way.
+
+https://chromedevtools.github.io/devtools-protocol/; messages are JSON, each ended by a NUL.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+PATIENCE = 60.0  # seconds for one answer
+# The browser reads from its descriptor 3 and writes to 4.
+START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+KEYS = {"Enter": (13, "\r"), " ": (32, " "), "Tab": (9, ""), "ArrowRight": (39, "")}
+
+
+def found() -> str | None:
+    """The Chromium of this machine, if there is one."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Chromium:
+    """One browser with one page."""
+
+    def __init__(self) -> None:
+        program = found()
+        assert program is not None
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        to_read, self.write = os.pipe()
+        self.read, to_write = os.pipe()
+        options = [
+            "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+            "--no-first-run", "--disable-background-networking", "--remote-debugging-pipe",
+            f"--user-data-dir={self.folder.name}", "about:blank",
+        ]  # fmt: skip
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", START, str(to_read), str(to_write), program, *options],
+            pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(to_read)
+        os.close(to_write)
+        self.number, self.rest = 0, b""
+        self.session: str | None = None
+        self.events: list[dict[str, Any]] = []
+        targets = self.ask("Target.getTargets")["targetInfos"]
+        target = next(t for t in targets if t["type"] == "page")["targetId"]
+        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(f"{domain}.enable")
+
+    def close(self) -> None:
+        """End the browser."""
+        try:
+            self.session = None
+            self.ask("Browser.close")
+        except (OSError, AssertionError):
+            self.process.kill()
+        self.process.wait(PATIENCE)
+        os.close(self.read)
+        os.close(self.write)
+        self.folder.cleanup()
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol, wait for its answer."""
+        self.number += 1
+        message: dict[str, Any] = {"id": self.number, "method": method, "params": parameters}
+        if self.session is not None:
+            message["sessionId"] = self.session
+        os.write(self.write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, answer
+                return answer["result"]  # type: ignore[no-any-return]
+            self.events.append(answer)
+
+    def _next(self) -> dict[str, Any]:
+        end = time.monotonic() + PATIENCE
+        while b"\0" not in self.rest:
+            ready, _, _ = select.select([self.read], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"the browser did not answer within {PATIENCE:.0f} s"
+            part = os.read(self.read, 1 << 20)
+            assert part, "the browser went away"
+            self.rest += part
+        message, _, self.rest = self.rest.partition(b"\0")
+        return json.loads(message)  # type: ignore[no-any-return]
+
+    def open(self, path: Path) -> None:
+        """Show a file; `events` begins anew."""
+        self.events.clear()
+        self.ask("Page.navigate", url=path.as_uri())
+        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+            self.events.append(self._next())
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page; a promise is waited for."""
+        found = self.ask(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def do(self, script: str) -> None:
+        """Run statements, then wait until the page has drawn what came of them."""
+        drawn = (
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))"
+        )
+        self.run(f"(() => {{ {script} }})(); {drawn}")
+
+    def press(self, key: str) -> None:
+        """A key, as from the keyboard."""
+        code, text = KEYS[key]
+        known = {"key": key, "windowsVirtualKeyCode": code}
+        self.ask(
+            "Input.dispatchKeyEvent", type="keyDown", **known, **({"text": text} if text else {})
+        )
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **known)
+        self.do("")
+
+    def size(self, width: int, height: int = 900) -> None:
+        """The window, in CSS pixels."""
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=height, deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+
+    def media(self, scheme: str = "light", kind: str = "") -> None:
+        """Dark or light; `kind`: print or nothing."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.ask("Emulation.setEmulatedMedia", media=kind, features=features)
+
+    def picture(self, path: Path, whole: bool = True) -> None:
+        """A PNG of the page."""
+        found = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def pdf(self) -> bytes:
+        """The page as it is printed."""
+        return base64.b64decode(self.ask("Page.printToPDF", printBackground=False)["data"])
+
+    def faults(self) -> list[str]:
+        """Errors of scripts and the console, and requests for anything but the page itself."""
+        self.run("0")
+        told = []
+        for event in self.events:
+            method, found = event.get("method"), event.get("params", {})
+            if method == "Runtime.exceptionThrown":
+                told.append(str(found["exceptionDetails"]))
+            elif method == "Log.entryAdded" and found["entry"]["level"] in ("error", "warning"):
+                told.append(found["entry"]["text"])
+            elif method == "Runtime.consoleAPICalled":
+                told.append(str(found["args"]))
+            elif method == "Network.requestWillBeSent" and found.get("type") != "Document":
+                told.append(f"request: {found['request']['url'][:200]}")
+        return told

@@ -1,0 +1,139 @@
+"""`lolat compare`: a whole run on a small model, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.comparison.candidates import CANDIDATES
+from lolat.comparison.learners import fit_forest
+from tests import synthetic
+from tests.cli.commands import Command
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model of few points, so that the fits take no time; few folds, few rows to time."""
+    monkeypatch.setattr("lolat.comparison.judging.FOLDS", 2)
+    monkeypatch.setattr("lolat.comparison.speed.ROWS", 2000)
+    monkeypatch.setattr("lolat.comparison.speed.ROUNDS", 1)
+    monkeypatch.setattr("lolat.comparison.speed.ROUND_S", 0.001)
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(synthetic.document(synthetic.measured(20, (1, 4)))))
+    return path
+
+
+def evaluation(
+    tmp_path: Path, rows: list[dict[str, Any]], device: str = "a desk, 2 threads"
+) -> Path:
+    path = tmp_path / "evaluation.json"
+    path.write_text(json.dumps({"device": device, "networks": rows}))
+    return path
+
+
+HERE = "tests.synthetic:network"
+
+
+def test_a_whole_run(
+    lolat: Command, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No framework: the network is a graph already.
+    def read(spec: str, size: Any) -> Any:
+        from lolat.errors import NetworkError
+
+        if spec != HERE:
+            raise NetworkError(f"no network {spec!r}")
+        return synthetic.network()
+
+    monkeypatch.setattr(
+        "lolat.comparison.networks.count_networks.__defaults__", (read, lambda: None)
+    )
+    rows = [
+        {"network": HERE, "batch_size": 1, "measured_ms": 3.0},
+        {"network": HERE, "batch_size": 4, "measured_ms": 11.0},
+        {"network": "gone", "batch_size": 1, "measured_ms": 1.0},
+    ]
+    networks = evaluation(tmp_path, rows, "another desk")
+    table, page = tmp_path / "c.csv", tmp_path / "c.html"
+    found = lolat(
+        "compare", small, "--networks", networks, "--csv", table, "--html", page, "--json"
+    )
+    assert found.code == 0, found.err
+    result = json.loads(found.out)
+    names = [c.name for c in CANDIDATES]
+    assert list(result["predictors"]) == names
+    assert result["not_compared"] == {}
+    assert result["points"] == 40
+    assert result["folds"] == 2
+    assert result["skipped"] == {"gone": "no network 'gone'"}
+    assert [r["measured_ms"] for r in result["networks"]["rows"]] == [3.0, 11.0]
+    # The points follow the extended formula but for 3 % of noise.
+    assert result["left_out"]["summary"]["extended"]["median"] < 0.1
+    assert all(p["one_query_us"] > 0 for p in result["predictors"].values())
+    # Fitted on all points, as the model itself was.
+    from lolat.model import load
+
+    expected = load(small).predict(synthetic.network(), 4).latency_ms
+    assert result["networks"]["rows"][1]["predicted_ms"]["extended"] == pytest.approx(expected)
+    assert len(table.read_text().splitlines()) == 1 + 2 * len(names)
+    assert page.read_text().count("<svg") == 2 * (1 + len(names))
+    assert "warning: skipped gone: no network 'gone'" in found.err
+    assert "was measured for another desk;" in found.err
+    assert f"written: {page}" in found.err
+
+
+def test_the_tables_in_the_terminal(
+    lolat: Command, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lolat.comparison.candidates.fit_process", fit_forest)  # which is faster
+    found = lolat("compare", small)
+    assert found.code == 0, found.err
+    for candidate in CANDIDATES:
+        assert found.out.count(f"\n {candidate.label}") >= 2
+    assert " extended * " in found.out
+    assert "Whole networks" not in found.out
+
+
+def test_a_model_without_points(lolat: Command, tmp_path: Path) -> None:
+    path = tmp_path / "bare.json"
+    document = synthetic.document() | {"points": []}
+    for entry in document["predictors"].values():
+        entry.pop("residuals", None)
+        entry.pop("interval", None)
+    path.write_text(json.dumps(document))
+    assert "has no points, so there is nothing to compare on" in lolat.refused("compare", path)
+
+
+def test_networks_that_are_no_evaluation(lolat: Command, small: Path) -> None:
+    told = lolat.refused("compare", small, "--networks", small)
+    assert "has no list of networks" in told
+    assert "lolat evaluate MODEL --json" in told
+
+
+def test_no_network_that_can_be_read(lolat: Command, small: Path, tmp_path: Path) -> None:
+    rows = [{"network": "no", "batch_size": 1, "measured_ms": 1.0}]
+    found = lolat("compare", small, "--networks", evaluation(tmp_path, rows))
+    assert found.code == 2
+    assert found.out == ""
+    assert "none of the networks in" in found.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_a_file_that_cannot_be_written_is_found_out_first(
+    lolat: Command, small: Path, tmp_path: Path, option: str
+) -> None:
+    told = lolat.refused("compare", small, option, tmp_path / "no" / "c")
+    assert f"{option} {tmp_path / 'no' / 'c'}: no folder" in told
+    assert "is a folder" in lolat.refused("compare", small, option, tmp_path)
+
+
+def test_without_scikit_learn(lolat: Command, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "sklearn" else find(name, *a)
+    )
+    assert "pip install scikit-learn" in lolat.refused("compare", small)

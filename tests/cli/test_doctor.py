@@ -1,0 +1,174 @@
+"""`lolat doctor` with made-up measurements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.cli.main import COMMANDS
+from lolat.counts import count
+from lolat.errors import DeviceError
+from lolat.learning import model_document
+from lolat.points import Point
+from microbench import doctor, environment
+from microbench.blocks import BLOCKS
+from microbench.doctor import Again, Difference, Examination
+from microbench.runner import Runner
+from tests import synthetic
+from tests.cli.commands import Command
+from tests.microbench.fakes import FakeDevice
+
+
+class Machine:
+    """In place of measuring."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.ratio = 1.02
+        self.differences: tuple[Difference, ...] = ()
+        self.error: BaseException | None = None
+
+    def examine(
+        self, points: Any, coefficients: Any, label: str, learned: Any, calm_ms: Any, backend: str,
+        device: str, progress: Any,
+    ) -> Examination:  # fmt: skip
+        self.asked.append({"points": len(points), "coefficients": coefficients, "label": label,
+                           "calm_ms": calm_ms, "backend": backend, "device": device})  # fmt: skip
+        if self.error is not None:
+            raise self.error
+        blocks = tuple(
+            Again(p.name, p.batch_size, "compute", p.latency_ms, self.ratio * p.latency_ms, True)
+            for p in points[:5]
+        )
+        return Examination(blocks, self.differences, {}, 1.0, 1.1, True, 0.1, 2, 9.0, 5.0)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine()
+    monkeypatch.setattr("microbench.doctor.examine", found.examine)
+    return found
+
+
+def test_a_model_that_holds(lolat: Command, model: Path, machine: Machine) -> None:
+    before = model.read_bytes()
+    found = lolat("doctor", model)
+    assert (found.code, found.err) == (0, "")
+    assert "ok: the model holds on this machine." in found.out
+    assert "The blocks are 2.0 % slower at the median (1.02 to 1.02 times as long)" in found.out
+    assert f"Next: lolat evaluate {model}" in found.out
+    assert model.read_bytes() == before
+    assert list(model.parent.iterdir()) == [model]
+    (asked,) = machine.asked
+    assert asked["points"] == 105
+    assert set(asked["coefficients"]) >= {"flops", "weights", "call"}
+    assert (asked["label"], asked["backend"], asked["device"], asked["calm_ms"]) == (
+        "a desk, 2 threads", "tensorflow", "cpu", None,
+    )  # fmt: skip
+
+
+def test_json(lolat: Command, model: Path, machine: Machine) -> None:
+    found = lolat("doctor", model, "--json")
+    assert (found.code, found.err) == (0, "")
+    assert len(found.out.splitlines()) == 1
+    answer = json.loads(found.out)
+    assert answer["verdict"] == "ok"
+    assert answer["ratio"] == pytest.approx(1.02)
+    assert {"name", "batch_size", "learned_ms", "now_ms", "ratio"} <= answer["blocks"][0].keys()
+    assert (answer["seconds"], answer["differences"]) == (9.0, [])
+    assert isinstance(answer["warnings"], list)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_model_that_does_not_hold(
+    lolat: Command, model: Path, machine: Machine, as_json: bool
+) -> None:
+    machine.ratio = 1.3
+    found = lolat("doctor", model, *(["--json"] if as_json else []))
+    assert (found.code, found.err) == (3, "")
+    if as_json:
+        assert json.loads(found.out)["verdict"] == "drifted"
+    else:
+        assert "drifted by +30 %" in found.out
+        assert "block 1" in found.out
+    machine.ratio, machine.differences = 1.0, (Difference("threads", 2, 4),)
+    found = lolat("doctor", model)
+    assert found.code == 3
+    assert "another machine: learned with threads 2, here it is 4" in found.out
+
+
+def test_ctrl_c(lolat: Command, model: Path, machine: Machine) -> None:
+    machine.error = KeyboardInterrupt()
+    found = lolat("doctor", model)
+    assert (found.code, found.out) == (130, "")
+
+
+def test_a_device_that_is_not_there(lolat: Command, model: Path, machine: Machine) -> None:
+    machine.error = DeviceError("no cpu here")
+    assert "no cpu here" in lolat.refused("doctor", model)
+
+
+def test_a_model_without_points(lolat: Command, tmp_path: Path) -> None:
+    path = tmp_path / "bare.json"
+    path.write_text(json.dumps(synthetic.document(points=None) | {"points": []}))
+    assert (
+        "no points, so there is nothing to measure again; expected a model that was learned by"
+        in (lolat.refused("doctor", path))
+    )
+
+
+def test_points_of_something_else(lolat: Command, model: Path) -> None:
+    said = lolat.refused("doctor", model)
+    assert "none of the model's 105 points is a predefined block of this version" in said
+
+
+def test_an_unknown_framework_and_model(lolat: Command, tmp_path: Path, machine: Machine) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(synthetic.document(environment={"framework": "jax"})))
+    assert "no backend 'jax'; this version has" in lolat.refused("doctor", path)
+    assert "no such model" in lolat.refused("doctor", "nobody")
+    assert machine.asked == []
+
+
+def test_the_command_is_listed_with_the_others(lolat: Command) -> None:
+    assert "doctor" in COMMANDS
+    said = " ".join(lolat("doctor", "--help").out.split())
+    assert "Exit code 0: it does. 3: it does not" in said
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    found = FakeDevice()
+    found.environment = {"framework": "tensorflow", "framework_version": "2.21.0"}
+    monkeypatch.setattr(
+        doctor, "Runner", lambda b, d, p, clock: Runner(b, d, p, found.start, found.clock)
+    )
+    monkeypatch.setattr(environment, "load", lambda: 0.1)
+    monkeypatch.setattr(environment, "device_label", lambda *unused: "a desk, 2 threads")
+    return found
+
+
+def test_from_the_file_to_the_verdict(lolat: Command, tmp_path: Path, desk: FakeDevice) -> None:
+    """Everything but the worker, which says 2 ms for every block and 5 ms for the reference."""
+    points = [
+        Point(b.name, n, count(g).total(n)._asdict(), 2.0, (2.0,), (5.0,), 0.0, ("depthwise_conv",))
+        for b in BLOCKS[:12]
+        for g in [b.make()]
+        for n in b.batch_sizes
+    ]
+    noise = {"floor": 0.01, "reference_ms": 5.0, "calm_ms": 6.5}
+    document = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(document))
+    found = lolat("doctor", path, "--json")
+    answer = json.loads(found.out)
+    assert (found.code, answer["verdict"], answer["ratio"]) == (0, "ok", 1.0)
+    assert [b["now_ms"] for b in answer["blocks"]] == [2.0] * 5
+    for point in document["points"]:
+        point["latency_ms"] = 1.5
+    path.write_text(json.dumps(document))
+    found = lolat("doctor", path, "--json")
+    assert (found.code, json.loads(found.out)["verdict"]) == (3, "drifted")

@@ -1,0 +1,406 @@
+"""`lolat learn --extend`: a network outside what was measured is brought inside, with a fake worker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.blocks import cut
+from lolat.cli.errors import run
+from lolat.cli.main import lolat as command
+from lolat.graph import Graph, GraphBuilder
+from lolat.learning import model_document
+from lolat.model import Model
+from lolat.model_file import read, write
+from microbench import environment, extend, learn
+from microbench.blocks import Predefined
+from microbench.extend import as_blocks, disagreement
+from microbench.layers import Layers
+from microbench.plan import Settings
+from microbench.runner import Runner
+from tests import synthetic
+from tests.microbench import fakes
+from tests.microbench.fakes import FakeDevice, FakeWorker
+
+VERSIONS = {"framework": "tensorflow", "framework_version": "2.21.0", "intra_op_threads": 0}
+NETWORK = synthetic.network(stages=2, width=64, size=56)
+
+
+def tiny(channels: int) -> Graph:
+    n = Layers(f"tiny {channels}", 8, 3)
+    return n.done(n.cba(n.cba(n.input, channels, 3), 2 * channels))
+
+
+BLOCKS = tuple(Predefined(f"tiny {c}", lambda c=c: tiny(c), (1, 3)) for c in range(2, 14))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """A machine that nothing is timed on; the network that every NETWORK names is NETWORK."""
+    found = FakeDevice()
+    found.environment = VERSIONS
+    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+    monkeypatch.setattr(extend, "BLOCKS", BLOCKS)
+    monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
+    monkeypatch.setattr("lolat.readers.read", lambda spec, size: NETWORK)
+    return found
+
+
+@pytest.fixture
+def model(device: FakeDevice, tmp_path: Path) -> Path:
+    """A model learned from the tiny blocks."""
+    points, where, noise, _, journal = learn.measure_blocks(
+        "tensorflow", "cpu", tmp_path / "j", 1e9, settings=Settings(rounds=2), blocks=BLOCKS
+    )
+    journal.remove()
+    device.asked.clear()
+    path = tmp_path / "mine.json"
+    label = environment.device_label("cpu")
+    write(path, model_document("mine", label, points, where, noise, ["an old remark"]))
+    return path
+
+
+class Lolat:
+    """`lolat learn --extend ...` in this process: exit code, stdout, stderr."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        code = run(command, ["learn", *map(str, arguments)], "lolat")
+        return code, *self.capsys.readouterr()
+
+    def refused(self, *arguments: object, code: int = 2) -> str:
+        found, out, err = self(*arguments)
+        assert (found, out) == (code, ""), err
+        (line,) = [
+            e for e in err.splitlines() if not e.startswith(("lolat: measuring", "lolat: building"))
+        ]
+        return line
+
+
+@pytest.fixture
+def lolat(capsys: pytest.CaptureFixture[str]) -> Lolat:
+    return Lolat(capsys)
+
+
+def test_a_network_outside_is_inside_afterwards(
+    device: FakeDevice, model: Path, lolat: Lolat
+) -> None:
+    before = read(model)
+    prediction = Model(before, str(model)).predict(NETWORK)
+    assert prediction.in_domain is False
+    assert prediction.measure
+    assert "dense" not in before["domain"]["kinds"]
+
+    code, out, err = lolat("--extend", model, "--for", "keras:Whatever")
+    assert code == 0, err
+    after = read(model)
+    assert Model(after).predict(NETWORK).in_domain is True
+    assert Model(after).predict(NETWORK).measure == ()
+    assert "hand made at batch 1 is inside the measured domain now" in out
+    assert f"written: {model}" in out
+
+    old, new = after["points"][: len(before["points"])], after["points"][len(before["points"]) :]
+    assert json.dumps(old) == json.dumps(before["points"])
+    labels = [name.partition(" · ")[0] for name in prediction.measure]
+    assert [p["name"] for p in new] == [f"hand made/{label}" for label in labels]
+    assert all(len(p["samples_ms"]) >= 10 for p in new), "measured as learning does"
+    assert set(after["domain"]["kinds"]) == {*before["domain"]["kinds"], "dense"}
+    assert len(after["predictors"]["extended"]["residuals"]) == len(after["points"])
+    assert before["environment"].items() <= after["environment"].items()
+    (record,) = after["environment"]["extended"]
+    assert record["network"] == "hand made"
+    assert record["points"] == [f"{p['name']} x1" for p in new]
+    assert [a["learned_ms"] for a in record["again"]] == [2.0] * 3, "three of its own again"
+    assert "an old remark" in after["warnings"]
+    assert [p.name for p in model.parent.iterdir()] == ["mine.json"], "no journal is left"
+
+    content, asked = model.read_bytes(), len(device.asked)
+    code, out, _ = lolat("--extend", model, "--for", "keras:Whatever")
+    assert code == 0
+    assert f"Nothing to measure; {model} is unchanged." in out
+    assert model.read_bytes() == content
+    assert len(device.asked) == asked
+
+
+def test_only_the_blocks_that_are_needed_are_measured(
+    device: FakeDevice, model: Path, lolat: Lolat
+) -> None:
+    wanted = Model(read(model)).predict(NETWORK).measure
+    lolat("--extend", model, "--for", "x")
+    timed = set(device.keys("time"))
+    assert len([k for k in timed if k.startswith("hand made/")]) == len(wanted)
+    assert len([k for k in timed if k.startswith("tiny")]) == 3
+
+
+def test_several_batch_sizes_in_one_go(device: FakeDevice, model: Path, lolat: Lolat) -> None:
+    code, out, _ = lolat(
+        "cpu", "--extend", model, "--for", "x", "--batch-size", 1, "--batch-size", 16
+    )
+    assert code == 0
+    for n in (1, 16):
+        assert f"hand made at batch {n} is inside the measured domain now" in out
+        assert Model(read(model)).predict(NETWORK, n).in_domain
+    assert {p["batch_size"] for p in read(model)["points"]} >= {16}
+
+
+def test_a_name_that_a_point_has_is_not_given_again() -> None:
+    blocks = cut(NETWORK)[:2]
+    one, two = (f"hand made/{b.label}" for b in blocks)
+    parts = [(b, 4) for b in blocks]
+    assert [b.name for b in as_blocks(NETWORK, parts, [])] == [one, two]
+    found = as_blocks(NETWORK, parts, [two, f"{two} (2)", "tiny"])
+    assert [b.name for b in found] == [one, f"{two} (3)"]
+    assert [b.batch_sizes for b in found] == [(4,), (4,)]
+    graph = found[0].make()
+    assert graph.name == one
+    assert [o.name for o in graph.operations] == [
+        NETWORK.operations[p].name for p in blocks[0].operations
+    ]
+
+
+def test_a_model_that_is_shipped_stays_as_it_is(
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    local = tmp_path / "own"
+    monkeypatch.setattr("lolat.places.shipped_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.places.local_folder", lambda: local)
+    content = model.read_bytes()
+    code, out, _ = lolat("--extend", model, "--for", "x")
+    assert code == 0
+    assert model.read_bytes() == content
+    assert f"written: {local / 'mine.json'}" in out
+    assert Model(read(local / "mine.json")).predict(NETWORK).in_domain
+
+    kept = (local / "mine.json").read_bytes()
+    said = lolat.refused("--extend", model, "--for", "x")
+    assert f"its copy {local / 'mine.json'} is there already; extend that" in said
+    assert (local / "mine.json").read_bytes() == kept
+    other = tmp_path / "other.json"
+    other.write_bytes(content)
+    said = lolat.refused("--extend", model, "--for", "x", "--output", other)
+    assert "is a shipped model, which stays as it is" in said
+    assert other.read_bytes() == content
+
+
+def test_the_output_that_was_asked_for(
+    device: FakeDevice, model: Path, lolat: Lolat, tmp_path: Path
+) -> None:
+    content, output = model.read_bytes(), tmp_path / "sub" / "new.json"
+    assert lolat("--extend", model, "--for", "x", "--output", output)[0] == 0
+    assert model.read_bytes() == content
+    assert read(output)["name"] == "new"
+
+
+def test_a_run_that_is_interrupted_goes_on(
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, real, left = model.read_bytes(), FakeWorker.request, [25]
+
+    def request(self: Any, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        left[0] -= document["do"] == "time"
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return real(self, document, limit_s)
+
+    monkeypatch.setattr(fakes.FakeWorker, "request", request)
+    code, out, err = lolat("--extend", model, "--for", "x")
+    journal = model.with_name("mine.json.extend.journal.jsonl")
+    assert code == 130
+    assert out == ""
+    assert f"what was measured is in {journal}, give the same command again" in err
+    assert model.read_bytes() == content
+    assert journal.exists()
+
+    left[0] = 10**9
+    first = len(device.keys("time"))
+    assert first == 25
+    assert lolat("--extend", model, "--for", "x")[0] == 0
+    again = len(device.keys("time")) - first
+    jobs = len(set(device.keys("time")))
+    assert again == 10 * jobs - first, "nothing twice"
+    assert not journal.exists()
+
+
+def test_a_file_that_somebody_else_changed_is_left(
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, changed = FakeWorker.request, read(model) | {"warnings": ["mine"]}
+
+    def request(self: Any, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        if document["do"] == "time":
+            write(model, changed)
+        return real(self, document, limit_s)
+
+    monkeypatch.setattr(fakes.FakeWorker, "request", request)
+    said = lolat.refused("--extend", model, "--for", "x", code=1)
+    assert "was changed meanwhile and is left as it is; give the same command again" in said
+    assert read(model) == changed
+
+
+@pytest.mark.parametrize(
+    ("field", "now"), [("framework_version", "2.22.0"), ("intra_op_threads", 1), ("framework", "x")]
+)
+def test_another_framework_is_refused_before_measuring(
+    device: FakeDevice, model: Path, lolat: Lolat, field: str, now: Any
+) -> None:
+    content = model.read_bytes()
+    device.environment = VERSIONS | {field: now}
+    said = lolat.refused("--extend", model, "--for", "x")
+    assert f"({field}: {VERSIONS[field]}, here {now})" in said
+    assert "are not to be mixed; extend it where it was learned, or learn this one" in said
+    assert device.keys("time") == []
+    assert model.read_bytes() == content
+
+
+def test_another_machine_is_refused_before_anything_is_started(
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
+    workers = len(device.workers)
+    said = lolat.refused("--extend", model, "--for", "x")
+    assert "device: EPYC, " in said
+    assert "here Xeon, " in said
+    assert len(device.workers) == workers
+
+
+def test_a_machine_in_another_state_is_said(device: FakeDevice, model: Path, lolat: Lolat) -> None:
+    document = read(model)
+    for point in document["points"]:
+        point["latency_ms"] = 2.5
+    write(model, document)
+    code, _, err = lolat("--extend", model, "--for", "x")
+    assert code == 0
+    assert "the model's own points took -20 % when measured again (" in err
+    assert any("when extended for hand made: the model's own" in w for w in read(model)["warnings"])
+
+
+def test_what_a_busy_machine_measured_is_measured_anew(
+    device: FakeDevice, model: Path, lolat: Lolat
+) -> None:
+    """--restart takes out what was measured for this network, and that alone."""
+    first = read(model)
+    lolat("--extend", model, "--for", "x", "--batch-size", 2)
+    good = read(model)
+    bad = read(model)
+    for point in bad["points"][len(first["points"]) :]:
+        point["latency_ms"] = 900.0
+    bad["warnings"] += [
+        "when extended for hand made: a busy machine",
+        "when extended for other: no",
+    ]
+    other = {"network": "other", "points": ["tiny 2 x1"], "again": []}
+    bad["environment"]["extended"].append(other)
+    write(model, bad)
+
+    assert lolat("--extend", model, "--for", "x", "--batch-size", 2, "--restart")[0] == 0
+    after = read(model)
+    assert [p["name"] for p in after["points"]] == [p["name"] for p in good["points"]]
+    assert {p["latency_ms"] for p in after["points"]} == {2.0}
+    assert json.dumps(after["points"][: len(first["points"])]) == json.dumps(first["points"])
+    assert after["predictors"] == good["predictors"]
+    assert [r["network"] for r in after["environment"]["extended"]] == ["other", "hand made"]
+    assert "when extended for other: no" in after["warnings"]
+    assert "when extended for hand made: a busy machine" not in after["warnings"]
+
+
+def test_disagreement_begins_at_a_tenth() -> None:
+    close = [("a x1", 1.0, 1.09), ("b x1", 2.0, 2.0), ("c x1", 3.0, 4.5)]
+    assert list(disagreement(close)) == []
+    (said,) = disagreement([("a x1", 1.0, 1.11)])
+    assert said.startswith(
+        "the model's own points took +11 % when measured again (a x1 1.11 ms, was 1)"
+    )
+    (said,) = disagreement([])
+    assert "none of the model's own points could be measured again" in said
+
+
+def test_when_none_of_its_own_points_is_known_here(
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extend, "BLOCKS", ())
+    code, _, err = lolat("--extend", model, "--for", "x")
+    assert code == 0
+    assert "none of the model's own points could be measured again" in err
+
+
+def test_when_none_of_the_blocks_can_be_measured(
+    device: FakeDevice, model: Path, lolat: Lolat
+) -> None:
+    content = model.read_bytes()
+    for name in Model(read(model)).predict(NETWORK).measure:
+        key = f"hand made/{name.partition(' · ')[0]} x1"
+        device.refuses["prepare", key] = 10
+    code, out, err = lolat("--extend", model, "--for", "x")
+    assert (code, out) == (1, "")
+    assert "none of the blocks could be measured" in err.splitlines()[-1]
+    assert model.read_bytes() == content
+
+
+def strange(kind: str, dtype: str = "float32") -> Graph:
+    b = GraphBuilder("odd")
+    x = b.input((1, 8, 8, 3), dtype)
+    x = b.add(
+        "conv",
+        [x],
+        (1, 8, 8, 8),
+        kernel=(3, 3),
+        in_channels=3,
+        out_channels=8,
+        groups=1,
+        bias=False,
+    )
+    return b.build([b.add(kind, [x], (1, 8, 8, 8))])
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        (strange("teleport"), "does not help with teleport: there is no formula for what it costs"),
+        (strange("relu", "float16"), "does not help with float16: a model is of one data type"),
+    ],
+)
+def test_what_measuring_does_not_help_with_is_said(
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch,
+    graph: Graph, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("lolat.readers.read", lambda spec, size: graph)
+    content = model.read_bytes()
+    code, out, _ = lolat("--extend", model, "--for", "x")
+    assert code == 0
+    assert "odd at batch 1 is outside the measured domain: " in out
+    assert said in out
+    assert f"Nothing to measure; {model} is unchanged." in out
+    assert model.read_bytes() == content
+    assert device.keys("time") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--for", "x", "cpu"], "--for goes with --extend MODEL only"),
+        (["cpu", "--batch-size", 4], "--batch-size goes with --extend MODEL only"),
+        (["cpu", "--input-size", 64], "--input-size goes with --extend MODEL only"),
+        (["--extend", "MODEL"], "--extend lacks --for NETWORK"),
+        (["gpu", "--extend", "MODEL", "--for", "x"], "was learned on a cpu and gpu was given"),
+        (["--extend", "MODEL", "--for", "x", "--output", "."], "is a folder"),
+    ],
+)
+def test_a_wrong_call(
+    device: FakeDevice, model: Path, lolat: Lolat, arguments: list[object], said: str
+) -> None:
+    assert said in lolat.refused(*[model if a == "MODEL" else a for a in arguments])
+
+
+def test_a_model_that_nothing_can_be_added_to(
+    device: FakeDevice, model: Path, lolat: Lolat
+) -> None:
+    write(model, read(model) | {"domain": {}})
+    assert "does not say what was measured" in lolat.refused("--extend", model, "--for", "x")
+    write(model, read(model) | {"environment": {"date": "2026-01-01"}})
+    said = lolat.refused("--extend", model, "--for", "x")
+    assert "does not say on which device and with which framework it was measured" in said

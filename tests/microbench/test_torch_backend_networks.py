@@ -1,0 +1,210 @@
+"""Users' networks with the PyTorch backend, the example networks, and a whole tiny run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.blocks import cut
+from lolat.counts import count
+from lolat.errors import MeasuringError, NetworkError
+from lolat.readers import open_network
+from lolat.subgraph import subgraph
+from microbench import learn
+from microbench.backends import create
+from microbench.backends.torch_tape import block_module
+from microbench.blocks import Predefined
+from microbench.layers import Layers
+from microbench.plan import Settings
+
+torch: Any = pytest.importorskip("torch")
+torch_networks: Any = importlib.import_module("examples.torch_networks")
+
+PUBLISHED = {  # parameters, GMACs at 224 x 224: torchvision's documentation; ViT-Ti: timm's
+    "resnet50": (25_557_032, 4.09),
+    "resnext50": (25_028_904, 4.23),
+    "mobilenet_v2": (3_504_872, 0.30),
+    "efficientnet_b0": (5_288_548, 0.39),
+    "shufflenet_v2": (2_278_604, 0.14),
+    "densenet121": (7_978_856, 2.83),
+    "vgg16": (138_357_544, 15.47),
+    "convnext_tiny": (28_589_128, 4.46),
+    "vit_tiny": (5_717_416, 1.25),
+    "unet": (7_763_074, 9.24),
+}
+
+
+LONG = ("densenet121", "efficientnet_b0", "mobilenet_v2", "resnext50")
+"""Seconds each, to export and to build."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in PUBLISHED]
+)
+def test_an_example_is_the_published_network_and_its_blocks_can_be_built(name: str) -> None:
+    with torch.device("meta"):
+        model = getattr(torch_networks, name)()
+    parameters, gmacs = PUBLISHED[name]
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    graph = open_network(f"examples.torch_networks:{name}", (224,)).graph()
+    counts = count(graph)
+    assert counts.warnings == graph.warnings == ()
+    assert round(counts.total().flops / 1e9, 2) == gmacs
+    made = 0
+    for block in cut(graph):  # what `lolat learn --extend` builds
+        module, shapes = block_module(torch, subgraph(graph, block.operations, block.label))
+        made += sum(p.numel() for p in module.parameters())
+        with torch.device("meta"):
+            module(*(torch.empty((2, *s[1:])) for s in shapes))
+    assert made > 0.98 * parameters, "but for tokens, positions and scales"
+
+
+NETWORKS = """
+import torch
+from torch import nn
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(10, 4), nn.Linear(4, 2)
+    def forward(self, image, text):
+        return self.out(self.table(text).mean(1)) + image.mean((1, 2, 3))[:, None]
+
+def tiny():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.ReLU())
+
+def tokens():
+    return nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 2))
+
+def two():
+    return Two(), (torch.zeros(1, 3, 8, 8), torch.zeros(1, 5, dtype=torch.int64))
+
+def keras_one():
+    import keras
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "own_torch_networks.py").write_text(NETWORKS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_torch_networks", raising=False)
+    return tmp_path
+
+
+def asked(backend: str, spec: str, size: tuple[int, ...], batch_size: int) -> tuple[Any, list[Any]]:
+    """(module, inputs) that the backend calls; it is called once too."""
+    made: Any = create(backend, "cpu")
+    found: list[Any] = []
+    real = made._call
+
+    def call(module: Any, inputs: Any) -> Any:
+        found.extend([module, inputs])
+        return real(module, inputs)
+
+    made._call = call
+    made.prepare_network(spec, size, batch_size)()
+    return found[0], found[1]
+
+
+def test_a_module_is_run_as_it_is(folder: Path) -> None:
+    module, (x,) = asked("torch", "own_torch_networks:tiny", (9,), 4)
+    assert tuple(x.shape) == (4, 3, 9, 9)
+    assert not any(m.training for m in module.modules())
+    module, (x,) = asked("torch+half+channels_last", "own_torch_networks:tiny", (3, 9, 7), 2)
+    assert tuple(x.shape) == (2, 3, 9, 7)
+    assert x.dtype == next(module.parameters()).dtype == torch.float16
+    assert x.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_indices_stay_indices(folder: Path) -> None:
+    _, (x,) = asked("torch+half", "own_torch_networks:tokens", (6,), 3)
+    assert (tuple(x.shape), x.dtype) == ((3, 6), torch.int64)
+    _, (image, text) = asked("torch", "own_torch_networks:two", (), 3)
+    assert (tuple(image.shape), tuple(text.shape)) == ((3, 3, 8, 8), (3, 5))
+
+
+@pytest.mark.parametrize(
+    "spec", ["keras:ResNet50", "net.keras", "net.onnx", "own_torch_networks:keras_one"]
+)
+def test_another_frameworks_network_is_refused(folder: Path, spec: str) -> None:
+    if spec.endswith("keras_one"):
+        pytest.importorskip("keras")
+    with pytest.raises(
+        NetworkError, match="is no PyTorch network, and the torch backend runs those"
+    ):
+        create("torch", "cpu").prepare_network(spec, (), 1)
+
+
+def exported(path: Path, dynamic: bool) -> None:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.Flatten(),
+        torch.nn.Linear(144, 5),
+    ).eval()
+    sizes = ({0: torch.export.Dim("batch")},) if dynamic else None
+    program = torch.export.export(model, (torch.zeros(2, 3, 8, 8),), dynamic_shapes=sizes)
+    torch.export.save(program, str(path))
+
+
+def test_a_pt2_file_runs_without_its_weights_being_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported(folder / "net.pt2", dynamic=True)
+
+    def never(*unused: Any, **named: Any) -> Any:
+        raise AssertionError("it was unpickled")
+
+    monkeypatch.setattr(torch, "load", never)
+    monkeypatch.setattr(torch.export, "load", never)
+    monkeypatch.setattr("pickle.load", never)
+    module, (x,) = asked("torch", "net.pt2", (), 3)
+    assert tuple(x.shape) == (3, 3, 8, 8)
+    with torch.no_grad():
+        made = module(x)
+    assert tuple(made[0].shape) == (3, 5)
+    asked("torch+half", "net.pt2", (), 1)
+
+
+def test_a_pt2_file_of_one_batch_size_runs_at_that_alone(folder: Path) -> None:
+    exported(folder / "fixed.pt2", dynamic=False)
+    _, (x,) = asked("torch", "fixed.pt2", (), 2)
+    assert tuple(x.shape) == (2, 3, 8, 8)
+    said = r"'fixed' was exported for batch size 2 and cannot run at 3; export it with an open one"
+    with pytest.raises(MeasuringError, match=said):
+        create("torch", "cpu").prepare_network("fixed.pt2", (), 3)
+
+
+# ---- a whole run ---------------------------------------------------------------------------------
+
+
+def tiny_block(channels: int) -> Any:
+    def make() -> Any:
+        n = Layers(f"tiny {channels}", 8, 3)
+        return n.done(n.cba(n.input, channels, 3))
+
+    return make
+
+
+TINY = (Predefined("a", tiny_block(4), (1, 2)), Predefined("b", tiny_block(5), (1,)))
+
+
+def test_a_tiny_run_in_a_real_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learn, "REFERENCE_BLOCK", Predefined("reference", tiny_block(8), (1,)))
+    settings = Settings(rounds=2, slice_s=0.001, extra_rounds=0)
+    points, where, noise, _, journal = learn.measure_blocks(
+        "torch+channels_last", "cpu", tmp_path / "j", 1e9, settings=settings, blocks=TINY
+    )
+    journal.remove()
+    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1)]
+    assert all(p.latency_ms > 0 for p in points)
+    assert (where["framework"], where["channels_last"], where["half"]) == ("torch", True, False)
+    assert noise["reference_ms"] > 0

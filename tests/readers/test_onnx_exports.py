@@ -1,0 +1,234 @@
+"""Networks exported by PyTorch: the same counts as in Keras and in PyTorch, and as onnx-tool's."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("torch")
+
+import torch
+
+import lolat
+from lolat.blocks import cut
+from lolat.counts import Count, count
+from lolat.graph import Graph
+from lolat.readers.keras import read_model
+from tests.readers import torch_networks as nets
+from tests.readers.keras_networks import functional, layers
+from tests.readers.onnx_networks import kinds
+from tests.readers.test_torch_networks import NAMES, PAIRS, nameless
+from tests.readers.torch_networks import graph_of
+
+SIZES = {name: size for name, (_, _, size) in zip(NAMES, PAIRS, strict=True)}
+MAKERS = {name: make for name, (make, _, _) in zip(NAMES, PAIRS, strict=True)}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the exporters tell on all channels."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def random(model: Any) -> Any:
+    """The model with parameters that are not zero, which an exporter may leave out."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in [*model.parameters(), *model.buffers()]:
+            if parameter.is_floating_point():
+                parameter.copy_(torch.rand_like(parameter) + 0.5)
+    return model.eval()
+
+
+def traced(folder: Path, model: Any, x: Any, keep: bool = True, opset: int | None = None) -> str:
+    """Exported by tracing (torch.onnx.export's first exporter); `keep`: batch norms stay."""
+    path = str(folder / "traced.onnx")
+    options: dict[str, Any] = {"opset_version": opset} if opset else {}
+    if keep:
+        options |= {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
+    with quiet():
+        torch.onnx.export(
+            random(model), x, path, dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "batch"}},
+            **options,
+        )  # fmt: skip
+    return path
+
+
+def captured(folder: Path, model: Any, x: Any, keep: bool = True) -> str:
+    """Exported through torch.export, the exporter of today."""
+    pytest.importorskip("onnxscript")
+    path = str(folder / "captured.onnx")
+    batch: Any = {0: torch.export.Dim("batch")}
+    shapes = ((batch,),) if isinstance(model, nets.Does) else (batch,)
+    with quiet():
+        torch.onnx.export(
+            random(model), (torch.cat([x, x]),), path, dynamo=True, dynamic_shapes=shapes, verbose=False,
+            external_data=False, optimize=not keep,
+        )  # fmt: skip
+    return path
+
+
+def image(name: str) -> Any:
+    return torch.zeros(1, 3, SIZES[name], SIZES[name])
+
+
+def sums(graph: Graph) -> list[Count]:
+    counts = count(graph)
+    assert counts.warnings == ()
+    return [counts.total(1), counts.total(3)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_network_in_keras_and_pytorch_counts_the_same(tmp_path: Path, name: str) -> None:
+    make, keras_call, size = next(p for n, p in zip(NAMES, PAIRS, strict=True) if n == name)
+    ours = lolat.read(traced(tmp_path, make(), image(name)))
+    in_keras = read_model(functional(keras_call, (size, size, 3)))
+    assert sums(ours) == sums(in_keras)
+    assert sums(ours) == sums(graph_of(make, (3, size, size)))
+    # Cut alike, where no names guide it.
+    assert [b.summary for b in cut(nameless(ours))] == [b.summary for b in cut(nameless(in_keras))]
+
+
+@pytest.mark.parametrize("name", ["convnext", "vit"])
+def test_through_torch_export_it_counts_the_same(tmp_path: Path, name: str) -> None:
+    size = SIZES[name]
+    ours = lolat.read(captured(tmp_path, MAKERS[name](), image(name)))
+    assert sums(ours) == sums(graph_of(MAKERS[name], (3, size, size)))
+
+
+@pytest.mark.parametrize(
+    ("name", "export"),
+    [
+        ("resnet", traced),
+        ("mobilenet", traced),
+        pytest.param("mobilenet", captured, marks=pytest.mark.slow),
+    ],
+)
+def test_folded_batch_norms_are_biases(
+    tmp_path: Path, name: str, export: Callable[..., str]
+) -> None:
+    """The convolutions stay as they are, each with a bias in place of its batch norm."""
+    folded = lolat.read(export(tmp_path, MAKERS[name](), image(name), keep=False))
+    whole = graph_of(MAKERS[name], (3, SIZES[name], SIZES[name]))
+    norms = [o for o in whole.operations if o.kind == "batch_norm"]
+    elements = [whole.tensors[o.outputs[0]].elements() for o in norms]
+    channels = [whole.tensors[o.outputs[0]].shape[1] for o in norms]
+    ours, theirs = sums(folded)[0], sums(whole)[0]
+    assert ours[:3] == theirs[:3]
+    assert ours.traffic == theirs.traffic - 2 * sum(elements)
+    assert ours.weights == theirs.weights + sum(channels)
+    assert ours.ops == theirs.ops - len(norms)
+
+
+@pytest.mark.parametrize(
+    ("name", "opset"),  # the fused attention needs opset 14
+    [("mobilenet_v3", 11), ("efficientnet", 13), ("convnext", 11), ("convnext", 17), ("vit", 14)],
+)
+def test_older_opsets_count_the_same(tmp_path: Path, name: str, opset: int) -> None:
+    """Layer norm, gelu, hard swish and their like are taken apart there."""
+    make, size = MAKERS[name], SIZES[name]
+    ours = lolat.read(traced(tmp_path, make(), image(name), opset=opset))
+    assert sums(ours) == sums(graph_of(make, (3, size, size)))
+
+
+@pytest.mark.parametrize("export", [traced, pytest.param(captured, marks=pytest.mark.slow)])
+def test_a_bidirectional_lstm(tmp_path: Path, export: Callable[..., str]) -> None:
+    ours = lolat.read(export(tmp_path, nets.lstm(), torch.zeros((1, 9), dtype=torch.int64)))
+    in_torch = graph_of(nets.lstm, (9,))
+    for a, b in zip(sums(ours), sums(in_torch), strict=True):
+        assert (a.flops, a.weights) == (b.flops, b.weights)
+    assert kinds(ours).count("lstm") == 4
+
+
+def test_attention_over_something_else(tmp_path: Path) -> None:
+    """nn.MultiheadAttention packs the projections of keys and values where they are of one tensor."""
+
+    def forward(m: Any, x: Any) -> Any:
+        y = x[:, :3]
+        return m.attend(x, y, y)[0]
+
+    module = nets.Does(forward, attend=torch.nn.MultiheadAttention(16, 4, batch_first=True))
+    ours = lolat.read(traced(tmp_path, module, torch.zeros(1, 6, 16)))
+    assert sums(ours) == sums(graph_of(module, (6, 16)))
+    assert sorted(kinds(ours)) == sorted(
+        ["slice", *["dense"] * 4, "matmul", "scale", "softmax", "matmul"]
+    )
+
+
+def test_a_gru_counts_as_in_keras(tmp_path: Path) -> None:
+    """Keras' GRU has two vectors of biases, as ONNX and PyTorch have."""
+    module = nets.Does(lambda m, x: m.gru(x)[0], gru=torch.nn.GRU(5, 4, batch_first=True))
+    ours = lolat.read(traced(tmp_path, module, torch.zeros(1, 7, 5)))
+    in_keras = read_model(functional(lambda x: layers.GRU(4, return_sequences=True)(x), (7, 5)))
+    assert sums(ours) == sums(in_keras)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3", "unet", "vit"])
+def test_operations_count_what_onnx_tool_counts(tmp_path: Path, name: str) -> None:
+    """Each convolution and product: the same MACs, but for a bias, whose addition is one for onnx-tool."""
+    tool = pytest.importorskip("onnx_tool")
+    path = traced(tmp_path, MAKERS[name](), image(name), keep=False)
+    ours = lolat.read(path)
+    with quiet():
+        graph = tool.Model(path, {"verbose": False}).graph
+        graph.shape_infer({"x": image(name).numpy()})
+        graph.profile()
+    theirs = []
+    for node in graph.nodemap.values():
+        if node.op_type in ("Conv", "Gemm", "MatMul", "ConvTranspose"):
+            additions = math.prod(node.outshape) if len(node.input) > 2 else 0
+            macs = int(node.macs[0]) - additions
+            if node.op_type == "ConvTranspose":
+                # It takes the kernel's first axis for the outputs' channels, which are the inputs' here,
+                # and counts the zeros that strides put between inputs.
+                inside, outside = graph.tensormap[node.input[1]].get_shape()[:2]
+                macs = macs * inside // outside // math.prod(node.strides)
+            theirs.append(macs)
+    heavy = ("conv", "depthwise_conv", "transposed_conv", "dense", "matmul")
+    rows = zip(count(ours).at(1), ours.operations, strict=True)
+    found = [int(row[2]) for row, operation in rows if operation.kind in heavy]
+    if name == "vit":  # a packed projection is three dense layers here
+        assert sum(found) == sum(theirs)
+    else:
+        assert found == theirs
+
+
+def test_parameters_are_those_of_the_module(tmp_path: Path) -> None:
+    model = nets.UNet()
+    ours = lolat.read(traced(tmp_path, model, image("unet")))
+    assert sums(ours)[0].weights == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("export", [traced, pytest.param(captured, marks=pytest.mark.slow)])
+def test_blocks_have_the_names_of_modules(tmp_path: Path, export: Callable[..., str]) -> None:
+    graph = lolat.read(export(tmp_path, MAKERS["resnet"](), image("resnet")))
+    assert graph.operations[0].full_name == "conv1"
+    assert graph.operations[4].full_name == "layer1/layer1.0/conv1"
+    assert [b.label for b in cut(graph)] == ["stem", "layer1.0", "layer1.1", "layer2.0", "head"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet", "efficientnet", "densenet", "unet", "swin"])
+def test_more_through_torch_export(tmp_path: Path, name: str) -> None:
+    ours, size = lolat.read(captured(tmp_path, MAKERS[name](), image(name))), SIZES[name]
+    expected = sums(graph_of(MAKERS[name], (3, size, size)))
+    if name == "densenet":  # the exporter leaves out the concatenation of a single tensor, twice
+        assert [n.ops + 2 for n in sums(ours)] == [n.ops for n in expected]
+        assert [n[:3] for n in sums(ours)] == [n[:3] for n in expected]
+    else:
+        assert sums(ours) == expected

@@ -1,0 +1,595 @@
+"""ONNX files: what is none, open sizes, constants elsewhere, sub-graphs, files of gigabytes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("onnx")
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import lolat
+from lolat.counts import count
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
+from lolat.readers import onnx_file
+from lolat.readers.onnx import read_file
+from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
+
+CONV = [node("Conv", "x w b", "y")]
+WEIGHTS: dict[str, Any] = {"w": (4, 3, 3, 3), "b": (4,)}
+
+
+def test_a_path_is_a_network(tmp_path: Path) -> None:
+    path = saved(tmp_path, model(CONV, **WEIGHTS))
+    graph = lolat.read(path)
+    assert graph.name == "network"
+    assert six(total(graph)) == (4 * 36, 192, 4 * 36 * 27, 0, 112, 1)
+
+
+# ---- what is no ONNX file ----------------------------------------------------------------------------
+
+START = model(CONV, **WEIGHTS).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (b"", "is an empty file"),
+        (b"PK\x03\x04archive", "is a zip archive, as torch.save and Keras write them"),
+        (b"\x80\x04\x95pickle", "is a Python pickle"),
+        (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"\x1c\x00\x00\x00ORTM\x00\x00", "is in ONNX Runtime's own format"),
+        (b"<!DOCTYPE html>\n<html></html>", "is a text file, not an ONNX model"),
+        (b"\x00" * 40, "is not an ONNX model, or only a part of one (40 bytes)"),
+        (START[: len(START) // 2], "is not an ONNX model, or only a part of one"),
+        (b"\x08\x09", "is not an ONNX network: it has no operator sets"),
+        (b"\x08\x09\x42\x02\x10\x14", "is not an ONNX network: it has no operations"),
+        (b"\x08\x09\x3a\x04\x5a\x02\x0a\x05", "is not an ONNX model: Error parsing message"),
+    ],
+)  # fmt: skip
+def test_what_is_no_onnx_file(tmp_path: Path, contents: bytes, said: str) -> None:
+    path = tmp_path / "network.onnx"
+    path.write_bytes(contents)
+    with pytest.raises(NetworkError) as caught:
+        lolat.read(str(path))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match=r"no file '.*none\.onnx'; expected an \.onnx file"):
+        read_file(str(tmp_path / "none.onnx"))
+    with pytest.raises(NetworkError, match=r"no network '.*none\.onnx': expected .* \.onnx "):
+        lolat.read(str(tmp_path / "none.onnx"))
+    (tmp_path / "a.onnx").mkdir()
+    with pytest.raises(NetworkError, match=r"is a folder; expected an \.onnx file"):
+        lolat.read(str(tmp_path / "a.onnx"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_damaged_file_is_refused_or_read(tmp_path_factory: Any, data: Any) -> None:
+    """Never another exception than ours."""
+    contents = bytearray(START)
+    for _ in range(data.draw(st.integers(0, 3))):
+        contents[data.draw(st.integers(0, len(contents) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(1, len(contents)))
+    path = tmp_path_factory.mktemp("damaged") / "network.onnx"
+    path.write_bytes(bytes(contents[:end]))
+    with contextlib.suppress(LolatError):
+        read_file(str(path))
+
+
+def test_an_output_that_nothing_writes_and_an_operand_from_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(
+        NetworkError, match="promises the output 'z', which nothing writes; export it again"
+    ):
+        graph_of(tmp_path, model(CONV, outputs="z", **WEIGHTS))
+    with pytest.raises(
+        NetworkError, match=r"node 'c' \(Relu\) of 'network' reads 'q', which nothing writes"
+    ):
+        graph_of(tmp_path, model([node("Relu", "q", "y", name="c")]))
+
+
+def test_operators_that_are_not_as_onnx_has_them(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match=r"node 'y' \(Shape\) of 'network' cannot be read"):
+        graph_of(tmp_path, model([node("Shape", "", "y")]))
+    wrong = model(CONV, w=(4, 2, 3, 3), b=(4,))
+    with pytest.raises(
+        NetworkError, match="weights of 4x2x3x3 in 1 groups for 3 channels; the file is damaged"
+    ):
+        graph_of(tmp_path, wrong)
+    with pytest.raises(NetworkError, match=r"node 'y' \(MatMul\) .*Incompatible dimensions"):
+        graph_of(tmp_path, model([node("MatMul", "x w", "y")], w=(5, 5)))
+    made = model([node("Einsum", "x x", "y", equation="ab->ab")], x=("N", 3))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ("N", 3)))
+    with pytest.raises(NetworkError, match=r"\(Einsum\) of 'network' is not as ONNX has it"):
+        graph_of(tmp_path, made)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    contents = model([node("Relu", "x", "y", name="name")]).SerializeToString()
+    path = tmp_path / "network.onnx"
+    path.write_bytes(contents.replace(b"name", b"n\xff\xfee"))
+    with pytest.raises(
+        NetworkError, match="is damaged: it has names that are no text; copy it again"
+    ):
+        read_file(str(path))
+
+
+def test_without_the_package_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, model(CONV, **WEIGHTS))
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'lolat\[onnx\]'"):
+        read_file(path)
+
+
+def test_an_old_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx, "NodeProto", onnx.StringStringEntryProto)
+    with pytest.raises(
+        MissingPackageError, match=r"is too old for this, it must be 1\.16 or newer"
+    ):
+        onnx_file.import_onnx()
+
+
+# ---- other domains, functions, sub-graphs ------------------------------------------------------------
+
+
+def test_another_domain_is_reported_or_refused(tmp_path: Path) -> None:
+    nodes = [node("Twist", "x", "a", domain="my.own", name="twist"), node("Relu", "a", "y")]
+    made = model(nodes, domains=["my.own"])
+    with pytest.raises(NetworkError) as caught:
+        graph_of(tmp_path, made)
+    assert str(caught.value) == (
+        "node 'twist' (my.own.Twist) of 'network' is of the domain 'my.own', which is not ONNX's own; "
+        "export it with the shapes of what is between (onnx.shape_inference, value_info)"
+    )
+    made.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, ("N", 5)))
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == ["my.own.Twist", "relu"]
+    assert count(graph).total(2).traffic == 2 * (192 + 5 + 10)
+    assert count(graph).warnings == (
+        "no formula for operation my.own.Twist (1 x, first 'twist'): counted as memory traffic of its "
+        "inputs and outputs",
+    )
+
+
+def test_an_opset_that_is_newer_than_the_package(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError) as caught:
+        graph_of(tmp_path, model([node("Tomorrow", "x", "y")], opset=99))
+    assert str(caught.value) == (
+        "node 'y' (Tomorrow) of 'network' is no operator of opset 99 that onnx knows; install a newer onnx "
+        f"than {onnx.__version__}: pip install --upgrade onnx"
+    )
+
+
+def test_known_operators_of_onnx_runtime_need_no_shapes(tmp_path: Path) -> None:
+    made = model(
+        [node("FastGelu", "x b", "y", domain="com.microsoft")], domains=["com.microsoft"], b=(8,)
+    )
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == ["com.microsoft.FastGelu"]
+    assert count(graph).total().traffic == 2 * 192 + 8
+
+
+def test_local_functions_are_put_in_place_of_their_calls(tmp_path: Path) -> None:
+    made = model([node("Twice", "x", "y", domain="my.own")], domains=["my.own"])
+    body = [node("Relu", "a", "b"), node("Sigmoid", "b", "c")]
+    made.functions.append(
+        helper.make_function("my.own", "Twice", ["a"], ["c"], body, [helper.make_opsetid("", 20)])
+    )
+    assert kinds(graph_of(tmp_path, made)) == ["relu", "sigmoid"]
+
+
+def branch(*nodes: Any, out: str) -> Any:
+    return helper.make_graph(
+        list(nodes), "branch", [], [helper.make_tensor_value_info(out, TensorProto.FLOAT, None)]
+    )
+
+
+def test_a_branch_that_is_known_is_taken(tmp_path: Path) -> None:
+    for taken, kind in ((True, "relu"), (False, "sigmoid")):
+        both = {
+            "then_branch": branch(node("Relu", "x", "t"), out="t"),
+            "else_branch": branch(node("Sigmoid", "x", "e"), out="e"),
+        }
+        graph = graph_of(tmp_path, model([node("If", "c", "y", **both)], c=np.array(taken)))
+        assert kinds(graph) == [kind]
+        assert graph.warnings == ()
+
+
+def test_a_branch_that_is_missing(tmp_path: Path) -> None:
+    only = {"then_branch": branch(node("Relu", "x", "t"), out="t")}
+    made = model([node("If", "c", "y", name="which", **only)], c=np.array(False))
+    with pytest.raises(
+        NetworkError, match=r"node 'which' .* lacks a condition, a branch or an output of one"
+    ):
+        graph_of(tmp_path, made)
+
+
+def test_of_a_branch_that_depends_on_data_the_larger_counts(tmp_path: Path) -> None:
+    both = {
+        "then_branch": branch(node("Relu", "x", "t"), out="t"),
+        "else_branch": branch(node("MatMul", "x w", "e"), out="e"),
+    }
+    nodes = [
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Greater", "m z", "c"),
+        node("If", "c", "y", name="which", **both),
+    ]
+    graph = graph_of(tmp_path, model(nodes, w=(8, 8), z=np.float32(0)))
+    assert kinds(graph) == ["dense"]
+    assert graph.warnings == (
+        "If 'which' depends on data: counted as its larger branch, else_branch",
+    )
+
+
+def test_a_loop_is_reported(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [node("Identity", "go", "on"), node("Add", "state w", "next")], "body",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, []),
+         helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("state", TensorProto.FLOAT, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("next", TensorProto.FLOAT, (1, 3, 8, 8))],
+    )  # fmt: skip
+    made = model(
+        [node("Loop", "n - x", "y", name="again", body=body)], x=(1, 3, 8, 8), n=np.array(3), w=(8,)
+    )
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == ["Loop"]
+    assert graph.warnings == (
+        "Loop 'again' repeats 2 operations that are not looked into: counted as memory traffic of its "
+        "inputs and outputs",
+    )
+    assert count(graph).total().traffic == 2 * 192 + 8
+
+
+def test_sequences_and_sizes_that_depend_on_data_are_refused(tmp_path: Path) -> None:
+    sequence = [node("SplitToSequence", "x", "s", name="cut"), node("SequenceAt", "s i", "y")]
+    with pytest.raises(
+        NetworkError, match=r"node 'cut' \(SplitToSequence\) of 'network' works on sequences"
+    ):
+        graph_of(tmp_path, model(sequence, i=np.array(0)))
+    with pytest.raises(
+        NetworkError, match=r"node 'y' \(NonZero\) of 'network' gives as much as the data has"
+    ):
+        graph_of(tmp_path, model([node("NonZero", "x", "y")]))
+
+
+# ---- constants elsewhere, gigabytes ------------------------------------------------------------------
+
+
+def elsewhere(tensor: Any, location: str, **more: str) -> None:
+    """Say that a tensor's contents are in a file."""
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **more}.items():
+        tensor.external_data.add(key=key, value=value)
+
+
+def test_missing_external_data_matters_only_for_shapes(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "a"), node("Reshape", "a s", "y", name="flat")]
+    made = model(nodes, w=(4, 3, 1, 1), s=np.array([0, -1]))
+    expected = total(graph_of(tmp_path, made))
+    elsewhere(made.graph.initializer[0], "weights.bin")
+    assert total(graph_of(tmp_path, made)) == expected
+    elsewhere(made.graph.initializer[1], "shapes.bin", offset="8", length="16")
+    with pytest.raises(NetworkError) as caught:
+        graph_of(tmp_path, made)
+    assert str(caught.value) == (
+        "node 'flat' (Reshape) of 'network' needs a constant in the file 'shapes.bin', which is missing; "
+        "put it beside the .onnx file"
+    )
+    (tmp_path / "shapes.bin").write_bytes(np.array([7, 0, -1]).tobytes())
+    assert total(graph_of(tmp_path, made)) == expected
+    (tmp_path / "shapes.bin").write_bytes(np.array([7, 0]).tobytes())
+    with pytest.raises(NetworkError, match=r"the file 'shapes.bin \(too short\)'"):
+        graph_of(tmp_path, made)
+
+
+@pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", ""])
+def test_external_data_outside_of_the_folder_is_not_read(tmp_path: Path, location: str) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "outside.bin").write_bytes(np.array([0, -1]).tobytes())
+    made = model([node("Reshape", "x s", "y")], s=np.array([0, -1]))
+    elsewhere(made.graph.initializer[0], location)
+    with pytest.raises(NetworkError, match="which is missing"):
+        graph_of(inside, made)
+
+
+def varint(n: int) -> bytes:
+    written = bytearray()
+    while n > 127:
+        written.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*written, n])
+
+
+def gigabytes(path: Path) -> None:
+    """A dense layer whose 3 GiB of weights are a hole in the file; the nodes stand behind them."""
+    made = model([node("MatMul", "x w", "a"), node("Relu", "a", "y")], x=("N", 32768))
+    graph = made.graph.SerializeToString()
+    made.ClearField("graph")
+    size = 32768 * 24576 * 4
+    tensor = TensorProto(
+        dims=(32768, 24576), data_type=TensorProto.FLOAT, name="w"
+    ).SerializeToString()
+    tensor += b"\x4a" + varint(size)
+    field = b"\x2a" + varint(len(tensor) + size) + tensor
+    with open(path, "wb") as file:
+        file.write(
+            made.SerializeToString() + b"\x3a" + varint(len(field) + size + len(graph)) + field
+        )
+        file.seek(size, 1)
+        file.write(graph)
+
+
+MEASURE = """
+import json, resource, sys
+import onnx, onnx.shape_inference
+from lolat.counts import count
+from lolat.readers.onnx import read_file
+read_file(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+counts = count(read_file(sys.argv[2])).total()
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([counts.flops, counts.weights, (after - before) * 1024]))
+"""
+
+
+def test_a_file_of_gigabytes_needs_the_memory_of_its_graph(tmp_path: Path) -> None:
+    small = saved(tmp_path, model(CONV, **WEIGHTS))
+    large = tmp_path / "large.onnx"
+    gigabytes(large)
+    assert large.stat().st_size > 3 * 2**30
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, small, str(large)], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    flops, weights, used = json.loads(done.stdout)
+    assert flops == weights == 32768 * 24576
+    assert used < 8 * 2**20
+
+
+@pytest.mark.parametrize("form", ["raw", "packed", "one by one"])
+def test_large_contents_are_left_out_in_every_form(tmp_path: Path, form: str) -> None:
+    made = model([node("MatMul", "x w", "y")], x=("N", 100))
+    tensor = made.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=(100, 200))
+    if form == "raw":
+        tensor.raw_data = bytes(80000)
+    elif form == "packed":
+        tensor.float_data.extend([1.0] * 20000)
+    path = saved(tmp_path, made)
+    if form == "one by one":  # as protobuf 2 wrote repeated fields
+        contents = b"\x25\x00\x00\x80\x3f" * 20000
+        tensor = tensor.SerializeToString() + contents
+        field = b"\x2a" + varint(len(tensor)) + tensor
+        made.graph.ClearField("initializer")
+        graph = made.graph.SerializeToString() + field
+        made.ClearField("graph")
+        Path(path).write_bytes(made.SerializeToString() + b"\x3a" + varint(len(graph)) + graph)
+    assert Path(path).stat().st_size > 80000
+    loaded = onnx_file.load(path)
+    assert len(loaded.SerializeToString()) < 40000
+    assert total(read_file(path)).flops == 20000
+
+
+def test_a_fill_that_grows_beyond_what_is_followed(tmp_path: Path) -> None:
+    """The number that it is filled with is not its contents."""
+    value = numpy_helper.from_array(np.array([7], np.int64))
+    nodes = [
+        node("Shape", "x", "s"), node("ConstantOfShape", "s", "f", value=value),
+        node("Cast", "f", "c", to=TensorProto.FLOAT), node("Add", "x c", "y"),
+    ]  # fmt: skip
+    graph = graph_of(tmp_path, model(nodes, x=("N", 3, 32, 32)))
+    assert kinds(graph) == ["fill", "cast", "add"]
+    assert total(graph, 2).traffic == 2 * 3 * 1024 * (1 + 2 + 3)
+
+
+def test_a_constant_in_a_node_is_as_good(tmp_path: Path) -> None:
+    shape = numpy_helper.from_array(np.array([0, -1]), "s")
+    nodes = [node("Constant", "", "s", value=shape), node("Reshape", "x s", "y")]
+    assert graph_of(tmp_path, model(nodes)).tensors[-1].shape == (1, 192)
+    ints = [node("Constant", "", "s", value_ints=[0, -1]), node("Reshape", "x s", "y")]
+    assert graph_of(tmp_path, model(ints)).tensors[-1].shape == (1, 192)
+
+
+# ---- sizes -------------------------------------------------------------------------------------------
+
+
+def shape_of(graph: Any) -> tuple[int, ...]:
+    return tuple(graph.tensors[graph.inputs[0]].shape)
+
+
+@pytest.mark.parametrize(
+    ("x", "size", "expected"),
+    [
+        (("N", 3, "h", "w"), 8, (1, 3, 8, 8)),
+        (("N", 3, "h", "w"), (8, 6), (1, 3, 8, 6)),
+        (("N", 3, "h", "w"), (3, 8, 6), (1, 3, 8, 6)),
+        (("N", 3, "s", "s"), 8, (1, 3, 8, 8)),
+        (("N", 3, None, None), 8, (1, 3, 8, 8)),
+        ((None, 3, 8, 8), None, (1, 3, 8, 8)),
+        (("N", 3, 8, 8), 8, (1, 3, 8, 8)),
+        (("N", 3, 8, 6), (3, 8, 6), (1, 3, 8, 6)),
+        ((1, 3, 8, 8), 8, (1, 3, 8, 8)),
+        ((0, 3, 8, 8), None, (1, 3, 8, 8)),
+    ],
+)
+def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...]) -> None:
+    path = saved(tmp_path, model([node("Conv", "x w", "y")], x=x, w=(4, 3, 1, 1)))
+    assert shape_of(lolat.read(path, size)) == expected
+
+
+@pytest.mark.parametrize(
+    ("x", "size", "said"),
+    [
+        (("N", 3, "h", "w"), None,
+         "input 'x' of 'network' leaves sizes open: 3x?x?; give them with --input-size, for "
+         "example --input-size 224"),
+        (("N", 3, 8, 8), 9,
+         "input 'x' of 'network' is fixed at 3x8x8 in the file; --input-size 9 cannot change it"),
+        (("N", 3, "h", "w"), (4, 8, 8),
+         "is fixed at 3x?x? in the file; --input-size 4,8,8 cannot change it"),
+        (("N", 3, "h", 8), (8, 8), "leaves sizes open: 3x?x8"),
+        (("N", 3, 8, 8), (8, 8), "--input-size 8,8 fits no input of 'network' (x: 3x8x8)"),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any, said: str) -> None:
+    path = saved(tmp_path, model([node("Relu", "x", "y")], x=x))
+    with pytest.raises(NetworkError) as caught:
+        lolat.read(path, size)
+    assert said in str(caught.value)
+
+
+def test_several_sizes_are_for_pytorch(tmp_path: Path) -> None:
+    path = saved(tmp_path, model(CONV, **WEIGHTS))
+    with pytest.raises(
+        InputError, match=r"several input sizes are for PyTorch modules; .* give one size or none"
+    ):
+        lolat.read(path, [(3, 8, 8), (3, 8, 8)])
+
+
+def test_inputs_that_are_no_tensors_or_have_no_shape(tmp_path: Path) -> None:
+    made = model([node("Relu", "x", "y")])
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(NetworkError, match="input 'x' of 'network' has no shape in the file"):
+        graph_of(tmp_path, made)
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, (1,)))
+    made.graph.input[0].CopyFrom(helper.make_value_info("x", kind))
+    with pytest.raises(
+        NetworkError, match="input 'x' of 'network' is no tensor but a sequence_type"
+    ):
+        graph_of(tmp_path, made)
+
+
+def test_several_inputs_share_symbols(tmp_path: Path) -> None:
+    nodes = [node("Gather", "w x", "a"), node("Gather", "w t", "b"), node("Add", "a b", "y")]
+    made = model(
+        nodes,
+        x=("batch", "tokens"),
+        more={"t": ("batch", "tokens")},
+        dtype=TensorProto.INT64,
+        w=(9, 4),
+    )
+    graph = graph_of(tmp_path, made, (7,))
+    assert [graph.tensors[i].shape for i in graph.inputs] == [(1, 7), (1, 7)]
+    assert total(graph, 2).traffic == 2 * (2 * (7 + 28) + 3 * 28)
+
+
+def test_an_axis_of_another_name_is_not_the_batch(tmp_path: Path) -> None:
+    nodes = [node("Gather", "w x", "a"), node("Gather", "v p", "b"), node("Add", "a b", "y")]
+    more = {"p": ("tokens",)}
+    made = model(
+        nodes, x=("batch", "tokens"), more=more, dtype=TensorProto.INT64, w=(9, 4), v=(9, 4)
+    )
+    graph = graph_of(tmp_path, made, (7,))
+    assert [(graph.tensors[i].shape, graph.tensors[i].batched) for i in graph.inputs] == [
+        ((1, 7), True), ((7,), False),
+    ]  # fmt: skip
+    assert total(graph, 3).traffic == 3 * (7 + 28) + (7 + 28) + 2 * 3 * 28 + 28
+
+
+# ---- the batch ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_one_written_into_a_reshape(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "a"), node("Reshape", "a s", "b"), node("MatMul", "b v", "y")]
+    constants: Any = {"w": (4, 3, 1, 1), "v": (256, 5)}
+    fixed = graph_of(tmp_path, model(nodes, x=(1, 3, 8, 8), s=np.array([1, 256]), **constants))
+    free = graph_of(tmp_path, model(nodes, s=np.array([0, -1]), **constants))
+    assert total(fixed, 4) == total(free, 4)
+    assert fixed.warnings == ()
+
+
+def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "a"), node("Reshape", "a s", "y", name="flat")]
+    made = model(nodes, x=(8, 3, 8, 8), s=np.array([0, -1]), w=(4, 3, 1, 1))
+    graph = graph_of(tmp_path, made)
+    assert shape_of(graph) == (1, 3, 8, 8)
+    assert graph.warnings == (
+        "input 'x' is fixed at 8 x ...: taken as the batch size and read at 1",
+    )
+    baked = model(nodes, x=(8, 3, 8, 8), s=np.array([8, 256]), w=(4, 3, 1, 1))
+    with pytest.raises(NetworkError) as caught:
+        graph_of(tmp_path, baked)
+    assert str(caught.value) == (
+        "node 'flat' (Reshape) of 'network' makes 8x256 of 1x4x8x8 (the batch size 8 is fixed inside); "
+        "export it with batch size 1 or a dynamic batch axis"
+    )
+
+
+def test_a_long_network_takes_no_longer_per_operation(tmp_path: Path) -> None:
+    """Reading is linear: at thousands of operations, what is quadratic would take minutes."""
+    nodes = []
+    for i in range(0, 4000, 4):
+        nodes += [
+            node("Relu", f"t{i}", f"t{i + 1}"), node("Identity", f"t{i + 1}", f"t{i + 2}"),
+            node("Concat", f"t{i + 2}", f"t{i + 3}", axis=1), node("Sigmoid", f"t{i + 3}", f"t{i + 4}"),
+        ]  # fmt: skip
+    nodes[0].input[0], nodes[-1].output[0] = "x", "y"
+    graph = graph_of(tmp_path, model(nodes))
+    assert kinds(graph) == ["relu", "concatenate", "sigmoid"] * 1000
+
+
+def test_what_does_not_grow_with_the_batch(tmp_path: Path) -> None:
+    nodes = [  # a token for each sample, and a table that has the batch nowhere
+        node("Shape", "x", "s", start=0, end=1), node("Concat", "s o o", "t", axis=0),
+        node("Expand", "c t", "d"), node("Concat", "d x", "e", axis=1), node("Add", "e p", "y"),
+    ]  # fmt: skip
+    graph = graph_of(tmp_path, model(nodes, x=("N", 4, 6), o=np.array([1]), c=(1, 1, 6), p=(5, 6)))
+    assert kinds(graph) == ["repeat", "concatenate", "add"]
+    for batch in (1, 3):
+        assert total(graph, batch).traffic == (6 + 6 * batch) + 2 * 30 * batch + 60 * batch + 30
+
+
+# ---- names -------------------------------------------------------------------------------------------
+
+
+def test_names_of_exporters_are_paths(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", "x w", "a", name="/layer1/layer1.0/conv1/Conv"),
+        node("Relu", "a", "b", name="/layer1/layer1.0/Relu"),
+        node("Relu", "b", "c", name="/layer1/layer1.0/Relu_1"),
+        node("Sigmoid", "c", "d", name="/act/Sigmoid"), node("Mul", "c d", "e", name="/act/Mul"),
+        node("Relu", "e", "f", name="model/last/Relu"), node("Relu", "f", "g"),
+        node("Relu", "g", "y", name="n0"),
+    ]  # fmt: skip
+    graph = graph_of(tmp_path, model(nodes, w=(3, 3, 1, 1)))
+    assert [o.full_name for o in graph.operations] == [
+        "layer1/layer1.0/conv1", "layer1/layer1.0/relu", "layer1/layer1.0/relu_1", "act",
+        "model/last", "relu",
+        "n0",
+    ]  # fmt: skip
+    assert graph.operations[0].path == "layer1/layer1.0"
+
+
+def test_modules_in_the_metadata_of_nodes(tmp_path: Path) -> None:
+    made = model(
+        [node("Relu", "x", "a", name="node_relu"), node("Relu", "a", "y", name="node_relu_1")]
+    )
+    scopes = (
+        ["", "layer1", "layer1.0", "layer1.0.act", "relu"],
+        ["", "layer1", "layer1.0", "relu_1"],
+    )
+    for made_node, value in zip(made.graph.node, scopes, strict=True):
+        made_node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(value))
+    graph = graph_of(tmp_path, made)
+    assert [o.full_name for o in graph.operations] == [
+        "layer1/layer1.0/act",
+        "layer1/layer1.0/relu_1",
+    ]

@@ -1,0 +1,285 @@
+"""ONNX operators one at a time, at old and new opsets: counts worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from onnx import TensorProto
+
+from lolat.counts import count
+from tests.readers.onnx_networks import NEWEST, graph_of, kinds, model, node, six, total
+
+OPSETS = [11, 13, 18, NEWEST]
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize(
+    ("attributes", "w", "out", "kind"),
+    [
+        ({"pads": [1, 1, 1, 1]}, (4, 3, 3, 3), 4 * 64, "conv"),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, (4, 3, 5, 5), 4 * 16, "conv"),
+        ({"dilations": [2, 2]}, (4, 3, 3, 3), 4 * 16, "conv"),
+        ({"group": 3}, (3, 1, 3, 3), 3 * 36, "depthwise_conv"),
+        ({"group": 3}, (6, 1, 1, 1), 6 * 64, "depthwise_conv"),
+    ],
+)
+def test_convolutions(
+    tmp_path: Path, opset: int, attributes: Any, w: tuple[int, ...], out: int, kind: str
+) -> None:
+    graph = graph_of(
+        tmp_path, model([node("Conv", "x w b", "y", **attributes)], opset=opset, w=w, b=w[:1])
+    )
+    weights = int(np.prod(w))
+    macs = out * int(np.prod(w[1:]))
+    for batch in (1, 5):
+        assert six(total(graph, batch)) == (
+            out * batch, 192 * batch, macs * batch, 0, weights + w[0], 1,
+        )  # fmt: skip
+    assert kinds(graph) == [kind]
+
+
+def test_attributes_of_a_convolution_are_those_of_keras(tmp_path: Path) -> None:
+    made = model([node("Conv", "x w", "y", strides=[2, 2], pads=[3, 3, 3, 3])], w=(8, 3, 7, 7))
+    (operation,) = graph_of(tmp_path, made).operations
+    assert operation.attributes == {
+        "kernel": (7, 7), "strides": (2, 2), "dilation": (1, 1), "padding": "same", "bias": False,
+        "in_channels": 3, "out_channels": 8, "groups": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pads", "strides", "padding"),
+    [
+        ([0] * 4, [1, 1], "valid"),
+        ([1] * 4, [1, 1], "same"),
+        ([2] * 4, [1, 1], ((2, 2), (2, 2))),
+        ([0, 1, 0, 1], [1, 1], ((0, 0), (1, 1))),
+    ],
+)
+def test_padding(tmp_path: Path, pads: list[int], strides: list[int], padding: Any) -> None:
+    made = model([node("Conv", "x w", "y", pads=pads, strides=strides)], w=(8, 3, 3, 3))
+    (operation,) = graph_of(tmp_path, made).operations
+    assert operation.attributes["padding"] == padding
+
+
+def test_grouped_one_dimensional_and_transposed(tmp_path: Path) -> None:
+    grouped = graph_of(
+        tmp_path, model([node("Conv", "x w", "y", group=2)], x=("N", 4, 9), w=(6, 2, 3))
+    )
+    assert kinds(grouped) == ["grouped_conv"]
+    assert six(total(grouped)) == (6 * 7, 36, 6 * 7 * 6, 0, 36, 1)
+    up = graph_of(
+        tmp_path,
+        model([node("ConvTranspose", "x w b", "y", strides=[2, 2])], w=(3, 5, 2, 2), b=(5,)),
+    )
+    assert six(total(up)) == (5 * 256, 192, 192 * 5 * 4, 0, 65, 1)
+    assert up.operations[0].attributes["padding"] == "same"
+
+
+def test_padding_in_front_of_a_convolution_belongs_to_it(tmp_path: Path) -> None:
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+    nodes = [node("Pad", "x p", "a"), node("Conv", "a w", "y")]
+    graph = graph_of(tmp_path, model(nodes, p=pads, w=(4, 3, 3, 3)))
+    assert six(total(graph)) == (256, 192, 256 * 27, 0, 108, 1)
+    old = [node("Pad", "x", "a", pads=pads.tolist()), node("Conv", "a w", "y")]
+    assert total(graph_of(tmp_path, model(old, opset=10, w=(4, 3, 3, 3)))) == total(graph)
+    alone = graph_of(tmp_path, model([node("Pad", "x p", "y")], p=pads))
+    assert six(total(alone)) == (0, 0, 0, 192 + 300, 0, 1)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_dense_as_gemm_and_as_matmul(tmp_path: Path, opset: int) -> None:
+    gemm = model([node("Gemm", "x w b", "y", transB=1)], x=("N", 6), opset=opset, w=(5, 6), b=(5,))
+    assert six(total(graph_of(tmp_path, gemm), 3)) == (0, 0, 90, 33, 35, 1)
+    nodes = [node("MatMul", "x w", "a"), node("Add", "b a", "y")]
+    tokens = graph_of(tmp_path, model(nodes, x=("N", 7, 6), opset=opset, w=(6, 5), b=(5,)))
+    assert kinds(tokens) == ["dense"]
+    assert six(total(tokens)) == (0, 0, 7 * 30, 7 * 11, 35, 1)
+    # What is added is a position embedding, not a bias.
+    nodes = [node("MatMul", "x w", "a"), node("Add", "a b", "y")]
+    apart = graph_of(tmp_path, model(nodes, x=("N", 7, 6), opset=opset, w=(6, 5), b=(1, 7, 5)))
+    assert kinds(apart) == ["dense", "add"]
+    assert total(apart, 2).traffic == 2 * 77 + 2 * 70 + 35
+
+
+def test_a_product_of_two_activations(tmp_path: Path) -> None:
+    nodes = [node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "x t", "y")]
+    graph = graph_of(tmp_path, model(nodes, x=("N", 7, 6)))
+    assert kinds(graph) == ["transpose", "matmul"]
+    assert six(total(graph, 2)) == (0, 0, 2 * 49 * 6, 2 * (84 + 84 + 49), 0, 2)
+    einsum = model([node("Einsum", "x x", "y", equation="nij,nkj->nik")], x=("N", 7, 6))
+    assert six(total(graph_of(tmp_path, einsum))) == (0, 0, 49 * 6, 84 + 49, 0, 1)
+    dense = model([node("Einsum", "x w", "y", equation="...i,io->...o")], x=("N", 7, 6), w=(6, 5))
+    assert six(total(graph_of(tmp_path, dense))) == (0, 0, 7 * 30, 42 + 35, 30, 1)
+    live = model([node("Gemm", "x x x", "y", transB=1)], x=(1, 1))
+    assert kinds(graph_of(tmp_path, live)) == ["matmul", "add"]
+
+
+SQUEEZED = [
+    (11, [node("Unsqueeze", "x", "a", axes=[0]), node("Squeeze", "a", "y", axes=[0])], {}),
+    (13, [node("Unsqueeze", "x i", "a"), node("Squeeze", "a i", "y")], {"i": np.array([0])}),
+]
+
+
+@pytest.mark.parametrize(("opset", "nodes", "constants"), SQUEEZED)
+def test_views_are_free(tmp_path: Path, opset: int, nodes: Any, constants: Any) -> None:
+    flat = [
+        *nodes[:-1],
+        node(*_renamed(nodes[-1])),
+        node("Flatten", "z", "f"),
+        node("Reshape", "f s", "y"),
+    ]
+    graph = graph_of(tmp_path, model(flat, opset=opset, s=np.array([-1, 2, 96]), **constants))
+    assert six(total(graph)) == (0,) * 6
+    assert graph.tensors[graph.outputs[0]].shape == (1, 2, 96)
+
+
+def _renamed(last: Any) -> tuple[str, str, str]:
+    last.output[0] = "z"
+    return last.op_type, " ".join(last.input), "z"
+
+
+SIMPLE: list[tuple[int, Any, Any, list[str], int]] = [
+    (11, [node("Clip", "x lo hi", "y")], {"lo": np.float32(0), "hi": np.float32(6)}, ["relu6"], 384),
+    (6, [node("Clip", "x", "y", min=0.0, max=6.0)], {}, ["relu6"], 384),
+    (13, [node("Clip", "x lo", "y")], {"lo": np.float32(-1)}, ["clip"], 384),
+    (11, [node("Split", "x", "y z", axis=1, split=[1, 2])], {}, ["slice"], 2 * 64),
+    (13, [node("Split", "x s", "a b", axis=1), node("Concat", "b a", "y", axis=1)], {"s": np.array([1, 2])},
+     ["slice", "slice", "concatenate"], 2 * 64 + 2 * 128 + 384),
+    (18, [node("Split", "x", "a b", axis=2, num_outputs=2), node("Add", "a b", "y")], {},
+     ["slice", "slice", "add"], 2 * 192 + 3 * 96),
+    (9, [node("Slice", "x", "y", axes=[2], starts=[0], ends=[4])], {}, ["slice"], 192),
+    (13, [node("Slice", "x a b i", "y")], {"a": np.array([0]), "b": np.array([4]), "i": np.array([2])},
+     ["slice"], 192),
+    (11, [node("ReduceMean", "x", "y", axes=[2, 3])], {}, ["global_average_pool"], 195),
+    (18, [node("ReduceMean", "x i", "y")], {"i": np.array([-1, -2])}, ["global_average_pool"], 195),
+    (18, [node("ReduceMax", "x i", "y")], {"i": np.array([1])}, ["reduce"], 192 + 64),
+    (9, [node("Upsample", "x s", "y")], {"s": np.array([1, 1, 2, 2], np.float32)}, ["resize"], 192 * 5),
+    (11, [node("Resize", "x r s", "y")], {"r": np.ones(0, np.float32),
+     "s": np.array([1, 1, 2, 2], np.float32)}, ["resize"], 192 * 5),
+    (13, [node("Resize", "x - - s", "y")], {"s": np.array([1, 3, 4, 4])}, ["resize"], 192 + 48),
+    (11, [node("MaxPool", "x", "y", kernel_shape=[2, 2], strides=[2, 2])], {}, ["max_pool"], 192 + 48),
+    (11, [node("GlobalAveragePool", "x", "a"),
+    node("Flatten", "a", "y")], {}, ["global_average_pool"], 195),
+    (13, [node("Softmax", "x", "y", axis=1)], {}, ["softmax"], 384),
+    (14, [node("HardSwish", "x", "y")], {}, ["hard_silu"], 384),
+    (17, [node("LayerNormalization", "x g", "y")], {"g": (8,)}, ["layer_norm"], 384),
+    (18, [node("Mish", "x", "y")], {}, ["mish"], 384),
+    (20, [node("Gelu", "x", "y")], {}, ["gelu"], 384),
+    (21, [node("GroupNormalization", "x g g", "y", num_groups=3)], {"g": (3,)}, ["group_norm"], 384),
+    (23, [node("RMSNormalization", "x g", "y")], {"g": (8,)}, ["rms_norm"], 384),
+    (24, [node("Swish", "x", "y")], {}, ["silu"], 384),
+    (13, [node("BatchNormalization", "x g g g g", "y")], {"g": (3,)}, ["batch_norm"], 384),
+    (13, [node("Add", "x c", "y")], {"c": np.float32(2)}, ["add"], 384),
+    (13, [node("Mul", "x c", "y")], {"c": (3, 1, 1)}, ["multiply"], 387),
+    (13, [node("Mul", "x x", "y")], {}, ["multiply"], 3 * 192),
+    (13, [node("Where", "c x x", "y")], {"c": np.ones((8, 8), bool)}, ["where"], 64 + 3 * 192),
+    (13, [node("Gather", "x i", "y", axis=2)], {"i": np.array(3)}, ["slice"], 48),
+    (13, [node("Gather", "x i", "y", axis=2)], {"i": np.array([3, 1])}, ["gather"], 96 + 2),
+    (13, [node("Cast", "x", "y", to=TensorProto.FLOAT16)], {}, ["cast"], 384),
+    (13, [node("Cast", "x", "a", to=TensorProto.FLOAT), node("Relu", "a", "y")], {}, ["relu"], 384),
+    (13, [node("Dropout", "x", "a"), node("Identity", "a", "b"),
+    node("Relu", "b", "y")], {}, ["relu"], 384),
+    (13, [node("DepthToSpace", "x", "y", blocksize=1)], {}, ["transpose"], 384),
+    (13, [node("Tile", "x r", "y")], {"r": np.array([1, 2, 1, 1])}, ["repeat"], 192 * 3),
+    (13, [node("TopK", "x k", "y z", axis=1)], {"k": np.array([1])}, ["sort"], 192 + 64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("opset", "nodes", "constants", "names", "traffic"), SIMPLE,
+    ids=[f"{s[1][0].op_type}-{s[0]}" for s in SIMPLE],
+)  # fmt: skip
+def test_operators_that_move_memory(
+    tmp_path: Path, opset: int, nodes: Any, constants: Any, names: list[str], traffic: int
+) -> None:
+    graph = graph_of(tmp_path, model(nodes, opset=opset, **constants))
+    assert kinds(graph) == names
+    assert six(total(graph)) == (0, 0, 0, traffic, 0, len(names))
+
+
+def test_an_embedding_reads_its_rows(tmp_path: Path) -> None:
+    made = model([node("Gather", "w x", "y")], x=("N", 9), dtype=TensorProto.INT64, w=(50, 4))
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == ["embedding"]
+    assert six(total(graph, 2)) == (0, 0, 0, 2 * (9 + 36), 2 * 36, 1)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize(
+    ("op", "gates", "kind"), [("LSTM", 4, "lstm"), ("GRU", 3, "gru"), ("RNN", 1, "simple_rnn")]
+)
+def test_recurrent_layers(tmp_path: Path, opset: int, op: str, gates: int, kind: str) -> None:
+    nodes = [node(op, "x w r b", "y", hidden_size=5)]
+    constants: Any = {"w": (1, gates * 5, 3), "r": (1, gates * 5, 5), "b": (1, gates * 10)}
+    graph = graph_of(tmp_path, model(nodes, x=(7, "batch", 3), opset=opset, **constants))
+    assert kinds(graph) == [kind]
+    counts = total(graph, 2)
+    assert counts.flops == 2 * 7 * gates * 5 * 8
+    assert counts.weights == gates * 5 * (8 + 2)
+    assert counts.ops == 7
+    both = [node(op, "x w r b", "y h", hidden_size=5, direction="bidirectional")]
+    doubled = {k: (2, *v[1:]) for k, v in constants.items()}
+    graph = graph_of(tmp_path, model(both, x=(7, "batch", 3), opset=opset, **doubled))
+    assert kinds(graph) == [kind, kind, "concatenate"]
+    again = total(graph, 2)
+    assert (again.flops, again.weights) == (2 * counts.flops, 2 * counts.weights)
+    assert again.traffic == 2 * counts.traffic + 2 * 2 * (2 * 7 * 5)
+
+
+def test_attention_of_opset_23(tmp_path: Path) -> None:
+    nodes = [node("Attention", "x x x", "y")]
+    graph = graph_of(tmp_path, model(nodes, x=("N", 2, 7, 4), opset=23))
+    assert kinds(graph) == ["matmul", "scale", "softmax", "matmul"]
+    scores = 2 * 7 * 7
+    assert total(graph).flops == 2 * scores * 4
+    assert total(graph).traffic == (112 + scores) + 4 * scores + (scores + 56 + 56)
+    flat = [node("Attention", "x x x m", "y", q_num_heads=2, kv_num_heads=2)]
+    masked = graph_of(tmp_path, model(flat, x=("N", 7, 8), opset=23, m=(7, 7)))
+    assert kinds(masked) == ["matmul", "scale", "add", "softmax", "matmul"]
+    assert total(masked).flops == total(graph).flops
+
+
+def test_the_transposes_of_the_heads_of_an_attention_are_free(tmp_path: Path) -> None:
+    nodes = [
+        node("Reshape", "x s", "a"), node("Transpose", "a", "q", perm=[0, 2, 1, 3]),
+        node("Attention", "q q q", "b"), node("Transpose", "b", "c", perm=[0, 2, 1, 3]),
+        node("Reshape", "c t", "y"),
+    ]  # fmt: skip
+    constants: Any = {"s": np.array([0, 0, 2, 4]), "t": np.array([0, 0, 8])}
+    graph = graph_of(tmp_path, model(nodes, x=("N", 7, 8), opset=23, **constants))
+    assert kinds(graph) == ["matmul", "scale", "softmax", "matmul"]
+
+
+def test_quantised_activations_are_reported(tmp_path: Path) -> None:
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"),
+        node("DequantizeLinear", "wq s z", "w"), node("Conv", "d w", "y"),
+    ]  # fmt: skip
+    made = model(nodes, s=np.float32(0.1), z=np.uint8(0), wq=np.ones((4, 3, 1, 1), np.uint8))
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == ["QuantizeLinear", "DequantizeLinear", "conv"]
+    assert total_with_warnings(graph) == (256, 192, 768, 4 * 192, 12, 3)
+    assert [w.split(" (")[0] for w in count(graph).warnings] == [
+        "no formula for operation QuantizeLinear", "no formula for operation DequantizeLinear",
+    ]  # fmt: skip
+
+
+def total_with_warnings(graph: Any) -> tuple[int, ...]:
+    return six(count(graph).total())
+
+
+def test_quantised_operators_count_like_the_others(tmp_path: Path) -> None:
+    scales: Any = {"s": np.float32(0.1), "z": np.uint8(0)}
+    conv = model([node("QLinearConv", "x s z w s z s z b", "y")], dtype=TensorProto.UINT8,
+                 w=np.ones((4, 3, 1, 1), np.uint8), b=np.ones(4, np.int32), **scales)  # fmt: skip
+    assert six(total(graph_of(tmp_path, conv))) == (256, 192, 768, 0, 16, 1)
+    dense = model([node("MatMulInteger", "x w", "y")], x=("N", 6), dtype=TensorProto.UINT8,
+                  w=np.ones((6, 5), np.uint8))  # fmt: skip
+    assert six(total(graph_of(tmp_path, dense))) == (0, 0, 30, 11, 30, 1)

@@ -1,0 +1,399 @@
+"""Code as people write it: in place, functional, several inputs, used twice, odd types and modes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import lolat
+from lolat.counts import count
+from lolat.errors import InputError
+from tests.readers.torch_networks import (
+    Bottleneck,
+    ConvNeXtBlock,
+    Does,
+    UNet,
+    counted,
+    graph_of,
+    kinds,
+    total,
+    vit,
+)
+
+
+def does(forward: Any, size: Any, **parts: Any) -> Any:
+    return graph_of(Does(forward, **parts), size)
+
+
+def conv(inside: int = 3, outside: int = 8) -> nn.Module:
+    return nn.Conv2d(inside, outside, 3, padding=1)
+
+
+# ---- in place ----------------------------------------------------------------------------------------
+
+
+def test_in_place_is_as_out_of_place() -> None:
+    def inplace(m: Any, x: Any) -> Any:
+        y = m.conv(x)
+        y.relu_()
+        y += 1
+        y.mul_(2)
+        return y
+
+    def plain(m: Any, x: Any) -> Any:
+        return (m.conv(x).relu() + 1) * 2
+
+    first, second = (does(f, (3, 6, 6), conv=conv()) for f in (inplace, plain))
+    assert kinds(first) == kinds(second) == ["conv", "relu", "add", "multiply"]
+    assert total(first) == total(second)
+
+
+def test_a_view_that_is_changed_changes_what_it_is_a_view_of() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        y = m.conv(x)
+        y.view(y.size(0), -1).relu_()
+        return y
+
+    graph = does(forward, (3, 6, 6), conv=conv())
+    assert kinds(graph) == ["conv", "relu"]
+    assert graph.shapes(graph.outputs) == [(1, 8, 6, 6)]
+
+
+def test_parts_written_into_a_buffer_are_its_value() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        out = torch.zeros(x.size(0), 16, 6, 6)
+        out[:, :8] = m.a(x)
+        out[:, 8:] = m.b(x)
+        return out
+
+    graph = does(forward, (3, 6, 6), a=conv(), b=conv())
+    assert kinds(graph) == ["conv", "scatter", "conv", "scatter"]
+    assert total(graph, 2).traffic == 2 * 2 * 2 * 8 * 36  # each part read and written
+    assert total(graph).serial == 2  # side by side
+
+
+def test_a_list_a_loop_a_residual() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        kept = []
+        for layer in m.layers:
+            x = F.relu(layer(x), inplace=True) + x
+            kept.append(x)
+        return sum(kept)
+
+    graph = does(forward, (8, 6, 6), layers=nn.ModuleList([conv(8) for _ in range(3)]))
+    assert kinds(graph).count("conv") == 3
+    assert kinds(graph).count("add") == 3 + 3  # `sum` starts at 0
+    assert graph.operations[0].full_name == "layers/conv_0"
+
+
+# ---- modules -----------------------------------------------------------------------------------------
+
+
+def test_a_module_used_twice_counts_twice() -> None:
+    layer = conv(8)
+    graph = does(lambda m, x: m.layer(F.relu(m.layer(x))), (8, 6, 6), layer=layer)
+    once = counted(layer, (8, 6, 6))
+    assert total(graph).flops == 2 * once.flops
+    assert total(graph).weights == 2 * once.weights
+    assert [o.name for o in graph.operations] == ["layer", "relu", "layer:2"]
+
+
+def test_tied_weights_count_where_they_are_used() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        return F.linear(m.embedding(x), m.embedding.weight)
+
+    graph = does(forward, (7,), embedding=nn.Embedding(50, 8))
+    assert kinds(graph) == ["embedding", "dense"]
+    assert total(graph).weights == 7 * 8 + 50 * 8
+    assert total(graph).flops == 7 * 50 * 8
+
+
+def test_the_module_is_read_as_in_evaluation_and_left_as_it_was() -> None:
+    class Merging(nn.Conv2d):
+        def train(self, mode: bool = True) -> Any:
+            raise AssertionError("a user's class may change its weights here")
+
+    layer = Merging(3, 8, 3)
+    model = nn.Sequential(layer, nn.Dropout(), nn.BatchNorm2d(8).eval(), nn.Dropout2d())
+    mean = model[2].running_mean.clone()
+    weights = layer.weight.clone()
+    graph = graph_of(model, (3, 6, 6))
+    assert kinds(graph) == ["conv", "batch_norm"]
+    assert [m.training for m in model.modules()] == [True, True, True, False, True]
+    assert torch.equal(model[2].running_mean, mean)
+    assert torch.equal(layer.weight, weights)
+    assert set(vars(model)) == set(vars(nn.Sequential()))
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, torch.compile, nn.DataParallel])
+def test_what_wraps_a_module_is_left_out(wrap: Any) -> None:
+    model = wrap(nn.Sequential(conv(), nn.ReLU()))
+    assert kinds(graph_of(model, (3, 6, 6))) == ["conv", "relu"]
+
+
+def test_channels_last_and_half_precision() -> None:
+    plain = graph_of(conv(), (3, 6, 6))
+    last = graph_of(conv().to(memory_format=torch.channels_last), (3, 6, 6))
+    half = graph_of(conv().to(torch.bfloat16), (3, 6, 6))
+    assert total(last) == total(plain) == total(half)
+    assert {t.dtype for t in half.tensors} == {"bfloat16"}
+    forced = does(
+        lambda m, x: m.conv(x.to(memory_format=torch.channels_last)).contiguous(),
+        (3, 6, 6), conv=conv(),
+    )  # fmt: skip
+    assert total(forced) == total(plain)
+
+
+def test_no_weights_are_needed() -> None:
+    with torch.device("meta"):
+        huge = nn.Sequential(nn.Linear(1 << 16, 1 << 18), nn.ReLU(), nn.Linear(1 << 18, 10))
+    assert counted(huge).weights == (1 << 34) + (1 << 18) + 10 * (1 << 18) + 10
+
+
+def test_a_network_made_by_a_function_needs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tests.readers.torch_networks as nets
+
+    made = []
+
+    def huge() -> Any:
+        made.append(nn.Linear(1 << 16, 1 << 20))  # 256 GiB
+        return made[-1]
+
+    monkeypatch.setattr(nets, "huge", huge, raising=False)
+    assert total(lolat.read("tests.readers.torch_networks:huge")).weights == (1 << 36) + (1 << 20)
+    assert len(made) == 1
+
+    def looks() -> Any:
+        rates = [float(r.item()) for r in torch.linspace(0, 0.1, 3)]
+        return nn.Sequential(*(nn.Dropout(r) for r in rates), nn.Linear(4, 2))
+
+    monkeypatch.setattr(nets, "looks", looks, raising=False)
+    assert total(lolat.read("tests.readers.torch_networks:looks")).weights == 10
+
+
+# ---- inputs and outputs ------------------------------------------------------------------------------
+
+
+class Two(nn.Module):
+    """An image and a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.text = nn.Conv2d(3, 4, 3), nn.Embedding(20, 4)
+
+    def forward(self, image: Any, text: Any, scale: float = 1.0) -> Any:
+        return self.image(image).mean((2, 3)) + self.text(text).mean(1) * scale
+
+
+def test_several_inputs() -> None:
+    shapes = (3, 8, 8), (5,)
+    graphs = [
+        lolat.read(Two(), shapes),
+        lolat.read(Two(), list(shapes)),
+        lolat.read(Two(), {"text": (5,), "image": (3, 8, 8)}),
+        lolat.read((Two(), (torch.zeros(2, 3, 8, 8), torch.zeros(2, 5, dtype=torch.int64)))),
+        lolat.read((Two(), {"image": torch.zeros(1, 3, 8, 8),
+                            "text": torch.zeros(1, 5, dtype=torch.int64)})),
+    ]  # fmt: skip
+    for graph in graphs:
+        assert sorted(kinds(graph)) == sorted(
+            ["conv", "global_average_pool", "embedding", "reduce", "multiply", "add"]
+        )
+        assert {graph.tensors[i].shape for i in graph.inputs} == {(1, 3, 8, 8), (1, 5)}
+        assert total(graph, 4) == total(graphs[0], 4)
+
+
+def test_an_input_without_a_batch() -> None:
+    module = Does(lambda m, x, mask: F.scaled_dot_product_attention(x, x, x, mask))
+    graph = graph_of(module, (), (torch.zeros(3, 2, 5, 4), torch.zeros(5, 5)))
+    assert [graph.tensors[i].batched for i in graph.inputs] == [True, False]
+    assert kinds(graph) == ["matmul", "scale", "add", "softmax", "matmul"]
+    mask = torch.zeros(5, 5, dtype=torch.bool)
+    graph = graph_of(module, (), (torch.zeros(3, 2, 5, 4), mask))
+    assert kinds(graph) == ["matmul", "scale", "softmax", "matmul"]
+
+
+def test_the_sizes_of_several_inputs_are_asked_for() -> None:
+    with pytest.raises(InputError) as caught:
+        lolat.read(Two(), 224)
+    message = str(caught.value)
+    assert "has 2 inputs (image, text)" in message
+    assert "input_size={'image': (...), 'text': (...)}" in message
+
+
+def test_outputs_of_any_structure() -> None:
+    @dataclasses.dataclass
+    class Output:
+        logits: Any
+        hidden: Any = None
+        steps: int = 3
+
+    def forward(m: Any, x: Any) -> Any:
+        y = m.conv(x)
+        return Output(y.mean((2, 3)), {"deep": [y, (y.relu(), None)]})
+
+    graph = does(forward, (3, 6, 6), conv=conv())
+    assert graph.shapes(graph.outputs) == [(1, 8), (1, 8, 6, 6), (1, 8, 6, 6)]
+    assert len(graph_of(UNet, (3, 16, 16)).outputs) == 1
+
+
+def test_what_no_output_needs_is_left_out() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        m.other(x)
+        return m.conv(x)
+
+    assert kinds(does(forward, (3, 6, 6), conv=conv(), other=conv())) == ["conv"]
+
+
+def of_input(graph: Any) -> Any:
+    (index,) = graph.inputs
+    return graph.tensors[index].shape
+
+
+def test_sizes_as_the_module_has_them() -> None:
+    assert of_input(graph_of(nn.Conv1d(2, 3, 3), (50,))) == (1, 2, 50)
+    assert of_input(graph_of(conv(4), (20,))) == (1, 4, 20, 20)
+    assert of_input(graph_of(nn.Conv3d(2, 3, 3), (6,))) == (1, 2, 6, 6, 6)
+    assert of_input(graph_of(nn.Linear(7, 3))) == (1, 7)
+    assert of_input(graph_of(nn.Linear(7, 3), (7,))) == (1, 7)
+    assert of_input(graph_of(nn.Linear(7, 3), (5,))) == (1, 5, 7)
+    assert of_input(graph_of(Does(lambda m, x: m.r(x)[0], r=nn.GRU(6, 3)), (9,))) == (1, 9, 6)
+    timm = conv()
+    timm.default_cfg = {"input_size": (3, 32, 40)}
+    assert of_input(graph_of(timm)) == (1, 3, 32, 40)
+    lightning = Does(lambda m, x: m.conv(x), conv=conv())
+    lightning.example_input_array = torch.zeros(4, 3, 9, 9)
+    assert of_input(graph_of(lightning)) == (1, 3, 9, 9)
+    # The embedding of positions is not what reads the image.
+    assert of_input(graph_of(vit, (32,))) == (1, 3, 32, 32)
+
+
+# ---- the batch ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_counts_grow_with_the_batch(batch_size: int) -> None:
+    def forward(m: Any, x: Any) -> Any:
+        token = m.token.expand(x.size(0), -1, -1)
+        x = torch.cat([token, m.conv(x).flatten(2).transpose(1, 2)], 1)
+        return m.fc((x + m.position)[:, 0])
+
+    graph = does(
+        forward, (3, 4, 4), conv=conv(), fc=nn.Linear(8, 2),
+        token=nn.Parameter(torch.zeros(1, 1, 8)), position=nn.Parameter(torch.zeros(1, 17, 8)),
+    )  # fmt: skip
+    assert kinds(graph) == ["repeat", "conv", "concatenate", "add", "slice", "dense"]
+    traffic = batch_size * (8 + 2 * 17 * 8 + 2 * 17 * 8 + 2 * 8 + 8 + 2) + 8 + 17 * 8
+    assert total(graph, batch_size).traffic == traffic
+
+
+def test_code_that_asks_for_the_batch_size_is_told() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        return torch.cat([m.conv(one[None]) for one in x])
+
+    counts = count(does(forward, (3, 6, 6), conv=conv()))
+    assert "other operations at batch size 2 than at 1" in counts.warnings[0]
+    assert counts.total(2).flops == 2 * counts.total(1).flops
+
+
+def test_code_that_works_at_batch_size_one_alone_is_told() -> None:
+    graph = does(lambda m, x: m.conv(x).view(1, 8, 36), (3, 6, 6), conv=conv())
+    (warning,) = count(graph).warnings
+    assert "works at batch size 1 alone (shape '[1, 8, 36]' is invalid" in warning
+    assert "test_torch_code.py:" in warning
+    assert count(graph).total(2).flops == 2 * count(graph).total(1).flops
+
+
+# ---- under PyTorch's contexts ------------------------------------------------------------------------
+
+
+def test_no_grad_autocast_and_checkpoints_are_followed_inside() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(m: Any, x: Any) -> Any:
+        with torch.no_grad():
+            x = m.a(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = m.b(x)
+        return checkpoint(m.c, x.float(), use_reentrant=False)
+
+    graph = does(forward, (8, 6, 6), a=conv(8), b=conv(8), c=conv(8))
+    assert kinds(graph).count("conv") == 3
+    assert total(graph).flops == 3 * counted(conv(8), (8, 6, 6)).flops
+
+
+def test_a_block_alone() -> None:
+    assert kinds(graph_of(Bottleneck(16, 4), (16, 6, 6)))[-2:] == ["add", "relu"]
+    assert kinds(graph_of(ConvNeXtBlock(8), (8, 6, 6)))[0] == "depthwise_conv"
+
+
+def test_operations_of_others_are_reported_by_their_full_name() -> None:
+    @torch.library.custom_op("lolat_test::double", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @double.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    counts = count(does(lambda m, x: double(m.conv(x)), (3, 6, 6), conv=conv()))
+    assert "no formula for operation lolat_test.double" in counts.warnings[0]
+    assert counts.total().traffic == 2 * 8 * 36
+
+
+def test_weights_that_are_made_of_others_are_weights() -> None:
+    from torch.nn.utils.parametrizations import weight_norm
+
+    assert counted(weight_norm(conv()), (3, 6, 6)) == counted(conv(), (3, 6, 6))
+
+
+def test_functions_of_autograd_and_of_torchscript_are_followed_inside() -> None:
+    class Swish(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * torch.sigmoid(x)
+
+    assert kinds(does(lambda m, x: Swish.apply(x), (3, 6, 6))) == ["sigmoid", "multiply"]
+
+
+def test_weights_that_the_network_computes_are_computed() -> None:
+    """Where parameters usually stand: what made them must not get lost."""
+
+    def forward(m: Any, x: Any) -> Any:
+        kernel = m.make(x.mean((0, 2, 3)).unsqueeze(0)).view(3, 3, 1, 1)
+        scale = m.scale(x.mean((0, 2, 3)).unsqueeze(0)).view(3)
+        return F.batch_norm(F.conv2d(x, kernel), m.mean, m.var, scale)
+
+    graph = does(
+        forward, (3, 6, 6), make=nn.Linear(3, 9), scale=nn.Linear(3, 3), mean=torch.zeros(3),
+        var=torch.ones(3),
+    )  # fmt: skip
+    assert kinds(graph).count("dense") == 2
+    assert kinds(graph).count("conv") == 1
+
+
+def test_parts_put_into_a_copy() -> None:
+    """What functional exports make of assignments to slices."""
+
+    def forward(m: Any, x: Any) -> Any:
+        x = torch.slice_scatter(x, m.conv(x[:, :2]), 1, 0, 2)
+        return x.index_put((torch.tensor([0]),), m.conv(x[:1, :2]).new_zeros(()))
+
+    graph = does(forward, (4, 6, 6), conv=conv(2, 2))
+    assert kinds(graph) == ["slice", "conv", "scatter", "scatter"]
+    program = torch.export.export(
+        Does(_assigns, a=conv(3, 8), b=conv(3, 8)), (torch.zeros(1, 3, 6, 6),)
+    ).run_decompositions()
+    assert kinds(lolat.read(program)).count("conv") == 2
+
+
+def _assigns(m: Any, x: Any) -> Any:
+    out = torch.zeros(x.size(0), 16, 6, 6)
+    out[:, :8] = m.a(x)
+    out[:, 8:] = m.b(x)
+    return out

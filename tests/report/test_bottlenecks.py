@@ -1,0 +1,232 @@
+"""What the bottleneck page is told: counts that give the model's own times, names that stay text."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lolat.blocks import cut
+from lolat.counts import COLUMNS
+from lolat.errors import InputError, LolatError
+from lolat.model import Model
+from lolat.prediction import MOVING
+from lolat.report.bottlenecks.data import FAMILIES, Side, document, pairs, side_names
+from lolat.report.bottlenecks.page import embedded, page, write_page
+from lolat.report.folding import module_paths
+from tests import synthetic
+
+MODEL = Model(synthetic.document())
+
+
+def side(graph: Any = None, model: Model = MODEL, **named: str) -> Side:
+    graph = synthetic.network() if graph is None else graph
+    names = {"model_name": "desk.json", "network": "mine:net", **named}
+    return Side(model, graph, module_paths(graph, cut(graph)), **names)  # type: ignore[arg-type]
+
+
+def other_device() -> Model:
+    made = synthetic.document(device="a faster desk")
+    entry = made["predictors"]["extended"]["coefficients"]
+    made["predictors"]["extended"]["coefficients"] = {k: 0.5 * v for k, v in entry.items()}
+    return Model(made)
+
+
+def counts_at(column: dict[str, Any], at: int, size: int) -> np.ndarray:
+    if "at" in column:
+        return np.array(column["at"][at])
+    return np.array(column["fixed"]) + size * np.array(column["scaled"])
+
+
+def test_counts_of_every_batch_size() -> None:
+    """`repacked`, `threaded` and `streamed` know thresholds; the others are a line in the batch size."""
+    graph = synthetic.network(size=112)
+    made = document([side(graph)], 3, None, None)
+    assert made["batches"] == [1, 2, 3, 4, 8, 16, 32, 64, 128, 256]
+    assert made["batches"][made["start"]] == 3
+    (told,) = made["sides"]
+    for at, size in enumerate(made["batches"]):
+        for name in told["formula"]["features"]:
+            total = synthetic.totals(graph, size)[name]
+            assert counts_at(told["counts"][name], at, size).sum() == total
+    assert {name for name, column in told["counts"].items() if "at" in column} == {
+        "threaded",
+        "streamed",
+    }
+
+
+@pytest.mark.parametrize("predictor", ["extended", "two-regime"])
+def test_what_each_batch_size_says(predictor: str) -> None:
+    graph = synthetic.network()
+    made = document([side(graph)], 1, predictor, 0.8)
+    (told,) = made["sides"]
+    assert told["formula"]["name"] == predictor
+    for answer, size in zip(told["answers"], made["batches"], strict=True):
+        wanted = MODEL.predict(graph, size, predictor, 0.8)
+        assert answer["interval"] == list(wanted.interval_ms or ())
+        assert (answer["coverage"], answer["inside"]) == (0.8, wanted.in_domain)
+        assert [told["remarks"][i] for i in answer["remarks"]] == list(wanted.warnings)
+
+
+def test_advice_names_the_network() -> None:
+    made = document([side(advice="--for mine:net")], 256, None, None)
+    remarks = made["sides"][0]["remarks"]
+    assert any("--for mine:net" in remark for remark in remarks)
+    assert not any("NETWORK" in remark for remark in remarks)
+
+
+def test_a_batch_size_too_large_is_left_out() -> None:
+    """2**53 elements of one operation are the most; 200000**2 * 32 * 288 MACs a sample are that at 32."""
+    graph = synthetic.network(size=200_000)
+    made = document([side(graph)], 1, None, None)
+    assert made["batches"] == [1, 2, 4, 8, 16]
+    with pytest.raises(InputError, match="too large"):
+        document([side(graph)], 10**6, None, None)
+
+
+def test_every_count_has_a_colour() -> None:
+    terms = [term for _, own in FAMILIES.values() for term in own]
+    assert sorted(terms) == sorted(COLUMNS)
+    assert set(FAMILIES["memory"][1]) == MOVING
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        ([["a", "b"]], [[0], [1]]),
+        ([["a", "b"], ["a", "b"]], [[0, 0], [1, 1]]),
+        ([["s", "a", "h"], ["s", "x", "y", "h"]], [[0, 0], [1, -1], [-1, 1], [-1, 2], [2, 3]]),
+        ([["a"], ["b"]], [[0, -1], [-1, 0]]),
+        ([[], ["b"]], [[-1, 0]]),
+    ],
+)
+def test_blocks_of_one_name_stand_together(labels: Any, found: Any) -> None:
+    assert pairs(labels) == found
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), max_size=9), st.lists(st.sampled_from("abcdef"), max_size=9)
+)
+def test_every_block_stands_in_one_row_in_order(first: list[str], second: list[str]) -> None:
+    found = pairs([first, second])
+    assert [a for a, _ in found if a >= 0] == list(range(len(first)))
+    assert [b for _, b in found if b >= 0] == list(range(len(second)))
+
+
+def test_what_tells_two_sides_apart() -> None:
+    one, faster = side(), side(model=other_device())
+    assert side_names([one, faster]) == ["a desk, 2 threads", "a faster desk"]
+    assert side_names([one, side(synthetic.network(name="b"))]) == ["hand made", "b"]
+    assert side_names([one, side(network="x:y")]) == ["mine:net", "x:y"]
+    assert side_names([one, side(model_name="b.json")]) == ["desk.json", "b.json"]
+    assert side_names([one, one]) == ["hand made (1)", "hand made (2)"]
+
+
+class Seen(HTMLParser):
+    """Tags and the text of the elements, as a browser takes them apart."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[str] = []
+        self.texts: dict[str, str] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.inside and self.inside.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        key = self.inside[-1] if self.inside else ""
+        self.texts[key] = self.texts.get(key, "") + data
+
+
+EVIL = "</script><script>alert(1)</script><!-- \u2028 & \" ' ]]> <img src=x onerror=alert(2)>"
+
+
+def evil() -> Side:
+    """A network, a device and blocks with names that would be markup."""
+    graph = synthetic.network(name=EVIL)
+    names = ("</script><b>x", "\u2028\u2029", "\x00\x1b[2J", "\ud800", EVIL)
+    blocks = [
+        replace(block, name=f"{name} · {name}", label=name)
+        for block, name in zip(cut(graph), names, strict=True)
+    ]
+    graph.cache["blocks"] = tuple(blocks)
+    paths = [("<i>", f"<i>/{n}") for n in range(len(blocks))]
+    return Side(Model(synthetic.document(device=EVIL)), graph, paths, "m", "n")
+
+
+def test_names_stay_text() -> None:
+    text = page([evil()])
+    found = Seen(text)
+    scripts = [attributes for tag, attributes in found.tags if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "data"}, {}]
+    assert not {"img", "b", "i"} & {tag for tag, _ in found.tags}
+    assert found.texts["h1"].startswith("</script><script>alert(1)</script><!-- \\u2028 & \" ' ]]>")
+    data = re.search(r'id="data">(.*?)</script>', text)
+    assert data is not None
+    assert re.fullmatch(r"[ -;=?-~]*", data[1])  # ASCII without < and >
+    assert json.loads(data[1])["sides"][0]["labels"][:2] == ["</script><b>x", r"\u2028\u2029"]
+    text.encode("utf-8")
+
+
+@given(st.text(), st.text())
+def test_embedded_json_is_data(key: str, value: str) -> None:
+    found = embedded({key: [value]})
+    assert not set("<>&\u2028\u2029") & set(found)
+    assert json.loads(found) == {key: [value]}
+
+
+def test_the_page_loads_nothing() -> None:
+    text = page([side(), side(model=other_device())])
+    found = Seen(text)
+    (policy,) = [a["content"] for tag, a in found.tags if "http-equiv" in a]
+    assert policy is not None
+    parts = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert parts["default-src"] == parts["base-uri"] == parts["form-action"] == "'none'"
+    assert re.fullmatch(r"'sha256-[\w+/]{43}='", parts["script-src"])
+    for _, attributes in found.tags:
+        assert not {"src", "srcset", "action", "onload", "onerror", "style"} & set(attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    for word in ("http:", "https:", "url(", "@import", "fetch(", "XMLHttp", "innerHTML", "eval("):
+        assert word not in text
+
+
+def test_what_is_known_of_the_device() -> None:
+    text = Seen(page([side()])).texts
+    assert "a desk, 2 threads" in text["dd"]
+    assert "tensorflow 2.21.0" in text["dd"]
+    assert "3.0 %: measuring a block again differs by that" in text["dd"]
+    assert "56x56x3 a sample" in text["dd"]
+    bare = Model(synthetic.document(environment={}, noise={}))
+    assert "noise floor" not in Seen(page([side(model=bare)])).texts["dt"]
+
+
+def test_the_same_page_twice() -> None:
+    assert page([side()]) == page([side()])
+
+
+@pytest.mark.parametrize("where", ["no/such/page.html", ""])
+def test_a_place_that_cannot_be_written(tmp_path: Path, where: str) -> None:
+    with pytest.raises(InputError, match=r"cannot write .*give --html elsewhere"):
+        write_page(str(tmp_path / where), [side()])
+
+
+def test_a_full_disk_is_no_wrong_call() -> None:
+    with pytest.raises(LolatError, match="the disk is full") as found:
+        write_page("/dev/full", [side()])
+    assert found.value.exit_code == 1

@@ -1,0 +1,149 @@
+"""What the terminal shows of receipts, changes and budgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from lolat.blocks import cut
+from lolat.budget import Question
+from lolat.explain import explain_block, explain_network
+from lolat.graph import GraphBuilder
+from lolat.model import Model
+from lolat.receipts import Term
+from lolat.report.explanation import budget_lines, columns, print_explanation, rate, shortened
+from lolat.units import milliseconds
+from tests import synthetic
+
+MODEL = Model(synthetic.document())
+NETWORK = synthetic.network()
+
+
+@pytest.mark.parametrize(
+    ("term", "count", "each"),
+    [
+        (Term("flops", 3_860_000_000, 6.1e-9, 23.5), "3.86 GMACs", "6.10 ms/G"),
+        (Term("traffic", 41_000_000, 1e-7, 4.1), "41.0 M elements", "0.100 ms/M"),
+        (Term("weights", 25_500, 1e-7, 0.0026), "25.5 k weights", "0.100 ms/M"),
+        (Term("ops", 175, 0.02, 3.5), "175 started", "0.020 ms"),
+        (Term("serial", 12, 0.02, 0.24), "12 in line", "0.020 ms"),
+        (Term("patches", 2_000_000, 1e-6, 2.0), "2.00 M elements", "1.00 ms/M"),
+    ],
+)
+def test_a_term_in_its_units(term: Term, count: str, each: str) -> None:
+    assert rate(term) == (count, each)
+
+
+def test_the_receipt_of_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain_network(MODEL, NETWORK, at_size=lambda side: synthetic.network(size=side))
+    print_explanation(found, "desk.json", "keras:Made Up")
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0] == "hand made · batch 1"
+    compute = next(line for line in lines if line.startswith("  compute"))
+    flops = next(t for t in found.total.terms if t.name == "flops")
+    assert " ".join(compute.split()).startswith(
+        f"compute {rate(flops)[0]} x {rate(flops)[1]} = {milliseconds(flops.latency_ms)}"
+    )
+    assert any(line.startswith("  one call of the framework") for line in lines)
+    (total,) = [line for line in lines if line.startswith("  together")]
+    assert total.split()[1:] == ["=", *milliseconds(found.prediction.latency_ms).split()]
+    assert f"the longest of {len(found.blocks)} blocks" in lines
+    assert "width x0.75: every channel count, in multiples of 8" in out
+    assert "an input of 48 px instead of 56" in out
+    assert "a sample takes" in out
+    assert " at batch 1, " in out
+    assert "Next: lolat explain desk.json 'keras:Made Up' --block conv" in lines[-1]
+
+
+def test_the_receipt_of_a_block(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain_block(MODEL, NETWORK, "conv1_block1")
+    print_explanation(found, "desk.json", "keras:A")
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("conv1_block1 · ") and "of the network" in line for line in lines)
+    first = next(line for line in lines if line.startswith("  1_conv "))
+    assert first.split()[1:4] == ["conv", "28.9", "M"]  # 56 x 56 x 32 x 9 x 32
+    assert any("16 fewer channels inside (32 -> 16)" in line for line in lines)
+    assert lines[-1] == "Next: lolat explain desk.json keras:A"
+    assert not any(line.startswith("a sample takes") for line in lines)
+
+
+def test_names_are_not_acted_on_and_free_operations_not_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    b = GraphBuilder("strange")
+    x = b.input((1, 8, 8, 3))
+    x = b.add("teleport", [x], (1, 8, 8, 3), "[red]t[/]\x1b[2J")
+    x = b.add("dropout", [x], (1, 8, 8, 3), "free_one")
+    graph = b.build([b.add("relu", [x], (1, 8, 8, 3), "act")])
+    assert len(cut(graph)) == 1
+    print_explanation(explain_network(MODEL, graph), "m", "n")
+    print_explanation(explain_block(MODEL, graph, cut(graph)[0].label), "m", "n")
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "note: no formula for operation teleport" in out
+    assert "free_one" not in out
+
+
+def test_what_leaves_the_domain_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    now = MODEL.predict(NETWORK)
+    document = synthetic.document()
+    most = max(
+        b.counts["flops"] / sum(b.counts[c] for c in ("acts", "inp", "traffic"))
+        for b in now.blocks[:-1]
+    )
+    document["domain"]["ratios"]["FLOPs per element"][0] = 1.9 * most  # half is still inside
+    found = explain_network(Model(document), NETWORK)
+    assert {c.what.details.get("factor"): c.in_domain for c in found.counterfactuals}[0.5] is False
+    print_explanation(found, "m", "n")
+    lines = capsys.readouterr().out.splitlines()
+    (half,) = [line for line in lines if "width x0.5" in line]
+    assert half.split("width")[0].split()[-1] == "*"
+    assert "  * the changed network is outside the measured domain" in lines
+
+
+def test_words_are_cut_and_numbers_never() -> None:
+    rows = [["a long name of something", "1234.5 ms", "and why it is so long"], ["b", "1 ms", ""]]
+    assert list(columns(rows, [1], 80)) == [
+        "  a long name of something  1234.5 ms  and why it is so long",
+        "  b                              1 ms",
+    ]
+    narrow = list(columns(rows, [1], 45))
+    assert narrow[0] == "  a long name of…  1234.5 ms  and why it is …"
+    assert max(map(len, narrow)) <= 45
+    assert "1234.5 ms" in next(columns(rows, [1], 10))
+    assert (shortened("a" * 10, 10), shortened("a" * 11, 10)) == ("a" * 10, "a" * 9 + "…")
+
+
+def test_it_fits_into_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lolat.report.explanation.WIDE", 80)
+    print_explanation(explain_network(MODEL, NETWORK), "m", "n")
+    print_explanation(explain_block(MODEL, NETWORK, "conv1_block1"), "m", "n")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.endswith(" %")]
+
+
+def test_a_budget_in_words() -> None:
+    now = MODEL.predict(NETWORK).latency_ms
+    lines = list(budget_lines(Question(MODEL, NETWORK, 2.5 * now).answer("batch")))
+    assert lines[0].startswith(f"hand made: batch 2 stays within {2.5 * now:g} ms: ")
+    assert any(line.startswith("next: batch 3 takes ") for line in lines)
+    assert any(line.startswith("now: batch 1 takes ") for line in lines)
+    next_ms = MODEL.predict(NETWORK, 3).latency_ms
+    lines = list(budget_lines(Question(MODEL, NETWORK, 0.99999 * next_ms).answer("batch")))
+    assert any(line.endswith(f" ({next_ms:.6g} ms)") for line in lines)
+    lines = list(budget_lines(Question(MODEL, NETWORK, 0.8 * now).answer("width")))
+    assert lines[1].startswith("  channels: 32 -> ")
+    lines = list(budget_lines(Question(MODEL, NETWORK, 1e9).answer("batch")))
+    assert any("is not exceeded by anything up to here" in line for line in lines)
+
+
+def test_a_network_of_one_block(capsys: pytest.CaptureFixture[str]) -> None:
+    line = synthetic.one("dense", [(1, 4)], [(1, 1)], in_features=4, out_features=1, bias=True)
+    print_explanation(explain_network(MODEL, line), "m", "n")
+    out = capsys.readouterr().out
+    assert "the only block" in out.splitlines()
+    assert "  nothing that LoLat knows to try" in out.splitlines()
+    assert "note: the width of 'one' cannot be varied: none of its channel counts is free" in out

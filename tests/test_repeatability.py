@@ -1,0 +1,126 @@
+"""The arithmetic of benchmarks/repeatability.py, by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import repeatability
+from lolat.model import Model
+from tests import synthetic
+
+ASKED = [("keras:A", 1), ("keras:A", 4), ("keras:B", 1)]
+
+
+def test_the_difference_of_two_predictions() -> None:
+    a, b = np.array([90.0, 10.0, 2.0]), np.array([110.0, 10.0, 1.0])
+    assert repeatability.differences(a, b) == pytest.approx([0.2, 0.0, 1 / 1.5])
+    assert repeatability.differences(b, a) == pytest.approx([0.2, 0.0, 1 / 1.5])
+
+
+def test_a_pair_by_hand() -> None:
+    found = repeatability.pair(np.array([100.0, 10.0, 1.0]), np.array([102.0, 10.0, 3.0]), ASKED)
+    assert found == {
+        "median": pytest.approx(2 / 101), "largest": pytest.approx(1.0),
+        "largest_of": ["keras:B", 1], "within_goal": pytest.approx(2 / 3),
+        "bias": pytest.approx(0.02),
+    }  # fmt: skip
+
+
+def test_every_two_models_are_a_pair() -> None:
+    times = {n: np.array([t, t, t]) for n, t in (("a", 1.0), ("b", 1.0), ("c", 3.0))}
+    found = repeatability.pairs(times, ASKED)
+    assert [(p["models"], p["median"]) for p in found] == [
+        (["a", "b"], 0.0), (["a", "c"], 1.0), (["b", "c"], 1.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        (["x/a.json", "y/b.json"], ["a", "b"]),
+        (["x/a.json", "y/a.json"], ["x/a.json", "y/a.json"]),
+        (["a.json", "a.json"], ["1: a.json", "2: a.json"]),
+    ],
+)
+def test_models_are_told_apart(sources: list[str], expected: list[str]) -> None:
+    assert repeatability.labels(sources) == expected
+
+
+def slower(document: dict[str, Any], factor: float) -> Model:
+    """A model all of whose times are `factor` times as long."""
+    for predictor in document["predictors"].values():
+        for part in (predictor, predictor.get("six_counts", {})):
+            named = part.get("coefficients", {})
+            named.update({k: v * factor for k, v in named.items()})
+    return Model(document)
+
+
+def test_the_tables() -> None:
+    models = {"one": Model(synthetic.document()), "two": slower(synthetic.document(), 1.05)}
+    graphs = {"keras:Small": synthetic.network(), "keras:Big": synthetic.network(size=112)}
+    result = json.loads(json.dumps(repeatability.examine(models, graphs), allow_nan=False))
+    assert [(n["network"], n["batch_size"]) for n in result["networks"]] == [
+        ("keras:Small", 1), ("keras:Small", 4), ("keras:Big", 1), ("keras:Big", 4),
+    ]  # fmt: skip
+    (pair,) = result["pairs"]
+    assert pair["median"] == pytest.approx(0.05 / 1.025)
+    assert pair["bias"] == pytest.approx(0.05)
+    flops = result["coefficients"]["flops"]
+    assert flops[1] == pytest.approx(1.05 * flops[0])
+    text = list(repeatability.lines(result))
+    assert "| one | 105 | - | - | 3.0 % | 1.00 ms |" in text
+    assert any(line.startswith("| one and two | 4.9 % | 4.9 % | ") for line in text)
+    assert text[-1] == (
+        "Within 3.0 % of each other at the median: 0 of 1 pairs; the median of the pairs' medians "
+        "is 4.9 %."
+    )
+    tables = [line for line in text if line.startswith("|")]
+    columns = {line.count("|") for line in tables[:4]}
+    assert columns == {7}
+
+
+def test_given_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeatability, "networks", lambda only: {"n": synthetic.network()})
+    files = [str(tmp_path / f"{n}.json") for n in "ab"]
+    for file in files:
+        Path(file).write_text(json.dumps(synthetic.document()))
+    done = CliRunner().invoke(repeatability.main, [*files, "--json"])
+    assert done.exit_code == 0
+    assert [p["largest"] for p in json.loads(done.stdout)["pairs"]] == [0.0]
+    assert CliRunner().invoke(repeatability.main, [files[0]]).exit_code == 2
+    assert CliRunner().invoke(repeatability.main, [*files, "--folder", "x"]).exit_code == 2
+    done = CliRunner().invoke(repeatability.main, [files[0], "no such model"])
+    assert done.exit_code == 1
+    assert "no such model" in done.output
+
+
+def test_models_are_learned_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **unused: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        Path(command[command.index("--output") + 1]).write_text(json.dumps(synthetic.document()))
+        return subprocess.CompletedProcess(command, 130 if len(asked) == 4 else 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(repeatability, "networks", lambda only: {"n": synthetic.network()})
+    folder = tmp_path / "new"
+    done = CliRunner().invoke(
+        repeatability.main, ["--runs", "3", "--folder", str(folder), "--json"]
+    )
+    assert len(json.loads(done.stdout)["pairs"]) == 3
+    assert [Path(c[1]).name for c in asked] == ["learn_model.py"] * 3
+    assert all(c[2] == "cpu" and "--restart" in c for c in asked)
+    assert sorted(p.name for p in folder.iterdir()) == ["run-1.json", "run-2.json", "run-3.json"]
+    # One that is interrupted ends it all.
+    assert CliRunner().invoke(repeatability.main, []).exit_code == 130
+    assert len(asked) == 4
