@@ -38,7 +38,7 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     }
 
 
-def fit_document(points: Sequence[Point]) -> dict[str, Any]:
+def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, Any]:
     """The fitted part of a model file: predictors, default, domain.
 
     Every predictor whose counts all points have is fitted on all points; `error` and `residuals`
@@ -73,7 +73,7 @@ def fit_document(points: Sequence[Point]) -> dict[str, Any]:
             )
         predictors[Extended.name] = entry
         default = Extended.name
-    domain = Domain.of_points(points)
+    domain = Domain.of_points(points, dtype)
     return {
         "predictors": predictors,
         "default": default,
@@ -90,7 +90,7 @@ def model_document(
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A whole model file."""
-    fitted = fit_document(points)
+    fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
     remarks = list(warnings)
     if FEW_BLOCKS not in remarks and any(
         "residuals" not in p for p in fitted["predictors"].values()

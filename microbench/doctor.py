@@ -15,6 +15,7 @@ from typing import Any
 from lolat.errors import DeviceError, MeasuringError
 from lolat.points import Point
 from microbench import environment
+from microbench.backends.known import known_blocks
 from microbench.blocks import BLOCKS, Predefined
 from microbench.chosen import Chosen, choose
 from microbench.learn import BUSY_LOAD, job_key, predefined_job, reference_job
@@ -110,7 +111,7 @@ def examine(
     again, LolatError when it cannot be done.
     """
     began = clock()
-    chosen = choose(points, coefficients, blocks)
+    chosen = choose(points, coefficients, known_blocks(backend, blocks))
     here = environment.describe(device)
     state: dict[str, Any] = {"load": here["load_at_start"], "threads": here["threads"]}
     if device == "cpu":

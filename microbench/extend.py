@@ -18,6 +18,8 @@ from lolat.graph import Graph
 from lolat.points import Point
 from lolat.subgraph import subgraph
 from microbench import environment
+from microbench.backends import of_model
+from microbench.backends.known import known_blocks
 from microbench.blocks import BLOCKS, Predefined
 from microbench.chosen import Chosen, choose
 from microbench.journal import Journal
@@ -95,16 +97,17 @@ def measure_extension(
     learned. Raises InputError on another device or with another framework, version or number of
     threads, MeasuringError when none of the blocks could be measured.
     """
-    device = str(learned["device"])
+    device, backend = str(learned["device"]), of_model(learned)
     if device == "cpu":  # known before anything is started
         refuse_another(label, learned, {}, environment.device_label(device))
     try:
-        own = choose(points, coefficients, BLOCKS if own_blocks is None else own_blocks, AGAIN)
+        known = known_blocks(backend, BLOCKS if own_blocks is None else own_blocks)
+        own = choose(points, coefficients, known, AGAIN)
     except InputError:
         own = []
     check = partial(_refuse, label, learned, device)
     found, where, noise, warnings, journal = measure_blocks(
-        str(learned["framework"]),
+        backend,
         device,
         journal_path,
         now,
@@ -140,7 +143,8 @@ def _refuse(label: str, learned: Mapping[str, Any], device: str, where: Mapping[
 
 FIELDS = (
     "framework", "framework_version", "keras_version", "intra_op_threads", "inter_op_threads", "jit",
-    "flags",
+    "flags", "compile", "channels_last", "half", "float32_products", "cuda_version", "cudnn_version",
+    "tf32", "execution_provider", "shared_threads",
 )  # fmt: skip
 """Of the environment, what makes times comparable."""
 

@@ -12,7 +12,8 @@ from typing import Any
 from lolat.counts import behaviours, count
 from lolat.graph import Graph
 from lolat.points import Point
-from microbench import backends, environment
+from microbench import environment
+from microbench.backends.known import as_known
 from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
 from microbench.forecast import keep_bytes, peak_bytes
 from microbench.journal import Journal, fingerprint
@@ -60,7 +61,7 @@ def measure_blocks(
     settings = settings or Settings()
     blocks = BLOCKS if blocks is None else blocks
     with Runner(backend, device, progress) as runner:
-        graphs = {b.name: backends.as_known(backend, b.make()) for b in blocks}
+        graphs = {b.name: as_known(backend, b.make()) for b in blocks}
         jobs = [predefined_job(graphs[b.name], b.name, n) for b in blocks for n in b.batch_sizes]
         reference = reference_job()
         where = environment.describe(device) | runner.environment

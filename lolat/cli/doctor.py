@@ -29,7 +29,7 @@ def doctor(model: str, as_json: bool) -> None:
 
     loaded = load(model)
     where = loaded.document["environment"]
-    backend = str(where.get("framework", "tensorflow"))
+    backend = backends.of_model(where)
     backends.check(backend)
     calm_ms = loaded.document["noise"].get("calm_ms")
     with progress() as bar:

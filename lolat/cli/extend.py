@@ -44,7 +44,7 @@ def extend_model(
 
     loaded = load(name)
     check_extendable(loaded, name, device)
-    backends.check(str(loaded.document["environment"]["framework"]))
+    backends.check(backends.of_model(loaded.document["environment"]))
     target = output_of(loaded, output, spec)
     graph = read(spec, size)
     on_disk = loaded.document

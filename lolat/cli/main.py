@@ -63,8 +63,8 @@ def lolat() -> None:
     """How long does a neural network take on your device? Measure once, then ask.
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
-    from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), a .keras file or
-    package.module:callable.
+    from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), a .keras, .onnx or
+    .pt2 file, or package.module:callable, which returns a Keras or PyTorch network.
     """
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 from lolat.errors import InputError
@@ -75,23 +74,6 @@ def of_model(environment: Mapping[str, Any]) -> str:
     """The backend that a model was learned with, its options too; TensorFlow if the file does not say."""
     name = str(environment.get("framework", "tensorflow"))
     return joined(name, [o for o in OPTIONS.get(name, ()) if environment.get(o) is True])
-
-
-def as_known(backend: str, graph: Graph) -> Graph:
-    """`graph` with the operations that a backend's framework takes them for.
-
-    A convolution with as many groups as channels is a slow grouped one to TensorFlow; to the others it is
-    a depthwise one, and so their readers count it.
-    """
-    if split(backend)[0] not in ("torch", "onnxruntime"):
-        return graph
-    operations = tuple(
-        replace(o, kind="depthwise_conv")
-        if o.kind == "grouped_conv" and o.attributes["groups"] == o.attributes["in_channels"]
-        else o
-        for o in graph.operations
-    )
-    return replace(graph, operations=operations, cache={})
 
 
 def create(backend: str, device: str) -> Backend:

@@ -12,6 +12,8 @@ from lolat.counts import count
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
 from microbench import backends, families
 from microbench.backends import choice
+from microbench.backends.known import as_known, without_batch_norms
+from microbench.layers import Layers
 from microbench.process import JobFailed, WorkerDied
 
 
@@ -62,13 +64,42 @@ def test_as_many_groups_as_channels_are_depthwise_but_to_tensorflow() -> None:
     graph = families.convnext(14, 8)
     grouped = count(graph).total()
     assert grouped.groups == 8
-    assert backends.as_known("tensorflow+jit", graph) is graph
-    for backend in ("torch+half", "onnxruntime"):
-        known = backends.as_known(backend, graph)
+    assert as_known("tensorflow+jit", graph) is graph
+    for backend in ("torch+half", "onnxruntime"):  # there is no batch norm
+        known = as_known(backend, graph)
         assert count(known).total() == count(families.convnext(14, 8, grouped=False)).total()
         assert count(known).total().groups == 0
     narrow = families.grouped(14, 8, groups=4)
-    assert count(backends.as_known("torch", narrow)).total() == count(narrow).total()
+    assert count(as_known("torch", narrow)).total() == count(narrow).total()
+
+
+def test_batch_norms_behind_convolutions_are_folded_in_onnx_files() -> None:
+    """By hand: of a bottleneck's three batch norms none is left, and each becomes a bias."""
+    graph = families.bottleneck(14, 64)
+    known = as_known("onnxruntime", graph)
+    left = [o.kind for o in known.operations]
+    assert left == ["conv", "relu", "conv", "relu", "conv", "add", "relu"]
+    ours, theirs = count(graph).total(), count(known).total()
+    assert theirs.weights - ours.weights == 16 + 16 + 64
+    assert ours.traffic - theirs.traffic == 2 * 14 * 14 * (16 + 16 + 64)
+    assert (ours.acts, ours.inp, ours.flops) == (theirs.acts, theirs.inp, theirs.flops)
+    assert known.shapes(known.outputs) == graph.shapes(graph.outputs)
+    # In front of its convolution, as in DenseNet, it stays; the one behind the 1x1 goes.
+    dense = as_known("onnxruntime", families.dense_net(14, 64))
+    assert [o.kind for o in dense.operations] == [
+        "batch_norm", "relu", "conv", "relu", "conv", "concatenate",
+    ]  # fmt: skip
+
+
+def test_a_batch_norm_is_not_folded_where_others_read_the_convolution() -> None:
+    n = Layers("read twice", 8, 3)
+    x = n.conv(n.input, 4)
+    graph = n.done(n.same("add", x, n.same("batch_norm", x)))
+    assert without_batch_norms(graph).operations == graph.operations
+    n = Layers("returned", 8, 3)
+    x = n.conv(n.input, 4)
+    graph = n.done(x, n.same("batch_norm", x))
+    assert without_batch_norms(graph).operations == graph.operations
 
 
 # ---- the choice ----------------------------------------------------------------------------------

@@ -1,0 +1,332 @@
+"""The PyTorch backend: what it builds is what was asked for, with each of its options."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.counts import count
+from lolat.errors import MeasuringError, MissingPackageError
+from lolat.graph import Graph, GraphBuilder
+from lolat.readers.torch import read_model
+from microbench.backends import create
+from microbench.backends import torch as backend_module
+from microbench.backends.channels_first import first
+from microbench.backends.known import as_known
+from microbench.backends.torch_tape import block_module, materialise
+from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
+from microbench.layers import Layers
+
+torch: Any = pytest.importorskip("torch")
+
+ALL = [*BLOCKS, REFERENCE_BLOCK]
+READ_BACK = (
+    "basic 256x14x14", "mbconv 40x28x28", "stem 7x7/2 3x224x224", "grouped 3x3 64x56x56",
+    "4 mobile v3 112x14x14", "2 separable 128x74x74", "transition 256x56x56", "up transposed 256x14x14",
+    "convnext 96x56x56", "layer norm, gelu 384x14x14", "flat head 512x7x7",
+)  # fmt: skip
+
+
+def ran(graph: Graph, *inputs: Any) -> Any:
+    """What a built block makes of `inputs`, on the host with weights."""
+    module = materialise(torch, block_module(torch, graph)[0], "cpu")
+    with torch.no_grad():
+        return module(*inputs)[0]
+
+
+@pytest.mark.parametrize("block", ALL, ids=lambda b: b.name)
+def test_what_is_built_has_the_shapes_and_the_work_of_the_graph(block: Predefined) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    graph = block.make()
+    module, shapes = block_module(torch, graph)
+    (wanted,) = graph.shapes(graph.outputs)
+    for batch_size in (1, 2):
+        given = [torch.empty((batch_size, *s[1:]), device="meta") for s in shapes]
+        with FlopCounterMode(display=False) as counter:
+            (out,) = module(*given)
+        assert out.shape[0] == batch_size
+        assert tuple(out.shape[1:]) in (wanted[1:], first(wanted)[1:] if len(wanted) > 2 else ())
+        # PyTorch's own counter has two for a multiplication and an addition.
+        assert counter.get_total_flops() == 2 * count(graph).total(batch_size).flops
+    normalisation = sum(
+        2 * graph.tensors[o.outputs[0]].shape[-1]
+        for o in graph.operations
+        if o.kind in ("batch_norm", "layer_norm")
+    )
+    parameters = sum(p.numel() for p in module.parameters())
+    assert parameters == count(graph).total().weights + normalisation
+
+
+@pytest.mark.parametrize("name", READ_BACK)
+def test_read_again_it_counts_the_same(name: str) -> None:
+    """The transpositions around a layer norm are free, so that these are all counts."""
+    graph = as_known("torch", next(b for b in BLOCKS if b.name == name).make())
+    module, shapes = block_module(torch, graph)
+    size = shapes[0][1:] if len(shapes) == 1 else [s[1:] for s in shapes]
+    read = read_model(module, "again", size)
+    assert count(read).warnings == ()
+    ours, theirs = count(graph).total(3)._asdict(), count(read).total(3)._asdict()
+    if name.startswith("stem"):  # a rescaling is one operation here, a product and a sum there
+        image = 3 * 3 * 224 * 224
+        assert theirs.pop("ops") == ours.pop("ops") + 1
+        assert theirs.pop("traffic") == ours.pop("traffic") + 2 * image
+        for column in ("serial", "threaded", "streamed"):
+            theirs.pop(column), ours.pop(column)
+    assert theirs == ours
+
+
+# ---- values: the same as in Keras -----------------------------------------------------------------
+
+
+def image(size: int, channels: int) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal((2, size, size, channels)).astype(np.float32)
+
+
+def turned(x: np.ndarray) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+
+
+def convolved(
+    size: int, kernel: int, stride: int, dilation: int = 1
+) -> tuple[Any, Any, np.ndarray]:
+    """(the built layer's output, its kernel, its input), all channels last."""
+    b = GraphBuilder("one")
+    side = -(-size // stride)
+    out = b.add(
+        "conv", [b.input((1, size, size, 3))], (1, side, side, 4), kernel=(kernel, kernel),
+        strides=(stride, stride), dilation=(dilation, dilation), padding="same", bias=True,
+        in_channels=3, out_channels=4, groups=1,
+    )  # fmt: skip
+    graph = b.build([out])
+    module = materialise(torch, block_module(torch, graph)[0], "cpu")
+    layer = next(m for m in module.modules() if isinstance(m, torch.nn.Conv2d))
+    x = image(size, 3)
+    with torch.no_grad():
+        (out,) = module(turned(x))
+    return out.numpy().transpose(0, 2, 3, 1), layer, x
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "dilation"),
+    [
+        (9, 3, 1, 1), (9, 3, 2, 1), (9, 5, 2, 1), (8, 2, 1, 1), (8, 4, 4, 1), (9, 3, 1, 2),
+        (8, 4, 1, 1), (9, 2, 2, 1),
+    ],
+)  # fmt: skip
+def test_a_convolution_is_that_of_keras(size: int, kernel: int, stride: int, dilation: int) -> None:
+    """Wherever as much is padded on both sides, or no symmetric padding gives the size."""
+    keras: Any = pytest.importorskip("keras")
+    out, layer, x = convolved(size, kernel, stride, dilation)
+    twin = keras.layers.Conv2D(4, kernel, stride, "same", dilation_rate=dilation)
+    twin.build(x.shape)
+    twin.set_weights([
+        layer.weight.detach().numpy().transpose(2, 3, 1, 0), layer.bias.detach().numpy()
+    ])  # fmt: skip
+    expected = np.asarray(twin(x))
+    if (size, kernel, stride) == (9, 2, 2):  # Keras pads behind, here in front and behind
+        assert out.shape == expected.shape
+        return
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+
+
+def test_at_stride_two_an_even_image_is_padded_as_pytorch_does() -> None:
+    """Keras pads one row behind; PyTorch's networks one on each side, of which one is never read."""
+    keras: Any = pytest.importorskip("keras")
+    out, layer, x = convolved(8, 3, 2)
+    assert layer.padding == (1, 1)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    kernel = layer.weight.detach().numpy().transpose(2, 3, 1, 0)
+    expected = keras.ops.conv(padded, kernel, 2, "valid") + layer.bias.detach().numpy()
+    assert out.shape == (2, 4, 4, 4)
+    np.testing.assert_allclose(out, np.asarray(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "layer"), [("max_pool", "Max"), ("average_pool", "Average")])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride"), [(9, 3, 2), (8, 2, 2), (9, 3, 1), (8, 4, 1), (7, 2, 1)]
+)
+def test_a_pool_is_that_of_keras(
+    kind: str, layer: str, size: int, kernel: int, stride: int
+) -> None:
+    keras: Any = pytest.importorskip("keras")
+    n = Layers("one", size, 3)
+    graph = n.done(n.pool(n.input, kernel, stride, kind))
+    x = image(size, 3)
+    out = ran(graph, turned(x)).numpy().transpose(0, 2, 3, 1)
+    expected = np.asarray(getattr(keras.layers, f"{layer}Pooling2D")(kernel, stride, "same")(x))
+    assert out.shape == expected.shape
+    if kind == "max_pool" or kernel % 2:  # a mean over zeros that were padded is smaller
+        np.testing.assert_allclose(out, expected, atol=1e-5)
+
+
+def test_a_pool_whose_last_window_ends_outside() -> None:
+    """As in SqueezeNet and GoogLeNet: 3x3 at stride 2 without padding makes 4 of 8, or of 9."""
+    for size in (8, 9):
+        b = GraphBuilder("ceil")
+        x = b.input((1, 6, size, size))
+        shape = (1, 6, 4, 4)
+        graph = b.build(
+            [b.add("max_pool", [x], shape, kernel=(3, 3), strides=(2, 2), padding="valid")]
+        )
+        given = torch.randn(2, 6, size, size)
+        out = ran(graph, given)
+        assert tuple(out.shape) == (2, *shape[1:])
+    expected = torch.nn.functional.max_pool2d(given, 3, 2, ceil_mode=True)
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "size"), [(2, 2, 10), (3, 2, 10), (4, 2, 10), (3, 3, 17)]
+)
+def test_a_transposed_convolution_of_any_size(kernel: int, stride: int, size: int) -> None:
+    b = GraphBuilder("up")
+    x = b.input((1, 5, 5, 3))
+    graph = b.build([
+        b.add(
+            "transposed_conv", [x], (1, size, size, 4), kernel=(kernel, kernel),
+            strides=(stride, stride), padding="same", bias=True, in_channels=3, out_channels=4,
+        )
+    ])  # fmt: skip
+    assert tuple(ran(graph, torch.randn(2, 3, 5, 5)).shape) == (2, 4, size, size)
+
+
+def test_what_others_read_is_not_overwritten() -> None:
+    """add(y, relu(y)) of y = batch_norm(x), whose mean is 0 and variance 1; and relu of the input."""
+    n = Layers("twice", 4, 3)
+    y = n.same("batch_norm", n.input)
+    graph = n.done(n.same("add", y, n.same("relu", y)))
+    x = torch.randn(2, 3, 4, 4)
+    scaled = x / (1 + 1e-5) ** 0.5
+    assert torch.allclose(ran(graph, x), scaled + scaled.relu(), atol=1e-6)
+    n = Layers("input", 4, 3)
+    before = x.clone()
+    ran(n.done(n.same("relu", n.input)), x)
+    assert torch.equal(x, before)
+    n = Layers("alone", 4, 3)
+    module, _ = block_module(torch, n.done(n.same("relu", n.same("batch_norm", n.input))))
+    assert [m.inplace for m in module.modules() if isinstance(m, torch.nn.ReLU)] == [True]
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+def test_an_operation_that_it_cannot_build_is_named() -> None:
+    b = GraphBuilder("odd")
+    graph = b.build([b.add("fft", [b.input((1, 8))], (1, 8), name="spectrum")])
+    said = (
+        r"the torch backend cannot build operation 'fft' \('spectrum'\): there is nothing to build"
+    )
+    with pytest.raises(MeasuringError, match=said):
+        create("torch", "cpu").prepare_graph(graph, 1)
+
+
+def test_shapes_that_do_not_fit_are_said() -> None:
+    b = GraphBuilder("odd")
+    x = b.input((1, 8))
+    graph = b.build([b.add("relu", [x], (1, 9))])
+    with pytest.raises(
+        MeasuringError, match=r"'relu'.*from \[\(1, 8\)\] to \(1, 9\): it came out as"
+    ):
+        block_module(torch, graph)
+    b = GraphBuilder("odd")
+    b_in = b.input((1, 8))
+    graph = b.build([b.add("dense", [b_in], (1, 4), in_features=5, out_features=4, bias=True)])
+    with pytest.raises(
+        MeasuringError, match=r"no product of 5 features goes from \(1, 8\) to \(1, 4\)"
+    ):
+        block_module(torch, graph)
+
+
+def test_without_pytorch_the_install_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'lolat\[torch\]'"):
+        create("torch", "cpu")
+
+
+# ---- options and environment ---------------------------------------------------------------------
+
+
+def small() -> Graph:
+    n = Layers("small", 8, 3)
+    return n.done(n.cba(n.input, 4, 3))
+
+
+def test_the_environment_says_what_makes_times_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in backend_module.FLAGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    found = create("torch+compile+half", "cpu").environment()
+    assert found == {
+        "framework": "torch",
+        "framework_version": torch.__version__,
+        "intra_op_threads": torch.get_num_threads(),
+        "inter_op_threads": torch.get_num_interop_threads(),
+        "float32_products": "highest",
+        "compile": True, "channels_last": False, "half": True,
+        "flags": {"OMP_NUM_THREADS": "1"},
+    }  # fmt: skip
+    assert create("torch", "cpu").available_bytes() is None
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, backend: str) -> tuple[Any, list[Any]]:
+    """(the module that is called, its inputs) of a small block at batch size 2."""
+    made = create(backend, "cpu")
+    found: list[Any] = []
+    monkeypatch.setattr(made, "_call", lambda module, inputs: found.extend([module, inputs]))
+    made.prepare_graph(small(), 2)
+    return found[0], found[1]
+
+
+def test_each_option_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, (x,) = seen(monkeypatch, "torch")
+    assert {p.dtype for p in module.parameters()} == {torch.float32}
+    assert not module.training
+    assert x.shape == (2, 3, 8, 8)
+    assert x.is_contiguous()
+    module, (x,) = seen(monkeypatch, "torch+half")
+    assert {p.dtype for p in module.parameters()} | {x.dtype} == {torch.float16}
+    module, (x,) = seen(monkeypatch, "torch+channels_last")
+    kernels = [p for p in module.parameters() if p.dim() == 4]
+    assert all(t.is_contiguous(memory_format=torch.channels_last) for t in [x, *kernels])
+    assert not x.is_contiguous()
+    asked: list[Any] = []
+    monkeypatch.setattr(torch, "compile", lambda m, **options: asked.append(options) or m)
+    with torch._dynamo.config.patch(recompile_limit=8):
+        seen(monkeypatch, "torch+compile")
+        assert asked == [{"dynamic": False}]
+        limit = torch._dynamo.config.recompile_limit
+        assert limit >= 1000, "else the ninth batch size is not compiled"
+
+
+def test_a_call_runs_without_gradients_and_makes_what_it_should() -> None:
+    called: list[Any] = []
+    made = create("torch", "cpu")
+
+    def module(x: Any) -> Any:
+        called.append((torch.is_inference_mode_enabled(), x))
+        return x
+
+    call = made._call(module, [torch.ones(1)])  # type: ignore[attr-defined]
+    assert call() is None
+    assert called == [(True, torch.ones(1))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch+compile", "torch+channels_last+half"])
+def test_options_really_run(backend: str) -> None:
+    made = create(backend, "cpu")
+    for batch_size in (1, 2):
+        made.prepare_graph(small(), batch_size)()
+
+
+def test_the_gpu_is_hidden_where_the_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    create("torch", "cpu")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    create("torch", "cpu")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
