@@ -17,7 +17,7 @@ from microbench.journal import parse
 from tests.microbench.processes import is_running, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 3
+ROUNDS = 20  # so many that a run is not over before it is interrupted, on a busy machine too
 
 # The command as a user runs it, but on five tiny blocks; what it asks its worker is written to a log.
 DRIVER = f"""
