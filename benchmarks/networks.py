@@ -14,6 +14,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lolat.blocks import cut
 from lolat.cli.progress import progress
+from lolat.graph import Graph
 from lolat.model import Model, load
 from lolat.readers import open_network
 from lolat.report.evaluation import compare
@@ -61,12 +63,22 @@ def networks(half: str | None = None) -> list[Case]:
     return found
 
 
+def network_of(case: Case) -> Graph:
+    """The whole network of a case; each is read once."""
+    return _read(case.spec, case.input_size)
+
+
+@cache
+def _read(spec: str, input_size: tuple[int, ...]) -> Graph:
+    return open_network(spec, input_size).graph()
+
+
 def blocks(wanted: Sequence[Case]) -> list[Case]:
     """Some blocks of each network, drawn at random, at its size and batch size; none twice."""
     draw = random.Random(1)
     found = []
     for case in wanted:
-        number = len(cut(open_network(case.spec, case.input_size).graph()))
+        number = len(cut(network_of(case)))
         for block in draw.sample(range(number), min(number, BLOCKS_PER_NETWORK)):
             found.append(Case(case.spec, case.batch_size, case.input_size, block))
     return found
@@ -74,8 +86,12 @@ def blocks(wanted: Sequence[Case]) -> list[Case]:
 
 def half_of(case: Case | MeasuredNetwork) -> str:
     """Which half a network, or the network of a block, belongs to."""
-    names = {c.spec for c in networks(CHOSEN)}
-    return CHOSEN if case.spec in names else REPORTED
+    return CHOSEN if case.spec in _chosen() else REPORTED
+
+
+@cache
+def _chosen() -> frozenset[str]:
+    return frozenset(c.spec for c in networks(CHOSEN))
 
 
 def split(measured: Sequence[MeasuredNetwork]) -> Iterator[tuple[str, list[MeasuredNetwork]]]:
@@ -137,7 +153,7 @@ def details(model: Model, measured: Sequence[MeasuredNetwork]) -> Iterator[str]:
         )
         name = case.spec.removeprefix("keras:")
         if case.block is not None:
-            name += f" {cut(open_network(case.spec, case.input_size).graph())[case.block].name}"
+            name += f" {cut(network_of(_case(case)))[case.block].name}"
         yield (
             f"| {name} | {case.input_size[0]} | {case.batch_size} | {row['measured_ms']:.2f} ms | "
             f"{cells} |"
@@ -160,7 +176,7 @@ def recall(path: Path) -> list[MeasuredNetwork]:
 def measured_again(case: Case, row: dict[str, Any]) -> MeasuredNetwork:
     """A measured network from its row in a file; the network is read again to count it."""
     return MeasuredNetwork(
-        case.spec, case_graph(case), case.batch_size, row["measured_ms"], row["spread"],
+        case.spec, case_graph(case, network_of(case)), case.batch_size, row["measured_ms"], row["spread"],
         row["calm"], case.input_size, case.block,
     )  # fmt: skip
 

@@ -128,9 +128,9 @@ def _in_passes(further: int) -> Formula:
 
 def _batch_norm(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
     """Multiplies, then adds: two passes. On fewer channels than a vector has, as of an image, slowly."""
-    traffic = sum(ins) + sum(outs)
-    narrow = traffic if a.get("channels", VECTOR) < VECTOR else 0
-    return Count(traffic=traffic, ops=1, passes=traffic, narrow=narrow)
+    plain = _in_passes(PASSES["batch_norm"])(a, ins, outs)
+    narrow = plain.traffic if a.get("channels", VECTOR) < VECTOR else 0
+    return plain._replace(narrow=narrow)
 
 
 def _selection(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:

@@ -93,7 +93,7 @@ def measure_cases(
     )
     read = {(c.spec, c.input_size): None for c in wanted}
     whole = {(spec, size): open_network(spec, size).graph() for spec, size in read}
-    graphs = [_graph(c, whole[c.spec, c.input_size]) for c in wanted]
+    graphs = [case_graph(c, whole[c.spec, c.input_size]) for c in wanted]
     jobs = [_job(c, g) for c, g in zip(wanted, graphs, strict=True)]
     with Runner(backend, device, progress) as runner:
         free = free_bytes(runner, device)
@@ -130,13 +130,8 @@ def as_run(backend: str, graph: Graph) -> Graph:
     return replace(graph, tensors=tuple(tensors), cache={})
 
 
-def case_graph(case: Case) -> Graph:
-    """What a case consists of; InputError for a block that the network does not have."""
-    return _graph(case, open_network(case.spec, case.input_size).graph())
-
-
-def _graph(case: Case, network: Graph) -> Graph:
-    """`case_graph` of a network that is read already."""
+def case_graph(case: Case, network: Graph) -> Graph:
+    """What a case of `network` consists of; InputError for a block that it does not have."""
     if case.block is None:
         return network
     return block_graph(network, case.block, case.name)
