@@ -16,10 +16,12 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, kind_label
+from lolat.kinds import ELEMENTWISE, EXPONENTIALS, FREE, NORMALISATIONS, PASSES, POOLINGS
 
 FEATURES = ("acts", "inp", "flops", "traffic", "weights", "ops")
 EXTRAS = (
     "patches", "narrow", "groups", "passes", "serial", "ragged", "repacked", "threaded", "streamed",
+    "maxima", "means", "exps", "border",
 )  # fmt: skip
 COLUMNS = FEATURES + EXTRAS
 OPS = FEATURES.index("ops")
@@ -41,7 +43,12 @@ class Count(NamedTuple):
     - `repacked`: kernels of 1x1 convolutions at a batch size above 1, which a CPU's library puts into
       another order before each call (those applied at a single position cost REPACKED_FLAT times that);
     - `threaded`: operations on more than THREADED_FROM elements, for which further threads are woken;
-    - `streamed`: elements of operations on more than STREAMED_FROM, which no cache holds.
+    - `streamed`: elements of operations on more than STREAMED_FROM, which no cache holds;
+    - `maxima`, `means`: elements in the windows of max and average pools (outputs x kernel), which some
+      frameworks go through one by one;
+    - `exps`: elements of results that take an exponential or the like for each (silu, softmax, gelu ...);
+    - `border`: elements of the graph's own inputs and outputs, which a runtime that keeps tensors in
+      another order inside puts into that order and back.
     """
 
     acts: int = 0
@@ -59,6 +66,10 @@ class Count(NamedTuple):
     repacked: int = 0
     threaded: int = 0
     streamed: int = 0
+    maxima: int = 0
+    means: int = 0
+    exps: int = 0
+    border: int = 0
 
 
 VECTOR = 8  # channels that one vector instruction works on
@@ -116,12 +127,22 @@ def _traffic(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> C
     return Count(traffic=sum(ins) + sum(outs), ops=1)
 
 
-def _in_passes(further: int) -> Formula:
+def _in_passes(further: int, exps: bool = False) -> Formula:
     """Traffic of an operation that goes over its data once more, or several times."""
 
     def formula(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
         traffic = sum(ins) + sum(outs)
-        return Count(traffic=traffic, ops=1, passes=further * traffic)
+        return Count(traffic=traffic, ops=1, passes=further * traffic, exps=sum(outs) * exps)
+
+    return formula
+
+
+def _pool(column: str) -> Formula:
+    """Goes over windows, which may overlap; the elements in them count as `column`."""
+    passes = _in_passes(PASSES["max_pool"])
+
+    def formula(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+        return passes(a, ins, outs)._replace(**{column: outs[0] * prod(a["kernel"])})
 
     return formula
 
@@ -183,32 +204,6 @@ _GRU = _recurrent(gates=3, step_traffic=29, biases=2)
 
 _SIMPLE_RNN = _recurrent(gates=1, step_traffic=3 + 2, biases=1)
 
-_ELEMENTWISE = """
-relu relu6 leaky_relu prelu elu selu celu silu sigmoid hard_sigmoid hard_silu gelu tanh softmax
-log_softmax softplus softsign mish exponential glu squareplus hard_tanh log_sigmoid threshold erf sqrt
-rsqrt square power absolute negative log exp reciprocal clip round sign cast where compare add subtract
-multiply divide maximum minimum average scale rescale trigonometric bitwise one_hot hard_shrink soft_shrink
-tanh_shrink sparse_plus sparse_sigmoid sparsemax
-"""
-ELEMENTWISE = frozenset(_ELEMENTWISE.split())
-"""Kinds that read their operands and write their result, element by element."""
-
-NORMALISATIONS = frozenset(
-    ["batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "unit_norm"]
-)
-POOLINGS = frozenset(
-    ["max_pool", "average_pool", "global_average_pool", "global_max_pool", "adaptive_pool"]
-)
-PASSES = {
-    **dict.fromkeys(["silu", "sigmoid", "hard_silu", "hard_sigmoid", "tanh", "elu", "selu"], 1),
-    **dict.fromkeys(sorted(POOLINGS), 1),
-    "batch_norm": 1,
-    **dict.fromkeys(["gelu", "erf", "mish", "softplus", "softmax", "log_softmax"], 3),
-    **dict.fromkeys(["layer_norm", "group_norm", "instance_norm", "rms_norm"], 6),
-}
-"""Kinds that go over their data more than once (or compute an exp or erf): how many passes more."""
-FREE = frozenset(["reshape", "flatten", "squeeze", "expand_dims", "identity", "dropout"])
-
 _MOVES = ("concatenate", "stack", "pad", "resize", "transpose", "reduce", "repeat", "cumulative",
           "roll", "sort", "scatter", "unfold")  # fmt: skip
 
@@ -231,13 +226,16 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(FREE, _free),
     **dict.fromkeys(sorted(ELEMENTWISE | NORMALISATIONS | POOLINGS), _traffic),
     **dict.fromkeys(_MOVES, _traffic),
-    **{kind: _in_passes(further) for kind, further in PASSES.items()},
+    **{kind: _in_passes(further, kind in EXPONENTIALS) for kind, further in PASSES.items()},
+    **{kind: _in_passes(0, True) for kind in sorted(EXPONENTIALS - PASSES.keys())},
     "batch_norm": _batch_norm,
+    "max_pool": _pool("maxima"),
+    "average_pool": _pool("means"),
 }
 
 
 def count_operation(graph: Graph, operation: Operation, batch_size: int = 1) -> Count:
-    """Counts of one operation at `batch_size`, but for `serial`, which is a matter of the graph.
+    """Counts of one operation at `batch_size`, but for `serial` and `border`, a matter of the graph.
 
     InputError when it lacks what its formula needs.
     """
@@ -273,7 +271,9 @@ def _repacked(graph: Graph, operation: Operation) -> int:
 
 
 ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
-REPACKED, THREADED, STREAMED = (COLUMNS.index(c) for c in ("repacked", "threaded", "streamed"))
+REPACKED, THREADED, STREAMED, BORDER = (
+    COLUMNS.index(c) for c in ("repacked", "threaded", "streamed", "border")
+)
 
 
 def _by_size(rows: np.ndarray, batch_size: int) -> np.ndarray:
@@ -351,8 +351,22 @@ def _count(graph: Graph) -> GraphCounts:
     fixed = one.reshape(shape) - scaled
     path = longest_path(graph, fixed[:, OPS])
     fixed[path, COLUMNS.index("serial")] = fixed[path, OPS]
+    fixed[:, BORDER] = _border(graph, 0)
+    scaled[:, BORDER] = _border(graph, 1) - fixed[:, BORDER]
     fixed[:, REPACKED] = [_repacked(graph, o) for o in graph.operations]
     return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
+
+
+def _border(graph: Graph, batch_size: int) -> np.ndarray:
+    """(operations,) elements of the graph's inputs, where they are first read, and of its outputs."""
+    found = np.zeros(len(graph.operations), np.int64)
+    ends = set(graph.inputs) | set(graph.outputs)
+    for position, operation in enumerate(graph.operations):
+        for tensor in (*operation.inputs, *operation.outputs):
+            if tensor in ends:
+                ends.remove(tensor)
+                found[position] += graph.tensors[tensor].elements(batch_size)
+    return found
 
 
 def longest_path(graph: Graph, ops: np.ndarray) -> list[int]:

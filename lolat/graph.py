@@ -56,8 +56,8 @@ class Operation:
 class Graph:
     """A directed acyclic graph of operations, in an order in which they can run.
 
-    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people.
-    Derived facts (counts, blocks) are kept in `cache`, which is no part of the value.
+    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. No part of
+    the value: `framework` (keras, torch, onnx or "", if not known); `cache`, with counts and blocks.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     warnings: tuple[str, ...] = ()
+    framework: str = field(default="", compare=False)
     cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.tensors)
         used = [*self.inputs, *self.outputs]
-        for operation in self.operations:
-            used += [*operation.inputs, *operation.outputs]
+        used += (t for operation in self.operations for t in operation.inputs + operation.outputs)
         if used and (min(used) < 0 or max(used) >= count):
             wrong = next(t for t in used if not 0 <= t < count)
             raise InputError(
@@ -126,6 +126,7 @@ class Graph:
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
             "warnings": list(self.warnings),
+            "framework": self.framework,
         }  # fmt: skip
 
     @staticmethod
@@ -145,6 +146,7 @@ class Graph:
                 _sizes(document["inputs"]),
                 _sizes(document["outputs"]),
                 tuple(map(str, document.get("warnings", ()))),
+                str(document.get("framework", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(
@@ -179,8 +181,8 @@ def _frozen(value: Any) -> Any:
 class GraphBuilder:
     """Collects tensors and operations, in running order, into a `Graph`; names are made unique."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, framework: str = "") -> None:
+        self.name, self.framework = name, framework
         self.tensors: list[Tensor] = []
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
@@ -190,9 +192,8 @@ class GraphBuilder:
 
     def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:
         """Add an input of the network; returns its tensor index."""
-        index = self.tensor(shape, batched, dtype)
-        self.inputs.append(index)
-        return index
+        self.inputs.append(self.tensor(shape, batched, dtype))
+        return self.inputs[-1]
 
     def tensor(self, shape: Sequence[int], batched: bool = True, dtype: str = "float32") -> int:
         """Add a tensor without a producer (a constant operand); returns its index."""
@@ -231,9 +232,8 @@ class GraphBuilder:
         dtype = dtype or self.dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
         outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
         name = self._unique(name or kind, path)
-        self.operations.append(
-            Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
-        )
+        made = Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
+        self.operations.append(made)
         return outputs
 
     def _unique(self, name: str, path: str) -> str:
@@ -249,7 +249,8 @@ class GraphBuilder:
     def build(self, outputs: Sequence[int]) -> Graph:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
         parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
-        return merge_padding(Graph(self.name, *parts, tuple(dict.fromkeys(self.warnings))))
+        warnings = tuple(dict.fromkeys(self.warnings))
+        return merge_padding(Graph(self.name, *parts, warnings, self.framework))
 
 
 def is_convolution(kind: str) -> bool:

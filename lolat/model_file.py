@@ -58,7 +58,12 @@ def write(path: AnyPath, document: dict[str, Any]) -> None:
     """
     source = _shown_path(path)
     validate(document, source)
-    content = to_json(document, source).encode("ascii")
+    write_bytes(path, to_json(document, source).encode("ascii"))
+
+
+def write_bytes(path: AnyPath, content: bytes) -> None:
+    """Put `content` at `path` in one step, making parent folders as needed; errors as of `write`."""
+    source = _shown_path(path)
     try:
         target = os.path.realpath(path)
         _check_target(target, source)

@@ -16,6 +16,7 @@ from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
 from lolat.intervals import COVERAGE, half_width
+from lolat.remarks import of_its_source, other_framework
 from lolat.subgraph import block_kinds
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
-MOVING = frozenset(["acts", "inp", "traffic", "passes", "streamed"])
+MOVING = frozenset(["acts", "inp", "traffic", "passes", "streamed", "maxima", "means", "border"])
 """Terms for elements that are read and written, as against computed with."""
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
@@ -165,7 +166,13 @@ def predict_network(
         interval_ms=interval,
         coverage=None if interval is None else COVERAGE if coverage is None else coverage,
         in_domain=None if remarks is None else not remarks,
-        warnings=(*count(network).warnings, *(remarks or ()), *doubts),
+        warnings=(
+            *count(network).warnings,
+            *(remarks or ()),
+            *doubts,
+            *other_framework(model.document["environment"], network.framework),
+            *of_its_source(model.document),
+        ),
         names=names,
         features=formula.features,
         block_counts=counts,
@@ -219,7 +226,11 @@ def _outside(
             rows, complete = domain.to_measure(counts[:, _SIX], kinds, shares, np.array(able))
             measure = tuple(names[i] for i in rows)
             complete = complete and domain.dtypes.issuperset(floating_types(network))
-            strange = [*strange, *advice(model.source, measure, complete, asked[0])]
+            if model.document["environment"].get("device") in (
+                "cpu",
+                "gpu",
+            ):  # one that can measure
+                strange = [*strange, *advice(model.source, measure, complete, asked[0])]
         found = ((*beyond, *strange), widening, measure)
         kept[asked] = (domain, found)
     return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 from math import prod
 
-from lolat.counts import FREE
 from lolat.graph import Graph, Operation
+from lolat.kinds import FREE
 from lolat.naming import HEAVY
 from lolat.summaries import is_flat
 

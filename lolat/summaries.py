@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from lolat.counts import ELEMENTWISE, FREE, POOLINGS
 from lolat.graph import Graph, Operation
+from lolat.kinds import ELEMENTWISE, FREE, POOLINGS
 from lolat.naming import HEAVY
 
 _NOUNS = {

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lolat.blocks import Flow, branch_by_branch, cut, segments
-from lolat.counts import FREE
 from lolat.graph import Graph, GraphBuilder
+from lolat.kinds import FREE
 from lolat.naming import informative
 
 

@@ -22,7 +22,7 @@ from lolat.counts import (
     count_operation,
 )
 from lolat.errors import InputError
-from lolat.graph import Graph
+from lolat.graph import Graph, GraphBuilder
 from tests.synthetic import one
 
 
@@ -291,6 +291,29 @@ def test_an_operation_without_its_attributes_is_an_error_in_one_line() -> None:
         with pytest.raises(InputError, match="cannot be counted as") as caught:
             count(graph)
         assert "\n" not in str(caught.value)
+
+
+def test_windows_and_exponentials_by_hand() -> None:
+    """8 x 8 pixels of 3 channels at batch 5, pooled 3 x 3 with stride 2 to 4 x 4, and so on."""
+    image, small = (1, 8, 8, 3), (1, 4, 4, 3)
+    pooled = count(one("max_pool", [image], [small], kernel=(3, 3))).total(5)
+    assert (pooled.maxima, pooled.means) == (5 * 4 * 4 * 3 * 9, 0)
+    pooled = count(one("average_pool", [image], [small], kernel=(2, 2))).total(5)
+    assert (pooled.maxima, pooled.means) == (0, 5 * 4 * 4 * 3 * 4)
+    for kind in ("silu", "sigmoid", "gelu", "softmax", "tanh", "exponential"):
+        assert count(one(kind, [image], [image])).total(5).exps == 5 * 8 * 8 * 3, kind
+    for kind in ("relu", "hard_silu", "add", "batch_norm", "layer_norm"):
+        assert count(one(kind, [image], [image])).total(5).exps == 0, kind
+
+
+def test_the_border_is_what_a_graph_is_given_and_gives() -> None:
+    """Through two operations: 5 samples of 6 x 7 in, of 2 out; what lies between is inside."""
+    b = GraphBuilder("two")
+    x = b.input((1, 6, 7))
+    y = b.add("reduce", [b.add("relu", [x], (1, 6, 7))], (1, 2))
+    graph = b.build([y])
+    border = COLUMNS.index("border")
+    assert count(graph).at(5)[:, border].tolist() == [5 * 6 * 7, 5 * 2]
 
 
 def test_the_document_explains_every_count() -> None:

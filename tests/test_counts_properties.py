@@ -104,11 +104,16 @@ def networks(draw: Any) -> Graph:
 def test_counts_of_a_graph_are_those_of_its_operations(graph: Graph, batch: int) -> None:
     counts = count(graph)
     each = [count_operation(graph, o, batch) for o in graph.operations]
-    serial = COLUMNS.index("serial")  # of a graph, not of an operation
+    at = counts.at(batch)
+    serial, border = COLUMNS.index("serial"), COLUMNS.index("border")  # not of an operation
     per_operation = [
-        c._replace(serial=int(n)) for c, n in zip(each, counts.fixed[:, serial], strict=True)
+        c._replace(serial=int(row[serial]), border=int(row[border]))
+        for c, row in zip(each, at, strict=True)
     ]
-    assert counts.at(batch).tolist() == [list(c) for c in per_operation]
+    assert at.tolist() == [list(c) for c in per_operation]
+    ends = {i for o in graph.operations for i in (*o.inputs, *o.outputs)}
+    ends &= {*graph.inputs, *graph.outputs}
+    assert at[:, border].sum() == sum(graph.tensors[i].elements(batch) for i in ends)
     assert counts.at(batch).shape == (len(each), len(COLUMNS))
     assert counts.total(batch) == Count(
         *(sum(c) for c in zip(Count(), *per_operation, strict=True))

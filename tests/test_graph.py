@@ -223,6 +223,22 @@ def test_json_round_trip(graph: Graph) -> None:
     assert (count(again).at(3) == count(graph).at(3)).all()
 
 
+def test_what_it_was_written_in_is_kept_but_no_part_of_the_value() -> None:
+    def made(framework: str) -> Graph:
+        b = GraphBuilder("n", framework)
+        x = b.input((1, 8, 8, 3))
+        y = b.add("pad", [x], (1, 10, 10, 3), padding=((1, 1), (1, 1)))
+        return b.build([b.add("conv", [y], (1, 8, 8, 4), kernel=(3, 3), filters=4, groups=1)])
+
+    torch = made("torch")
+    assert torch.framework == "torch"
+    assert Graph.from_dict(json.loads(json.dumps(torch.to_dict()))).framework == "torch"
+    assert torch == made("keras")
+    before = torch.to_dict()  # of a LoLat that did not know it
+    del before["framework"]
+    assert Graph.from_dict(before).framework == ""
+
+
 def document() -> dict[str, Any]:
     return padded("max_pool").to_dict()
 

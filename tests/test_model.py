@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import tracemalloc
@@ -492,3 +493,37 @@ class TestLoading:
         document["predictors"]["quantum"] = {"coefficients": {}}
         with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*pip install --upgrade"):
             Model(document, "new.json")
+
+
+@pytest.mark.parametrize(
+    ("written_in", "learned", "remark"),
+    [
+        ("torch", {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"},
+         "the model was learned with tensorflow 2.21.0 and this is a PyTorch network: the answer is for "
+         "the same network run by tensorflow; for torch: lolat learn cpu --backend torch"),
+        ("onnx", {"framework": "torch", "device": "gpu"},
+         "the model was learned with torch and this is an ONNX network: the answer is for the same "
+         "network run by torch; for onnxruntime: lolat learn gpu --backend onnxruntime"),
+        ("keras", {"framework": "onnxruntime", "framework_version": None},
+         "the model was learned with onnxruntime and this is a Keras network: the answer is for the "
+         "same network run by onnxruntime; for tensorflow: lolat learn cpu --backend tensorflow"),
+        ("keras", {"framework": "tensorflow", "jit": True}, None),
+        ("torch", {"framework": "torch", "compile": True, "half": True}, None),
+        ("onnx", {"framework": "onnxruntime"}, None),
+        ("", {"framework": "torch"}, None),  # a Graph made by hand
+        ("torch", {}, None),  # a model from a table
+        ("torch", {"framework": 3}, None),
+        ("of a later version", {"framework": "torch"}, None),
+    ],
+)  # fmt: skip
+def test_a_network_of_another_framework_is_remarked_on(
+    written_in: str, learned: dict[str, Any], remark: str | None
+) -> None:
+    model = Model(synthetic.document() | {"environment": learned})
+    graph = synthetic.network()
+    of_it = model.predict(dataclasses.replace(graph, framework=written_in))
+    plain = model.predict(graph)
+    assert of_it.warnings == (*plain.warnings, *([] if remark is None else [remark]))
+    # The answer itself is the same: the counts are.
+    assert (of_it.latency_ms, of_it.interval_ms) == (plain.latency_ms, plain.interval_ms)
+    assert of_it.in_domain == plain.in_domain

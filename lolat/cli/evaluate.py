@@ -19,10 +19,10 @@ SAME = (
 )  # fmt: skip
 """Of the environment, what is to be as it was; a backend has some of these."""
 EXAMPLES = {
-    "torch": "package.module:callable --input-size 224",
-    "onnxruntime": "network.onnx",
+    "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
+    "onnxruntime": ("", "network.onnx"),
 }
-"""Backend without networks of its own -> how one is given."""
+"""Backend without networks of its own -> whose they may be, and how one is given."""
 
 
 @click.command()
@@ -113,9 +113,10 @@ def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
     """InputError where none is given, and there are none for the backend of the model."""
     name = backend.partition("+")[0]
     if not networks and name in EXAMPLES:
+        whose, given = EXAMPLES[name]
         raise InputError(
             f"{model} was learned with {name}, for which no networks come with LoLat; give some, for "
-            f"example: lolat evaluate {model} {EXAMPLES[name]}"
+            f"example{whose}: lolat evaluate {model} {given}"
         )
 
 

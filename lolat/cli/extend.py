@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 PASSES = 3  # a new fit weighs the blocks anew, so that further ones may count
 
 
+NO_REASONS = ("--extend", "model was learned with")
+"""In remarks that say nothing of why a network is outside."""
+
+
 def extend_model(
     name: str,
     spec: str,
@@ -253,7 +257,7 @@ def standing(
             yield f"{title} is inside the measured domain{now}: {latency(prediction)}"
             continue
         outside = True
-        reasons = [w for w in prediction.warnings if "--extend" not in w]
+        reasons = [w for w in prediction.warnings if not any(n in w for n in NO_REASONS)]
         yield f"{title} is outside the measured domain: {'; '.join(reasons)}"
     unknown = sorted({o.kind for o in graph.operations} - FORMULAS.keys())
     if outside and unknown:

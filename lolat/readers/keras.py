@@ -83,7 +83,7 @@ class KerasReader:
     """Walks symbolic Keras tensors and writes operations into a GraphBuilder."""
 
     def __init__(self, name: str) -> None:
-        self.builder = GraphBuilder(name)
+        self.builder = GraphBuilder(name, "keras")
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> index in the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
 

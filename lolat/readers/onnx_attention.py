@@ -1,9 +1,10 @@
 """Attention in an ONNX network: two products around a softmax.
 
-PyTorch's exporters write its fused attention with a scaling of the queries and one of the keys, and move
-the axes of the heads about with transposes; tf2onnx leaves "einsum" in the names of Keras'
-MultiHeadAttention. Such attention is, as in Keras, the two products, one scaling of the scores and the
-softmax. Attention that somebody wrote by hand is counted as it is written.
+PyTorch's exporters write its fused attention with a scaling of the queries and one of the keys, which
+they transpose; tf2onnx leaves "einsum" in the names of Keras' MultiHeadAttention. Such attention is, as in
+Keras, the two products, one scaling of the scores and the softmax. The transposes of the heads are part of
+a layer (`nn.MultiheadAttention`, Keras'), which has none; around a call of the fused attention they are the
+network's own, and count. Attention that somebody wrote by hand is counted as it is written.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ _BETWEEN = VIEWS | {"Add", "Mul", "Div", "Where", "Cast", "Dropout", "Max", "Sub
 
 
 def fuse(net: Net) -> list[tuple[Node, str]]:
-    """Put the scalings together; returns each product with a tensor that it reads or writes as heads."""
+    """Put the scalings together; returns each product of a layer with a tensor that is heads to it."""
     whole = _unpack(net)
     heads: list[tuple[Node, str]] = []
     for node in net.nodes:
-        if node.op == "Attention" and not node.domain:
+        fused = node.op == "Attention" and not node.domain
+        if fused and (node.path in whole or _steps_first(net, node, net.producers())):
             heads += [(node, n) for n in (*node.inputs[:3], node.outputs[0])]
     for softmax in [n for n in net.nodes if n.op in ("Softmax", "softmax") and not n.domain]:
         producers, consumers = net.producers(), net.consumers()
@@ -30,13 +32,15 @@ def fuse(net: Net) -> list[tuple[Node, str]]:
             continue
         scaled = [n for n in between if _scalar_product(net, n)]
         sides = [_unscaled(net, scores, side, producers, consumers) for side in range(2)]
-        if not (
-            all(sides)
-            or scores.path in whole
+        of_layer = (
+            scores.path in whole
             or "einsum" in scores.name.lower()
             or _steps_first(net, scores, producers)
-        ):
+        )
+        if not (of_layer or all(sides)):
             continue  # written by hand: counted as it is written
+        if not of_layer:
+            _mark_keys(net, scores, producers)
         scaled += sides[0] + sides[1]
         if scaled:
             kept = next((n for n in scaled if n in between), None)
@@ -47,9 +51,10 @@ def fuse(net: Net) -> list[tuple[Node, str]]:
                 _scale(net, scores)
             else:
                 kept.kind = "scale"
-        heads += [(scores, n) for n in scores.inputs[:2]]
-        heads += [(mix, n) for n in mix.inputs if n and n in net.shapes]
-        heads.append((mix, mix.outputs[0]))
+        if of_layer:
+            heads += [(scores, n) for n in scores.inputs[:2]]
+            heads += [(mix, n) for n in mix.inputs if n and n in net.shapes]
+            heads.append((mix, mix.outputs[0]))
     return heads
 
 
@@ -172,10 +177,27 @@ def _unscaled(
 def _steps_first(net: Net, scores: Node, producers: dict[str, Node]) -> bool:
     """Whether the queries come from (steps, batch x heads, size), as in nn.MultiheadAttention alone."""
     before = producers.get(scores.inputs[0])
-    if before is not None and _scalar_product(net, before):
+    while before is not None and (before.op in VIEWS or _scalar_product(net, before)):
         before = producers.get(net.live_inputs(before)[0])
     perm = tuple(before.attributes.get("perm", ())) if before is not None else ()
     return before is not None and before.op == "Transpose" and perm == (1, 0, 2)
+
+
+def _mark_keys(net: Net, scores: Node, producers: dict[str, Node]) -> None:
+    """Mark the exporter's transposition of the keys, which is part of the product.
+
+    One of the network's own in front of it may have been joined with it: then that one counts.
+    """
+    before = producers.get(scores.inputs[1])
+    while before is not None and (before.op in VIEWS or _scalar_product(net, before)):
+        before = producers.get(net.live_inputs(before)[0])
+    if before is None or before.op != "Transpose" or before.domain:
+        return
+    shape = net.shapes[before.inputs[0]]
+    *own, last, second = before.attributes.get("perm") or range(len(shape) - 1, -1, -1)
+    moved = [axis for axis in (*own, second, last) if shape[axis] > 1]
+    if moved == sorted(moved):
+        before.kind = "reshape"
 
 
 def _take_out(net: Net, node: Node) -> None:

@@ -20,7 +20,7 @@ class Writer:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self.builder = GraphBuilder(net.name)
+        self.builder = GraphBuilder(net.name, "onnx")
         self.builder.warnings += net.warnings
         self.index: dict[str, int] = {}
         self.wanted = {n for node in net.nodes for n in node.inputs if n} | set(net.outputs)

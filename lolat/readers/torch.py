@@ -92,7 +92,7 @@ def read_program(program: Any, name: str) -> Graph:
     """A `torch_program.Program` as a Graph. Raises NetworkError when it computes nothing."""
     from lolat.readers.torch_walk import Walker
 
-    builder = GraphBuilder(name)
+    builder = GraphBuilder(name, "torch")
     builder.warnings += program.warnings
     outputs = Walker(builder, program).run()
     if not outputs:

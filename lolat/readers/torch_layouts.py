@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from lolat.counts import NORMALISATIONS, POOLINGS
 from lolat.graph import CONVOLUTIONS
+from lolat.kinds import NORMALISATIONS, POOLINGS
 
 _RESHAPES = """
 view _unsafe_view reshape view_as reshape_as flatten unflatten squeeze unsqueeze contiguous ravel

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lolat.counts import COLUMNS, NORMALISATIONS, count
+from lolat.counts import COLUMNS, count
 from lolat.graph import Graph, Operation
+from lolat.kinds import NORMALISATIONS
 from lolat.units import quantity
 
 ACTS, FLOPS, WEIGHTS = (COLUMNS.index(c) for c in ("acts", "flops", "weights"))

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from lolat.blocks import cut
-from lolat.counts import COLUMNS, ELEMENTWISE, FREE, NORMALISATIONS, POOLINGS, GraphCounts, count
+from lolat.counts import COLUMNS, GraphCounts, count
 from lolat.graph import Graph, Operation, Tensor, is_convolution
+from lolat.kinds import ELEMENTWISE, FREE, NORMALISATIONS, POOLINGS
 from lolat.summaries import is_flat
 from lolat.variations.edits import channel_axis
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lolat.counts import ELEMENTWISE, NORMALISATIONS, POOLINGS
 from lolat.graph import Operation
+from lolat.kinds import ELEMENTWISE, NORMALISATIONS, POOLINGS
 from lolat.variations.shapes import Dims, Unclear, fixed, transposed, viewed, with_axis
 from lolat.variations.sizes import Size, number, times
 

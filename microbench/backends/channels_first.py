@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
 
-from lolat.counts import ELEMENTWISE, POOLINGS
 from lolat.errors import MeasuringError
 from lolat.graph import CONVOLUTIONS, Graph, Operation, Tensor
+from lolat.kinds import ELEMENTWISE, POOLINGS
 
 Shape = tuple[int, ...]
 

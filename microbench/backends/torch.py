@@ -13,6 +13,7 @@ from lolat.readers.torch import import_torch, is_network
 from lolat.readers.wording import one_line, shortened
 from microbench.backends.channels_first import Shape
 from microbench.backends.torch_cuda import Cuda, Host
+from microbench.backends.torch_memory import keep_freed_memory
 from microbench.backends.torch_program import runnable
 from microbench.backends.torch_tape import block_module, materialise
 
@@ -47,6 +48,7 @@ class TorchBackend:
         self.options = {"compile": compile, "channels_last": channels_last, "half": half}
         # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
         self.torch.set_flush_denormal(True)
+        self.keeps_memory = keep_freed_memory()
         if compile:
             config = self.torch._dynamo.config
             for limit in ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
@@ -63,6 +65,7 @@ class TorchBackend:
             "intra_op_threads": torch.get_num_threads(),
             "inter_op_threads": torch.get_num_interop_threads(),
             "float32_products": torch.get_float32_matmul_precision(),
+            "keeps_freed_memory": self.keeps_memory,
             **self.options,
             "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
             **self.device.environment(),
@@ -84,7 +87,7 @@ class TorchBackend:
             ]
             return self._call(self._as_asked(module), inputs)
 
-        return self._within_memory(make)()
+        return self.within_memory(make)()
 
     def prepare_network(
         self, spec: str, input_size: tuple[int, ...], batch_size: int
@@ -106,7 +109,7 @@ class TorchBackend:
             inputs = [self._input(t, t.shape, batch_size) for t in _inputs(graph)]
             return self._call(self._as_asked(module), inputs)
 
-        return self._within_memory(make)()
+        return self.within_memory(make)()
 
     def _as_asked(self, module: Any) -> Any:
         """A module with the options: precision, memory format, compiled."""
@@ -144,9 +147,9 @@ class TorchBackend:
                 module(*inputs)
             wait()
 
-        return self._within_memory(call)
+        return self.within_memory(call)
 
-    def _within_memory(self, act: Callable[[], Any]) -> Callable[[], Any]:
+    def within_memory(self, act: Callable[[], Any]) -> Callable[[], Any]:
         """`act`, but MeasuringError where the device's memory does not suffice, which is then tidied up."""
         refusals = self.device.refusals
 

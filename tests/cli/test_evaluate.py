@@ -217,7 +217,10 @@ def test_the_backend_and_the_options_are_the_models(
 
 @pytest.mark.parametrize(
     ("framework", "how"),
-    [("torch", "package.module:callable --input-size 224"), ("onnxruntime", "network.onnx")],
+    [
+        ("torch", "torchvision.models:resnet50 --input-size 224"),  # a command as it stands
+        ("onnxruntime", "network.onnx"),
+    ],
 )
 def test_without_networks_for_a_backend_that_has_none(
     lolat: Command, tmp_path: Path, device: Device, framework: str, how: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def read(network: str, input_size: Any = None) -> Graph:
         builder = GraphBuilder("Strange")
         x = builder.input((1, 8, 8, 3))
         return builder.build([builder.add("teleport", [x], (1, 8, 8, 3), "[red]t[/]\x1b[2J")])
-    return synthetic.network(name=network.removeprefix("keras:"))
+    made = synthetic.network(name=network.removeprefix("keras:"))
+    return replace(made, framework="torch") if network.endswith(".pt2") else made
 
 
 @pytest.fixture
@@ -68,6 +70,22 @@ def test_text(lolat: Command, model: Path) -> None:
     assert found.out.startswith("ResNet · batch 1: ")
     assert "90 % sure of" in found.out
     assert "MACs" in found.out
+
+
+@pytest.mark.parametrize("command", ["predict", "report"])
+def test_a_network_of_another_framework_is_remarked_on(
+    lolat: Command, model: Path, command: str
+) -> None:
+    remark = "the model was learned with tensorflow 2.21.0 and this is a PyTorch network"
+    text = lolat(command, model, "net.pt2")
+    assert (text.code, text.err) == (0, "")
+    assert f"note: {remark}" in text.out
+    found = lolat(command, model, "net.pt2", "--json")
+    assert found.err == ""
+    answer = json.loads(found.out)
+    assert [remark in w for w in answer["warnings"]] == [True]
+    assert answer["in_domain"] is True
+    assert "learned with" not in lolat("predict", model, "keras:ResNet").out
 
 
 def test_options_go_where_they_belong(lolat: Command, model: Path) -> None:

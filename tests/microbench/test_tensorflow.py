@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.counts import FREE, count
+from lolat.counts import count
 from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.kinds import FREE
 from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras_calls import without_weights
 from microbench.backends import create, tensorflow

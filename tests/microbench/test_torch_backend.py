@@ -16,6 +16,7 @@ from microbench.backends import create
 from microbench.backends import torch as backend_module
 from microbench.backends.channels_first import first
 from microbench.backends.known import as_known
+from microbench.backends.torch_memory import keep_freed_memory
 from microbench.backends.torch_tape import block_module, materialise
 from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
 from microbench.layers import Layers
@@ -266,6 +267,7 @@ def test_the_environment_says_what_makes_times_comparable(monkeypatch: pytest.Mo
         "intra_op_threads": torch.get_num_threads(),
         "inter_op_threads": torch.get_num_interop_threads(),
         "float32_products": "highest",
+        "keeps_freed_memory": keep_freed_memory(),
         "compile": True, "channels_last": False, "half": True,
         "flags": {"OMP_NUM_THREADS": "1"},
     }  # fmt: skip

@@ -24,7 +24,7 @@ from lolat.counts import Count, count
 from lolat.graph import Graph
 from lolat.readers.keras import read_model
 from tests.readers import torch_networks as nets
-from tests.readers.keras_networks import functional, layers
+from tests.readers.keras_networks import functional, layers, ops
 from tests.readers.onnx_networks import kinds
 from tests.readers.test_torch_networks import NAMES, PAIRS, nameless
 from tests.readers.torch_networks import graph_of
@@ -168,6 +168,77 @@ def test_attention_over_something_else(tmp_path: Path) -> None:
     assert sorted(kinds(ours)) == sorted(
         ["slice", *["dense"] * 4, "matmul", "scale", "softmax", "matmul"]
     )
+
+
+TOKENS, FEATURES, HEADS = 6, 16, 4
+
+
+def packed(m: Any, x: Any) -> Any:
+    """As timm's and Swin's: one transposition for queries, keys and values, one of the result."""
+    split = m.qkv(x).reshape(-1, TOKENS, 3, HEADS, FEATURES // HEADS)
+    q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
+    y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    return m.out(y.transpose(1, 2).reshape(-1, TOKENS, FEATURES))
+
+
+def separate(m: Any, x: Any) -> Any:
+    """As a transformer's: one for each of them."""
+    heads = (y.view(-1, TOKENS, HEADS, FEATURES // HEADS) for y in m.qkv(x).chunk(3, -1))
+    q, k, v = (y.transpose(1, 2) for y in heads)
+    y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    return m.out(y.transpose(1, 2).reshape(-1, TOKENS, FEATURES))
+
+
+def packed_in_keras(x: Any) -> Any:
+    split = ops.reshape(layers.Dense(3 * FEATURES)(x), (-1, TOKENS, 3, HEADS, FEATURES // HEADS))
+    return mixed_in_keras(ops.unstack(ops.transpose(split, (2, 0, 3, 1, 4)), 3, 0))
+
+
+def separate_in_keras(x: Any) -> Any:
+    parts = ops.split(layers.Dense(3 * FEATURES)(x), 3, -1)
+    heads = (ops.reshape(y, (-1, TOKENS, HEADS, FEATURES // HEADS)) for y in parts)
+    return mixed_in_keras([ops.transpose(y, (0, 2, 1, 3)) for y in heads])
+
+
+def mixed_in_keras(heads: Any) -> Any:
+    q, k, v = heads
+    scores = ops.einsum("bhqd,bhkd->bhqk", q, k) * (FEATURES // HEADS) ** -0.5
+    y = ops.transpose(ops.einsum("bhqk,bhkd->bhqd", ops.softmax(scores), v), (0, 2, 1, 3))
+    return layers.Dense(FEATURES)(ops.reshape(y, (-1, TOKENS, FEATURES)))
+
+
+@pytest.mark.parametrize(
+    ("forward", "in_keras", "moves"),
+    [(packed, packed_in_keras, 2), (separate, separate_in_keras, 4)],
+)
+@pytest.mark.parametrize("export", [traced, pytest.param(captured, marks=pytest.mark.slow)])
+def test_transposes_around_the_fused_attention_count_as_they_are_written(
+    tmp_path: Path, forward: Any, in_keras: Any, moves: int, export: Callable[..., str]
+) -> None:
+    """They move memory in PyTorch and in Keras; the exporter's own, of the keys, is none of them."""
+    parts = {
+        "qkv": torch.nn.Linear(FEATURES, 3 * FEATURES),
+        "out": torch.nn.Linear(FEATURES, FEATURES),
+    }
+    module = nets.Does(forward, **parts)
+    path = export(tmp_path, module, torch.zeros(1, TOKENS, FEATURES), keep=export is traced)
+    ours = lolat.read(path)
+    assert sums(ours) == sums(graph_of(module, (TOKENS, FEATURES)))
+    assert sums(ours) == sums(read_model(functional(in_keras, (TOKENS, FEATURES))))
+    assert kinds(ours).count("transpose") == moves
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_the_attention_layer_has_no_transposes(tmp_path: Path, weights: bool) -> None:
+    """Nor has Keras'; also where queries, keys and values are of three tensors."""
+
+    def forward(m: Any, x: Any) -> Any:
+        return m.attend(x, x[:, 1:], x[:, 2:-1][:, [0, 1, 2, 2, 2]], need_weights=weights)[0]
+
+    module = nets.Does(forward, attend=torch.nn.MultiheadAttention(16, 4, batch_first=True))
+    ours = lolat.read(traced(tmp_path, module, torch.zeros(1, 6, 16)))
+    assert sums(ours) == sums(graph_of(module, (6, 16)))
+    assert "transpose" not in kinds(ours)
 
 
 def test_a_gru_counts_as_in_keras(tmp_path: Path) -> None:

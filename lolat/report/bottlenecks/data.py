@@ -29,8 +29,11 @@ from lolat.units import percent, plain
 
 BATCH_SIZES = tuple(2**n for n in range(9))
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "compute": ("compute", ("flops",)),
-    "memory": ("memory traffic", ("acts", "inp", "traffic", "passes", "streamed")),
+    "compute": ("compute", ("flops", "exps")),
+    "memory": (
+        "memory traffic",
+        ("acts", "inp", "traffic", "passes", "streamed", "maxima", "means", "border"),
+    ),
     "weights": ("weights", ("weights", "repacked")),
     "shapes": ("groups and odd channels", ("patches", "narrow", "groups", "ragged")),
     "starting": ("starting operations", ("ops", "serial", "threaded")),

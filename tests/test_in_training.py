@@ -1,0 +1,181 @@
+"""The examples of docs/in-training.md: training scripts that ask first, and the workflow with a budget."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.model import load
+from tests import synthetic
+from tests.cli.commands import Command
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+WORKFLOW = EXAMPLES / "latency_check.yml"
+DOC = (ROOT / "docs" / "in-training.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(synthetic.document()))
+    return path
+
+
+@pytest.fixture
+def trained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[str]]:
+    """What a training script prints of one epoch of six samples, in two batches."""
+
+    def run(script: str, *more: object) -> list[str]:
+        pytest.importorskip(script.removesuffix(".py").removeprefix("train_"))
+        few = ["--epochs", "1", "--samples", "6", "--batch-size", "4"]
+        monkeypatch.setattr(sys, "argv", [script, *few, *map(str, more)])
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("script", "framework", "size"),
+    [("train_torch.py", "torch", 32), ("train_keras.py", "keras", None)],
+)
+def test_a_script_asks_before_it_trains(
+    model: Path, script: str, framework: str, size: int | None, trained: Callable[..., list[str]]
+) -> None:
+    lines = trained(script, "--lolat-model", model)
+    network = lolat.read(f"examples.{script.removesuffix('.py')}:network", size)
+    asked = load(model).predict(network, 4)
+    assert asked.interval_ms is not None
+    low, high = asked.interval_ms
+    assert lines[0] == (
+        f"LoLat: a forward pass of 4 takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), "
+        "most of it"
+    )
+    most = sorted((b.latency_ms for b in asked.blocks), reverse=True)[:3]
+    assert [float(line.split(": ")[1].split(" ms")[0]) for line in lines[1:4]] == [
+        float(f"{ms:.3g}") for ms in most
+    ]
+    notes = [line for line in lines if line.startswith("  note: ")]
+    assert notes == [f"  note: {w}" for w in asked.warnings]
+    # The model was learned with TensorFlow.
+    assert any("this is a PyTorch network" in n for n in notes) == (framework == "torch")
+    (loss,) = [i for i, line in enumerate(lines) if "loss" in line]
+    assert loss > 3  # first the answer, then the training
+
+
+@pytest.mark.parametrize("script", ["train_torch.py", "train_keras.py"])
+def test_without_the_option_it_trains_as_ever(
+    script: str, trained: Callable[..., list[str]]
+) -> None:
+    lines = trained(script)
+    assert not any("LoLat" in line for line in lines)
+    assert sum("loss" in line for line in lines) == 1
+
+
+def test_both_scripts_train_the_same_network() -> None:
+    pytest.importorskip("keras")
+    pytest.importorskip("torch")
+    from lolat.counts import count
+
+    of_torch = count(lolat.read("examples.train_torch:network", 32))
+    of_keras = count(lolat.read("examples.train_keras:network"))
+    assert of_torch.at(32).sum(0).tolist() == of_keras.at(32).sum(0).tolist()
+
+
+def workflow() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml")
+    found: dict[str, Any] = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
+    """Its lines are run as GitHub runs them: by `bash -e`, with what is under `env`."""
+    pytest.importorskip("keras")
+    pytest.importorskip("onnx")
+    from tests.readers.onnx_networks import model, node, saved
+
+    found = workflow()
+    assert found[True] == "pull_request"  # `on` is a truth value to YAML 1.1
+    (job,) = found["jobs"].values()
+    install, predict, report = [s for s in job["steps"] if "run" in s]
+    assert report["if"] == "failure()"
+    assert "if" not in predict
+    (extra,) = re.findall(r"lolat\[(\w+)\]", install["run"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert extra in project["optional-dependencies"]
+
+    command = tmp_path / "bin" / "lolat"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m lolat.cli.main "$@"\n')
+    command.chmod(0o755)
+    summary = tmp_path / "summary.md"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env |= {k: str(v) for k, v in job["env"].items()} | {
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
+
+    def step(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-e", "-c", script],
+            capture_output=True, text=True, timeout=120, cwd=ROOT, env=env | changes, check=False,
+        )  # fmt: skip
+
+    held = step(predict["run"])
+    assert held.returncode == 0, held.stderr
+    (latency,) = re.findall(r"^network · batch 1: ([\d.]+) ms", held.stdout, re.MULTILINE)
+    assert float(latency) < float(env["BUDGET_MS"])
+    # A file is read faster than Keras is imported.
+    file = saved(tmp_path, model([node("Conv", "x w", "y")], x=("N", 3, 64, 64), w=(8, 3, 3, 3)))
+    broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
+    assert broken.returncode == 3
+    assert broken.stderr.startswith("lolat: network · batch 1 takes ")
+    assert "of --max-ms" in broken.stderr
+    told = step(report["run"], NETWORK=file)
+    assert told.returncode == 0, told.stderr
+    written = summary.read_text(encoding="utf-8")
+    assert re.fullmatch(r"```\nnetwork · batch 1\n.* ms .*\n```\n", written, re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    lines = [
+        line
+        for block in re.findall(r"^```\n(.*?)^```", DOC, re.M | re.S)
+        for line in block.splitlines()
+    ]
+    return [shlex.split(line) for line in lines if line.startswith(("lolat ", "python "))]
+
+
+def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("keras")
+    shown = commands()
+    assert [words[:2] for words in shown] == [
+        ["python", "examples/train_torch.py"], ["python", "examples/train_keras.py"], ["lolat", "predict"],
+    ]  # fmt: skip
+    for words in shown[:2]:  # run above; here: what they are asked exists
+        assert load(words[words.index("--lolat-model") + 1])
+    found = Command(capsys)(*shown[2][1:])
+    assert (found.code, found.err) == (0, "")
+
+
+def test_the_page_shows_what_the_callback_prints() -> None:
+    pytest.importorskip("keras")
+    asked = load("epyc-2t").predict(lolat.read("examples.train_keras:network"), 32)
+    assert asked.interval_ms is not None
+    low, high = asked.interval_ms
+    assert f"takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), most of it" in DOC
