@@ -67,25 +67,10 @@ def measure_blocks(
         where = environment.describe(device) | runner.environment
         if check is not None:
             check(where)
-        key = {
-            "blocks": fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
-            "reference": fingerprint(reference.payload),
-            "settings": asdict(settings),
-            "backend": backend,
-            "device": environment.device_label(device, runner.environment.get("device_name")),
-            **{k: runner.environment[k] for k in sorted(runner.environment)},
-        }
-        journal = Journal(journal_path, key, now, restart)
-        if journal.dropped:
-            runner.progress.note(
-                f"starting anew, not from {journal_path}: {journal.dropped}; it is kept as "
-                f"{journal.aside}"
-            )
-        elif journal.records:
-            runner.progress.note(
-                f"going on from {journal_path}: {len(journal.records)} measurements are there "
-                "already (--restart throws them away)"
-            )
+        key = run_key(runner, device, jobs, reference, settings)
+        journal = open_journal(
+            journal_path, {**key, "backend": backend}, now, restart, runner.progress
+        )
         try:
             outcome = runner.run(jobs, reference, settings, journal, free_bytes(runner, device))
         except BaseException:
@@ -101,6 +86,41 @@ def measure_blocks(
     restless = [key for key, visits in outcome.visits.items() if not is_calm(visits, limit)]
     noise = describe_noise(outcome.reference(), limit, [p.spread for p in points], len(restless))
     return points, where, noise, warnings(where, noise, outcome.failures, restless), journal
+
+
+def run_key(
+    runner: Runner,
+    device: str,
+    jobs: Sequence[Job],
+    reference: Job,
+    settings: Settings,
+    what: str = "blocks",
+) -> dict[str, Any]:
+    """What makes the times of two runs comparable; `what` the jobs are."""
+    return {
+        what: fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
+        "reference": fingerprint(reference.payload),
+        "settings": asdict(settings),
+        "device": environment.device_label(device, runner.environment.get("device_name")),
+        **{k: runner.environment[k] for k in sorted(runner.environment)},
+    }
+
+
+def open_journal(
+    path: Path, key: Mapping[str, Any], now: float, restart: bool, progress: Progress
+) -> Journal:
+    """The journal of a run, which says whether it goes on from what is there; see `Journal`."""
+    journal = Journal(path, key, now, restart)
+    if journal.dropped:
+        progress.note(
+            f"starting anew, not from {path}: {journal.dropped}; it is kept as {journal.aside}"
+        )
+    elif journal.records:
+        progress.note(
+            f"going on from {path}: {len(journal.records)} measurements are there already (--restart "
+            "throws them away)"
+        )
+    return journal
 
 
 def free_bytes(runner: Runner, device: str) -> int | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from microbench.timer import LEAST_CALM
+
 
 @dataclass(frozen=True)
 class Job:
@@ -29,6 +31,8 @@ class Settings:
     `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s` seconds are left.
     `calm_ms`: up to which time of the reference the machine is calm, where that is known from an
     earlier run; else this run decides. An extra visit waits up to `patience_s` for a calm moment.
+    `least_calm`: fewer calm samples than that are too few. `together`: at most so many jobs are held in
+    memory and measured in turns, then the next so many; None: as many as there is room for.
     """
 
     rounds: int = 10
@@ -38,6 +42,8 @@ class Settings:
     seed: int = 2026
     calm_ms: float | None = None
     patience_s: float = 3.0
+    least_calm: int = LEAST_CALM
+    together: int | None = None
 
 
 def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[int, Job]]:
@@ -50,8 +56,10 @@ def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[in
             yield number, job
 
 
-def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
-    """Jobs that may be held in memory at the same time, at least one job each.
+def groups(
+    jobs: Sequence[Job], available_bytes: int | None, most: int | None = None
+) -> list[list[Job]]:
+    """Jobs that may be held in memory at the same time, at least one job each, at most `most`.
 
     Together they keep at most half of what is free, and with the one that runs at most all of it.
     """
@@ -59,14 +67,14 @@ def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
     held = extra = 0
     for job in jobs:
         more = max(0, job.need_bytes - job.keep_bytes)
-        if (
+        full = len(result[-1]) == most or (
             available_bytes is not None
-            and result[-1]
             and (
                 held + job.keep_bytes > available_bytes / 2
                 or held + job.keep_bytes + max(extra, more) > available_bytes
             )
-        ):
+        )
+        if full and result[-1]:
             result.append([])
             held = extra = 0
         result[-1].append(job)

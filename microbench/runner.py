@@ -13,7 +13,6 @@ from microbench.outcome import Outcome, keep, missing, recall
 from microbench.plan import Job, Settings, groups, visiting_order
 from microbench.process import JobFailed, WorkerDied, WorkerProcess
 from microbench.timer import (
-    LEAST_CALM,
     Clock,
     calls_per_visit,
     calm_limit,
@@ -120,7 +119,8 @@ class Runner:
                     f"{available_bytes / 2**30:.1f} GiB are free"
                 )
                 self.progress.note(f"{job.key}: {outcome.failures[job.key]}")
-        parts = groups([j for j in jobs if j.key not in outcome.failures], available_bytes)
+        able = [j for j in jobs if j.key not in outcome.failures]
+        parts = groups(able, available_bytes, settings.together)
         for group in parts:
             todo = [j for j in group if missing(j, outcome, settings)]
             self._prepare(todo, outcome, journal)
@@ -171,7 +171,7 @@ class Runner:
                 for j in group
                 if j.key in outcome.visits
                 and not outcome.over(j.key)
-                and len(calm_samples(outcome.visits[j.key], calm)) < LEAST_CALM
+                and len(calm_samples(outcome.visits[j.key], calm)) < settings.least_calm
             ]
             if not restless or self.clock() > end:
                 return

@@ -63,7 +63,9 @@ class Worker:
                 raise ValueError(f"unknown request {other!r}")
 
     def prepare(self, job: dict[str, Any]) -> Callable[[], None]:
-        """A job is a Graph or the NETWORK of a user, and a batch size."""
+        """A job is a layer in training mode, or a Graph or the NETWORK of a user and a batch size."""
+        if "layer" in job:
+            return backends.layer_step(self.backend, job["layer"])
         if "graph" in job:
             return self.backend.prepare_graph(Graph.from_dict(job["graph"]), job["batch_size"])
         size = tuple(job["input_size"])

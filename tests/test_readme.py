@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from lolat.cli.main import COMMANDS, lolat
 from lolat.errors import NetworkError
+from tests.mlp import tables
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,6 +37,10 @@ def test_the_readme_shows_every_command() -> None:
 
 
 MEASURING = {"evaluate", "doctor", "learn"}
+
+QUICKLY = ["--recipe", "paper", "--epochs", "1"]
+"""What does not train to the end."""
+CELLS = ("skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
 DRIVER = """
 import json, sys
@@ -71,6 +76,13 @@ def test_the_commands_run(tmp_path: Path) -> None:
     told = [["epyc-2t" if w == "local" else w for w in words] for words in commands()]
     told = [words for words in told if words[0] not in MEASURING]
     assert len(told) >= 10
+    told = [[*words, *QUICKLY] if words[:2] == ["mlp", "fit"] else words for words in told]
+    for layer in ("convolution", "dense"):
+        tables.write(tmp_path / f"{layer}.csv", tables.random_rows(layer, 40))
+    cells = [f"|{a}~0|+|{b}~0|none~1|+|none~0|{a}~1|{b}~2|" for a in CELLS for b in CELLS]
+    (tmp_path / "archs.csv").write_text("\n".join(["arch", *cells]))
+    samples = [f"{cell},{3 + 0.1 * i}" for i, cell in enumerate(cells[:12])]
+    (tmp_path / "samples.csv").write_text("\n".join(["arch,latency_ms", *samples]))
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, json.dumps(told)],
         cwd=tmp_path,
@@ -80,7 +92,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
         timeout=300,
     )
     assert f"codes {[0] * len(told)}" in done.stdout, done.stdout + done.stderr
-    made = {"blocks.csv", "fit.svg", "model.json", "compare.html"}
+    made = {"blocks.csv", "fit.svg", "model.json", "compare.html", "space.json", "latencies.csv"}
     assert made <= {p.name for p in tmp_path.iterdir()}
 
 

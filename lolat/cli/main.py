@@ -10,6 +10,7 @@ import click
 
 from lolat import __version__
 from lolat.cli.errors import run
+from lolat.cli.lazy import LazyGroup
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -24,37 +25,17 @@ COMMANDS = {
     "doctor": ("lolat.cli.doctor:doctor", "Whether a model still holds on this machine."),
     "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
+    "mlp": ("lolat.cli.mlp:mlp", "The companion: layers by a deep network (Justus et al. 2018)."),
+    "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "show": ("lolat.cli.show:show", "What a model says of its device."),
     "models": ("lolat.cli.show:models", "The models that there are."),
 }
 """Each command: where it is, and what it does in a few words."""
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module only when the command is used or its own help asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the work."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command by name."""
-        import importlib
-
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
-
-
 @click.group(
     cls=LazyGroup,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=False,  # a call without a command is an error, of one line
 )

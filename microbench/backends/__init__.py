@@ -18,6 +18,11 @@ BACKENDS = {
     "torch": "microbench.backends.torch:TorchBackend",
     "onnxruntime": "microbench.backends.onnxruntime:OnnxRuntimeBackend",
 }
+LAYER_STEPS = {
+    "tensorflow": "microbench.backends.tensorflow_layer_steps:prepare",
+    "torch": "microbench.backends.torch_layer_steps:prepare",
+}
+"""Backends that can train a layer."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
 """Backend -> options that it has; each is a field of its environment, true or false."""
 
@@ -40,6 +45,21 @@ class Backend(Protocol):
         self, spec: str, input_size: tuple[int, ...], batch_size: int
     ) -> Callable[[], None]:
         """The same for a user's NETWORK."""
+
+
+def layer_step(backend: Backend, layer: Mapping[str, Any]) -> Callable[[], None]:
+    """A call that runs one layer: forward, or with backward and update too, and waits for the result.
+
+    `layer`: its kind under "layer", and what `lolat.mlp.table.COLUMNS` has for that kind but for the GPU;
+    optimizer "none" is forward only. InputError where the backend trains nothing.
+    """
+    if backend.name not in LAYER_STEPS:
+        raise InputError(
+            f"the {backend.name} backend trains no layers; expected {' or '.join(LAYER_STEPS)}"
+        )
+    module, _, attribute = LAYER_STEPS[backend.name].partition(":")
+    found: Callable[[], None] = getattr(importlib.import_module(module), attribute)(backend, layer)
+    return found
 
 
 def flag(option: str) -> str:

@@ -139,12 +139,12 @@ class TensorFlowBackend:
 
 def build(keras: Any, graph: Graph) -> Any:
     """A Keras model of `graph` (float32, channels last); MeasuringError for a kind it cannot build."""
-    with _standard(keras):
+    with standard(keras):
         return build_graph(keras, graph)
 
 
 @contextlib.contextmanager
-def _standard(keras: Any) -> Iterator[None]:
+def standard(keras: Any) -> Iterator[None]:
     """Without what a user's ~/.keras/keras.json says, which is for the user's own networks."""
     config = keras.config
     saved = config.image_data_format(), config.dtype_policy()

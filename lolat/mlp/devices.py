@@ -1,0 +1,259 @@
+"""Facts of GPUs that the companion knows, and reading those of others from a file.
+
+The first six are what Justus et al. 2018 measured on, with the figures that they trained on; the M60 and
+the K80 are boards of two GPUs, and these are one half's. The others are from the makers' data sheets
+(boost clock, cores that do one float32 multiply-accumulate per clock).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.units import plain
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a data sheet says of a GPU: GB/s (1e9 bytes), number of cores, MHz; memory in GB (1e9 bytes)."""
+
+    name: str
+    bandwidth_gbs: float
+    cores: int
+    clock_mhz: float
+    memory_gb: float | None = None
+    year: int | None = None
+    bus: str | None = None
+
+    @property
+    def peak_macs(self) -> float:
+        """Float32 multiply-accumulates per second at most: one per core and clock."""
+        return self.cores * self.clock_mhz * 1e6
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second at most."""
+        return self.bandwidth_gbs * 1e9
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts by name, without those that are not known."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+DEVICES: Mapping[str, Device] = MappingProxyType(
+    {
+        device.name: device
+        for device in (
+            # name, GB/s, cores, MHz, GB, launched, bus
+            Device("V100", 900, 5120, 1455, 16, 2017),
+            Device("P100", 732, 3584, 1303, 16, 2016, "PCIe 3.0"),
+            Device("1080ti", 484, 3584, 1582, 11, 2017, "PCIe 3.0"),
+            Device("M60", 160, 2048, 1178, 8, 2015, "PCIe 3.0"),
+            Device("K40", 288, 2880, 875, 12, 2013, "PCIe 3.0"),
+            Device("K80", 240, 2496, 875, 12, 2014, "PCIe 3.0"),
+            Device("T4", 320, 2560, 1590, 16, 2018, "PCIe 3.0"),
+            Device("P40", 346, 3840, 1531, 24, 2016, "PCIe 3.0"),
+            Device("GTX 1080", 320, 2560, 1733, 8, 2016, "PCIe 3.0"),
+            Device("RTX 2080 Ti", 616, 4352, 1545, 11, 2018, "PCIe 3.0"),
+            Device("RTX 3090", 936, 10496, 1695, 24, 2020, "PCIe 4.0"),
+            Device("RTX 4090", 1008, 16384, 2520, 24, 2022, "PCIe 4.0"),
+            Device("A100", 1555, 6912, 1410, 40, 2020),
+            Device("L4", 300, 7424, 2040, 24, 2023, "PCIe 4.0"),
+            Device("H100", 3350, 16896, 1980, 80, 2022),
+        )
+    }
+)
+"""The built-in facts, by name. A100: 40 GB; H100: SXM."""
+
+HOW_TO_GIVE_FACTS = (
+    "give the facts of a new one with --devices FILE, a CSV with the columns name,bandwidth,cores,clock "
+    "(GB/s, number, MHz)"
+)
+
+# Other names of a fact in a file, after lower case.
+_NAMES = {
+    "name": ("name", "gpu", "device"),
+    "bandwidth_gbs": ("bandwidth_gbs", "bandwidth"),
+    "cores": ("cores",),
+    "clock_mhz": ("clock_mhz", "clock"),
+    "memory_gb": ("memory_gb", "memory"),
+    "year": ("year", "launch_year"),
+    "bus": ("bus",),
+}
+_REQUIRED = ("name", "bandwidth_gbs", "cores", "clock_mhz")
+# What a device can have; a figure outside is in another unit (GHz, bytes per second).
+_LIMITS = {
+    "bandwidth_gbs": (0.5, 1e6, "GB/s"),
+    "cores": (1, 1e7, "a whole number of cores"),
+    "clock_mhz": (50, 2e4, "MHz"),
+    "memory_gb": (0.1, 1e5, "GB"),
+    "year": (1990, 2100, "a year"),
+}
+_EXPECTED = (
+    "expected the columns name,bandwidth,cores,clock (GB/s, number, MHz), maybe memory,year,bus"
+)
+_MAKER = re.compile(r"^(nvidia|tesla|geforce|quadro)+")
+
+
+def key(name: str) -> str:
+    """What is compared of a name: "NVIDIA Tesla V100" and "v100" are one, "GTX 1080" and "gtx1080" too."""
+    text = re.sub(r"[\s_-]+", "", name.casefold())
+    text = _MAKER.sub("", text) or text
+    return "1080ti" if text == "gtx1080ti" else text
+
+
+def find(name: str, devices: Mapping[str, Device]) -> Device | None:
+    """The device of that name, without regard to case; None where there is none."""
+    if name in devices:
+        return devices[name]
+    wanted = key(name)
+    return next((d for n, d in devices.items() if key(n) == wanted), None)
+
+
+def known(names: Iterable[str], devices: Mapping[str, Device]) -> dict[str, Device]:
+    """The device of each name, by the device's own name, each once, in the order of `devices`.
+
+    Raises InputError for a name that is not among `devices`.
+    """
+    found = set()
+    for name in dict.fromkeys(names):
+        device = find(name, devices)
+        if device is None:
+            raise InputError(
+                f"unknown GPU {plain(name)!r}; known are {', '.join(devices)}: {HOW_TO_GIVE_FACTS}"
+            )
+        found.add(device.name)
+    return {name: device for name, device in devices.items() if device.name in found}
+
+
+def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.ndarray:
+    """(n,) float64: one fact (a field or property of Device) of the GPU of each of n rows; NaN: not known.
+
+    Raises InputError for a GPU that is not among `devices`.
+    """
+    values = {}
+    texts = names.tolist()
+    for name in dict.fromkeys(texts):
+        known([name], devices)
+        value = getattr(find(name, devices), fact)
+        values[name] = math.nan if value is None else float(value)
+    return np.fromiter((values[t] for t in texts), np.float64, len(texts))
+
+
+def merged(*more: Mapping[str, Device]) -> dict[str, Device]:
+    """Devices of several sources, in order of the first that has one; the last one's facts count."""
+    found: dict[str, tuple[str, Device]] = {}
+    for devices in more:
+        found |= {key(name): (name, device) for name, device in devices.items()}
+    return dict(found.values())
+
+
+def read_devices(path: str | Path) -> dict[str, Device]:
+    """Facts of devices from a CSV or JSON file, by name.
+
+    CSV: columns name (or gpu), bandwidth (GB/s), cores, clock (MHz), where known memory (GB), year, bus.
+    JSON: a list of objects with these keys, or an object of such objects by name. Raises InputError that
+    names the file, the entry and what is wrong with it.
+    """
+    source = plain(str(path))
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(
+            f"cannot read {source}: {error.strerror}; expected a CSV or JSON file of GPU facts"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{source} is not text in UTF-8; {_EXPECTED}") from None
+    entries = (
+        _from_json(text, source) if text.lstrip()[:1] in ("{", "[") else _from_csv(text, source)
+    )
+    if not entries:
+        raise InputError(f"{source} has no devices; {_EXPECTED}")
+    found: dict[str, Device] = {}
+    for place, entry in entries:
+        device = device_from(entry, f"{source}, {place}")
+        if find(device.name, found):
+            raise InputError(
+                f"{source}, {place}: {device.name!r} is there twice; give each GPU once"
+            )
+        found[device.name] = device
+    return found
+
+
+def device_from(entry: Mapping[str, Any], place: str) -> Device:
+    """A device from facts by name (those of a file's columns or of `to_dict`); InputError names `place`."""
+    given = {str(k).strip().lower(): v for k, v in entry.items() if k is not None}
+    values: dict[str, Any] = {}
+    for fact, names in _NAMES.items():
+        value = next((given[n] for n in names if _filled(given.get(n))), None)
+        if value is None:
+            if fact in _REQUIRED:
+                raise InputError(
+                    f"{place}: lacks {names[-1] if fact != 'name' else 'name'}; {_EXPECTED}"
+                )
+            continue
+        values[fact] = (
+            plain(str(value).strip()) if fact in ("name", "bus") else _number(value, fact, place)
+        )
+    return Device(**values)
+
+
+def _filled(value: Any) -> bool:
+    return value is not None and str(value).strip() != ""
+
+
+def _number(value: Any, fact: str, place: str) -> float | int:
+    low, high, unit = _LIMITS[fact]
+    whole = fact in ("cores", "year")
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not low <= number <= high or (whole and number != int(number)):
+        name = _NAMES[fact][-1] if fact != "year" else "year"
+        raise InputError(
+            f"{place}: {name} is {plain(str(value))!r}; expected {unit}, from {low:g} to {high:g}"
+        )
+    return int(number) if whole else number
+
+
+def _from_csv(text: str, source: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    try:
+        reader = csv.DictReader(io.StringIO(text))
+        columns = {c.strip().lower() for c in reader.fieldnames or []}
+        for fact in _REQUIRED:
+            if not columns & set(_NAMES[fact]):
+                raise InputError(
+                    f"{source} lacks the column {_NAMES[fact][-1 if fact != 'name' else 0]}; {_EXPECTED}"
+                )
+        return [(f"line {reader.line_num}", row) for row in reader]
+    except csv.Error as error:
+        raise InputError(f"{source} is not a CSV table: {error}; {_EXPECTED}") from None
+
+
+def _from_json(text: str, source: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source} is not JSON: {error}; {_EXPECTED}") from None
+    if isinstance(document, dict) and isinstance(document.get("devices"), list | dict):
+        document = document["devices"]
+    if isinstance(document, dict) and any(_filled(document.get(n)) for n in _NAMES["name"]):
+        document = [document]
+    if isinstance(document, dict):
+        document = [{"name": n, **d} if isinstance(d, dict) else d for n, d in document.items()]
+    for number, entry in enumerate(document, 1):
+        if not isinstance(entry, dict):
+            raise InputError(f"{source}, entry {number}: not an object of facts; {_EXPECTED}")
+    return [(f"entry {number}", entry) for number, entry in enumerate(document, 1)]

@@ -1,0 +1,167 @@
+"""A network's convolutions and dense layers as rows of a LayerTable, which the companion can predict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lolat.counts import COLUMNS, count
+from lolat.graph import Graph, Operation, is_convolution
+from lolat.mlp.table import ACTIVATIONS, LayerTable
+from lolat.mlp.table import COLUMNS as LAYER_COLUMNS
+
+NEITHER = "neither a convolution nor a dense layer"
+NOT_SQUARE = "not square, predicted with the geometric mean of the sides"
+SEVERAL_POSITIONS = "dense layers at several positions, predicted as those of a larger batch"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operation of a network as a row of a LayerTable; `operation`: its position in the graph."""
+
+    operation: int
+    name: str
+    layer: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A network as rows: what the models can predict, the other operations with the reason, remarks."""
+
+    found: tuple[Row, ...]
+    others: tuple[tuple[int, str], ...]
+    warnings: tuple[str, ...]
+
+    def table(self, layer: str) -> LayerTable:
+        """The rows of a kind of layer, in network order."""
+        chosen = [row.values for row in self.found if row.layer == layer]
+        columns = {c: np.array([v[c] for v in chosen]) for c in LAYER_COLUMNS[layer]}
+        return LayerTable(layer, columns)
+
+
+def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Rows:
+    """The convolutions and dense layers of a network as rows; the rest by position, with the reason.
+
+    An activation of the data that follows directly, and alone, is the layer's. Sides that are not equal
+    become their geometric mean, which keeps the area but for rounding, with a remark.
+    """
+    common = {"gpu": gpu, "batch_size": batch_size, "optimizer": optimizer}
+    free = count(graph).at(1)[:, COLUMNS.index("ops")] == 0
+    readers = graph.consumers()
+    found: list[Row] = []
+    others: list[tuple[int, str]] = []
+    odd: dict[str, list[str]] = {}
+    taken: set[int] = set()
+    for position, operation in enumerate(graph.operations):
+        if position in taken or free[position]:
+            continue
+        reason = _uncovered(operation)
+        if reason is not None:
+            others.append((position, reason))
+            continue
+        follower = _activation_after(graph, operation, readers)
+        activation = "none" if follower is None else graph.operations[follower].kind
+        if follower is not None:
+            taken.add(follower)
+        of_layer = _dense if operation.kind == "dense" else _convolution
+        values = {**common, **of_layer(graph, operation, batch_size, odd)}
+        layer = "dense" if operation.kind == "dense" else "convolution"
+        found.append(
+            Row(position, operation.full_name, layer, {**values, "activation": activation})
+        )
+    warnings = tuple(
+        f"{what}: {cases[0]}" + (f", and {len(cases) - 1} more" if len(cases) > 1 else "")
+        for what, cases in odd.items()
+    )
+    return Rows(tuple(found), tuple(others), warnings)
+
+
+def _uncovered(operation: Operation) -> str | None:
+    """Why the models cannot predict an operation; None where they can."""
+    if operation.kind == "dense":
+        return None
+    if not is_convolution(operation.kind):
+        return NEITHER
+    if operation.kind != "conv":
+        return f"a {operation.kind.removesuffix('_conv')} convolution"
+    dimensions = len(operation.attributes["kernel"])
+    if dimensions != 2:
+        return f"a convolution of {dimensions} dimension{'s' * (dimensions > 1)}"
+    if any(step > 1 for step in operation.attributes.get("dilation", ())):
+        return "a dilated convolution"
+    return None
+
+
+def _activation_after(
+    graph: Graph, operation: Operation, readers: Mapping[int, Sequence[int]]
+) -> int | None:
+    """Position of the activation that alone reads an operation, where the data has such layers."""
+    users = readers.get(operation.outputs[0], ())
+    if len(users) != 1 or operation.outputs[0] in graph.outputs:
+        return None
+    kind = graph.operations[users[0]].kind
+    return users[0] if kind in ACTIVATIONS and kind != "none" else None
+
+
+def _dense(
+    graph: Graph, operation: Operation, batch_size: int, odd: dict[str, list[str]]
+) -> dict[str, Any]:
+    """What describes a dense layer; applied at several positions it is one of a larger batch."""
+    inside, outside = (int(operation.attributes[f"{side}_features"]) for side in ("in", "out"))
+    positions = max(graph.tensors[operation.outputs[0]].elements() // outside, 1)
+    if positions > 1:
+        odd.setdefault(SEVERAL_POSITIONS, []).append(f"{operation.full_name} at {positions}")
+    sizes = {"in_features": inside, "out_features": outside}
+    return {"batch_size": batch_size * positions, **sizes}
+
+
+def _convolution(
+    graph: Graph, operation: Operation, batch_size: int, odd: dict[str, list[str]]
+) -> dict[str, Any]:
+    """What describes a convolution; padding is what gives the size of its output."""
+    a = operation.attributes
+    inside, outside = int(a["in_channels"]), int(a["out_channels"])
+    before = _sides(graph.tensors[operation.inputs[0]].shape, inside)
+    after = _sides(graph.tensors[operation.outputs[0]].shape, outside)
+    strides = tuple(a.get("strides", (1, 1)))
+    (size, kernel, stride, written), unequal = _squared(before, tuple(a["kernel"]), strides, after)
+    if unequal:
+        shown = " of ".join("x".join(map(str, sides)) for sides in (a["kernel"], before))
+        odd.setdefault(NOT_SQUARE, []).append(
+            f"{operation.full_name}, {shown} taken as {kernel}x{kernel} of {size}x{size}"
+        )
+    fits = {
+        "same": written == -(-size // stride),
+        "valid": written == -(-(size - kernel + 1) // stride),
+    }
+    padding = str(a.get("padding", "valid"))
+    if not fits.get(padding, False):
+        padding = "same" if fits["same"] else "valid"
+    if not fits[padding]:  # padded by hand: what the convolution then reads
+        size = (written - 1) * stride + kernel
+    return {
+        "input_size": size,
+        "kernel_size": kernel,
+        "in_channels": inside,
+        "out_channels": outside,
+        "stride": stride,
+        "padding": padding,
+        "use_bias": int(bool(a["bias"])),
+    }
+
+
+def _sides(shape: Sequence[int], channels: int) -> tuple[int, ...]:
+    """Height and width of a tensor (1, H, W, C) or (1, C, H, W)."""
+    first = shape[1] == channels and shape[-1] != channels
+    return tuple(shape[2:] if first else shape[1:-1])
+
+
+def _squared(*pairs: Sequence[int]) -> tuple[list[int], bool]:
+    """Each pair of sides as one, their geometric mean; whether any two were not equal."""
+    means = [max(1, round(math.sqrt(math.prod(sides)))) for sides in pairs]
+    return means, any(len(set(sides)) > 1 for sides in pairs)

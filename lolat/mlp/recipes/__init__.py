@@ -1,0 +1,1 @@
+"""The recipes of the companion, one per file: features, target, network and training."""

@@ -1,0 +1,225 @@
+"""Measured layers as a table: one row per layer and device, checked when it is read.
+
+The columns are those of the data behind Justus et al. 2018: gpu, batch_size, the layer's sizes, activation,
+optimizer (none: forward only), time_ms_median. Other columns are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.mlp.text_table import TextTable, read_text
+from lolat.units import plain
+
+LAYERS = ("convolution", "dense")
+OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
+ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
+PADDINGS = ("valid", "same")
+TIME = "time_ms_median"
+SPREADS = ("time_ms_min", "time_ms_max", "time_ms_std")
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "convolution": (
+        "gpu", "batch_size", "input_size", "kernel_size", "in_channels", "out_channels", "stride",
+        "padding", "use_bias", "activation", "optimizer",
+    ),
+    "dense": ("gpu", "batch_size", "in_features", "out_features", "activation", "optimizer"),
+}  # fmt: skip
+"""What describes a layer, in the order of the files; each must be there."""
+
+_WORDS = {"padding": PADDINGS, "activation": ACTIVATIONS, "optimizer": OPTIMIZERS}
+_LARGEST = 2**31 - 1
+_FLAGS = {"0": 0, "1": 1, "false": 0, "true": 1}
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """n rows, each a layer on a GPU, as arrays (n,) by column.
+
+    `layer`: "convolution" or "dense". Sizes are int64 (use_bias 0 or 1), times float64 in ms, gpu and the
+    words str arrays, columns that are not known object arrays of text.
+    """
+
+    layer: str
+    columns: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.columns["batch_size"])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    @property
+    def times_ms(self) -> np.ndarray:
+        """(n,) measured times, ms: the median of the repetitions. InputError where there are none."""
+        if TIME not in self.columns:
+            raise InputError(f"the table has no column {TIME}; expected measured times in it")
+        return self.columns[TIME]
+
+    def select(self, rows: np.ndarray) -> LayerTable:
+        """The rows of a mask (n,) or of indices (m,), in their order."""
+        return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
+
+
+def read_table(path: str | Path, layer: str | None = None, times: bool = True) -> LayerTable:
+    """The table in a CSV file, gzipped or not. `layer`: the kind expected; None: by its columns.
+
+    With `times` the measured times must be there, and one row at least; without, they are not looked at.
+    Raises InputError that names the file, the column and the line of what is wrong.
+    """
+    return parse(read_text(path), layer, times)
+
+
+def parse(text: TextTable, layer: str | None = None, times: bool = True) -> LayerTable:
+    """A table from its text; see `read_table`."""
+    kind = _kind(text, layer)
+    needed = (*COLUMNS[kind], TIME) if times else COLUMNS[kind]
+    missing = [c for c in needed if c not in text.names]
+    if missing:
+        raise InputError(
+            f"{text.source} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; expected "
+            f"{','.join(needed)} for a {kind} layer"
+        )
+    if times and not len(text):
+        raise InputError(f"{text.source} has no rows; expected one per measured layer")
+    cells = dict(zip(text.names, text.columns, strict=True))
+    columns = {}
+    for name, values in cells.items():
+        if name in COLUMNS[kind]:
+            columns[name] = _described(text, name, values)
+        elif name == TIME or name in SPREADS:
+            if times:
+                columns[name] = _times(text, name, values)
+        else:
+            columns[name] = np.array(values, dtype=object)
+    table = LayerTable(kind, columns)
+    _check_kernel(text, table)
+    return table
+
+
+def _kind(text: TextTable, expected: str | None) -> str:
+    """The kind of layer that the columns describe, by those that only one kind has."""
+    shared = set.intersection(*(set(columns) for columns in COLUMNS.values()))
+    only = {kind: [c for c in COLUMNS[kind] if c not in shared] for kind in LAYERS}
+    here = {kind: [c for c in only[kind] if c in text.names] for kind in LAYERS}
+    found = max(LAYERS, key=lambda kind: len(here[kind]) / len(only[kind]))
+    if not here[found] and expected is None:
+        raise InputError(
+            f"{text.source} describes no layers: its columns are {_listed(text.names)}; expected "
+            + " or ".join(f"{','.join(COLUMNS[kind])} ({kind})" for kind in LAYERS)
+        )
+    if expected is not None and not here[expected] and here[found]:
+        raise InputError(
+            f"{text.source} is a table of {found} layers (it has {', '.join(here[found])}); expected "
+            f"one of {expected} layers, with the columns {','.join(COLUMNS[expected])}"
+        )
+    return found if expected is None else expected
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [plain(n)[:30] for n in names[:12]]
+    return ", ".join(shown) + (", ..." if len(names) > 12 else "")
+
+
+def _described(text: TextTable, name: str, values: Sequence[str]) -> np.ndarray:
+    """A column of COLUMNS; each different text is looked at once."""
+    if name == "gpu":
+        return _mapped(text, name, values, lambda t: t.strip() or None, "the name of a GPU", str)
+    if name == "use_bias":
+        return _mapped(
+            text, name, values, lambda t: _FLAGS.get(_whole(t.strip().lower())), "0 or 1", np.int64
+        )
+    if name in _WORDS:
+        words = {w: w for w in _WORDS[name]}
+        expected = f"one of {', '.join(words)}"
+        return _mapped(text, name, values, lambda t: words.get(t.strip().lower()), expected, str)
+    return _mapped(text, name, values, _size, "a whole number from 1", np.int64)
+
+
+def _mapped(
+    text: TextTable,
+    name: str,
+    values: Sequence[str],
+    convert: Callable[[str], Any],
+    expected: str,
+    dtype: Any,
+) -> np.ndarray:
+    """(n,) `convert` of each text, called once for each that is different; None from it is an error."""
+    different = list(dict.fromkeys(values))
+    converted = [convert(value) for value in different]
+    if None in converted:
+        bad = different[converted.index(None)]
+        raise wrong(text, values.index(bad), name, bad, expected)
+    codes = {value: code for code, value in enumerate(different)}
+    rows = np.fromiter(map(codes.__getitem__, values), np.intp, len(values))
+    found: np.ndarray = np.array(converted, dtype=dtype)[rows]
+    return found
+
+
+def _whole(text: str) -> str:
+    """`3.0` as `3`, which is how a column of sizes looks after a program that knows only real numbers."""
+    head, point, tail = text.partition(".")
+    return head if point and tail.strip("0") == "" and head else text
+
+
+def _size(text: str) -> int | None:
+    try:
+        value = int(_whole(text.strip()))
+    except ValueError:
+        return None
+    return value if 1 <= value <= _LARGEST else None
+
+
+def _times(text: TextTable, name: str, values: Sequence[str]) -> np.ndarray:
+    """(n,) times in ms: above 0 for the measured one; its spread may be 0, or empty (NaN)."""
+    measured = name == TIME
+    try:
+        found = np.fromiter(map(float, values), np.float64, len(values))
+    except ValueError:
+        found = np.fromiter(map(_real, values), np.float64, len(values))
+    good = np.isfinite(found) & ((found > 0) if measured else (found >= 0))
+    if not measured:
+        good |= np.fromiter((not v.strip() for v in values), bool, len(values))
+    if not good.all():
+        row = int(np.argmin(good))
+        expected = (
+            "a time above 0, in milliseconds" if measured else "a time in milliseconds, or nothing"
+        )
+        raise wrong(text, row, name, values[row], expected)
+    return found
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _check_kernel(text: TextTable, table: LayerTable) -> None:
+    if table.layer != "convolution":
+        return
+    bad = (table["padding"] == "valid") & (table["kernel_size"] > table["input_size"])
+    if bad.any():
+        row = int(np.argmax(bad))
+        size = int(table["input_size"][row])
+        raise wrong(
+            text, row, "kernel_size", str(table["kernel_size"][row]),
+            f"at most input_size {size}, as padding is valid (the layer has no output)",
+        )  # fmt: skip
+
+
+def wrong(text: TextTable, row: int, name: str, value: str, expected: str) -> InputError:
+    """The error of one cell; `row` counts from 0."""
+    given = f"is {plain(value.strip())[:60]!r}" if value.strip() else "is empty"
+    return InputError(f"{text.source}, line {text.line(row)}: {name} {given}; expected {expected}")

@@ -1,0 +1,265 @@
+"""`lolat mlp learn`: wrong calls, what goes where, and a whole run on a few layers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from lolat.cli.mlp import fit as fit_module
+from lolat.errors import DeviceError, LolatError
+from lolat.mlp.devices import Device, read_devices
+from lolat.mlp.table import read_table
+from microbench import device_facts, learn_layers
+from microbench.backends import choice
+from microbench.runner import Runner
+from tests.cli.commands import Command, process
+from tests.microbench.fakes import FakeDevice
+
+FACTS = Device("EPYC 2 threads", 7.5, 64, 2596.0)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """A device on which every layer takes 2 ms."""
+    found = FakeDevice()
+    monkeypatch.setattr(
+        learn_layers, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock)
+    )
+    monkeypatch.setattr(
+        "microbench.environment.device_label", lambda device, name=None: name or "EPYC, 2 threads"
+    )
+    monkeypatch.setattr(device_facts, "cpu_facts", lambda name: FACTS)
+    return found
+
+
+@pytest.fixture
+def fitted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What `lolat mlp fit` was asked for, instead of doing it."""
+    asked: list[dict[str, Any]] = []
+
+    def note(**options: Any) -> None:
+        asked.append(options)
+        click.echo("fitted")
+
+    stub = click.Command("fit", callback=note, params=fit_module.fit.params)
+    monkeypatch.setattr(fit_module, "fit", stub)
+    return asked
+
+
+def test_layers_are_measured_written_and_trained_on(
+    lolat: Command, device: FakeDevice, fitted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    output = tmp_path / "m.json"
+    found = lolat(
+        "mlp", "learn", "cpu", "--points", 25, "--output", output, "--recipe", "paper", "--seed", 3,
+        "--backend", "torch",
+    )  # fmt: skip
+    assert (found.code, found.out) == (0, "fitted\n")
+    table, record = tmp_path / "m.csv", tmp_path / "m.csv.devices.json"
+    rows = read_table(table, "convolution")
+    assert len(rows) == 25
+    assert set(rows["gpu"]) == {"EPYC 2 threads"}
+    assert set(rows.times_ms) == {2.0}
+    assert read_devices(record) == {FACTS.name: FACTS}
+    how = json.loads(record.read_text())["layers"]
+    assert how.pop("seconds") >= 0
+    assert how == {"kind": "convolution", "points": 25, "seed": 3, "most_work_macs": 1e9}
+    (asked,) = fitted
+    assert {k: asked[k] for k in ("table", "layer", "recipe", "devices", "output", "seed", "gpus")} == {
+        "table": str(table), "layer": "convolution", "recipe": "paper", "devices": str(record),
+        "output": output, "seed": 3, "gpus": "all",
+    }  # fmt: skip
+    assert f"25 convolution layers are in {table}" in found.err
+    assert all(line.startswith("lolat: ") for line in found.err.splitlines())
+    assert sorted(os.listdir(tmp_path)) == ["m.csv", "m.csv.devices.json"], "the journal is gone"
+
+
+def test_dense_layers_into_a_table_of_another_name(
+    lolat: Command, device: FakeDevice, fitted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    table = tmp_path / "more" / "dense.csv.gz"
+    done = lolat(
+        "mlp", "learn", "cpu", "--points", 20, "--layer", "dense", "--csv", table, "--backend",
+        "tensorflow", "--output", tmp_path / "d.json", "--most-gmacs", 0.1,
+    )  # fmt: skip
+    assert done.code == 0
+    rows = read_table(table, "dense")
+    assert len(rows) == 20
+    # a number moved counts 64 multiply-accumulates
+    assert (64 * rows["in_features"] * rows["out_features"]).max() < 1e8
+    assert (table.parent / "dense.csv.gz.devices.json").is_file()
+    assert fitted[0]["recipe"] == "best"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cpu"], "cpu-epyc-2-threads-convolution.json"),
+        (["cpu", "--layer", "dense"], "cpu-epyc-2-threads-dense.json"),
+        (["cpu", "--backend", "torch"], "cpu-epyc-2-threads-torch-convolution.json"),
+    ],
+)
+def test_the_model_has_a_name_of_its_own_beside_those_of_networks(
+    lolat: Command, device: FakeDevice, fitted: list[dict[str, Any]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
+    monkeypatch.setattr(choice, "pick", lambda device, options: ("tensorflow", ""))
+    assert lolat("mlp", "learn", *arguments, "--points", 20).code == 0
+    assert fitted[0]["output"] == tmp_path / "mlp" / said
+
+
+def test_the_journal_stays_until_the_model_is_there(
+    lolat: Command, device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**options: Any) -> None:
+        raise LolatError("the disk is full")
+
+    failing = click.Command("fit", callback=fail, params=fit_module.fit.params)
+    real = fit_module.fit
+    monkeypatch.setattr(fit_module, "fit", failing)
+    command = (
+        "mlp",
+        "learn",
+        "cpu",
+        "--points",
+        20,
+        "--backend",
+        "torch",
+        "--output",
+        tmp_path / "m.json",
+    )
+    found = lolat(*command)
+    assert found.code == 1
+    assert found.err.splitlines()[-1] == "lolat: the disk is full"
+    assert (tmp_path / "m.json.journal.jsonl").exists()
+    asked = len(device.keys("time"))
+    monkeypatch.setattr(
+        fit_module, "fit", click.Command("fit", callback=lambda **o: None, params=real.params)
+    )
+    found = lolat(*command)
+    assert found.code == 0
+    assert "going on from" in found.err
+    assert len(device.keys("time")) == asked, "nothing is measured twice"
+    assert not (tmp_path / "m.json.journal.jsonl").exists()
+
+
+def test_ctrl_c_while_training_says_how_to_go_on(
+    lolat: Command, device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(**options: Any) -> None:
+        raise KeyboardInterrupt
+
+    stub = click.Command("fit", callback=interrupt, params=fit_module.fit.params)
+    monkeypatch.setattr(fit_module, "fit", stub)
+    found = lolat(
+        "mlp", "learn", "cpu", "--points", 20, "--backend", "torch", "--output", tmp_path / "m.json"
+    )
+    assert found.code == 130
+    journal = tmp_path / "m.json.journal.jsonl"
+    assert found.err.splitlines()[-1] == (
+        f"lolat: interrupted; what was measured is in {journal}, give the same command again to go on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing argument '{cpu|gpu}'"),
+        (["tpu"], "'tpu' is not one of 'cpu', 'gpu'"),
+        (["cpu", "--points", "19"], "19 is not in the range x>=20"),
+        (["cpu", "--layer", "lstm"], "'lstm' is not one of 'convolution', 'dense'"),
+        (["cpu", "--backend", "onnxruntime"], "'onnxruntime' is not one of 'tensorflow', 'torch'"),
+        (["cpu", "--recipe", "worst"], "'worst' is not one of"),
+        (["cpu", "--most-gmacs", "0"], "0 is not in the range x>0"),
+        (["cpu", "--most-gmacs", "1e-9", "--backend", "torch"], "of 819200 random convolution layers 0 "
+         "have at most 1 MACs of work; expected 2000: allow larger ones"),
+        (["cpu", "--backend", "torch", "--output", "."], "--output . is a folder"),
+        (["cpu", "--backend", "torch", "--csv", "."],
+         "--csv . is a folder; expected the name of a CSV file"),
+        (["cpu", "--backend", "torch", "--csv", "/dev/null/x.csv"], "give --csv elsewhere"),
+        (["cpu", "--backend", "torch", "--csv", "m.json"], "--csv and --output are both m.json; expected "
+         "two files"),
+        (["cpu", "--devices", "nothing.csv"], "cannot read nothing.csv"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call(
+    lolat: Command, arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "--output" not in arguments:
+        arguments = [*arguments, "--output", "m.json"]
+    assert said in lolat.refused("mlp", "learn", *arguments)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_gpu_without_facts_is_refused_before_it_is_measured(
+    lolat: Command, device: FakeDevice, fitted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    device.environment = {"framework": "fake", "device_name": "Banana 9000"}
+    command = (
+        "mlp",
+        "learn",
+        "gpu",
+        "--points",
+        20,
+        "--backend",
+        "torch",
+        "--output",
+        tmp_path / "m.json",
+    )
+    said = lolat.refused(*command)
+    assert "unknown GPU 'Banana 9000'" in said
+    assert "--devices FILE" in said
+    assert device.keys("prepare") == []
+    facts = tmp_path / "facts.csv"
+    facts.write_text("name,bandwidth,cores,clock\nBanana 9000,100,1000,1500\n")
+    assert lolat(*command, "--devices", facts).code == 0
+    assert read_devices(tmp_path / "m.csv.devices.json")["Banana 9000"].bandwidth_gbs == 100
+    how = json.loads((tmp_path / "m.csv.devices.json").read_text())["layers"]
+    assert how["most_work_macs"] is None, "a GPU takes the paper's layers as they are"
+
+
+def test_a_computer_without_a_framework_that_trains(
+    lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        choice, "pick", lambda device, options: ("onnxruntime", "measuring with it")
+    )
+    said = lolat.refused("mlp", "learn", "cpu", "--output", tmp_path / "m.json")
+    assert "onnxruntime is installed, but runs no backward pass" in said
+    assert "pip install 'lolat[tensorflow]'" in said
+
+    def none(device: str, options: Any) -> Any:
+        raise DeviceError("no gpu here")
+
+    monkeypatch.setattr(choice, "pick", none)
+    assert "no gpu here" in lolat.refused("mlp", "learn", "gpu", "--output", tmp_path / "m.json")
+
+
+@pytest.mark.slow
+def test_a_whole_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("tensorflow")
+    output = tmp_path / "m.json"
+    done = process(
+        ["mlp", "learn", "cpu", "--points", 24, "--layer", "dense", "--backend", "torch",
+         "--most-gmacs", 0.05, "--recipe", "paper", "--output", output], timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    table = tmp_path / "m.csv"
+    rows = read_table(table, "dense")
+    assert len(rows) == 24
+    assert (rows["time_ms_min"] <= rows.times_ms).all()
+    assert (rows.times_ms <= rows["time_ms_max"]).all()
+    for chatter in ("oneDNN", "cpu_feature_guard", "Traceback"):
+        assert chatter not in done.stderr
+    predicted = tmp_path / "out.csv"
+    done = process(["mlp", "predict", output, table, "--output", predicted])
+    assert done.returncode == 0, done.stderr
+    assert len(predicted.read_text().splitlines()) == 25

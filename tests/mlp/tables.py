@@ -1,0 +1,119 @@
+"""Small tables of layers whose times follow from their work, and a layer model made by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.mlp.devices import DEVICES
+from lolat.mlp.layer_model import LayerModel, ranges
+from lolat.mlp.perceptron import Layer, Perceptron
+from lolat.mlp.recipes import paper
+from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, read_table
+
+CONVOLUTION = {
+    "gpu": "V100", "run": "0", "batch_size": "8", "input_size": "56", "kernel_size": "3",
+    "in_channels": "64", "out_channels": "32", "stride": "1", "padding": "same", "use_bias": "1",
+    "activation": "relu", "optimizer": "none", "time_ms_median": "1.5", "time_ms_min": "1.25",
+    "time_ms_max": "2", "time_ms_std": "0.1",
+}  # fmt: skip
+DENSE = {
+    "gpu": "V100", "run": "0", "batch_size": "8", "in_features": "100", "out_features": "10",
+    "activation": "relu", "optimizer": "none", "time_ms_median": "0.5", "time_ms_min": "0.4",
+    "time_ms_max": "0.75", "time_ms_std": "0.05",
+}  # fmt: skip
+ROWS = {"convolution": CONVOLUTION, "dense": DENSE}
+
+
+def rows_of(layer: str, *changes: Mapping[str, str]) -> list[dict[str, str]]:
+    """A row per change of the plain one."""
+    return [{**ROWS[layer], **change} for change in changes]
+
+
+def csv_text(rows: Sequence[Mapping[str, str]]) -> str:
+    """The rows as CSV, the columns in the order of the first one."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def write(path: Path, rows: Sequence[Mapping[str, str]]) -> Path:
+    """A CSV file of the rows."""
+    path.write_text(csv_text(rows))
+    return path
+
+
+def random_rows(
+    layer: str, count: int, seed: int = 0, gpus: Sequence[str] = ("V100",)
+) -> list[dict[str, str]]:
+    """Layers at random; the time is 0.1 ms and what the work takes at a tenth of the GPU's peak."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        gpu = str(rng.choice(gpus))
+        row = {**ROWS[layer], "gpu": gpu}
+        row["batch_size"] = str(rng.integers(1, 33))
+        row["activation"], row["optimizer"] = rng.choice(ACTIVATIONS), rng.choice(OPTIMIZERS)
+        passes = 1 if row["optimizer"] == "none" else 3
+        if layer == "dense":
+            sizes = rng.integers(1, 4096, 2)
+            row["in_features"], row["out_features"] = map(str, sizes)
+            macs = float(row["batch_size"]) * float(sizes.prod())
+        else:
+            size, channels = rng.integers(7, 65), rng.integers(1, 257, 2)
+            row["input_size"], row["kernel_size"] = str(size), str(rng.integers(1, 8))
+            row["in_channels"], row["out_channels"] = map(str, channels)
+            macs = float(row["batch_size"]) * size**2 * float(channels.prod())
+            macs *= float(row["kernel_size"]) ** 2
+        time = 0.1 + passes * 1e3 * macs / (0.1 * DEVICES[gpu].peak_macs)
+        row |= {"time_ms_median": f"{time:.6g}", "time_ms_min": f"{0.9 * time:.6g}"}
+        row |= {"time_ms_max": f"{1.1 * time:.6g}", "time_ms_std": f"{0.02 * time:.6g}"}
+        found.append(row)
+    return found
+
+
+def table(tmp_path: Path, rows: Sequence[Mapping[str, str]], **options: Any) -> LayerTable:
+    """The rows as a table, read from a file."""
+    return read_table(write(tmp_path / "rows.csv", rows), **options)
+
+
+def hand_model(
+    layer: str = "dense",
+    gpus: Sequence[str] = ("V100",),
+    feature: str = "batch_size",
+    slope: float = 0.25,
+    covers: LayerTable | None = None,
+) -> LayerModel:
+    """A model of the paper's features that answers `slope` times one feature, in ms.
+
+    `covers`: the table whose ranges it claims; by default the plain row's of CONVOLUTION or DENSE.
+    """
+    names = paper.feature_names(layer, len(gpus) > 1)
+    weights = np.zeros((len(names), 1), np.float32)
+    weights[names.index(feature)] = slope
+    if covers is None:
+        columns = {}
+        for name in COLUMNS[layer]:
+            text = ROWS[layer][name]
+            columns[name] = np.array([int(text) if text.isdigit() else text])
+        columns["gpu"] = np.array(list(gpus))
+        covers = LayerTable(layer, columns)
+    return LayerModel(
+        layer=layer,
+        recipe="paper",
+        devices={name: DEVICES[name] for name in gpus},
+        features=names,
+        mean=np.zeros(len(names)),
+        scale=np.ones(len(names)),
+        network=Perceptron([[Layer(weights, None, "relu")]]),
+        ranges=ranges(covers),
+        training={"seed": 0},
+        errors={},
+    )

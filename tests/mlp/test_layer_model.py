@@ -1,0 +1,220 @@
+"""The model file of layers: written and read whole, asked about rows, refused in plain words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.errors import InputError, ModelFileError
+from lolat.mlp.devices import Device
+from lolat.mlp.layer_model import read_layer_model, write_layer_model
+from tests.mlp.tables import hand_model, rows_of, table
+
+
+def saved(tmp_path: Path, **options: Any) -> Path:
+    path = tmp_path / "model.json"
+    write_layer_model(path, hand_model(**options))
+    return path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ModelFileError) as caught:
+        read_layer_model(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).replace(str(path), "FILE")
+
+
+def test_a_written_model_is_read_as_it_was(tmp_path: Path) -> None:
+    model = hand_model(gpus=("V100", "K80"))
+    odd = replace(model, mean=np.linspace(0.1, 3, len(model.mean)), scale=model.scale / 3)
+    path = tmp_path / "new" / "model.json"
+    write_layer_model(path, odd)
+    found = read_layer_model(path)
+    assert (found.mean == odd.mean).all()
+    assert (found.scale == odd.scale).all()
+    for name in ("layer", "recipe", "devices", "features", "ranges", "training", "errors"):
+        assert getattr(found, name) == getattr(odd, name)
+    weights = found.network.members[0][0].weights
+    assert weights.dtype == np.float32
+    assert (weights == odd.network.members[0][0].weights).all()
+    document = json.loads(path.read_text())
+    assert document["schema"] == "lolat-layer-model"
+    assert document["version"] == 1
+    assert list(document) == sorted(document)
+
+
+def test_a_prediction_by_hand(tmp_path: Path) -> None:
+    model = read_layer_model(saved(tmp_path, slope=0.25))
+    rows = table(tmp_path, rows_of("dense", *({"batch_size": n} for n in ("4", "1", "9"))))
+    assert model.predict(rows).tolist() == [1, 0.25, 2.25]
+    assert model.predict(rows.select(np.array([], int))).shape == (0,)
+
+
+def test_features_are_standardised_first(tmp_path: Path) -> None:
+    model = hand_model(slope=1)
+    model = replace(model, mean=model.mean + 2, scale=model.scale * 4)
+    rows = table(tmp_path, rows_of("dense", {"batch_size": "8"}))
+    assert model.predict(rows).tolist() == [(8 - 2) / 4]
+
+
+def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
+    model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
+    rows = table(tmp_path, rows_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"}))
+    with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*--devices FILE"):
+        model.predict(rows)
+    new = {"X1": Device("X1", 100, 77, 1000), "t4": Device("t4", 100, 5, 1000)}
+    assert model.predict(rows, new).tolist() == [2496, 5, 77]
+
+
+def test_a_model_of_one_gpu_is_of_no_other(tmp_path: Path) -> None:
+    model = hand_model()
+    assert len(model.predict(table(tmp_path, rows_of("dense", {"gpu": "tesla v100"})))) == 1
+    with pytest.raises(InputError) as caught:
+        model.predict(table(tmp_path, rows_of("dense", {"gpu": "K80"})))
+    assert str(caught.value) == (
+        "the model is of V100 alone and the table has rows of K80; expected rows of V100, or a model of "
+        "several GPUs (lolat mlp fit --gpus all)"
+    )
+
+
+def test_the_other_kind_of_layer(tmp_path: Path) -> None:
+    rows = table(tmp_path, rows_of("convolution", {}))
+    with pytest.raises(
+        InputError, match="the model is of dense layers and the table of convolution"
+    ):
+        hand_model().predict(rows)
+
+
+def test_a_fact_that_is_not_known_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lolat.mlp.recipes import paper
+
+    monkeypatch.setattr(paper, "FACTS", ("bandwidth_gbs", "cores", "clock_mhz", "memory_gb"))
+    model = hand_model(gpus=("V100", "K80"))
+    rows = table(tmp_path, rows_of("dense", {"gpu": "X1"}))
+    with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with --devices"):
+        model.predict(rows, {"X1": Device("X1", 100, 77, 1000)})
+
+
+def test_a_recipe_that_has_changed_is_seen(tmp_path: Path) -> None:
+    model = hand_model()
+    old = replace(model, features=("was", *model.features[1:]))
+    with pytest.raises(ModelFileError, match=r"trained with other features .* train it again"):
+        old.predict(table(tmp_path, rows_of("dense", {})))
+
+
+def test_rows_outside_are_counted_by_column(tmp_path: Path) -> None:
+    covers = table(tmp_path, rows_of("dense", {}, {"batch_size": "32", "optimizer": "sgd"}))
+    model = hand_model(covers=covers)
+    inside = table(tmp_path, rows_of("dense", {"batch_size": "20", "gpu": "v100"}))
+    assert model.outside(inside) is None
+    changes: list[dict[str, str]] = [
+        {},
+        {"batch_size": "64"},
+        {"batch_size": "7", "optimizer": "adam"},
+    ]
+    rows = table(tmp_path, rows_of("dense", *changes, {"gpu": "K80"}))
+    assert model.outside(rows) == (
+        "3 of 4 rows lie outside what the model was trained on (gpu V100; batch_size 8..32; optimizer "
+        "none, sgd)"
+    )
+
+
+def set_at(*path: Any, value: Any) -> Callable[[Any], None]:
+    def change(document: Any) -> None:
+        for step in path[:-1]:
+            document = document[step]
+        document[path[-1]] = value
+
+    return change
+
+
+LAYER = ("members", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (set_at("schema", value="lolat-model"), "is a model of a device, which `lolat predict` takes"),
+        (set_at("schema", value="x"), "is not a layer model (no schema lolat-layer-model)"),
+        (set_at("version", value=2), "version 2 of the file is newer than this LoLat knows (1)"),
+        (set_at("version", value="1"), "version is wrong; expected 1"),
+        (set_at("layer", value="pool"), "layer is wrong; expected convolution or dense"),
+        (set_at("recipe", value=[]), "recipe is wrong; expected best or paper"),
+        (set_at("devices", value={}), "devices is wrong; expected one GPU at least"),
+        (set_at("devices", "V100", value=3), "devices.V100 is wrong; expected an object of facts"),
+        (set_at("devices", "V100", "cores", value=-1), "devices.V100: cores is '-1'; expected a whole"),
+        (set_at("features", "names", value=[1]), "features.names is wrong; expected a list of names"),
+        (set_at("features", "mean", 0, value="x"), "features.mean is wrong; expected 12 numbers"),
+        (set_at("features", "scale", value=[1]), "features.scale is wrong; expected 12 numbers"),
+        (set_at("features", "scale", 0, value=0), "features.scale is wrong; expected numbers above 0"),
+        (set_at("members", value=[]), "members is wrong; expected a list of networks"),
+        (set_at("members", value=[3]), "members is wrong; expected networks of layers"),
+        (set_at(*LAYER, value={}), "expected networks of layers (lacks 'biases')"),
+        (set_at(*LAYER, "activation", value="exec"), "activation 'exec'; expected one of relu, silu"),
+        (set_at(*LAYER, "weights", "shape", value=[11, 1]), "expected networks of layers (cannot resh"),
+        (set_at(*LAYER, "weights", "float32", value="??"), "members is wrong; expected networks of"),
+        (
+            set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AAAAAA=="}),
+            "expected networks of 12 inputs, one per feature",
+        ),
+        (
+            set_at(*LAYER, "weights", value={"shape": [1, 1], "float32": "AADAfw=="}),
+            "weights that are not finite",
+        ),
+        (set_at("ranges", "stride", value=[1, 2]), "ranges.stride is wrong; expected only columns of a"),
+        (set_at("ranges", "gpu", value=[]), "ranges.gpu is wrong; expected [lowest, highest] or a"),
+        (set_at("ranges", "gpu", value=[1]), "ranges.gpu is wrong; expected a list of words"),
+        (set_at("ranges", "batch_size", value=[2, 1]), "ranges.batch_size is wrong; expected [lowest"),
+        (set_at("training", value=3), "training is wrong; expected an object"),
+        (set_at("errors", value=None), "errors is wrong; expected an object"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(tmp_path: Path, change: Callable[[Any], None], words: str) -> None:
+    path = saved(tmp_path)
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    found = refused(path)
+    assert found.startswith("FILE: ")
+    assert words in found
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "FILE: is empty; expected a layer model (`lolat mlp fit` makes one)"),
+        (b"[]", "FILE: is not a layer model"),
+        (b"gpu,run\n", "FILE: not JSON ("),
+        (b'{"schema": ', "FILE: looks truncated, after 11 bytes"),
+        (b"\x80\x02", "FILE: not UTF-8 text"),
+    ],
+)
+def test_what_is_no_model_file(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "m.json"
+    path.write_bytes(content)
+    assert words in refused(path)
+
+
+def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
+    assert refused(tmp_path / "m.json").startswith("FILE: no such file; expected a layer model")
+    assert refused(tmp_path).startswith("FILE: cannot be read (Is a directory)")
+
+
+def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    before = path.read_bytes()
+    broken = replace(hand_model(), training={"loss": float("nan")})
+    with pytest.raises(ModelFileError, match="cannot be written as JSON"):
+        write_layer_model(path, broken)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(InputError, match="is a folder; expected the name of a file"):
+        write_layer_model(tmp_path, hand_model())

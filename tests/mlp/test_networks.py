@@ -1,0 +1,258 @@
+"""Networks as rows of layers, and their time as the sum of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.graph import Graph, GraphBuilder
+from lolat.mlp.devices import DEVICES
+from lolat.mlp.layer_model import LayerModel
+from lolat.mlp.network_rows import NEITHER, network_rows
+from lolat.mlp.networks import formula_ms, network_time
+from lolat.model import Model
+from tests import synthetic
+from tests.mlp.tables import hand_model
+
+
+def conv(
+    b: GraphBuilder,
+    x: int,
+    shape: Sequence[int],
+    kernel: Sequence[int] = (3, 3),
+    strides: Sequence[int] = (1, 1),
+    kind: str = "conv",
+    name: str = "",
+    **more: Any,
+) -> int:
+    """A convolution of tensor `x`, channels last."""
+    inside = b.tensors[x].shape[-1]
+    attributes = {"kernel": tuple(kernel), "strides": tuple(strides), "in_channels": inside,
+                  "out_channels": shape[-1], "groups": 1, "bias": True, "padding": "same"}  # fmt: skip
+    return b.add(kind, [x], shape, name, **{**attributes, **more})
+
+
+def small() -> Graph:
+    """Two convolutions with and without ReLU, pooling, a depthwise convolution, two dense layers."""
+    b = GraphBuilder("small")
+    x = b.input((1, 16, 16, 3))
+    x = conv(b, x, (1, 16, 16, 8), name="first")
+    x = b.add("relu", [x], (1, 16, 16, 8), "first_relu")
+    x = b.add("max_pool", [x], (1, 8, 8, 8), "pool", kernel=(2, 2), strides=(2, 2))
+    x = conv(b, x, (1, 4, 4, 12), (5, 5), (1, 1), name="second", padding="valid", bias=False)
+    x = conv(b, x, (1, 4, 4, 12), kind="depthwise_conv", name="depthwise", groups=12)
+    x = b.add("reshape", [x], (1, 192), "flatten")
+    x = b.add("dense", [x], (1, 20), "hidden", in_features=192, out_features=20, bias=True)
+    x = b.add("tanh", [x], (1, 20), "hidden_tanh")
+    x = b.add("dense", [x], (1, 10), "head", in_features=20, out_features=10, bias=True)
+    return b.build([b.add("softmax", [x], (1, 10), "softmax")])
+
+
+def models(gpus: Sequence[str] = ("V100",)) -> dict[str, LayerModel]:
+    """0.25 ms per sample of a batch for a convolution, 0.5 for a dense layer."""
+    return {
+        "convolution": hand_model("convolution", gpus, slope=0.25),
+        "dense": hand_model("dense", gpus, slope=0.5),
+    }
+
+
+def row(graph: Graph, name: str = "layer") -> Mapping[str, Any]:
+    """What describes the one row of that name."""
+    (found,) = (r for r in network_rows(graph, "V100", 2, "none").found if r.name == name)
+    return found.values
+
+
+def one_conv(before: Sequence[int], after: Sequence[int], **more: Any) -> Graph:
+    """A network of one convolution."""
+    b = GraphBuilder("one")
+    return b.build([conv(b, b.input((1, *before)), (1, *after), name="layer", **more)])
+
+
+def test_layers_become_rows_and_the_rest_is_named() -> None:
+    graph = small()
+    rows = network_rows(graph, "K80", 4, "adam")
+    assert [(r.name, r.layer) for r in rows.found] == [
+        ("first", "convolution"), ("second", "convolution"), ("hidden", "dense"), ("head", "dense"),
+    ]  # fmt: skip
+    names = [(graph.operations[p].name, reason) for p, reason in rows.others]
+    assert names == [
+        ("pool", NEITHER), ("depthwise", "a depthwise convolution"), ("softmax", NEITHER),
+    ]  # fmt: skip
+    assert rows.warnings == ()
+    table = rows.table("convolution")
+    assert {c: v.tolist() for c, v in table.columns.items()} == {
+        "gpu": ["K80", "K80"], "batch_size": [4, 4], "optimizer": ["adam", "adam"],
+        "input_size": [16, 8], "kernel_size": [3, 5], "in_channels": [3, 8],
+        "out_channels": [8, 12], "stride": [1, 1], "padding": ["same", "valid"],
+        "use_bias": [1, 0], "activation": ["relu", "none"],
+    }  # fmt: skip
+    table = rows.table("dense")
+    assert {c: v.tolist() for c, v in table.columns.items()} == {
+        "gpu": ["K80", "K80"], "batch_size": [4, 4], "optimizer": ["adam", "adam"],
+        "in_features": [192, 20], "out_features": [20, 10], "activation": ["tanh", "none"],
+    }  # fmt: skip
+
+
+def test_an_activation_that_is_not_the_layers_alone_stays_apart() -> None:
+    b = GraphBuilder("shared")
+    x = conv(b, b.input((1, 8, 8, 4)), (1, 8, 8, 4), name="read twice")
+    y = b.add("relu", [x], (1, 8, 8, 4), "relu")
+    z = conv(b, b.add("add", [x, y], (1, 8, 8, 4), "add"), (1, 8, 8, 4), name="given out")
+    graph = b.build([z, b.add("relu", [z], (1, 8, 8, 4), "last")])
+    rows = network_rows(graph, "V100", 1, "none")
+    assert [r.values["activation"] for r in rows.found] == ["none", "none"]
+    assert [graph.operations[p].name for p, _ in rows.others] == ["relu", "add", "last"]
+
+
+STEM = {"kernel": (7, 7), "strides": (2, 2)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "more", "size", "padding"),
+    [
+        ((9, 9, 3), (5, 5, 4), {"strides": (2, 2)}, 9, "same"),
+        ((9, 9, 3), (4, 4, 4), {"strides": (2, 2), "padding": "valid"}, 9, "valid"),
+        # As PyTorch writes them: padded by 1 before a step of 2, which is as "same"; by 3; by more.
+        ((224, 224, 3), (112, 112, 8), {**STEM, "padding": "valid"}, 224, "same"),
+        ((8, 8, 3), (4, 4, 4), {"strides": (2, 2), "padding": "valid"}, 8, "same"),
+        ((8, 8, 3), (10, 10, 4), {"padding": "valid"}, 12, "valid"),
+        # Both fit: what the network says.
+        ((8, 8, 3), (8, 8, 4), {"kernel": (1, 1), "padding": "valid"}, 8, "valid"),
+        ((8, 8, 3), (8, 8, 4), {"kernel": (1, 1), "padding": "same"}, 8, "same"),
+    ],
+)  # fmt: skip
+def test_padding_is_what_gives_the_size_of_the_output(
+    before: Sequence[int], after: Sequence[int], more: dict[str, Any], size: int, padding: str
+) -> None:
+    found = row(one_conv(before, after, **more))
+    assert (found["input_size"], found["padding"]) == (size, padding)
+
+
+def test_channels_may_come_first() -> None:
+    b = GraphBuilder("torch")
+    x = b.input((1, 3, 20, 20))
+    attributes = {"kernel": (3, 3), "strides": (1, 1), "in_channels": 3, "out_channels": 8}
+    x = b.add(
+        "conv", [x], (1, 8, 20, 20), "layer", groups=1, bias=True, padding="same", **attributes
+    )
+    assert row(b.build([x]))["input_size"] == 20
+
+
+def test_what_is_not_square_keeps_its_area_and_is_said() -> None:
+    graph = one_conv((18, 8, 3), (18, 8, 4), kernel=(1, 9))
+    found = row(graph)
+    assert (found["input_size"], found["kernel_size"]) == (12, 3)
+    (warning,) = network_rows(graph, "V100", 1, "none").warnings
+    assert warning == (
+        "not square, predicted with the geometric mean of the sides: layer, 1x9 of 18x8 taken as "
+        "3x3 of 12x12"
+    )
+
+
+def test_a_dense_layer_at_several_positions_is_one_of_a_larger_batch() -> None:
+    b = GraphBuilder("sequence")
+    x = b.input((1, 7, 5))
+    for name in ("layer", "other"):
+        x = b.add("dense", [x], (1, 7, 5), name, in_features=5, out_features=5, bias=True)
+    rows = network_rows(b.build([x]), "V100", 3, "none")
+    assert [r.values["batch_size"] for r in rows.found] == [21, 21]
+    (warning,) = rows.warnings
+    assert warning.endswith("predicted as those of a larger batch: layer at 7, and 1 more")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "reason"),
+    [
+        ("grouped_conv", {"groups": 2}, "a grouped convolution"),
+        ("transposed_conv", {}, "a transposed convolution"),
+        ("conv", {"dilation": (2, 2)}, "a dilated convolution"),
+    ],
+)
+def test_convolutions_that_the_data_has_not_are_not_guessed(
+    kind: str, more: dict[str, Any], reason: str
+) -> None:
+    rows = network_rows(one_conv((8, 8, 4), (8, 8, 4), kind=kind, **more), "V100", 1, "none")
+    assert rows.found == ()
+    assert rows.others == ((0, reason),)
+
+
+@pytest.mark.parametrize(("sides", "words"), [(1, "1 dimension"), (3, "3 dimensions")])
+def test_nor_are_those_of_other_dimensions(sides: int, words: str) -> None:
+    graph = one_conv(
+        (6,) * sides + (4,), (6,) * sides + (4,), kernel=(3,) * sides, strides=(1,) * sides
+    )
+    assert network_rows(graph, "V100", 1, "none").others == ((0, f"a convolution of {words}"),)
+
+
+def test_a_batch_is_the_sum_of_its_layers_and_an_epoch_counts_whole_batches() -> None:
+    found = network_time(small(), models(), "V100", 8, samples=100)
+    assert [layer.predicted_ms for layer in found.layers] == pytest.approx([2, 2, 4, 4])
+    assert [layer.share for layer in found.layers] == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3])
+    assert found.batch_ms == pytest.approx(12)
+    assert (found.batches, found.epoch_s) == (13, pytest.approx(13 * 0.012))
+    assert network_time(small(), models(), "V100", 8, samples=96).batches == 12
+    assert network_time(small(), models(), "V100", 8).epoch_s is None
+    assert found.layers[1].what == "conv 5x5 valid 8x8x8 to 12"
+    # The plain rows that the models say they know are of other sizes.
+    assert [w.partition(":")[0] for w in found.warnings] == ["convolution layers", "dense layers"]
+
+
+def test_what_is_not_in_the_sum_is_estimated_by_the_formula_and_the_bandwidth() -> None:
+    graph, formula = small(), Model(synthetic.document())
+    found = network_time(graph, models(), "V100", 8, formula=formula)
+    pool, depthwise, softmax = found.others
+    cost = dict(zip(formula.predictor().features, formula.predictor().coefficients, strict=True))
+    traffic = 8 * (16 * 16 * 8 + 8 * 8 * 8)
+    expected = cost["traffic"] * traffic + cost["ops"] + cost["passes"] * traffic + cost["serial"]
+    assert pool.formula_ms == pytest.approx(expected)
+    assert found.others_ms == pytest.approx(
+        expected + (depthwise.formula_ms or 0) + (softmax.formula_ms or 0)
+    )
+    assert found.batch_ms == pytest.approx(12)  # nothing of it is added
+    slow = replace(DEVICES["V100"], bandwidth_gbs=1e-6)  # 1 kB/s
+    (least,) = formula_ms(graph, [2], 8, formula, slow)
+    assert least == pytest.approx(4 * traffic)
+    (alone,) = formula_ms(graph, [2], 8, formula, None)
+    assert alone == pytest.approx(expected)
+
+
+def test_a_formula_of_forward_passes_says_nothing_of_training() -> None:
+    found = network_time(
+        small(), models(), "V100", 8, optimizer="sgd", formula=Model(synthetic.document())
+    )
+    assert [other.formula_ms for other in found.others] == [None, None, None]
+    assert found.others_ms is None
+
+
+def test_a_network_of_nothing_to_predict() -> None:
+    b = GraphBuilder("pool")
+    x = b.add(
+        "max_pool", [b.input((1, 4, 4, 2))], (1, 2, 2, 2), "pool", kernel=(2, 2), strides=(2, 2)
+    )
+    found = network_time(b.build([x]), models(), "V100", 1, samples=5)
+    assert (found.layers, found.batch_ms, found.epoch_s) == ((), 0.0, 0.0)
+    assert [other.name for other in found.others] == ["pool"]
+
+
+def test_vgg16_is_the_published_list_of_layers() -> None:
+    pytest.importorskip("keras")
+    from lolat.readers import read
+
+    rows = network_rows(read("keras:VGG16"), "V100", 2, "none")
+    table = rows.table("convolution")
+    wanted = [(224, 3, 64), (224, 64, 64), (112, 64, 128), (112, 128, 128), (56, 128, 256),
+              (56, 256, 256), (56, 256, 256), (28, 256, 512), (28, 512, 512), (28, 512, 512),
+              (14, 512, 512), (14, 512, 512), (14, 512, 512)]  # fmt: skip
+    sizes = [table[c].tolist() for c in ("input_size", "in_channels", "out_channels")]
+    assert list(zip(*sizes, strict=True)) == wanted
+    assert set(table["activation"].tolist()) == {"relu"}
+    assert set(table["padding"].tolist()) == {"same"}
+    dense = rows.table("dense")
+    assert dense["in_features"].tolist() == [25088, 4096, 4096]
+    assert dense["activation"].tolist() == ["relu", "relu", "none"]
+    assert np.all(dense["batch_size"] == 2)
+    assert len(rows.others) == 6  # five poolings, a softmax
