@@ -81,6 +81,8 @@ def test_the_commands_run(tmp_path: Path) -> None:
         tables.write(tmp_path / f"{layer}.csv", tables.random_rows(layer, 40))
     cells = [f"|{a}~0|+|{b}~0|none~1|+|none~0|{a}~1|{b}~2|" for a in CELLS for b in CELLS]
     (tmp_path / "archs.csv").write_text("\n".join(["arch", *cells]))
+    scores = [f"{cell},{i % 7}" for i, cell in enumerate(cells)]
+    (tmp_path / "scores.csv").write_text("\n".join(["arch,score", *scores]))
     samples = [f"{cell},{3 + 0.1 * i}" for i, cell in enumerate(cells[:12])]
     (tmp_path / "samples.csv").write_text("\n".join(["arch,latency_ms", *samples]))
     done = subprocess.run(

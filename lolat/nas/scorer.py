@@ -1,0 +1,207 @@
+"""Scores candidates by table look-ups: the milliseconds of every part, by the choices that it depends on.
+
+Only numpy arrays and the formula's constants, so that it can be pickled to a worker.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.nas.grid import Grid
+from lolat.predictors.extended import Extended
+from lolat.predictors.formula import Formula
+
+CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
+DECODED = 16 * CHUNK  # of an index range at a time
+MERGED = 8192  # entries of a table that stands for several: 64 KiB
+SMALL_INDEX = 2**16 - 1  # entries that a uint16 can index and count
+
+Times = tuple[tuple[int, ...], np.ndarray]
+"""Positions, and the milliseconds of each combination of their choices."""
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """A table of milliseconds, flat, and how its index is made: position by position, Horner's way."""
+
+    positions: tuple[int, ...]
+    sizes: tuple[int, ...]
+    table: np.ndarray
+
+    def index(self, columns: np.ndarray) -> np.ndarray:
+        """(n,) indices into the table from (positions of the space, n) choices, unsigned."""
+        found = columns[self.positions[0]].astype(
+            np.uint16 if len(self.table) <= SMALL_INDEX else np.int64
+        )
+        for position, size in zip(self.positions[1:], self.sizes[1:], strict=True):
+            found *= size
+            found += columns[position]
+        return found
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Latencies of the candidates of one space, on one device, at one batch size.
+
+    `formula`: of the model, for what it makes of the sum; `constant`: milliseconds of the call and of
+    what no choice changes.
+    """
+
+    grid: Grid
+    look_ups: tuple[LookUp, ...]
+    formula: Formula
+    constant: float
+    batch_size: int
+
+    @property
+    def size(self) -> int:
+        """How many candidates there are."""
+        return self.grid.size
+
+    @cached_property
+    def _limits(self) -> np.ndarray:
+        return np.asarray(self.grid.sizes)
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """(n,) milliseconds of (n, positions) integers.
+
+        InputError where a row is no candidate, which is named.
+        """
+        rows = np.asarray(candidates)
+        self.grid.require_shape(rows)
+        found = np.empty(len(rows))
+        for start in range(0, len(rows), CHUNK):
+            self._into(found[start : start + CHUNK], rows[start : start + CHUNK], start)
+        return found
+
+    def _into(self, out: np.ndarray, rows: np.ndarray, start: int) -> None:
+        """Latencies of a few candidates, of which the first is number `start`."""
+        columns = np.ascontiguousarray(rows.T)
+        # Unsigned, a negative number is a large one.
+        columns = columns.view(columns.dtype.str.replace("i", "u"))
+        if (columns.max(axis=1) >= self._limits).any():
+            raise self.grid.fault(rows, lambda row: f"row {start + row}")
+        if columns.dtype.itemsize > 2:
+            columns = columns.astype(
+                np.uint16 if max(self.grid.sizes) <= SMALL_INDEX else np.uint32
+            )
+        out.fill(self.constant)
+        for look_up in self.look_ups:
+            out += look_up.table.take(look_up.index(columns), mode="clip")
+        self.formula.bend(out)
+
+    def score(self, chunks: Iterable[Any]) -> Iterator[np.ndarray]:
+        """The latencies of each chunk of candidates as it comes; nothing is kept."""
+        for chunk in chunks:
+            yield self.latency(chunk)
+
+    def indices(
+        self, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(indices, latencies) of all candidates from number `start` to before `stop`, in pieces.
+
+        InputError where an int64 cannot index the space, or the range lies outside it.
+        """
+        for found, _, times in self._pieces(start, stop):
+            yield found, times
+
+    def _pieces(
+        self, start: int, stop: int | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        size = self.grid.countable()
+        end = size if stop is None else stop
+        if not 0 <= start <= end <= size:
+            raise InputError(f"candidates {start} to {end}: expected a range from 0 to {size}")
+        for first in range(start, end, DECODED):
+            found = np.arange(first, min(first + DECODED, end), dtype=np.int64)
+            rows = self.grid.decode(found)
+            yield found, rows, self.latency(rows)
+
+    def best(
+        self,
+        k: int,
+        max_ms: float = math.inf,
+        value: Callable[[np.ndarray], np.ndarray] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The `k` best candidates of a range of indices: (k, positions), their latencies, their values.
+
+        `value`: what is to be large, (n,) from (n, positions); the fastest are the best without. Only
+        candidates of at most `max_ms` count. Best first, of equal ones the first; fewer than `k` where
+        there are no more. The memory does not depend on the range.
+        """
+        if k < 1:
+            raise InputError(f"best {k}: expected a whole number from 1")
+        kept: list[tuple[float, int, float]] = []  # value, -index, latency: a heap, worst first
+        for found, rows, times in self._pieces(start, stop):
+            able = np.flatnonzero(times <= max_ms)
+            values = -times[able] if value is None else np.asarray(value(rows[able]), float)
+            good = values > (kept[0][0] if len(kept) == k else -math.inf)  # a NaN is neither
+            able, values = able[good], values[good]
+            if len(able) > k:
+                # A stable order, so that of equal ones the first stays.
+                order = np.argsort(-values, kind="stable")[:k]
+                able, values = able[order], values[order]
+            for i, v in zip(able, values, strict=True):
+                item = (float(v), -int(found[i]), float(times[i]))
+                (heapq.heappush if len(kept) < k else heapq.heappushpop)(kept, item)
+        kept.sort(reverse=True)
+        rows = self.grid.decode(np.array([-i for _, i, _ in kept], np.int64))
+        return rows, np.array([t for *_, t in kept]), np.array([v for v, *_ in kept])
+
+
+def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> Scorer:
+    """A scorer from tables of milliseconds, merged to few look-ups.
+
+    A table goes into one that depends on all its positions; then neighbours are merged as long as their
+    product stays small.
+    """
+    constant = formula.constant
+    whole: list[Times] = []
+    for positions, table in sorted(times, key=lambda t: -len(t[0])):
+        if not positions:
+            constant += float(table)
+            continue
+        holder = next((i for i, (p, _) in enumerate(whole) if set(positions) <= set(p)), None)
+        if holder is None:
+            whole.append((positions, table))
+        else:
+            whole[holder] = _sum(whole[holder], (positions, table), whole[holder][0])
+    merged: list[Times] = []
+    for item in sorted(whole, key=lambda t: t[0]):
+        if merged:
+            union = tuple(dict.fromkeys([*merged[-1][0], *item[0]]))
+            if math.prod(grid.sizes[p] for p in union) <= MERGED:
+                merged[-1] = _sum(merged[-1], item, union)
+                continue
+        merged.append(item)
+    look_ups = tuple(
+        LookUp(positions, table.shape, np.ascontiguousarray(table.reshape(-1)))
+        for positions, table in merged
+    )
+    # The fit on six counts is of no use here, and would be sent along.
+    light = replace(formula, six=None) if isinstance(formula, Extended) else formula
+    return Scorer(grid, look_ups, light, constant, batch_size)
+
+
+def _sum(a: Times, b: Times, union: tuple[int, ...]) -> Times:
+    """Two tables as one of the positions `union`."""
+    return union, _spread(a, union) + _spread(b, union)
+
+
+def _spread(times: Times, union: tuple[int, ...]) -> np.ndarray:
+    """A table with an axis for each of `union`, of length 1 where it does not depend on it."""
+    positions, table = times
+    order = sorted(positions, key=union.index)
+    turned = table.transpose([positions.index(p) for p in order])
+    sizes = iter(turned.shape)
+    return turned.reshape([next(sizes) if p in positions else 1 for p in union])

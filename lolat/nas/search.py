@@ -1,0 +1,285 @@
+"""Searches a space for the front of latency and score: latency from a model, the score from the user.
+
+What is expensive is the score, so that every one asked for is one of a candidate within the time, and none
+is asked for twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import AnswerIsNo, InputError
+from lolat.nas.front import crowding, front, ranks
+from lolat.nas.objective import Objective, TableObjective
+from lolat.nas.scorer import Scorer
+from lolat.nas.space import Space
+
+MOST_EXHAUSTIVE = 1_000_000  # scores by a function
+DRAWN = 16  # candidates for each that an evolution begins with
+TRIES = 200  # draws of as many candidates as are wanted, before what is found has to do
+EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A scored candidate: its text, its integers, its latency in ms, its score."""
+
+    arch: str
+    choices: tuple[int, ...]
+    latency_ms: float
+    score: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in JSON."""
+        return {
+            "arch": self.arch,
+            "candidate": list(self.choices),
+            "latency_ms": self.latency_ms,
+            "score": self.score,
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: the front by latency, all that was scored, how many had no score."""
+
+    method: str
+    front: tuple[Candidate, ...]
+    scored: tuple[Candidate, ...]
+    unscored: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched for; `sign`: -1 where a low score is good.
+
+    `started` is called with the number of scores that will be asked for (at most), `done` after each.
+    """
+
+    space: Space
+    scorer: Scorer
+    objective: Objective
+    max_ms: float = math.inf
+    sign: float = 1.0
+    started: Callable[[int], object] = lambda total: None
+    done: Callable[[], object] = lambda: None
+
+    def run(
+        self, method: str | None = None, samples: int = 200, generations: int = 10, seed: int = 0
+    ) -> Found:
+        """Search; the same `seed` finds the same.
+
+        `method`: None is exhaustive for scores from a table and for a space of at most `samples`
+        candidates, else evolutionary. `samples`: scores that an evolutionary search asks for,
+        in `generations`. InputError for what cannot be, AnswerIsNo where no candidate is within the time.
+        """
+        if samples < 1 or generations < 1:
+            raise InputError(
+                f"{samples} samples in {generations} generations: expected whole numbers from 1"
+            )
+        if method is None:
+            small = isinstance(self.objective, TableObjective) or self.space.size <= samples
+            method = EXHAUSTIVE if small else EVOLUTIONARY
+        archive = Archive(self)
+        if method == EXHAUSTIVE:
+            self._exhaustive(archive)
+        elif method == EVOLUTIONARY:
+            self._evolutionary(archive, samples, generations, np.random.default_rng(seed))
+        else:
+            raise InputError(f"method {method!r}: expected {EXHAUSTIVE} or {EVOLUTIONARY}")
+        return archive.found(method)
+
+    def _exhaustive(self, archive: Archive) -> None:
+        if isinstance(self.objective, TableObjective):
+            rows = self.objective.rows
+            rows = rows[self.scorer.latency(rows) <= self.max_ms]
+        else:
+            rows = self._feasible()
+        if not len(rows):
+            raise self._none()
+        self.started(len(rows))
+        archive.add(rows)
+
+    def _feasible(self) -> np.ndarray:
+        """All candidates within the time, as far as a function can score them."""
+        kept: list[np.ndarray] = []
+        total = 0
+        for indices, times in self.scorer.indices():
+            kept.append(indices[times <= self.max_ms])
+            total += len(kept[-1])
+            if total > MOST_EXHAUSTIVE:
+                raise InputError(
+                    f"more than {MOST_EXHAUSTIVE} of the {self.space.size} candidates are within the time, "
+                    "too many to score one by one; use --method evolutionary, or a smaller --max-ms"
+                )
+        return self.space.decode(np.concatenate(kept))
+
+    def _none(self) -> AnswerIsNo:
+        fastest = self.fastest()
+        time = float(self.scorer.latency(fastest[None])[0])
+        if isinstance(self.objective, TableObjective):
+            rows = self.objective.rows
+            time = float(self.scorer.latency(rows).min())
+        return AnswerIsNo(
+            f"no candidate of {self.space.name} is within {self.max_ms:g} ms; the fastest takes "
+            f"{time:.3g} ms"
+        )
+
+    def fastest(self) -> np.ndarray:
+        """(positions,) a fast candidate: from the first, each position's best choice until none helps."""
+        sizes = self.space.grid.sizes
+        row = np.zeros(len(sizes), self.space.grid.dtype)
+        before = math.inf
+        while (now := float(self.scorer.latency(row[None])[0])) < before:
+            before = now
+            for position, size in enumerate(sizes):
+                tried = np.repeat(row[None], size, axis=0)
+                tried[:, position] = np.arange(size)
+                row = tried[int(np.argmin(self.scorer.latency(tried)))]
+        return row
+
+    def _evolutionary(
+        self, archive: Archive, samples: int, generations: int, random: np.random.Generator
+    ) -> None:
+        """NSGA-II (Deb et al., 2002): ranks, then crowding, decide who has children and who stays."""
+        size = max(2, math.ceil(samples / generations))
+        new = self._first(min(size, samples), archive, random)
+        self.started(samples)
+        population = archive.add(new)
+        while len(archive) < samples and len(new):
+            wanted = min(size, samples - len(archive))
+            new = self._children(population, wanted, archive, random)
+            population = archive.best([*population, *archive.add(new)], size)
+
+    def _first(self, count: int, archive: Archive, random: np.random.Generator) -> np.ndarray:
+        """Candidates within the time, spread evenly over the latencies that there are.
+
+        A latency costs nothing, so that many are drawn: at random, and between those and the fastest, for
+        random ones alone lie close together in the middle.
+        """
+        fastest = self.fastest()
+        if float(self.scorer.latency(fastest[None])[0]) > self.max_ms:
+            raise self._none()
+
+        def near(n: int) -> np.ndarray:
+            rows = self.space.sample(n, random)
+            return np.where(random.random(rows.shape) < 1.5 * random.random((n, 1)), rows, fastest)
+
+        pool = self._new(near, DRAWN * count, archive, [fastest])
+        times = self.scorer.latency(pool)
+        left = np.argsort(times, kind="stable")
+        chosen = []
+        for target in np.linspace(times.min(), times.max(), min(count, len(pool))):
+            at = int(np.argmin(np.abs(times[left] - target)))
+            chosen.append(left[at])
+            left = np.delete(left, at)
+        return pool[chosen]
+
+    def _children(
+        self, population: list[int], count: int, archive: Archive, random: np.random.Generator
+    ) -> np.ndarray:
+        """New candidates within the time, from pairs of parents: each choice from one or the other, and
+        one in all positions, at the mean, drawn anew. Random ones where nothing new comes of it."""
+        parents, rank, crowd = archive.standing(population)
+
+        def winners(n: int) -> np.ndarray:
+            a, b = random.integers(0, len(parents), (2, n))
+            first = (rank[a] < rank[b]) | ((rank[a] == rank[b]) & (crowd[a] >= crowd[b]))
+            return parents[np.where(first, a, b)]
+
+        def draw(n: int) -> np.ndarray:
+            rows = np.where(random.random((n, parents.shape[1])) < 0.5, winners(n), winners(n))
+            mutated = random.random(rows.shape) < 1.0 / parents.shape[1]
+            return np.where(mutated, self.space.sample(n, random), rows)
+
+        found = self._new(draw, count, archive)
+        if len(found) < count:
+            found = self._new(lambda n: self.space.sample(n, random), count, archive, list(found))
+        return found
+
+    def _new(
+        self,
+        draw: Callable[[int], np.ndarray],
+        count: int,
+        archive: Archive,
+        have: list[np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """`count` candidates of those drawn that are within the time and new, or as many as there come."""
+        found: dict[bytes, np.ndarray] = {}
+        for row in have or ():
+            if not archive.has(row):
+                found[row.tobytes()] = row
+        for _ in range(TRIES):
+            if len(found) >= count:
+                break
+            rows = draw(max(count, 16)).astype(self.space.grid.dtype)
+            for row in rows[self.scorer.latency(rows) <= self.max_ms]:
+                if not archive.has(row):
+                    found.setdefault(row.tobytes(), row)
+        kept = list(found.values())[:count]
+        return np.array(kept, self.space.grid.dtype).reshape(-1, len(self.space.positions))
+
+
+class Archive:
+    """All candidates that were scored in a search."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.rows: list[np.ndarray] = []
+        self.latencies: list[float] = []
+        self.scores: list[float] = []  # as the user's function said
+        self._seen: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def has(self, row: np.ndarray) -> bool:
+        """Whether a candidate was scored."""
+        return row.tobytes() in self._seen
+
+    def add(self, rows: np.ndarray) -> list[int]:
+        """Score new candidates; their numbers."""
+        first = len(self)
+        for row, latency in zip(rows, self.search.scorer.latency(rows), strict=True):
+            if self.has(row):
+                continue
+            score = self.search.objective.score(row)
+            self._seen.add(row.tobytes())
+            self.rows.append(row)
+            self.latencies.append(round(float(latency), 9))  # sums in another order are the same
+            self.scores.append(score)
+            self.search.done()
+        return list(range(first, len(self)))
+
+    def _values(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        latencies, scores = np.array(self.latencies), np.array(self.scores)
+        return latencies[numbers], self.search.sign * scores[numbers]
+
+    def standing(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(rows, rank, crowding) of some candidates."""
+        latencies, scores = self._values(numbers)
+        rank = ranks(latencies, scores)
+        return np.array([self.rows[n] for n in numbers]), rank, crowding(latencies, scores, rank)
+
+    def best(self, numbers: list[int], count: int) -> list[int]:
+        """The numbers of the `count` best of some candidates."""
+        _, rank, crowd = self.standing(numbers)
+        return [numbers[i] for i in np.lexsort((-crowd, rank))[:count]]
+
+    def found(self, method: str) -> Found:
+        """What the search found."""
+        everything = [
+            Candidate(self.search.space.arch(r), tuple(int(c) for c in r), t, s)
+            for r, t, s in zip(self.rows, self.latencies, self.scores, strict=True)
+        ]
+        latencies, scores = self._values(list(range(len(self))))
+        best = front(latencies, scores)
+        scored = tuple(c for c in everything if not math.isnan(c.score))
+        return Found(
+            method, tuple(everything[i] for i in best), scored, len(everything) - len(scored)
+        )

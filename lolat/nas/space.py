@@ -1,0 +1,225 @@
+"""A search space: positions with choices, and tables of counts that make any candidate's prediction a sum.
+
+A candidate is a row of small integers, one per position. What it takes is looked up:
+
+    space = lolat.nas.spaces.fbnet.space()
+    scorer = space.scorer(lolat.load("local"), batch_size=1)
+    scorer.latency(candidates)               # (n, 22) integers in, (n,) milliseconds out
+
+The answer is that of `model.predict(space.network(candidate))`, but for the rounding of floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from lolat.counts import COLUMNS
+from lolat.errors import InputError
+from lolat.graph import Graph, GraphBuilder
+from lolat.model import Model
+from lolat.nas.grid import Grid, grid
+from lolat.nas.layers import Layers
+from lolat.nas.scorer import Scorer, compiled
+from lolat.nas.tables import BORDER, ChainPart, EndTable, Table
+from lolat.prediction import as_batch_size
+
+KEPT_BATCH_SIZES = 8
+Row = Sequence[int] | np.ndarray  # the integers of one candidate
+
+
+@dataclass(frozen=True)
+class Position:
+    """Something that is chosen: its name, and the values that there are, by their integers."""
+
+    name: str
+    choices: tuple[Any, ...]
+
+
+class Codec(Protocol):
+    """How candidates are written as text: the modules of `lolat.nas.encodings` are such."""
+
+    def parse_many(self, archs: Sequence[str], place: Callable[[int], str]) -> np.ndarray:
+        """(n, positions) integers of n texts; InputError names the first wrong one as `place(index)`."""
+        ...
+
+    def write(self, row: Row) -> str:
+        """The text of one candidate."""
+        ...
+
+
+class Space:
+    """Positions with choices, and how a candidate's counts come about."""
+
+    def __init__(
+        self,
+        name: str,
+        positions: Sequence[Position],
+        tables: Sequence[Table],
+        build: Callable[[tuple[Any, ...], str], Graph],
+        codec: Codec | None = None,
+    ) -> None:
+        """`tables`: counts that add up to a candidate's; `build(values, name)`: the whole network from
+        the values chosen; `codec`: how candidates are written, integers with "-" between them if not
+        given. InputError where a position has no choices.
+        """
+        self.name = name
+        self.positions = tuple(positions)
+        self.grid: Grid = grid([len(p.choices) for p in positions])
+        self.tables = tuple(tables)
+        self.codec: Codec = Dashes(self.grid) if codec is None else codec
+        self._build = build
+        self._kept: dict[int, list[np.ndarray]] = {}
+
+    @classmethod
+    def of_parts(
+        cls,
+        name: str,
+        positions: Sequence[Position],
+        parts: Sequence[ChainPart],
+        codec: Codec | None = None,
+    ) -> Space:
+        """A network that is a chain of parts, each of which depends on some of the positions."""
+        choices = [tuple(positions[p].choices for p in part.positions) for part in parts]
+        tables = [part.table(c) for part, c in zip(parts, choices, strict=True)]
+        if BORDER and parts:
+            tables.append(EndTable(parts[0], choices[0], False))
+            tables.append(EndTable(parts[-1], choices[-1], True))
+        return cls(name, positions, tables, Chain(tuple(parts)), codec)
+
+    @classmethod
+    def from_factory(
+        cls,
+        function: Callable[..., Any],
+        choices: Sequence[Sequence[Any]] | dict[str, Sequence[Any]],
+        **options: Any,
+    ) -> Space:
+        """A space of the networks that `function` returns; see `lolat.nas.factory.from_factory`."""
+        from lolat.nas.factory import from_factory
+
+        return from_factory(function, choices, **options)
+
+    @property
+    def size(self) -> int:
+        """How many candidates there are; an int of any size."""
+        return self.grid.size
+
+    def decode(self, indices: Any) -> np.ndarray:
+        """(n, positions) integers of the candidates with these indices; see `Grid.decode`."""
+        return self.grid.decode(indices)
+
+    def encode(self, candidates: Any) -> np.ndarray:
+        """(n,) int64 indices of (n, positions) integers; see `Grid.encode`."""
+        return self.grid.encode(candidates)
+
+    def sample(self, count: int, seed: int | np.random.Generator = 0) -> np.ndarray:
+        """(count, positions) candidates drawn uniformly, which may repeat."""
+        return self.grid.sample(count, np.random.default_rng(seed))
+
+    def parse(
+        self, archs: Sequence[str], place: Callable[[int], str] = lambda i: f"network {i + 1}"
+    ) -> np.ndarray:
+        """(n, positions) integers of candidates written as text; InputError names the first wrong one."""
+        return self.codec.parse_many(archs, place)
+
+    def arch(self, candidate: Row) -> str:
+        """A candidate as text; `parse` is the inverse."""
+        return self.codec.write(candidate)
+
+    def values(self, candidate: Row) -> dict[str, Any]:
+        """What a candidate has chosen: name of the position -> value. InputError for no candidate."""
+        row = self.grid.checked(np.asarray(candidate)[None])[0]
+        return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
+
+    def network(self, candidate: Row, name: str = "") -> Graph:
+        """A candidate's whole network as a Graph. InputError for no candidate."""
+        chosen = tuple(self.values(candidate).values())
+        return self._build(chosen, name or f"{self.name} {self.arch(candidate)}")
+
+    def table_counts(self, batch_size: int = 1) -> list[np.ndarray]:
+        """Each table at `batch_size`; kept for some batch sizes."""
+        batch_size = as_batch_size(batch_size)
+        found = self._kept.get(batch_size)
+        if found is None:
+            found = [table.at(batch_size) for table in self.tables]
+            if len(self._kept) >= KEPT_BATCH_SIZES:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[batch_size] = found
+        return found
+
+    def counts(self, candidates: Any, batch_size: int = 1) -> np.ndarray:
+        """(n, COLUMNS) int64 counts of whole candidates at `batch_size`, exact. InputError as `checked`."""
+        rows = self.grid.checked(candidates)
+        found = np.zeros((len(rows), len(COLUMNS)), np.int64)
+        for table, counts in zip(self.tables, self.table_counts(batch_size), strict=True):
+            found += counts[tuple(rows[:, p] for p in table.positions)]
+        return found
+
+    def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
+        """What scores candidates on the device of `model`; small, and can be sent to other processes.
+
+        InputError for an unknown predictor and a batch size that is too large or none.
+        """
+        formula = model.predictor(predictor)
+        columns = [COLUMNS.index(f) for f in formula.features]
+        slopes = np.asarray(formula.coefficients)
+        times = [
+            (table.positions, counts[..., columns] @ slopes)
+            for table, counts in zip(self.tables, self.table_counts(batch_size), strict=True)
+        ]
+        return compiled(self.grid, times, formula, batch_size)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Builds a network from parts, one behind the other."""
+
+    parts: tuple[ChainPart, ...]
+
+    def __call__(self, values: Sequence[Any], name: str) -> Graph:
+        """The network of these values, one per position."""
+        builder = GraphBuilder(name)
+        x: int | None = None
+        for part in self.parts:
+            chosen = [values[p] for p in part.positions]
+            shape = part.shape(*chosen)
+            if x is None:
+                x = builder.input(shape)
+            elif builder.tensors[x].shape != shape:
+                raise InputError(
+                    f"part {part.name!r} of {name!r} says that it reads {shape}; the part before it "
+                    f"writes {builder.tensors[x].shape}"
+                )
+            x = part.write(Layers(builder, part.name), x, *chosen)
+        return builder.build([] if x is None else [x])
+
+
+@dataclass(frozen=True)
+class Dashes:
+    """Candidates as integers with "-" between them: 0-3-1."""
+
+    grid: Grid
+
+    def parse_many(self, archs: Sequence[str], place: Callable[[int], str]) -> np.ndarray:
+        """(n, positions) integers; InputError names the first wrong text as `place(index)`."""
+        rows = np.empty((len(archs), len(self.grid.sizes)), np.int64)
+        for index, arch in enumerate(archs):
+            numbers = arch.strip().split("-")
+            if len(numbers) != rows.shape[1] or not all(map(_is_number, numbers)):
+                raise InputError(
+                    f"{place(index)}: {arch[:60]!r} is no candidate; expected {rows.shape[1]} whole "
+                    f"numbers with '-' between them, such as {self.write([0] * rows.shape[1])}"
+                )
+            rows[index] = [int(n) for n in numbers]
+        return self.grid.checked(rows, place).astype(self.grid.dtype)
+
+    def write(self, row: Row) -> str:
+        """The text of one candidate."""
+        return "-".join(str(int(n)) for n in row)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10

@@ -1,0 +1,223 @@
+"""Spaces from functions: which positions interact is found, and every candidate's counts are exact."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.counts import count
+from lolat.errors import InputError
+from lolat.graph import Graph, GraphBuilder
+from lolat.model import Model
+from lolat.nas import Space
+from lolat.nas.layers import Layers
+from tests import synthetic
+
+CHAIN = {
+    "first": (8, 16),
+    "second": (8, 12, 40),
+    "third": (16, 32),
+    "kernel": (3, 5),
+    "act": ("relu", "silu"),
+}
+
+
+def chain(first: int, second: int, third: int, kernel: int, act: str) -> Graph:
+    """Three convolutions, the last with a kernel of its choice."""
+    builder = GraphBuilder("chain")
+    layers = Layers(builder)
+    x = layers.conv(builder.input((1, 24, 24, 3)), first, 3)
+    x = layers.same(act, layers.conv(x, second, 3))
+    x = layers.norm(layers.conv(x, third, kernel))
+    return builder.build([layers.classifier(layers.global_pool(x), 10)])
+
+
+def assert_exact(space: Space, function: Any, batch_sizes: tuple[int, ...] = (1, 16, 700)) -> None:
+    """All candidates, built here, at batch sizes that were not looked at too."""
+    rows = space.decode(np.arange(space.size))
+    for batch_size in batch_sizes:
+        whole = []
+        for row in rows:
+            graph = function(*(p.choices[c] for p, c in zip(space.positions, row, strict=True)))
+            whole.append(count(graph).total(batch_size))
+        np.testing.assert_array_equal(space.counts(rows, batch_size), np.array(whole))
+
+
+def test_what_interacts_is_found() -> None:
+    space = Space.from_factory(chain, CHAIN)
+    found = space.decomposition  # type: ignore[attr-defined]
+    assert {frozenset(names) for names in found.together} == {
+        frozenset(["first", "second"]), frozenset(["second", "third", "kernel"]),
+        frozenset(["second", "act"]),
+    }  # fmt: skip
+    assert (found.deviation, found.column) == (0.0, None)
+    assert found.built <= space.size
+    assert "second with third with kernel" in str(found)
+    assert "exact" in str(found)
+    assert_exact(space, chain)
+
+
+def test_the_model_says_the_same_of_a_candidate() -> None:
+    space = Space.from_factory(chain, CHAIN)
+    model = Model(synthetic.document())
+    rows = space.sample(5)
+    found = [model.predict(space.network(row), 4).latency_ms for row in rows]
+    np.testing.assert_allclose(space.scorer(model, 4).latency(rows), found, rtol=1e-12)
+    assert space.name == "chain"
+    assert set(space.values(rows[0])) == set(CHAIN)
+
+
+def test_positions_without_names_are_given_in_order() -> None:
+    space = Space.from_factory(chain, list(CHAIN.values()), name="mine")
+    assert (space.name, space.positions[3].name) == ("mine", "position 3")
+    assert space.network([1, 2, 0, 1, 0]).operations == chain(16, 40, 16, 5, "relu").operations
+
+
+def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
+    calls: Counter[tuple[int, ...]] = Counter()
+
+    def independent(*kernels: int) -> Graph:
+        calls[kernels] += 1
+        builder = GraphBuilder("independent")
+        layers, x = Layers(builder), builder.input((1, 16, 16, 8))
+        for kernel in kernels:
+            x = layers.conv(x, 8, kernel)
+        return builder.build([x])
+
+    seen: list[int] = []
+    space = Space.from_factory(independent, [(1, 3, 5)] * 10, done=lambda: seen.append(1))
+    assert space.size == 59_049
+    assert set(calls.values()) == {1}
+    assert len(calls) == len(seen) == space.decomposition.built < 70  # type: ignore[attr-defined]
+    assert space.decomposition.together == ()  # type: ignore[attr-defined]
+    rows = space.sample(30, seed=9)
+    whole = [count(independent(*((1, 3, 5)[c] for c in row))).total() for row in rows]
+    np.testing.assert_array_equal(space.counts(rows), np.array(whole))
+
+
+def test_interactions_of_distant_positions_are_found() -> None:
+    def resolution(size: int, *kernels: int) -> Graph:
+        builder = GraphBuilder("resolution")
+        layers, x = Layers(builder), builder.input((1, size, size, 8))
+        for kernel in kernels:
+            x = layers.conv(x, 8, kernel)
+        return builder.build([x])
+
+    space = Space.from_factory(resolution, [(16, 32, 48), *[(1, 3)] * 5])
+    assert {frozenset(names) for names in space.decomposition.together} == {  # type: ignore[attr-defined]
+        frozenset(["position 0", f"position {i}"]) for i in range(1, 6)
+    }
+    assert_exact(space, resolution, (1,))
+
+
+def branches(*depths: int) -> Graph:
+    """Five branches side by side: the longest path is the deepest one's."""
+    builder = GraphBuilder("branches")
+    layers, x = Layers(builder), builder.input((1, 16, 16, 8))
+    ends = []
+    for depth in depths:
+        y = x
+        for _ in range(depth):
+            y = layers.same("relu", y)
+        ends.append(layers.conv(y, 8, 1))
+    while len(ends) > 1:
+        ends = [layers.same("add", ends[0], ends[1]), *ends[2:]]
+    return builder.build(ends)
+
+
+def test_what_does_not_decompose_is_refused_with_what_to_do() -> None:
+    with pytest.raises(
+        InputError, match=r"change its serial together .* accept it with tolerance=0\."
+    ) as info:
+        Space.from_factory(branches, [(1, 12)] * 6)
+    tolerance = float(str(info.value).rpartition("=")[2])
+    space = Space.from_factory(branches, [(1, 12)] * 6, tolerance=tolerance)
+    found = space.decomposition  # type: ignore[attr-defined]
+    assert found.column == "serial"
+    assert 0.0 < found.deviation <= tolerance
+    assert "of serial" in str(found)
+
+
+def test_too_many_networks_are_refused_before_they_are_built() -> None:
+    built: list[int] = []
+
+    def wide(*widths: int) -> Graph:
+        built.append(1)
+        return chain(*widths, 3, "relu")  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match="takes 148 networks, more than 100; give fewer positions"):
+        Space.from_factory(wide, [tuple(range(8, 408, 8))] * 3, most_networks=100)
+    assert built == []
+    with pytest.raises(InputError, match="a table of position 0 with position 1 takes"):
+        Space.from_factory(wide, [tuple(range(8, 408, 8))] * 3, most_networks=200)
+
+
+def test_a_function_that_fails_is_named_with_its_choices() -> None:
+    def fragile(a: int, b: int) -> Graph:
+        if (a, b) == (2, 3):
+            raise ValueError("no such network")
+        return chain(8, 8, 16, 3, "relu")
+
+    with pytest.raises(
+        InputError, match=r"fragile of {'a': 2, 'b': 3} failed: ValueError: no such network"
+    ):
+        Space.from_factory(fragile, {"a": (1, 2), "b": (1, 3)})
+    with pytest.raises(InputError, match=r"not a network that LoLat can read"):
+        Space.from_factory(lambda a: object(), [(1, 2)])
+
+
+@pytest.mark.parametrize("choices", [[], [()], {"a": ()}, [(1,), ()]])
+def test_choices_of_nothing_are_refused(choices: Any) -> None:
+    with pytest.raises(InputError, match="at least one position, each with choices"):
+        Space.from_factory(chain, choices)
+
+
+def test_a_keras_factory() -> None:
+    keras = pytest.importorskip("keras")
+
+    def make(filters: int, kernel: int, units: int) -> Any:
+        layers = keras.layers
+        inputs = keras.Input((20, 20, 3))
+        x = layers.Conv2D(filters, kernel, activation="relu")(inputs)
+        x = layers.Dense(units)(layers.GlobalMaxPooling2D()(x))
+        return keras.Model(inputs, x)
+
+    space = Space.from_factory(make, {"filters": (4, 8), "kernel": (1, 3), "units": (5, 6)})
+    rows = space.decode(np.arange(8))
+    for row, macs in zip(rows, space.counts(rows)[:, 2], strict=True):
+        chosen = space.values(row)
+        side = 20 - chosen["kernel"] + 1
+        convolution = side**2 * chosen["kernel"] ** 2 * 3 * chosen["filters"]
+        assert macs == convolution + chosen["filters"] * chosen["units"]
+
+
+def test_a_pytorch_factory() -> None:
+    torch = pytest.importorskip("torch")
+
+    def make(filters: int, units: int) -> Any:
+        nn = torch.nn
+        return nn.Sequential(
+            nn.Conv2d(3, filters, 3), nn.ReLU(), nn.Flatten(), nn.Linear(filters * 36, units)
+        )
+
+    space = Space.from_factory(make, {"filters": (4, 8), "units": (5, 6)}, input_size=(3, 8, 8))
+    rows = space.decode(np.arange(4))
+    expected = [36 * 27 * f + f * 36 * u for f in (4, 8) for u in (5, 6)]
+    assert space.counts(rows)[:, 2].tolist() == expected
+
+
+def test_the_example_is_what_it_says() -> None:
+    pytest.importorskip("keras")
+    from examples import nas_search
+
+    made, classes = nas_search.images(40, 0)
+    assert made.shape == (40, nas_search.SIZE, nas_search.SIZE, 3)
+    assert set(classes) <= set(range(nas_search.CLASSES))
+    space = math.prod(map(len, nas_search.CHOICES.values()))
+    assert f"({space:,} in all)" in str(nas_search.__doc__)
+    first = {name: values[0] for name, values in nas_search.CHOICES.items()}
+    assert nas_search.network(**first).output_shape == (None, nas_search.CLASSES)

@@ -1,0 +1,197 @@
+"""Scores against the model's own predictions of whole networks, and against brute force."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.errors import InputError
+from lolat.model import Model
+from lolat.nas.grid import grid
+from lolat.nas.scorer import CHUNK, DECODED, Scorer, compiled
+from lolat.predictors.extended import Extended
+from lolat.predictors.two_regime import TwoRegime
+from tests import synthetic
+from tests.nas.test_space import every, small
+
+MODEL = Model(synthetic.document())
+PLAIN = Extended(("ops",), (1.0,), 0.25)
+
+
+def made(sizes: list[int], tables: dict[tuple[int, ...], Any], formula: Any = PLAIN) -> Scorer:
+    """A scorer of made-up milliseconds."""
+    return compiled(grid(sizes), [(p, np.asarray(t, float)) for p, t in tables.items()], formula, 1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+@pytest.mark.parametrize("predictor", [None, "extended", "two-regime"])
+def test_a_latency_is_the_models_own(batch_size: int, predictor: str | None) -> None:
+    space, rows, networks = every()
+    scorer = space.scorer(MODEL, batch_size, predictor)
+    found = [MODEL.predict(n, batch_size, predictor).latency_ms for n in networks]
+    np.testing.assert_allclose(scorer.latency(rows), found, rtol=1e-12)
+
+
+def test_below_the_breakpoint_too() -> None:
+    space, rows, networks = every()
+    formula = MODEL.predictor("two-regime")
+    assert isinstance(formula, TwoRegime)
+    line = space.counts(rows)[:, :3] @ np.array(formula.coefficients) + formula.constant
+    document = synthetic.document()
+    middle = float(np.median(line))
+    document["predictors"]["two-regime"] |= {"breakpoint_ms": middle, "slope": 0.5}
+    model = Model(document)
+    found = np.array([model.predict(n, 1, "two-regime").latency_ms for n in networks])
+    assert 0 < (found < middle).sum() < len(found)
+    np.testing.assert_allclose(
+        space.scorer(model, 1, "two-regime").latency(rows), found, rtol=1e-12
+    )
+
+
+def test_tables_of_any_positions_add_up() -> None:
+    # In no order, overlapping, one inside another, one too large to be merged with anything.
+    random = np.random.default_rng(0)
+    sizes = [3, 4, 2, 60, 50, 40]
+    tables = {
+        (): 2.0, (1,): random.random(4), (2, 0): random.random((2, 3)), (0, 1, 2): random.random((3, 4, 2)),
+        (5, 3): random.random((40, 60)), (3, 4): random.random((60, 50)), (4,): random.random(50),
+        (5, 4, 3): random.random((40, 50, 60)),
+    }  # fmt: skip
+    scorer = made(sizes, tables)
+    rows = grid(sizes).sample(500, random)
+    expected = [
+        0.25 + sum(float(np.asarray(t)[tuple(row[p] for p in key)]) for key, t in tables.items())
+        for row in rows
+    ]
+    for dtype in (np.int8, np.uint8, np.int32, np.int64, np.uint64):
+        np.testing.assert_allclose(scorer.latency(rows.astype(dtype)), expected, rtol=1e-12)
+    assert scorer.latency(rows[:0]).shape == (0,)
+    np.testing.assert_allclose(scorer.latency(rows[::2]), expected[::2], rtol=1e-12)
+    np.testing.assert_allclose(scorer.latency(np.asfortranarray(rows)), expected, rtol=1e-12)
+
+
+def test_many_positions_are_few_look_ups() -> None:
+    scorer = made([9] * 22, {(p,): np.arange(9.0) for p in range(22)})
+    assert len(scorer.look_ups) == 6
+    assert scorer.latency(np.full((2, 22), 8)).tolist() == [0.25 + 22 * 8] * 2
+
+
+def test_more_choices_than_a_byte_holds() -> None:
+    table = np.arange(70_000.0)
+    scorer = made([70_000, 2], {(0,): table, (1,): [0.0, 0.5]})
+    rows = np.array([[69_999, 1], [0, 0], [65_536, 0]])
+    assert scorer.latency(rows).tolist() == [70_999.75 - 1000.0, 0.25, 65_536.25]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+def test_a_wrong_choice_is_named_wherever_it_is(dtype: Any) -> None:
+    scorer = made([3, 3], {(0,): [1, 2, 3], (1,): [1, 2, 3]})
+    rows = np.zeros((CHUNK + 10, 2), dtype)
+    for wrong in (3, -1):
+        rows[CHUNK + 3, 1] = wrong
+        with pytest.raises(InputError, match=f"row {CHUNK + 3} has {wrong} at position 1"):
+            scorer.latency(rows)
+    with pytest.raises(InputError, match=r"shape \(candidates, 2\)"):
+        scorer.latency(np.zeros((4, 3), dtype))
+    with pytest.raises(InputError, match="type float64"):
+        scorer.latency(np.zeros((4, 2)))
+
+
+def test_it_can_be_sent_to_another_process() -> None:
+    space, rows, _ = every()
+    scorer = space.scorer(MODEL)
+    sent = pickle.dumps(scorer)
+    assert len(sent) < 20_000
+    np.testing.assert_array_equal(pickle.loads(sent).latency(rows), scorer.latency(rows))
+
+
+def test_chunks_are_scored_as_they_come() -> None:
+    space, rows, _ = every()
+    scorer = space.scorer(MODEL)
+    asked = []
+
+    def chunks() -> Any:
+        for start in range(0, len(rows), 20):
+            asked.append(start)
+            yield rows[start : start + 20]
+
+    stream = scorer.score(chunks())
+    first = next(stream)
+    assert asked == [0]
+    np.testing.assert_array_equal(np.concatenate([first, *stream]), scorer.latency(rows))
+
+
+def test_a_range_of_indices() -> None:
+    space, rows, _ = every()
+    scorer = space.scorer(MODEL)
+    pieces = list(scorer.indices(10, 31))
+    np.testing.assert_array_equal(np.concatenate([i for i, _ in pieces]), np.arange(10, 31))
+    np.testing.assert_array_equal(
+        np.concatenate([t for _, t in pieces]), scorer.latency(rows[10:31])
+    )
+    assert list(scorer.indices(5, 5)) == []
+    with pytest.raises(InputError, match="candidates 0 to 73: expected a range from 0 to 72"):
+        list(scorer.indices(0, 73))
+
+
+def brute_force(times: np.ndarray, values: np.ndarray, k: int, max_ms: float) -> list[int]:
+    """Indices of the k best: by value, of equal ones the first."""
+    able = [i for i in range(len(times)) if times[i] <= max_ms]
+    return sorted(able, key=lambda i: (-values[i], i))[:k]
+
+
+@pytest.mark.parametrize("k", [1, 7, 5000])
+def test_the_best_are_those_of_brute_force(k: int) -> None:
+    # Several pieces, and many equal values.
+    sizes = [5, 7, 9, 11, 13, 4]
+    tables = {(p,): np.random.default_rng(p).integers(0, 4, n) for p, n in enumerate(sizes)}
+    scorer = made(sizes, tables)
+    assert scorer.size > DECODED
+    rows = grid(sizes).decode(np.arange(scorer.size))
+    times = scorer.latency(rows)
+    values = (rows.sum(axis=1) % 17).astype(float)
+    found, latencies, scores = scorer.best(k, 9.0, lambda r: (r.sum(axis=1) % 17).astype(float))
+    expected = brute_force(times, values, k, 9.0)
+    np.testing.assert_array_equal(found, rows[expected])
+    np.testing.assert_array_equal(latencies, times[expected])
+    np.testing.assert_array_equal(scores, values[expected])
+    fastest = brute_force(times, -times, k, np.inf)
+    np.testing.assert_array_equal(scorer.best(k)[0], rows[fastest])
+
+
+def test_the_best_of_none_and_of_values_that_are_none() -> None:
+    scorer = made([3], {(0,): [1.0, 2.0, 3.0]})
+    assert len(scorer.best(2, max_ms=0.1)[0]) == 0
+    found, *_ = scorer.best(3, value=lambda rows: np.where(rows[:, 0] == 1, np.nan, rows[:, 0]))
+    assert found.tolist() == [[2], [0]]
+    with pytest.raises(InputError, match="best 0"):
+        scorer.best(0)
+
+
+def test_memory_does_not_grow_with_the_range() -> None:
+    scorer = made([4] * 12, {(p,): np.arange(4.0) for p in range(12)})
+    scorer.best(5, stop=DECODED)  # what is made once
+
+    def peak(stop: int) -> int:
+        tracemalloc.start()
+        scorer.best(5, stop=stop)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(20 * DECODED) < 1.2 * peak(2 * DECODED)
+
+
+def test_more_than_an_int64_can_index() -> None:
+    scorer = made([9] * 22, {(p,): np.arange(9.0) for p in range(22)})
+    with pytest.raises(InputError, match="more than an int64 can index"):
+        scorer.best(3)
+
+
+def test_a_predictor_that_the_model_does_not_have() -> None:
+    with pytest.raises(InputError, match="no predictor 'oracle'"):
+        small().scorer(MODEL, 1, "oracle")

@@ -1,0 +1,232 @@
+"""A space's integers and indices, and its counts against whole networks built and counted."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lolat.counts import count
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.nas import Part, Position, Space
+from lolat.nas.encodings import fbnet
+from lolat.nas.grid import grid
+from lolat.nas.layers import Layers
+
+SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=9)
+SIDE = 16
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def widths(inside: int, outside: int, *rest: Any) -> tuple[int, ...]:
+    return (1, SIDE, SIDE, inside)
+
+
+def convolution(layers: Layers, x: int, inside: int, outside: int, kernel: int) -> int:
+    """A convolution whose cost depends on a choice of its own and two that it shares with neighbours."""
+    return layers.norm_act(layers.conv(x, outside, kernel), "relu")
+
+
+def small(name: str = "small") -> Space:
+    """Three convolutions: each width is the next one's input."""
+    positions = [
+        Position("width 1", (8, 16)), Position("kernel 2", (1, 3, 5)), Position("width 2", (8, 12, 40)),
+        Position("kernel 3", (3, 5)), Position("width 3", (16, 32)),
+    ]  # fmt: skip
+
+    def image(outside: int) -> tuple[int, ...]:
+        return (1, SIDE, SIDE, 3)
+
+    def first(layers: Layers, x: int, outside: int) -> int:
+        return layers.conv(x, outside, 3)
+
+    def second(layers: Layers, x: int, inside: int, kernel: int, outside: int) -> int:
+        return convolution(layers, x, inside, outside, kernel)
+
+    def last(inside: int) -> tuple[int, ...]:
+        return (1, SIDE, SIDE, inside)
+
+    def head(layers: Layers, x: int, inside: int) -> int:
+        return layers.classifier(layers.global_pool(x), 10)
+
+    def of_input(inside: int, *rest: int) -> tuple[int, ...]:
+        return (1, SIDE, SIDE, inside)
+
+    parts = [
+        Part("first", (0,), image, first), Part("second", (0, 1, 2), of_input, second),
+        Part("third", (2, 3, 4), of_input, second), Part("head", (4,), last, head),
+    ]  # fmt: skip
+    return Space.of_parts(name, positions, parts)
+
+
+@functools.cache
+def every() -> tuple[Space, np.ndarray, list[Graph]]:
+    """The small space, all its candidates, and their networks."""
+    space = small()
+    rows = space.decode(np.arange(space.size))
+    return space, rows, [space.network(row) for row in rows]
+
+
+@given(SIZES, st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
+    numbers = grid(sizes)
+    assert numbers.size == int(np.prod(sizes))
+    indices = np.array([random.randrange(numbers.size) for _ in range(20)])
+    rows = numbers.decode(indices)
+    assert rows.shape == (20, len(sizes))
+    np.testing.assert_array_equal(rows.T, np.unravel_index(indices, sizes))
+    np.testing.assert_array_equal(numbers.encode(rows), indices)
+
+
+def test_a_large_index_is_exact() -> None:
+    numbers = grid([9] * 19)  # 1.35e18, nearly as many as an int64 can index
+    top = numbers.size - 1
+    assert numbers.decode(np.array([top, 0])).tolist() == [[8] * 19, [0] * 19]
+    row = [1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1]
+    index = functools.reduce(lambda total, digit: 9 * total + digit, row, 0)
+    assert numbers.encode(np.array([row])).tolist() == [index]
+    assert numbers.decode(np.array([index])).tolist() == [row]
+
+
+def test_what_an_int64_cannot_index_is_said() -> None:
+    numbers = grid([9] * 22)
+    assert numbers.size == 9**22
+    for call in (lambda: numbers.decode([0]), lambda: numbers.encode(np.zeros((1, 22), int))):
+        with pytest.raises(
+            InputError, match=r"22 positions make 9\.8e\+20 candidates, more than an int64"
+        ):
+            call()
+    assert numbers.sample(3, np.random.default_rng(0)).shape == (3, 22)
+    assert grid([2] * 62).countable() == 2**62
+    with pytest.raises(InputError, match="int64"):
+        grid([2] * 63).countable()
+
+
+@pytest.mark.parametrize(
+    ("indices", "words"),
+    [([-1], "no candidate -1"), ([6], "no candidate 6: .* from 0 to 5"), ([0.5], "type float64"),
+     ([[0]], "2 dimensions")],
+)  # fmt: skip
+def test_a_wrong_index_is_refused(indices: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        grid([2, 3]).decode(indices)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[0, 0], [1, 3]], "row 1 has 3 at position 1; expected a choice from 0 to 2"),
+        ([[-1, 0]], "row 0 has -1 at position 0"),
+        ([[0, 0, 0]], r"shape \(1, 3\)"),
+        ([[0.0, 1.0]], "type float64"),
+        ([0, 1], r"shape \(2,\)"),
+    ],
+)
+def test_a_row_that_is_no_candidate_is_named(rows: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        grid([2, 3]).checked(rows)
+
+
+@pytest.mark.parametrize("sizes", [[], [3, 0]])
+def test_a_position_has_choices(sizes: list[int]) -> None:
+    with pytest.raises(InputError, match="at least one choice"):
+        grid(sizes)
+
+
+def test_samples_reach_every_choice_and_repeat_with_the_seed() -> None:
+    space = small()
+    rows = space.sample(300, seed=3)
+    assert [sorted(set(column)) for column in rows.T.tolist()] == [
+        list(range(n)) for n in space.grid.sizes
+    ]
+    np.testing.assert_array_equal(rows, space.sample(300, seed=3))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64, 1024])
+def test_counts_are_those_of_the_whole_network(batch_size: int) -> None:
+    # Up to sizes at which thresholds are passed (threaded, streamed) and kernels repacked.
+    space, rows, networks = every()
+    whole = np.array([count(network).total(batch_size) for network in networks])
+    np.testing.assert_array_equal(space.counts(rows, batch_size), whole)
+
+
+def test_a_convolution_by_hand() -> None:
+    space = small()
+    values = {"width 1": 16, "kernel 2": 5, "width 2": 12, "kernel 3": 3, "width 3": 32}
+    row = [p.choices.index(values[p.name]) for p in space.positions]
+    assert space.values(row) == values
+    macs = SIDE * SIDE * (3 * 3 * 3 * 16 + 25 * 16 * 12 + 9 * 12 * 32) + 32 * 10
+    assert space.counts(np.array([row]))[0, 2] == macs
+
+
+def test_text_and_back() -> None:
+    space, rows, _ = every()
+    archs = [space.arch(row) for row in rows]
+    assert archs[0] == "0-0-0-0-0"
+    assert len(set(archs)) == space.size
+    np.testing.assert_array_equal(space.parse(archs), rows)
+
+
+@pytest.mark.parametrize(
+    "arch", ["", "0-0-0-0", "0-0-0-0-x", "0-0-0-0--1", "0-0-0-0-9999999999999"]
+)
+def test_text_that_is_no_candidate_is_named(arch: str) -> None:
+    with pytest.raises(InputError, match=r"network 2: .* such as 0-0-0-0-0"):
+        small().parse(["0-0-0-0-0", arch])
+
+
+def test_a_choice_that_there_is_not_is_named_in_text() -> None:
+    with pytest.raises(InputError, match="line 7 has 2 at position 4"):
+        small().parse(["0-0-0-0-2"], lambda i: f"line {i + 7}")
+
+
+def test_parts_that_do_not_fit_are_named() -> None:
+    def image() -> tuple[int, ...]:
+        return (1, 8, 8, 3)
+
+    def write(layers: Layers, x: int) -> int:
+        return layers.conv(x, 16, 3)
+
+    space = Space.of_parts(
+        "wrong",
+        [Position("nothing", (0,))],
+        [Part("a", (), image, write), Part("b", (), image, write)],
+    )
+    with pytest.raises(
+        InputError, match=r"part 'b' .* reads \(1, 8, 8, 3\).* writes \(1, 8, 8, 16\)"
+    ):
+        space.network([0])
+
+
+def test_a_batch_too_large_or_none_is_refused() -> None:
+    with pytest.raises(InputError, match="do not fit in 64 bits"):
+        small().counts(np.zeros((1, 5), int), 2**60)
+    with pytest.raises(InputError, match="batch size 0"):
+        small().counts(np.zeros((1, 5), int), 0)
+
+
+def test_a_network_has_the_name_that_it_is_given() -> None:
+    space = small()
+    assert space.network([0, 0, 0, 0, 0]).name == "small 0-0-0-0-0"
+    assert space.network([0, 0, 0, 0, 0], "mine").name == "mine"
+    with pytest.raises(InputError, match="row 0 has 5 at position 0"):
+        space.network([5, 0, 0, 0, 0])
+
+
+def test_the_snippet_of_the_documentation_runs() -> None:
+    text = (ROOT / "docs" / "nas.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(
+        r"```python\n(import lolat\nfrom lolat import nas\n.*?)```", text, re.DOTALL
+    )
+    known: dict[str, Any] = {}
+    exec(snippet, known)
+    assert known["candidates"].shape == (1_000_000, 22)
+    assert known["space"].values(known["candidates"][0])["layer 1"] in fbnet.CHOICES

@@ -1,0 +1,260 @@
+"""The known spaces: published figures, PyTorch networks after the authors' code, and their own networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.counts import COLUMNS, count
+from lolat.errors import InputError
+from lolat.model import Model
+from lolat.nas import Space, spaces
+from lolat.nas.encodings import fbnet as fbnet_text
+from lolat.nas.encodings import nasbench201 as nas_text
+from lolat.nas.spaces import fbnet, mobile, nasbench201
+from tests import synthetic
+
+MODEL = Model(synthetic.document())
+NAMES = tuple(spaces.SPACES)
+# The authors' FBNet-B and FBNet-C (their model definitions), a digit a layer.
+FBNET_B = "0340076377786704674773"
+FBNET_C = "0380076737677777677773"
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Space]:
+    """The known spaces, made once."""
+    return {name: make() for name, make in spaces.SPACES.items()}
+
+
+def of(space: Space, **chosen: Any) -> np.ndarray:
+    """(1, positions) a candidate by the values chosen, the first choice elsewhere."""
+    row = [p.choices.index(chosen.get(p.name, p.choices[0])) for p in space.positions]
+    return np.array([row])
+
+
+def macs(space: Space, rows: np.ndarray) -> list[int]:
+    return list(map(int, space.counts(rows)[:, COLUMNS.index("flops")]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_tables_add_up_to_whole_networks(
+    known: dict[str, Space], name: str, batch_size: int
+) -> None:
+    space = known[name]
+    rows = space.sample(8, seed=1)
+    networks = [space.network(row) for row in rows]
+    whole = np.array([count(network).total(batch_size) for network in networks])
+    np.testing.assert_array_equal(space.counts(rows, batch_size), whole)
+    for predictor in ("extended", "two-regime"):
+        predicted = [MODEL.predict(n, batch_size, predictor).latency_ms for n in networks]
+        scorer = space.scorer(MODEL, batch_size, predictor)
+        np.testing.assert_allclose(scorer.latency(rows), predicted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_candidates_as_text_and_back(known: dict[str, Space], name: str) -> None:
+    space = known[name]
+    rows = space.sample(20, seed=2)
+    np.testing.assert_array_equal(space.parse([space.arch(row) for row in rows]), rows)
+    with pytest.raises(InputError, match="network 1"):
+        space.parse(["none of this"])
+
+
+def test_sizes(known: dict[str, Space]) -> None:
+    assert known["nasbench201"].size == 15_625
+    assert known["fbnet"].size == 9**22
+    assert known["ofa"].size == 4 * (3 * 9**4) ** 5
+    assert known["mobile"].size == 4 * (3 * 3 * 9**4) ** 5
+    assert len(known["ofa"].positions) == 46
+
+
+def test_nasbench201_has_the_published_macs(known: dict[str, Space]) -> None:
+    # The benchmark's own figure (220.11969 M) has the ten biases of the classifier, which are no products.
+    space = known["nasbench201"]
+    all_3x3 = "|op~0|+|op~0|op~1|+|op~0|op~1|op~2|".replace("op", "nor_conv_3x3")
+    assert macs(space, space.parse([all_3x3])) == [220_119_690 - 10]
+    all_1x1 = all_3x3.replace("3x3", "1x1")
+    stages = 15 * 6 * 16 * 16 * 32 * 32
+    assert macs(space, space.parse([all_1x1])) == [220_119_680 - 8 * stages]
+    nothing = all_3x3.replace("nor_conv_3x3", "none")
+    assert macs(space, space.parse([nothing])) == [220_119_680 - 9 * stages]
+
+
+def test_the_longest_path_of_a_cell_by_hand(known: dict[str, Space]) -> None:
+    space = known["nasbench201"]
+    serial = COLUMNS.index("serial")
+    # relu, conv, norm: 3. Through node 1 and 2 to 3: three edges, one addition at node 2 and one at node 3;
+    # straight to node 3: the edge, then two additions, for it comes first.
+    operations = dict.fromkeys(nas_text.POSITIONS, "skip_connect")
+    rest = 2 + (3 + 3 + 1) * 2 + 4  # stem; two reductions; norm, relu, pool, dense
+    for chosen, longest in (
+        ({}, 2),  # additions alone
+        ({"0->3": "nor_conv_3x3"}, 3 + 2),
+        ({"2->3": "nor_conv_3x3"}, 1 + 3 + 1),
+        (
+            {"0->1": "nor_conv_3x3", "1->2": "nor_conv_1x1", "2->3": "nor_conv_3x3"},
+            3 + 3 + 1 + 3 + 1,
+        ),
+        ({"0->1": "none", "1->3": "avg_pool_3x3"}, 1 + 1 + 2),
+    ):
+        row = of(space, **{**operations, **chosen})
+        assert space.counts(row)[0, serial] == 15 * longest + rest
+
+
+def test_fbnets_of_the_paper(known: dict[str, Space]) -> None:
+    # Table 3 of the paper: 295 M and 375 M multiply-accumulates; C has 5.5 M parameters. (Blocks of
+    # expansion 1 have their first convolution here, as in the authors' code, which is some 3 % more.)
+    space = known["fbnet"]
+    rows = space.parse([FBNET_B, FBNET_C])
+    np.testing.assert_allclose(macs(space, rows), [295e6, 375e6], rtol=0.04)
+    np.testing.assert_allclose(space.counts(rows)[1, COLUMNS.index("weights")], 5.5e6, rtol=0.01)
+
+
+def test_a_layer_of_fbnet_by_hand(known: dict[str, Space]) -> None:
+    space = known["fbnet"]
+    skips = np.full((1, 22), 8)
+    base = space.counts(skips)[0]
+    row = skips.copy()
+    row[0, 2] = fbnet_text.CHOICES.index("k5_e1_g2")  # 24 channels at 56x56, where skip is nothing
+    added = dict(zip(COLUMNS, map(int, space.counts(row)[0] - base), strict=True))
+    positions = 56 * 56
+    assert added["flops"] == positions * (2 * 24 * 12 + 25 * 24)
+    assert added["groups"] == 2 * 2
+    assert added["acts"] == added["inp"] == 3 * positions * 24
+    # norm, relu; transpose; norm, relu; norm; add
+    assert added["traffic"] == positions * 24 * (6 * 2 + 3)
+    assert added["ops"] == added["serial"] == 3 + 6 + 1
+    row = skips.copy()
+    row[0, 1] = fbnet_text.CHOICES.index(
+        "k3_e6"
+    )  # 16 to 24 channels, /2: skip is a 1x1 convolution
+    added = dict(zip(COLUMNS, map(int, space.counts(row)[0] - base), strict=True))
+    wide = 112 * 112 * 16 * 96 + positions * 96 * (9 + 24)
+    assert added["flops"] == wide - positions * 16 * 24
+
+
+def test_the_deepest_and_the_shallowest_of_once_for_all(known: dict[str, Space]) -> None:
+    space = known["ofa"]
+    large = {p.name: p.choices[-1] for p in space.positions}
+    assert macs(space, of(space, **large)) == [by_hand([4] * 5, 7, 6, 224)]
+    assert macs(space, of(space)) == [by_hand([2] * 5, 3, 3, 128)]
+    # Layers beyond the depth change nothing.
+    deep = {"stage2 layer3 kernel": 7, "stage2 layer4 expansion": 6, "stage5 layer4 kernel": 5}
+    assert macs(space, of(space, **deep)) == macs(space, of(space))
+
+
+def by_hand(depths: list[int], kernel: int, expansion: int, size: int) -> int:
+    """Multiply-accumulates of an OFAMobileNetV3 of width 1 with one kernel and expansion throughout."""
+    side = size // 2
+    total = side**2 * (27 * 16 + 9 * 16 + 16 * 16)
+    inside = 16
+    gates = (False, True, False, True, True)
+    shapes = zip((24, 40, 80, 112, 160), (2, 2, 2, 1, 2), depths, gates, strict=True)
+    for width, stride, depth, gate in shapes:
+        for layer in range(depth):
+            middle = inside * expansion
+            total += side**2 * inside * middle
+            side = side // (1 if layer else stride)
+            total += side**2 * middle * (kernel**2 + width)
+            if gate:
+                total += 2 * middle * mobile.divisible(middle // 4)
+            inside = width
+    return total + side**2 * 160 * 960 + 960 * 1280 + 1280 * 1000
+
+
+@pytest.mark.parametrize(
+    ("channels", "found"), [(3, 8), (11, 16), (12, 16), (18, 24), (20, 24), (44, 48), (84, 88)]
+)
+def test_multiples_of_eight(channels: int, found: int) -> None:
+    # _make_divisible of the MobileNet authors: the nearest, but not less than nine tenths.
+    assert mobile.divisible(channels) == found
+
+
+def test_a_stage_reads_the_width_before_it() -> None:
+    space = mobile.space(depths=(1,), kernels=(3,), expansions=(3,), resolutions=(64,))
+    changes = (
+        {},
+        {"stage1 width": 1.25},
+        {"stage2 width": 1.25},
+        {"stage1 width": 1.25, "stage2 width": 1.25},
+    )
+    none, first, second, both = (macs(space, of(space, **change))[0] for change in changes)
+    # Stage 2 expands what stage 1 left, at 16x16, to three times as much; at 8x8 it is projected to its own
+    # width: 24 to 32 channels, 32 to 48.
+    assert both - first - second + none == 8 * 8 * 3 * (32 - 24) * (48 - 32)
+
+
+@pytest.mark.parametrize("wrong", [{"widths": ()}, {"kernels": (3, 0)}, {"resolutions": (-224,)}])
+def test_a_space_of_nothing_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} .*expected numbers above 0"):
+        mobile.space(**wrong)
+
+
+def test_another_image_size() -> None:
+    large, usual = fbnet.space(size=448), fbnet.space()
+    rows = usual.sample(3)
+    dense = 1984 * 1000
+    ratio = (np.array(macs(large, rows)) - dense) / (np.array(macs(usual, rows)) - dense)
+    np.testing.assert_allclose(ratio, 4.0, rtol=1e-12)
+    odd = nasbench201.space(size=33, classes=100)
+    rows = odd.sample(3)
+    whole = [count(odd.network(row)).total() for row in rows]
+    np.testing.assert_array_equal(odd.counts(rows), np.array(whole))
+
+
+def test_pytorchs_nasbench201_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    import lolat
+    from tests.nas import torch_spaces
+
+    monkeypatch.setattr(nasbench201, "CELLS", 1)  # the reader takes seconds for fifteen
+    space = nasbench201.space()
+    row = np.array([1, 0, 3, 2, 4, 3])
+    theirs = torch_spaces.without_weights(torch_spaces.nasbench201, space.values(row), 1)
+    graph = lolat.read(theirs, (3, 32, 32))
+    for batch_size in (1, 8):
+        ours = space.counts(row[None], batch_size)[0]
+        assert (
+            dict(zip(COLUMNS, ours.tolist(), strict=True))
+            == count(graph).total(batch_size)._asdict()
+        )
+
+
+@pytest.mark.parametrize("name", ["nasbench201", "fbnet", "mobile"])
+def test_pytorchs_layers_count_the_same(known: dict[str, Space], name: str) -> None:
+    # Convolutions and dense layers, by hooks: no reader of ours in between.
+    pytest.importorskip("torch")
+    from tests.nas import torch_spaces
+
+    space = known[name]
+    for row in space.sample(4, seed=5):
+        chosen = space.values(row)
+        made = {
+            "nasbench201": lambda c: (torch_spaces.nasbench201, c),
+            "fbnet": lambda c: (torch_spaces.fbnet, list(c.values())),
+            "mobile": lambda c: (torch_spaces.once_for_all, stages(c)),
+        }[name](chosen)
+        network = torch_spaces.without_weights(*made)
+        size = {"nasbench201": 32, "fbnet": 224}.get(name) or chosen["resolution"]
+        theirs = torch_spaces.hooked(network, size)
+        ours = dict(zip(COLUMNS, space.counts(row[None])[0].tolist(), strict=True))
+        assert {k: ours[k] for k in theirs} == theirs
+
+
+def stages(chosen: dict[str, Any]) -> list[tuple[int, list[tuple[int, float]]]]:
+    """A candidate of `mobile` as the PyTorch code takes it."""
+    from tests.nas.torch_spaces import by_eight
+
+    found = []
+    for number, channels in enumerate((24, 40, 80, 112, 160), 1):
+        depth = chosen[f"stage{number} depth"]
+        layers = [
+            (chosen[f"stage{number} layer{i} kernel"], chosen[f"stage{number} layer{i} expansion"])
+            for i in range(1, depth + 1)
+        ]
+        found.append((by_eight(channels * chosen[f"stage{number} width"]), layers))
+    return found
