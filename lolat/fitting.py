@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.nnls import solver
 
 BETTER = 0.5  # the other way of fitting is taken where it leaves less than this of the median error
 
@@ -17,7 +18,7 @@ def fit_relative(features: np.ndarray, times: np.ndarray, rounds: int = 20) -> n
     `features`: (points, columns); `times`: (points,), ms, positive. Minimises the sum of
     huber(prediction / time - 1): latencies span three decades, so a relative error is what matters,
     and a disturbed point must not bend the rest. Solved as iteratively reweighted non-negative least
-    squares (Huber 1964; scipy.optimize.nnls), the threshold being 1.5 times the median absolute error
+    squares (Huber 1964; Lawson and Hanson 1974), the threshold being 1.5 times the median absolute error
     of the round before. `rounds`: at most so many.
 
     Points that are far too fast can pull all others down all the same. So, with more than one round,
@@ -39,12 +40,11 @@ def fit_relative(features: np.ndarray, times: np.ndarray, rounds: int = 20) -> n
 
 def _reweighted(relative: np.ndarray, rounds: int) -> np.ndarray:
     """Coefficients after reweighting until they stay as they are."""
-    from scipy.optimize import nnls
-
+    solve = solver()
     coefficients = found = np.zeros(relative.shape[1])
     root = np.ones(len(relative))
     for _ in range(rounds):
-        found, _ = nnls(relative * root[:, None], root)
+        found = solve(relative * root[:, None], root)
         error = np.abs(relative @ found - 1.0)
         threshold = max(1.5 * float(np.median(error)), 1e-3)
         root = np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
@@ -61,13 +61,12 @@ def _balanced(relative: np.ndarray, found: np.ndarray, rounds: int) -> np.ndarra
     to the geometric mean of time and prediction, twice and half are alike and the majority wins: the
     sum of these errors' absolute values, reweighted from `found` on.
     """
-    from scipy.optimize import nnls
-
+    solve = solver()
     for _ in range(rounds):
         ratio = np.maximum(relative @ found, 1e-3)
         error = np.maximum(np.abs(ratio - 1.0) / np.sqrt(ratio), 1e-3)
         root = 1.0 / np.sqrt(ratio * error)
-        found, _ = nnls(relative * root[:, None], root)
+        found = solve(relative * root[:, None], root)
     return found
 
 

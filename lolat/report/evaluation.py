@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -93,12 +94,20 @@ def share_bounds(inside: int, of: int, certainty: float = CERTAINTY) -> tuple[fl
     Exact, from the binomial distribution (Clopper and Pearson 1934). One network at several batch
     sizes is not independent, so that the bounds are then somewhat too narrow.
     """
-    from scipy.stats import beta
-
     tail = (1.0 - certainty) / 2
-    low = 0.0 if inside == 0 else float(beta.ppf(tail, inside, of - inside + 1))
-    high = 1.0 if inside == of else float(beta.ppf(1.0 - tail, inside + 1, of - inside))
+    low = 0.0 if inside == 0 else 1.0 - _share(of - inside, of, tail)
+    high = 1.0 if inside == of else _share(inside, of, tail)
     return low, high
+
+
+def _share(most: int, of: int, tail: float) -> float:
+    """The share at which at most `most` of `of` happen with probability `tail`, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        terms = (math.comb(of, k) * middle**k * (1.0 - middle) ** (of - k) for k in range(most + 1))
+        low, high = (middle, high) if math.fsum(terms) > tail else (low, middle)
+    return (low + high) / 2
 
 
 def intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
