@@ -81,6 +81,12 @@ def test_the_commands_run(tmp_path: Path) -> None:
         tables.write(tmp_path / f"{layer}.csv", tables.random_rows(layer, 40))
     cells = [f"|{a}~0|+|{b}~0|none~1|+|none~0|{a}~1|{b}~2|" for a in CELLS for b in CELLS]
     (tmp_path / "archs.csv").write_text("\n".join(["arch", *cells]))
+    epochs = [
+        f"generate:fc?hidden={n},{batch},4096,sgd,{4096 / batch * (0.4 + n * (batch / 10 + 1) / 1e3)}"
+        for n in (100, 400, 1600) for batch in (16, 64, 256)
+    ]  # fmt: skip
+    header = "network,batch_size,samples,optimizer,epoch_s"
+    (tmp_path / "epochs.csv").write_text("\n".join([header, *epochs]))
     scores = [f"{cell},{i % 7}" for i, cell in enumerate(cells)]
     (tmp_path / "scores.csv").write_text("\n".join(["arch,score", *scores]))
     samples = [f"{cell},{3 + 0.1 * i}" for i, cell in enumerate(cells[:12])]

@@ -12,6 +12,7 @@ import click
 
 from lolat.cli.errors import INTERRUPTED, run, say
 from lolat.cli.options import Size
+from lolat.cli.ray_cluster import HERE, Address
 from lolat.errors import InputError
 
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
@@ -22,7 +23,8 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="The model file; models/local/<device>.json (or your data folder) if not given.",
+    help="The model file; models/local/<device>.json (or your data folder) if not given. With --fleet a "
+    "folder.",
 )
 @click.option(
     "--backend",
@@ -52,6 +54,11 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
     help="With --extend: of NETWORK; may be given several times; 1 if not given.",
 )
 @click.option("--input-size", type=Size(), default=(), help="With --extend: of NETWORK.")
+@click.option(
+    "--fleet", type=Address(), is_flag=False, flag_value=HERE, default=None, metavar="[ADDRESS]",
+    help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
+    "this machine), a model for each.",
+)  # fmt: skip
 @click.pass_context
 def learn(
     ctx: click.Context,
@@ -64,6 +71,7 @@ def learn(
     network: str | None,
     batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...],
+    fleet: str | None,
     **options: bool,
 ) -> None:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
@@ -73,10 +81,18 @@ def learn(
     With --extend MODEL --for NETWORK: measure the few blocks of NETWORK that bring it inside what
     MODEL was measured on, on the device of MODEL, and fit MODEL again with them. It is written to MODEL,
     or for a model that is shipped with LoLat to your own, unless --output says where.
+
+    With --fleet: measure every node of a Ray cluster once, each alone on its CPUs. Nodes whose model is in
+    the folder already are left out.
     """
     given = [name for name, is_given in options.items() if is_given]
     if extend is None:
         _only_with_extend(network, batch_sizes, input_size)
+        if fleet is not None:
+            from lolat.cli.fleet import learn_fleet
+
+            learn_fleet(fleet, device or "cpu", output, backend, given, restart)
+            return
         if device is None:
             raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
         _learn(device, output, backend, given, restart)
@@ -88,7 +104,7 @@ def learn(
     else:
         from lolat.cli.extend import extend_model
 
-        _not_with_extend(["backend"] * (backend is not None) + given)
+        _not_with_extend(["backend"] * (backend is not None) + given, fleet is not None)
         extend_model(extend, network, batch_sizes or (1,), input_size, device, output, restart)
 
 
@@ -101,7 +117,11 @@ def _only_with_extend(network: str | None, batch_sizes: Sequence[int], size: Seq
             )
 
 
-def _not_with_extend(given: Sequence[str]) -> None:
+def _not_with_extend(given: Sequence[str], fleet: bool) -> None:
+    if fleet:
+        raise InputError(
+            "--fleet does not go with --extend MODEL: every node gets a model of its own; leave one out"
+        )
     if given:
         raise InputError(
             f"--{given[0].replace('_', '-')} does not go with --extend MODEL: blocks are added with the "

@@ -27,6 +27,9 @@ COMMANDS = {
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
     "mlp": ("lolat.cli.mlp:mlp", "The companion: layers by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
+    "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),
+    "prices": ("lolat.cli.prices:prices", "What instances cost an hour; refresh downloads it."),
+    "training": ("lolat.cli.training:training", "Time of iterations, epochs and whole trainings."),
     "show": ("lolat.cli.show:show", "What a model says of its device."),
     "models": ("lolat.cli.show:models", "The models that there are."),
 }
@@ -45,7 +48,8 @@ def lolat() -> None:
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), a .keras, .onnx or
-    .pt2 file, or package.module:callable, which returns a Keras or PyTorch network.
+    .pt2 file, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or
+    package.module:callable, which returns a Keras or PyTorch network.
     """
 
 

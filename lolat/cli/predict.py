@@ -227,7 +227,7 @@ def other_side(
     try:
         return model, against, loaded, read(against, input_size)
     except NetworkError as error:
-        if of_network or against.startswith("keras:"):
+        if of_network or against.startswith(("keras:", "generate:")):
             raise
         raise InputError(
             f"--against {against}: neither a model nor a network; expected {known}; or a network: {error}"

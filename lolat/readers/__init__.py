@@ -1,7 +1,8 @@
 """Reads a framework's network into a Graph: one module per framework, imported when it is asked for.
 
-NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights), a path to a
-`.keras`, `.onnx` or `.pt2` file, or `package.module:callable`.
+NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
+`generate:vgg?layers=2,2&filters=16,32` (`lolat.readers.generated`), a path to a `.keras`, `.onnx` or
+`.pt2` file, or `package.module:callable`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from lolat.graph import Graph
 from lolat.readers.wording import one_line, shortened
 
 FORMS = (
-    "keras:NAME (such as keras:ResNet50), a .keras, .onnx or .pt2 file, or package.module:callable"
+    "keras:NAME (such as keras:ResNet50), generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), "
+    "a .keras, .onnx or .pt2 file, or package.module:callable"
 )
 
 
@@ -86,6 +88,12 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
 
         model = keras_models.application(spec.removeprefix("keras:"), size, weights)
         return _of_object(model, spec.removeprefix("keras:"), size)
+    if spec.startswith("generate:"):
+        from lolat.readers import generated, keras_generated
+
+        config = generated.parse(spec, size)
+        model = keras_generated.build(config, weights)
+        return _of_object(model, generated.text(config).removeprefix(generated.PREFIX), ())
     if spec.lower().endswith(".keras"):
         from lolat.readers import keras_models
 

@@ -93,7 +93,7 @@ class TorchBackend:
         self, spec: str, input_size: tuple[int, ...], batch_size: int
     ) -> Callable[[], None]:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        if spec.startswith("keras:") or spec.lower().endswith((".keras", ".onnx")):
+        if spec.startswith(("keras:", "generate:")) or spec.lower().endswith((".keras", ".onnx")):
             raise NetworkError(_other_kind(spec))
         program = spec.lower().endswith(".pt2")
         network = open_network(spec, input_size, weights=not program)

@@ -1,0 +1,291 @@
+"""`lolat cost`: hours and dollars of a training run, for several numbers of devices."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lolat.cli.errors import say
+from lolat.cli.options import (
+    coverage_option,
+    json_option,
+    model_argument,
+    network_argument,
+    size_option,
+)
+from lolat.errors import InputError
+from lolat.training.parallel.links import LINK_GBPS
+
+if TYPE_CHECKING:
+    from lolat.training.cost.billing import Machines
+    from lolat.training.cost.plan import Rent
+    from lolat.training.cost.spot import Spot
+    from lolat.training.model import TrainingModel
+
+
+class Devices(click.ParamType):
+    """Numbers of devices with commas between them."""
+
+    name = "K,K"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """Text into a tuple of numbers from 1, each once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
+        except ValueError:
+            found = ()
+        if not found or min(found) < 1:
+            self.fail(f"{value!r}: expected whole numbers from 1, such as 1,2,4,8")
+        return found
+
+
+class Amount(click.ParamType):
+    """A number of at least 0."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Text into a number."""
+        try:
+            amount = float(value)
+        except ValueError:
+            amount = math.nan
+        if not 0.0 <= amount < math.inf:
+            self.fail(f"{value!r}: expected a number of at least 0")
+        return amount
+
+
+@click.command()
+@model_argument
+@network_argument
+@click.option("--samples", type=click.IntRange(min=1), required=True, metavar="N", help="Data set.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="E",
+    help="Times through the data set.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="B",
+    help="Samples of an iteration on each device.",
+)
+@click.option("--optimizer", default="sgd", show_default=True, metavar="NAME", help="Such as adam.")
+@click.option(
+    "--devices",
+    type=Devices(),
+    default="1",
+    show_default=True,
+    help="Each to be compared, as in 1,2,4,8.",
+)
+@click.option(
+    "--link-gbps",
+    type=float,
+    default=LINK_GBPS,
+    show_default=True,
+    metavar="G",
+    help="Gbit/s of each device's link to the others.",
+)
+@click.option(
+    "--strategy",
+    default="ring",
+    show_default=True,
+    metavar="NAME",
+    help="How gradients are exchanged: ring, tree, one-to-all or mirrored.",
+)
+@click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device.")
+@click.option(
+    "--prices",
+    "prices_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="A CSV file in the layout of SkyPilot's catalogue; else what `lolat prices` lists.",
+)
+@click.option(
+    "--accelerator",
+    metavar="NAME",
+    help="In the prices, such as V100; cpu: instances without one. By the model's device if not given.",
+)
+@click.option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions.")
+@click.option(
+    "--interruptions-per-hour", type=Amount(), metavar="R", help="Of each instance, with --spot."
+)
+@click.option(
+    "--restart-cost-s",
+    type=Amount(),
+    metavar="S",
+    help="Seconds lost at each: a new instance, loading, doing again what was not saved.",
+)
+@click.option(
+    "--billing",
+    type=click.Choice(["second", "hour"]),
+    default="second",
+    show_default=True,
+    help="Whether a begun hour is paid for whole.",
+)
+@size_option
+@coverage_option
+@json_option
+def cost(
+    model: str,
+    network: str,
+    samples: int,
+    epochs: int,
+    batch_size: int,
+    optimizer: str,
+    devices: tuple[int, ...],
+    link_gbps: float,
+    strategy: str,
+    price_per_hour: float | None,
+    prices_file: str | None,
+    accelerator: str | None,
+    on_spot: bool,
+    interruptions_per_hour: float | None,
+    restart_cost_s: float | None,
+    billing: str,
+    input_size: tuple[int, ...],
+    coverage: float | None,
+    as_json: bool,
+) -> None:
+    """Time and money of training NETWORK on the device of MODEL, and on several of them.
+
+    Without storage and data transfer. With --price-per-hour K devices cost K times as much; from a price
+    list they are an instance with as many where there is one, else several.
+    """
+    from lolat.intervals import COVERAGE, check_coverage
+    from lolat.readers import read
+    from lolat.training.cost.plan import plan
+    from lolat.training.cost.spot import Duration
+    from lolat.training.model import load_training
+    from lolat.training.optimizers import optimizer_named
+    from lolat.training.parallel.links import Link
+    from lolat.training.parallel.prediction import predict_parallel
+    from lolat.training.parallel.replicas import check_strategy
+
+    spot = _spot(on_spot, interruptions_per_hour, restart_cost_s)
+    link = Link(link_gbps)
+    if batch_size > samples:
+        raise InputError(
+            f"a batch of {batch_size} is larger than the data set of {samples} samples; give a smaller "
+            "--batch-size, or more --samples"
+        )
+    check_strategy(strategy, max(devices))
+    optimizer = optimizer_named(optimizer).name
+    sure = COVERAGE if coverage is None else coverage
+    check_coverage(sure)
+    loaded = load_training(model)
+    rent, where = _rent(loaded, price_per_hour, prices_file, accelerator, on_spot)
+    graph = read(network, input_size)  # last, as it is what takes long
+    warnings: dict[str, None] = {}
+
+    def predict(count: int) -> Duration:
+        told = predict_parallel(
+            loaded, graph, batch_size, samples, epochs, optimizer, sure, count, link, strategy
+        ).training
+        warnings.update(dict.fromkeys(told.warnings))
+        assert told.total_s is not None  # as there are samples
+        return Duration(told.total_s, told.interval_s)
+
+    found = plan(predict, rent, devices, epochs, billing, spot, sure)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    said = {
+        "model": loaded.name,
+        "network": graph.name,
+        "samples": samples,
+        "batch_size": batch_size,
+        "optimizer": optimizer,
+        "link_gbps": link_gbps,
+        "strategy": strategy,
+        "prices": where,
+    }
+    if as_json:
+        click.echo(json.dumps({**said, **found.to_dict()}))
+        return
+    from lolat.training.cost.text import plan_lines
+    from lolat.units import plain
+
+    click.echo(
+        f"{plain(graph.name)} on {plain(loaded.name)}: {epochs:,} epoch{'s' * (epochs != 1)} of "
+        f"{samples:,} samples, batch {batch_size} on each device, {optimizer}"
+    )
+    if max(devices) > 1:
+        click.echo(f"Gradients by {strategy} over {link_gbps:g} Gbit/s (--link-gbps)")
+    click.echo("")
+    for line in plan_lines(found):
+        click.echo(line)
+
+
+def _spot(on_spot: bool, per_hour: float | None, restart_s: float | None) -> Spot | None:
+    """The interruptions, where spot instances are asked for."""
+    from lolat.training.cost.spot import Spot
+
+    given = (per_hour is not None, restart_s is not None)
+    if not on_spot:
+        if any(given):
+            raise InputError(
+                "--interruptions-per-hour and --restart-cost-s are of spot instances; add --spot, or leave "
+                "them out"
+            )
+        return None
+    if per_hour is None or restart_s is None:
+        raise InputError(
+            "--spot without how often and how badly it interrupts; expected --interruptions-per-hour R and "
+            "--restart-cost-s S too (0 and 0: never)"
+        )
+    return Spot(per_hour, restart_s)
+
+
+def _rent(
+    model: TrainingModel,
+    price: float | None,
+    prices_file: str | None,
+    accelerator: str | None,
+    on_spot: bool,
+) -> tuple[Rent, str]:
+    """What is rented for a number of devices, and where its price is from."""
+    from lolat.training.cost.billing import machines_for
+    from lolat.training.cost.catalogue import Offer, accelerators, listed, offers_of
+    from lolat.training.cost.prices import accelerator_of, find_prices
+
+    if price is not None:
+        if prices_file is not None:
+            raise InputError("--price-per-hour and --prices are two prices; give one of them")
+        offers: tuple[Offer, ...] = (Offer("", "", 0, price, price, source="--price-per-hour"),)
+        where = "--price-per-hour"
+    else:
+        found = find_prices(prices_file)
+        where = found.where
+        device = device_of(model)
+        name = accelerator or accelerator_of(device, found.offers)
+        if name is None:
+            raise InputError(
+                f"{where} has no accelerator like {device!r}, the device of the model; give --accelerator "
+                f"with one of {listed(accelerators(found.offers))}, or --price-per-hour"
+            )
+        offers = offers_of(found.offers, name, where)
+        if not offers[0].count:
+            threads = (model.document.get("environment") or {}).get("threads") or 0
+            # A smaller machine would be slower than the one that the model is of.
+            offers = tuple(o for o in offers if (o.vcpus or 0) >= threads) or offers
+        where = f"{name} in {where}"
+
+    def rent(devices: int) -> Machines:
+        return machines_for(offers, devices, on_spot, where)
+
+    return rent, where
+
+
+def device_of(model: TrainingModel) -> str:
+    """What a training model calls its device, or else itself."""
+    environment = model.document.get("environment") or {}
+    return str(environment.get("device") or model.name)

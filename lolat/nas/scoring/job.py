@@ -1,0 +1,260 @@
+"""What is to be scored, and the scoring of one range of it into one file: the work of every worker.
+
+The range's file is complete or not there: it is written under another name, then renamed. What is
+known of the range besides its rows, how many were kept and which are the best, is in its footer, so that a
+run that goes on need not read the rows of what is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError, MissingPackageError
+from lolat.nas.scorer import Scorer
+from lolat.nas.space import Codec
+
+PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
+OWN_COLUMNS = ("index", "latency_ms", "value")
+FOOTER = b"lolat"
+
+Ranked = tuple[float, int, float]
+"""(-value, index, latency in ms): of two, the smaller one is better; of equal values the first."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Candidates 0 to `stop` of a space, in ranges of `chunk`, into `folder`.
+
+    Only candidates of at most `max_ms` are kept, and of these only the `best` ones of each range if
+    `only_best`. `value`: what is to be large, (n,) from (n, positions); the fastest are the best without.
+    `columns`: "choices" (a column of integers for each of `names`), "arch" (text by `codec`) or "none".
+    It is sent to the workers; `run` is a word that the folder's manifest has too.
+    """
+
+    scorer: Scorer
+    codec: Codec
+    names: tuple[str, ...]
+    folder: str
+    run: str
+    stop: int
+    chunk: int
+    max_ms: float = math.inf
+    best: int = 10
+    only_best: bool = False
+    columns: str = "choices"
+    value: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def starts(self) -> range:
+        """Where the ranges begin."""
+        return range(0, self.stop, self.chunk)
+
+    def end(self, start: int) -> int:
+        """One past the last candidate of the range that begins at `start`."""
+        return min(start + self.chunk, self.stop)
+
+    def path(self, start: int) -> Path:
+        """The file of the range that begins at `start`; by name they are in the order of the ranges."""
+        digits = len(str(self.stop))
+        name = f"part-{start:0{digits}d}-{self.end(start):0{digits}d}.parquet"
+        return Path(self.folder) / name
+
+
+@dataclass(frozen=True)
+class Range:
+    """What came of a range: candidates scored, how many of them were kept, and the best."""
+
+    start: int
+    scored: int
+    kept: int
+    best: tuple[Ranked, ...]
+
+    def to_json(self) -> str:
+        """As text, for the footer and for the way home from a worker; numbers stay exact."""
+        return json.dumps([self.start, self.scored, self.kept, self.best])
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Range:
+        """The inverse of `to_json`; ValueError or TypeError for anything else."""
+        start, scored, kept, best = json.loads(text)
+        return cls(start, scored, kept, tuple((v, i, t) for v, i, t in best))
+
+
+def score_range(job: Job, start: int) -> Range:
+    """Score the range that begins at `start` and put its file there; what is there already is kept.
+
+    InputError for what the scorer or the value refuses, OSError where the file cannot be written.
+    """
+    path = job.path(start)
+    done = read_footer(path)
+    if done is not None:
+        return done
+    own = f"{os.getpid()}-{os.urandom(4).hex()}"
+    temporary = path.with_name(half_written(job, start).replace("*", own))
+    try:
+        with open(temporary, "xb") as file:
+            found = write_range(job, start, job.end(start), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    return found
+
+
+def half_written(job: Job, start: int) -> str:
+    """What the files of a range are called before they are whole: a pattern with one "*"."""
+    return f".{job.path(start).stem}-*.tmp"
+
+
+def write_range(job: Job, start: int, stop: int, file: Any) -> Range:
+    """Write the candidates from `start` to before `stop` as Parquet into an open file. Errors as above."""
+    pa, pq = arrow()
+    types = schema(job)
+    kept = 0
+    best: list[Ranked] = []
+    held: list[Any] = []
+    with pq.ParquetWriter(file, types, **how_written(types)) as writer:
+
+        def flush(least: int) -> None:
+            if held and sum(map(len, held)) >= least:
+                writer.write_table(pa.concat_tables(held), row_group_size=2 * PIECE)
+                held.clear()
+
+        for first in range(start, stop, PIECE):
+            indices = np.arange(first, min(first + PIECE, stop), dtype=np.int64)
+            rows = job.scorer.grid.decode(indices)
+            times = job.scorer.latency(rows)
+            able = times <= job.max_ms
+            if not able.all():
+                indices, rows, times = indices[able], rows[able], times[able]
+            values = -times if job.value is None else values_of(job.value, rows)
+            kept += len(indices)
+            best = merge(best, top(values, indices, times, job.best), job.best)
+            if not job.only_best:
+                held.append(table(job, types, indices, rows, times, values))
+                flush(PIECE)
+        if best and job.only_best:
+            order = sorted(best, key=lambda item: item[1])
+            indices = np.array([i for _, i, _ in order], np.int64)
+            times, values = (np.array([item[n] for item in order]) for n in (2, 0))
+            rows = job.scorer.grid.decode(indices)
+            held.append(table(job, types, indices, rows, times, -values))
+        flush(1)
+        found = Range(start, stop - start, kept, tuple(best))
+        writer.add_key_value_metadata({FOOTER: found.to_json().encode()})
+    return found
+
+
+def top(values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int) -> list[Ranked]:
+    """The `k` best of a piece, best first; a value that is NaN is none."""
+    known = np.flatnonzero(~np.isnan(values))
+    if len(known) > k:
+        least = np.partition(values[known], len(known) - k)[len(known) - k]
+        known = known[values[known] >= least]
+    order = known[np.lexsort((indices[known], -values[known]))][:k]
+    return [(-float(values[i]), int(indices[i]), float(times[i])) for i in order]
+
+
+def merge(best: Sequence[Ranked], others: Sequence[Ranked], k: int) -> list[Ranked]:
+    """The `k` best of both, best first."""
+    return sorted([*best, *others])[:k]
+
+
+def values_of(value: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """What a user's function makes of candidates; InputError unless (n,) numbers."""
+    found = np.asarray(value(rows))
+    if found.shape != (len(rows),) or found.dtype.kind not in "fiub":
+        raise InputError(
+            f"--value returned an array of shape {found.shape} and type {found.dtype} for candidates of "
+            f"shape {rows.shape}; expected a number for each, shape ({len(rows)},)"
+        )
+    return found.astype(np.float64)
+
+
+def schema(job: Job) -> Any:
+    """The columns of a file."""
+    pa, _ = arrow()
+    fields = [("index", pa.int64()), ("latency_ms", pa.float64())]
+    if job.value is not None:
+        fields.append(("value", pa.float64()))
+    if job.columns == "arch":
+        fields.append(("arch", pa.string()))
+    elif job.columns == "choices":
+        integer = pa.from_numpy_dtype(job.scorer.grid.dtype)
+        fields += [(name, integer) for name in job.names]
+    return pa.schema(fields)
+
+
+def table(
+    job: Job, types: Any, indices: np.ndarray, rows: np.ndarray, times: np.ndarray, values: np.ndarray
+) -> Any:  # fmt: skip
+    """Some candidates as an Arrow table with the columns of `types`."""
+    pa, _ = arrow()
+    columns: list[Any] = [indices, times]
+    if job.value is not None:
+        columns.append(values)
+    if job.columns == "arch":
+        columns.append([job.codec.write(row) for row in rows])
+    elif job.columns == "choices":
+        columns += list(np.ascontiguousarray(rows.T))
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, types, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=types)
+
+
+def how_written(types: Any) -> dict[str, Any]:
+    """Options of the Parquet writer: indices as differences, latencies byte by byte, choices as bits."""
+    own = [name for name in types.names[:3] if name in OWN_COLUMNS]
+    encodings = dict.fromkeys(own, "BYTE_STREAM_SPLIT") | {"index": "DELTA_BINARY_PACKED"}
+    return {
+        "compression": "zstd",
+        "use_dictionary": [name for name in types.names if name not in own],
+        "column_encoding": encodings,
+        "write_statistics": own,
+    }
+
+
+def read_footer(path: Path) -> Range | None:
+    """What came of a range, from its file; None where there is no whole file of ours."""
+    _, pq = arrow()
+    try:
+        with open(path, "rb") as file:
+            known = pq.read_metadata(file).metadata or {}
+        return Range.from_json(known[FOOTER])
+    except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are such
+        return None
+
+
+def check_names(names: Sequence[str]) -> None:
+    """InputError where the names of positions cannot be those of columns."""
+    taken = set(OWN_COLUMNS)
+    for name in names:
+        if name in taken:
+            raise InputError(
+                f"the space has a position {name!r}, which cannot be a column beside "
+                f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --columns arch"
+            )
+        taken.add(name)
+
+
+def arrow() -> tuple[Any, Any]:
+    """(pyarrow, pyarrow.parquet); MissingPackageError where it is not installed."""
+    try:
+        pyarrow = importlib.import_module("pyarrow")
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise MissingPackageError(
+            f"Parquet files need pyarrow, which cannot be imported here ({error}); install it: "
+            "pip install 'lolat[parquet]'"
+        ) from error
+    return pyarrow, parquet

@@ -1,0 +1,1 @@
+"""Training: iterations, epochs, several devices, cost."""

@@ -1,0 +1,158 @@
+"""Time and money of a run for several numbers of devices: pure arithmetic over a prediction of the time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lolat.errors import InputError
+from lolat.training.cost.billing import SECOND, Machines, billed_hours
+from lolat.training.cost.frontier import frontier
+from lolat.training.cost.spot import Duration, Spot
+
+LEFT_OUT = ("storage", "data transfer", "setting up the machines")
+"""What a bill has besides, and this does not."""
+
+Predict = Callable[[int], Duration]
+"""Number of devices -> time of the whole run on them, without interruptions."""
+Rent = Callable[[int], Machines]
+"""Number of devices -> what to rent for them."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to train: times in seconds, money in US$; intervals are (low, high), None if unknown."""
+
+    devices: int
+    instance_type: str
+    instances: int
+    idle_devices: int
+    region: str
+    price_per_hour: float
+    total_s: float
+    interval_s: tuple[float, float] | None
+    hours: float
+    hours_interval: tuple[float, float] | None
+    epoch_s: float
+    billed_hours: float
+    dollars: float
+    dollars_interval: tuple[float, float] | None
+    dollars_per_epoch: float
+    source: str
+    date: str
+    on_frontier: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The options in the order asked for; `cheapest` and `fastest` of them, and those on the frontier."""
+
+    options: tuple[Option, ...]
+    epochs: int
+    billing: str
+    spot: Spot | None
+    coverage: float
+
+    @property
+    def cheapest(self) -> Option:
+        """The least money; of equals the fastest, then the one with the fewest devices."""
+        return min(self.options, key=lambda o: (o.dollars, o.total_s, o.devices))
+
+    @property
+    def fastest(self) -> Option:
+        """The least time; of equals the cheapest."""
+        return min(self.options, key=lambda o: (o.total_s, o.dollars, o.devices))
+
+    @property
+    def frontier(self) -> tuple[Option, ...]:
+        """From the cheapest to the fastest, each slower one cheaper."""
+        return tuple(sorted((o for o in self.options if o.on_frontier), key=lambda o: o.dollars))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "epochs": self.epochs,
+            "billing": self.billing,
+            "spot": None if self.spot is None else asdict(self.spot),
+            "coverage": self.coverage,
+            "options": [_plain(o) for o in self.options],
+            "cheapest": _plain(self.cheapest),
+            "fastest": _plain(self.fastest),
+            "frontier": [o.devices for o in self.frontier],
+            "left_out": list(LEFT_OUT),
+        }
+
+
+def plan(
+    predict: Predict,
+    rent: Rent,
+    devices: Sequence[int],
+    epochs: int,
+    billing: str = SECOND,
+    spot: Spot | None = None,
+    coverage: float = 0.9,
+) -> Plan:
+    """What the run takes and costs on each number of devices. `coverage`: of the intervals of `predict`.
+
+    An end of the time's interval gives the same end of the money's, as more time is never less money. With
+    `spot` times are means over interruptions, and a begun hour is rounded up after that.
+    InputError: no devices, one below 1, no epochs.
+    """
+    if not devices:
+        raise InputError("no number of devices; expected one or more, such as --devices 1,2,4,8")
+    if epochs < 1:
+        raise InputError(f"{epochs} epochs; expected 1 or more")
+    options = []
+    for k in devices:
+        machines = rent(k)
+        time = _checked(predict(k), k)
+        if spot is not None:
+            time = spot.lengthen(time, machines.instances, coverage)
+        options.append(_option(machines, time, epochs, billing))
+    best = frontier([(o.total_s, o.dollars) for o in options])
+    marked = (Option(**{**vars(o), "on_frontier": b}) for o, b in zip(options, best, strict=True))
+    return Plan(tuple(marked), epochs, billing, spot, coverage)
+
+
+def _option(machines: Machines, time: Duration, epochs: int, billing: str) -> Option:
+    price = machines.price_per_hour
+    billed = billed_hours(time.total_s, billing)
+
+    def ends(of: Callable[[float], float]) -> tuple[float, float] | None:
+        return None if time.interval_s is None else (of(time.interval_s[0]), of(time.interval_s[1]))
+
+    return Option(
+        devices=machines.devices,
+        instance_type=machines.offer.instance_type,
+        instances=machines.instances,
+        idle_devices=machines.idle,
+        region=machines.offer.region,
+        price_per_hour=price,
+        total_s=time.total_s,
+        interval_s=time.interval_s,
+        hours=time.total_s / 3600,
+        hours_interval=ends(lambda s: s / 3600),
+        epoch_s=time.total_s / epochs,
+        billed_hours=billed,
+        dollars=billed * price,
+        dollars_interval=ends(lambda s: billed_hours(s, billing) * price),
+        dollars_per_epoch=billed * price / epochs,
+        source=machines.offer.source,
+        date=machines.offer.date,
+    )
+
+
+def _checked(time: Duration, devices: int) -> Duration:
+    low, high = time.interval_s or (time.total_s, time.total_s)
+    if not 0.0 <= low <= time.total_s <= high < math.inf:
+        raise InputError(
+            f"the model's time on {devices} devices is {time.total_s:g} s in {low:g} .. {high:g} s; "
+            "expected finite times in order: learn the model again"
+        )
+    return time
+
+
+def _plain(option: Option) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(option).items()}

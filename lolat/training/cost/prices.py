@@ -1,0 +1,108 @@
+"""Where prices come from: a file that is given, the list downloaded last, or the small one built in."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lolat import places
+from lolat.training.cost.catalogue import CPU, Offer, name_key, read_catalogue
+
+CATALOGUE = "skypilot-org/skypilot-catalog"
+"""On GitHub; what a row says after it is the folder in its `catalogs`, or the provider."""
+_READ = "2026-11-20"
+
+
+def _rows(
+    source: str, region: str, *rows: tuple[str, str, int, float, float, float | None, float | None]
+) -> tuple[Offer, ...]:
+    return tuple(
+        Offer(kind, name, count, price, spot, region, vcpus, gib, f"{CATALOGUE} {source}", _READ)
+        for kind, name, count, vcpus, gib, price, spot in rows
+    )
+
+
+BUILT_IN = (
+    *_rows(
+        "aws", "us-east-1",
+        ("p3.2xlarge", "V100", 1, 8, 61, 3.06, 0.918),
+    ),
+    *_rows(
+        "v7/lambda", "us-east-1",
+        ("gpu_8x_v100", "V100", 8, 92, 448, 4.4, None),
+        ("gpu_1x_a6000", "A6000", 1, 14, 100, 0.8, None),
+        ("gpu_2x_a6000", "A6000", 2, 28, 200, 1.6, None),
+        ("gpu_4x_a6000", "A6000", 4, 56, 400, 3.2, None),
+        ("gpu_8x_a100", "A100", 8, 124, 1800, 10.32, None),
+        ("cpu_4x_general", "", 0, 4, 16, 0.2, None),
+    ),
+    *_rows(
+        "v5/paperspace", "East Coast (NY2)",
+        ("H100", "H100", 1, 15, 80, 5.95, None),
+        ("H100x8", "H100", 8, 128, 640, 47.6, None),
+        ("A100-80G", "A100-80GB", 1, 12, 80, 3.18, None),
+        ("A100-80Gx8", "A100-80GB", 8, 96, 640, 25.44, None),
+        ("A100", "A100", 1, 12, 80, 3.09, None),
+        ("A100x4", "A100", 4, 48, 160, 12.36, None),
+        ("V100-32G", "V100-32GB", 1, 8, 32, 2.3, None),
+        ("V100-32Gx2", "V100-32GB", 2, 16, 64, 4.6, None),
+        ("V100-32Gx4", "V100-32GB", 4, 32, 128, 9.2, None),
+    ),
+)  # fmt: skip
+"""Some prices, to have an answer without a network; `date` is the day they were read in the catalogue."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Offers, and in `where` what they are called in front of people."""
+
+    offers: tuple[Offer, ...]
+    where: str
+
+
+def refreshed_file() -> Path:
+    """The list that `lolat prices refresh` keeps; it need not exist. InputError without a home folder."""
+    return places.local_folder() / "prices" / "catalogue.csv"
+
+
+def find_prices(path: str | Path | None = None) -> Prices:
+    """The prices in the file at `path`; without one those downloaded last, else those built in."""
+    if path is not None:
+        from lolat.units import plain
+
+        return Prices(read_catalogue(path), plain(str(path)))
+    kept = refreshed_file()
+    if kept.is_file():
+        offers = read_catalogue(kept)
+        return Prices(offers, f"the catalogue of {max(o.date for o in offers)}")
+    return Prices(BUILT_IN, f"the built-in table of {_READ}")
+
+
+def accelerator_of(device: str, offers: Iterable[Offer]) -> str | None:
+    """The accelerator of the offers that a device's name says: "Tesla V100-SXM2-16GB" is a V100.
+
+    The longest name that is in it, None where none is; a device called "cpu" is an instance without one.
+    """
+    key = name_key(device)
+    if key == CPU:
+        return CPU
+    names = {o.accelerator for o in offers if o.accelerator and name_key(o.accelerator) in key}
+    return max(names, key=lambda name: (len(name_key(name)), name), default=None)
+
+
+def to_csv(offers: Iterable[Offer]) -> str:
+    """Offers as text that `read_catalogue` reads back."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "SpotPrice",
+         "Region", "Source", "Date")
+    )  # fmt: skip
+    for o in offers:
+        count = o.count or ""
+        row = (o.instance_type, o.accelerator, count, o.vcpus, o.memory_gib, o.price, o.spot_price)
+        writer.writerow((*("" if c is None else c for c in row), o.region, o.source, o.date))
+    return out.getvalue()

@@ -1,0 +1,111 @@
+"""What an iteration keeps in memory: activations for the backward pass, weights, gradients, slots."""
+
+from __future__ import annotations
+
+from math import prod
+
+from lolat.counts import COLUMNS, count
+from lolat.graph import Graph, Operation, Tensor
+from lolat.kinds import FREE, NORMALISATIONS
+from lolat.training.optimizers import Optimizer
+
+FLOAT_BYTES = 4
+SIZES = {"float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float16": 2, "bfloat16": 2, "int16": 2,
+         "uint16": 2, "int8": 1, "uint8": 1, "bool": 1}  # fmt: skip
+_OF_INPUT = """
+conv grouped_conv depthwise_conv transposed_conv dense matmul embedding multiply divide power square
+max_pool global_max_pool gelu silu hard_silu mish softplus erf log leaky_relu prelu
+"""
+OF_INPUT = frozenset(_OF_INPUT.split()) | NORMALISATIONS
+"""Kinds whose backward pass needs what they read."""
+_OF_OUTPUT = """
+relu relu6 sigmoid hard_sigmoid tanh softmax log_softmax elu selu exponential exp sqrt rsqrt max_pool
+global_max_pool lstm gru simple_rnn dropout
+"""
+OF_OUTPUT = frozenset(_OF_OUTPUT.split())
+"""Kinds whose backward pass needs what they wrote (of a dropout, as much: its mask)."""
+NORM_VECTORS = {
+    "batch_norm": 2,
+    "layer_norm": 2,
+    "group_norm": 2,
+    "instance_norm": 2,
+    "rms_norm": 1,
+}
+
+
+def parameters(graph: Graph) -> int:
+    """How many numbers training changes: kernels, biases, tables, and the vectors of normalisations.
+
+    A layer that is used twice is counted twice: a graph does not say that they share.
+    """
+    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
+    return int(
+        sum(_parameters(graph, o, int(w)) for o, w in zip(graph.operations, weights, strict=True))
+    )
+
+
+def _parameters(graph: Graph, operation: Operation, weights: int) -> int:
+    """Those of one operation whose count of weights is known."""
+    a = operation.attributes
+    if operation.kind == "embedding" and "rows" in a and "out_features" in a:
+        return int(a["rows"] * a["out_features"])
+    vectors = NORM_VECTORS.get(operation.kind, 0)
+    return vectors * channels(graph, operation) if vectors and operation.inputs else weights
+
+
+def channels(graph: Graph, operation: Operation) -> int:
+    """Channels of what a normalisation reads: last in Keras and of a layer norm, else after the batch."""
+    shape = graph.tensors[operation.inputs[0]].shape
+    last = graph.framework in ("", "keras") or operation.kind in ("layer_norm", "rms_norm")
+    return shape[-1] if last or len(shape) < 2 else shape[1]
+
+
+def kept_bytes(graph: Graph, batch_size: int) -> int:
+    """Bytes of what the forward pass leaves for the backward pass, at `batch_size`.
+
+    The inputs of convolutions, dense layers, products, normalisations and pools, and the results of
+    activations and max pools (`OF_INPUT`, `OF_OUTPUT`), each tensor once; a reshaped tensor is the one
+    that it is a view of.
+    """
+    same: dict[int, int] = {}
+    kept: set[int] = set()
+    for operation in graph.operations:
+        if operation.kind in FREE and operation.kind != "dropout" and operation.inputs:
+            root = same.get(operation.inputs[0], operation.inputs[0])
+            same.update((t, root) for t in operation.outputs)
+        if operation.kind in OF_INPUT:
+            kept.update(same.get(t, t) for t in operation.inputs)
+        if operation.kind in OF_OUTPUT:
+            kept.update(operation.outputs)
+    return sum(_bytes(graph.tensors[t], batch_size) for t in kept)
+
+
+def working_bytes(graph: Graph, batch_size: int) -> int:
+    """Bytes of the gradients alive at once in the backward pass: of the largest operation's tensors."""
+    return max(
+        (
+            sum(_bytes(graph.tensors[t], batch_size) for t in {*o.inputs, *o.outputs})
+            for o in graph.operations
+            if o.kind not in FREE
+        ),
+        default=0,
+    )
+
+
+def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
+    """Estimate of the peak memory of an iteration.
+
+    Kept activations + gradients of the largest operation + parameters x (themselves, their gradient,
+    the optimiser's slots) x 4 bytes. Without the framework's own memory, a library's workspace and what
+    an allocator wastes.
+    """
+    of_parameters = parameters(graph) * (2 + optimizer.slots) * FLOAT_BYTES
+    return kept_bytes(graph, batch_size) + working_bytes(graph, batch_size) + of_parameters
+
+
+def _bytes(tensor: Tensor, batch_size: int) -> int:
+    return (
+        prod(tensor.shape)
+        * (batch_size if tensor.batched else 1)
+        * SIZES.get(tensor.dtype, FLOAT_BYTES)
+    )

@@ -1,0 +1,167 @@
+"""A device's training time: fitted from a table of epochs, asked for networks that are not in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.intervals import COVERAGE, check_coverage, conformal_quantile
+from lolat.training.features import TERMS, density, epoch_row, iteration_row, iterations
+from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
+from lolat.training.optimizers import optimizer_named
+from lolat.training.sizes import check_sizes
+from lolat.units import milliseconds
+
+SCHEMA = "lolat-training-model"
+FORMAT_VERSION = 1
+DENSER, LONGER = 1.5, 3.0  # than all rows: beyond that a prediction is warned of
+PARTS = ("forward", "backward", "update", "exchange")
+
+
+@dataclass(frozen=True)
+class TrainingPrediction:
+    """How long training takes. Times of what was not asked for (no `samples`) are None.
+
+    `parts_ms` has the keys PARTS; a part that the model cannot tell apart is None. `interval_s` is of
+    `total_s`, at `coverage`; None where the model has too few rows. `weights_bytes`: what the gradients
+    of an iteration take, which several devices exchange.
+    """
+
+    network: str
+    batch_size: int
+    optimizer: str
+    samples: int | None
+    epochs: int
+    iterations: int | None
+    iteration_ms: float
+    parts_ms: dict[str, float | None]
+    epoch_s: float | None
+    total_s: float | None
+    interval_s: tuple[float, float] | None
+    coverage: float
+    memory_bytes: int
+    weights_bytes: int
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        interval = None if self.interval_s is None else list(self.interval_s)
+        return {**asdict(self), "interval_s": interval, "warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True)
+class TrainingModel:
+    """Time of an epoch: a formula of the network's counts, the parameters and constants.
+
+    `coefficients`: ms per unit of each of TERMS, (terms,), from 0; `residuals`: log(measured / predicted)
+    of each row as predicted without it; `drop_last`: whether an epoch leaves out a last batch that is not
+    full; `optimizers`: those of the rows; `densest`, `longest_ms`: the most multiply-accumulates for an
+    element moved, and the longest iteration, of the rows; `document`: the file.
+    """
+
+    name: str
+    coefficients: np.ndarray
+    residuals: tuple[float, ...]
+    drop_last: bool
+    optimizers: tuple[str, ...]
+    densest: float = math.inf
+    longest_ms: float = math.inf
+    document: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def predict(
+        self,
+        graph: Graph,
+        batch_size: int,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float = COVERAGE,
+    ) -> TrainingPrediction:
+        """How long an iteration, an epoch of `samples` and `epochs` of them take.
+
+        InputError for numbers that are not whole and above 0, a batch larger than the data set, and an
+        optimiser that is not known.
+        """
+        used = optimizer_named(optimizer)
+        check_sizes(batch_size, samples, epochs)
+        check_coverage(coverage)
+        iteration = iteration_row(graph, batch_size, used)
+        iteration_ms = float(iteration @ self.coefficients)
+        epoch_s = total_s = interval = steps = None
+        warnings = list(graph.warnings)
+        if self.optimizers and used.name not in self.optimizers:
+            warnings.append(
+                f"no row that the model was fitted on used {used.name}, only "
+                f"{', '.join(self.optimizers)}: its update is scaled by what it reads and writes"
+            )
+        if density(iteration) > DENSER * self.densest:
+            warnings.append(
+                f"the network multiplies {density(iteration):.0f} times for each element that it moves, "
+                f"the rows at most {self.densest:.0f} times: what multiplying costs is not well known"
+            )
+        if iteration_ms > LONGER * self.longest_ms:
+            warnings.append(
+                f"an iteration of {milliseconds(iteration_ms)} is far longer than those of the rows, "
+                f"at most {milliseconds(self.longest_ms)}"
+            )
+        if samples is not None:
+            row = epoch_row(graph, batch_size, samples, used, self.drop_last)
+            epoch_s = float(row @ self.coefficients) / 1e3
+            total_s = epochs * epoch_s
+            steps = iterations(samples, batch_size, self.drop_last)
+            try:
+                factor = math.exp(min(conformal_quantile(self.residuals, coverage), 100.0))
+                interval = (total_s / factor, total_s * factor)
+            except InputError:
+                warnings.append(
+                    f"no interval: {len(self.residuals)} rows cannot give {100 * coverage:g} % coverage"
+                )
+        return TrainingPrediction(
+            graph.name, batch_size, used.name, samples, epochs, steps, iteration_ms,
+            {"forward": None, "backward": None, "update": None, "exchange": 0.0},
+            epoch_s, total_s, interval, coverage,
+            memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES, tuple(warnings),
+        )  # fmt: skip
+
+
+def new_model(
+    name: str,
+    coefficients: np.ndarray,
+    residuals: np.ndarray,
+    drop_last: bool,
+    optimizers: tuple[str, ...],
+    points: Sequence[dict[str, Any]],
+    densest: float,
+    longest_ms: float,
+) -> TrainingModel:
+    """A model with its file's contents: what it holds, and the rows that it was fitted on."""
+    document = {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "environment": {"device": name, "source": "a table of epochs"},
+        "coefficients_ms": dict(zip(TERMS, coefficients.tolist(), strict=True)),
+        "residuals": residuals.tolist(),
+        "drop_last": drop_last,
+        "optimizers": list(optimizers),
+        "domain": {"densest": densest, "longest_ms": longest_ms},
+        "points": list(points),
+    }
+    kept = tuple(residuals.tolist())
+    return TrainingModel(
+        name, coefficients, kept, drop_last, optimizers, densest, longest_ms, document
+    )
+
+
+def load_training(path: str | PathLike[str]) -> TrainingModel:
+    """The model in the file at `path`; ModelFileError for a file that is something else."""
+    from lolat.training.file import read
+
+    return read(path)

@@ -1,0 +1,48 @@
+"""Optimisers: the vectors that they keep for every parameter, and what an update reads and writes."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from lolat.errors import InputError
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """`slots`: numbers kept for every parameter from one update to the next."""
+
+    name: str
+    slots: int
+
+    @property
+    def accesses(self) -> int:
+        """Elements that an update reads and writes for every parameter.
+
+        It reads the gradient, and reads and writes the parameter and each slot.
+        """
+        return 3 + 2 * self.slots
+
+
+OPTIMIZERS = {
+    o.name: o
+    for o in (
+        Optimizer("sgd", 0),
+        Optimizer("momentum", 1),
+        Optimizer("rmsprop", 1),
+        Optimizer("adagrad", 1),
+        Optimizer("adam", 2),
+        Optimizer("adadelta", 2),
+    )
+}
+"""Those known, as TensorFlow and PyTorch have them by default (RMSprop without momentum)."""
+
+
+def optimizer_named(name: str) -> Optimizer:
+    """The optimiser of that name, in capitals or not; InputError for one that is not known."""
+    found = OPTIMIZERS.get(name.strip().lower())
+    if found is None:
+        near = difflib.get_close_matches(name.strip().lower(), OPTIMIZERS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InputError(f"optimizer {name!r}: {hint}expected one of {', '.join(OPTIMIZERS)}")
+    return found

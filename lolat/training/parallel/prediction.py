@@ -1,0 +1,104 @@
+"""A training model's prediction of one device, carried over to several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.training.model import TrainingPrediction
+from lolat.training.parallel.links import Link
+from lolat.training.parallel.replicas import (
+    ParallelIteration,
+    check_strategy,
+    parallel_iteration,
+)
+
+
+class OneDevice(Protocol):
+    """What is asked of a training model: see `lolat.training.model.TrainingModel`."""
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+
+    def predict(
+        self,
+        graph: Graph,
+        batch_size: int,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float = 0.9,
+    ) -> TrainingPrediction:
+        """How long training takes on one device."""
+
+
+@dataclass(frozen=True)
+class ParallelPrediction:
+    """Training on several devices: `training` has all their times, `iteration` what one is made of."""
+
+    training: TrainingPrediction
+    iteration: ParallelIteration
+    link: Link
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: the prediction's keys, and those of the devices."""
+        return {
+            **self.training.to_dict(),
+            "devices": self.iteration.devices,
+            "strategy": self.iteration.strategy,
+            "link_gbps": self.link.gbps,
+        }
+
+
+def predict_parallel(
+    model: OneDevice,
+    graph: Graph,
+    batch_size: int,
+    samples: int | None,
+    epochs: int,
+    optimizer: str,
+    coverage: float,
+    devices: int,
+    link: Link,
+    strategy: str,
+) -> ParallelPrediction:
+    """Training when each device has `batch_size` samples at a time.
+
+    A device's share of `samples` is rounded up (down where the model leaves out a last batch): the device
+    with most sets the pace. Nothing of the exchange is hidden, because the model tells no backward pass.
+    The exchange, worked out from a stated link, is added to both ends of the interval; the memory is one
+    device's. InputError for zero devices, an unknown strategy, and batches that together are larger than
+    the data set.
+    """
+    devices = check_strategy(strategy, devices)
+    share = samples
+    if samples is not None and devices > 1:
+        if batch_size * devices > samples:
+            raise InputError(
+                f"a batch of {batch_size} on each of {devices} devices is larger than the data set of "
+                f"{samples} samples; give a smaller batch size, fewer devices, or more samples"
+            )
+        share = samples // devices if model.drop_last else -(-samples // devices)
+    one = model.predict(graph, batch_size, share, epochs, optimizer, coverage)
+    found = parallel_iteration(one.iteration_ms, [one.weights_bytes], devices, link, strategy)
+    more_ms = found.synchronisation_ms + found.exchange_ms
+    training = replace(
+        one,
+        samples=samples,
+        iteration_ms=found.iteration_ms,
+        parts_ms={**one.parts_ms, "exchange": more_ms},
+    )
+    if one.iterations is not None and one.epoch_s is not None and one.total_s is not None:
+        epoch_s = one.iterations * more_ms / 1e3
+        total_s = epochs * epoch_s
+        ends = one.interval_s
+        training = replace(
+            training,
+            epoch_s=one.epoch_s + epoch_s,
+            total_s=one.total_s + total_s,
+            interval_s=None if ends is None else (ends[0] + total_s, ends[1] + total_s),
+        )
+    return ParallelPrediction(training, found, link)

@@ -1,0 +1,270 @@
+"""`lolat cost`, with a training model whose seconds are known by hand and networks made by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from lolat import places
+from lolat.cli.cost import cost
+from lolat.cli.main import lolat as group
+from lolat.graph import Graph
+from lolat.training.features import TERMS
+from lolat.training.model import TrainingPrediction, load_training, training_document
+from tests import synthetic
+from tests.cli.commands import ROOT, Command
+
+HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice,vCPUs\n"
+LIST = f"""{HEAD}one,3.0,V100,1,there,1.0,8
+eight,20,V100,8,there,,64
+small,0.1,,,here,,1
+box,0.2,,,here,,4
+"""
+
+
+@dataclass(frozen=True)
+class Known:
+    """36 s a sample, no weights to exchange."""
+
+    name: str = "desk"
+    drop_last: bool = False
+    document: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def predict(
+        self,
+        graph: Graph,
+        batch_size: int,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float = 0.9,
+    ) -> TrainingPrediction:
+        assert samples is not None
+        total = 36.0 * samples * epochs
+        return TrainingPrediction(
+            graph.name, batch_size, optimizer, samples, epochs, math.ceil(samples / batch_size), 1.0,
+            {}, total / epochs, total, (0.9 * total, 1.2 * total), coverage, 0, 0, self.warnings,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def lolat(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """The model is `Known` on a V100; nothing is downloaded."""
+    given(monkeypatch, Known(document={"environment": {"device": "Tesla V100-SXM2"}}))
+    monkeypatch.setattr(places, "local_folder", lambda: tmp_path / "local")
+    return Command(capsys)
+
+
+def given(monkeypatch: pytest.MonkeyPatch, model: Known) -> None:
+    monkeypatch.setattr("lolat.training.model.load_training", lambda _: model)
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "p.csv"
+    path.write_text(LIST)
+    return path
+
+
+ASK = ("cost", "m.json", "n", "--samples", 800, "--epochs", 5, "--batch-size", 10)
+
+
+def asked(lolat: Command, *more: object) -> dict[str, Any]:
+    found = lolat(*ASK, *more, "--json")
+    assert (found.code, found.err, len(found.out.splitlines())) == (0, "", 1)
+    answer = json.loads(found.out)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_a_price_for_a_device(lolat: Command) -> None:
+    """40 hours of one device; the time shared out and the price multiplied, the money is the same."""
+    answer = asked(lolat, "--price-per-hour", 2.5, "--devices", "1,2,4,8")
+    rows = answer["options"]
+    assert [r["devices"] for r in rows] == [1, 2, 4, 8]
+    # a sum of nothing is exchanged: only the latency, 2 (K-1) messages of 5 microseconds
+    assert [r["hours"] for r in rows] == pytest.approx([40, 20, 10, 5], rel=1e-4)
+    assert [r["dollars"] for r in rows] == pytest.approx([100] * 4, rel=1e-4)
+    assert [r["dollars_per_epoch"] for r in rows] == pytest.approx([20] * 4, rel=1e-4)
+    assert rows[0]["hours_interval"] == pytest.approx([36, 48])
+    assert rows[0]["dollars_interval"] == pytest.approx([90, 120])
+    assert rows[0]["interval_s"] == pytest.approx([36 * 3600, 48 * 3600])
+    assert (answer["cheapest"]["devices"], answer["fastest"]["devices"]) == (1, 8)
+    assert "storage" in answer["left_out"]
+    assert (answer["samples"], answer["batch_size"], answer["epochs"]) == (800, 10, 5)
+
+
+def test_a_list_of_prices_and_the_models_own_device(lolat: Command, prices: Path) -> None:
+    answer = asked(lolat, "--prices", prices, "--devices", "1,4,8")
+    assert answer["prices"] == f"V100 in {prices}"
+    found = [(r["instance_type"], r["instances"], r["price_per_hour"]) for r in answer["options"]]
+    assert found == [("one", 1, 3.0), ("one", 4, 12.0), ("eight", 1, 20.0)]
+    dollars = [r["dollars"] for r in answer["options"]]
+    assert dollars == pytest.approx([120, 120, 100], rel=1e-4)
+    assert answer["frontier"] == [8]
+    assert answer["cheapest"] == answer["fastest"]
+
+
+def test_without_prices_the_built_in_ones(lolat: Command) -> None:
+    answer = asked(lolat)
+    assert answer["prices"].startswith("V100 in the built-in table of 20")
+    option = answer["options"][0]
+    assert (option["instance_type"], option["dollars"]) == ("p3.2xlarge", pytest.approx(40 * 3.06))
+    assert option["source"].startswith("skypilot-org/skypilot-catalog")
+
+
+def test_a_cpu_is_an_instance_with_as_many_threads(
+    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, Known(document={"environment": {"device": "cpu", "threads": 2}}))
+    options = asked(lolat, "--prices", prices, "--devices", "1,2")["options"]
+    assert [(o["instance_type"], o["instances"]) for o in options] == [("box", 1), ("box", 2)]
+
+
+def test_by_the_hour(lolat: Command) -> None:
+    answer = asked(lolat, "--price-per-hour", 1, "--billing", "hour", "--devices", "1,3")
+    # 800 samples on 3: 267 for the busiest, 13.35 h
+    assert [o["dollars"] for o in answer["options"]] == [40, 3 * 14]
+
+
+def test_spot(lolat: Command, prices: Path) -> None:
+    spot = ("--spot", "--interruptions-per-hour", 0.1, "--restart-cost-s", 1800)
+    answer = asked(lolat, "--prices", prices, *spot)
+    option = answer["options"][0]
+    assert option["hours"] == pytest.approx(40 * math.exp(0.05))
+    assert option["dollars"] == pytest.approx(40 * math.exp(0.05))
+    assert answer["spot"] == {"interruptions_per_hour": 0.1, "restart_cost_s": 1800.0}
+    eight = asked(lolat, "--prices", prices, *spot, "--devices", 8)["options"][0]
+    assert (eight["instance_type"], eight["price_per_hour"]) == (
+        "one",
+        8.0,
+    )  # `eight` has no such price
+    assert eight["hours"] == pytest.approx(5 * math.exp(0.4), rel=1e-4)
+
+
+def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
+    found = lolat(*ASK, "--prices", prices, "--devices", "1,4,8", "--optimizer", "adam")
+    assert (found.code, found.err) == (0, "")
+    lines = found.out.splitlines()
+    title = "hand made on desk: 5 epochs of 800 samples, batch 10 on each device, adam"
+    assert lines[0] == title
+    assert lines[1] == "Gradients by ring over 10 Gbit/s (--link-gbps)"
+    assert (
+        " ".join(lines[4].split())
+        == "1 1 x one 3.00 40.0 36.0 .. 48.0 120.00 108.00 .. 144.00 24.00"
+    )
+    assert "Cheapest and fastest: 8 devices, 5.00 h, $100.00" in lines
+    assert max(map(len, lines)) <= 110
+
+
+def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, Known(warnings=("outside",)))
+    found = lolat(*ASK, "--price-per-hour", 1, "--json")
+    assert found.err == "lolat: warning: outside\n"
+    assert json.loads(found.out)["model"] == "desk"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--devices", 0), "'0': expected whole numbers from 1, such as 1,2,4,8"),
+        (("--devices", "1,two"), "'1,two': expected whole numbers from 1"),
+        (("--price-per-hour", -1), "'-1': expected a number of at least 0"),
+        (("--price-per-hour", "nan"), "'nan': expected a number of at least 0"),
+        (("--batch-size", 801), "a batch of 801 is larger than the data set of 800 samples"),
+        (("--price-per-hour", 1, "--devices", "1,81"), "a batch of 10 on each of 81 devices is larger"),
+        (("--link-gbps", 0), "a link of 0 Gbit/s moves nothing"),
+        (("--price-per-hour", 1, "--strategy", "star"), "'star' is no strategy; expected one of ring"),
+        (("--accelerator", "H800"), "no price of H800 in the built-in table of 20"),
+        (("--accelerator", "A6000", "--spot", "--interruptions-per-hour", 1, "--restart-cost-s", 1),
+         "no spot price for A6000 in the built-in table of 20"),
+        (("--spot",), "--spot without how often and how badly it interrupts; expected"),
+        (("--restart-cost-s", 5), "are of spot instances; add --spot, or leave"),
+        (("--price-per-hour", 1, "--prices", "x.csv"), "are two prices; give one of them"),
+        (("--prices", "none.csv"), "none.csv: no such file; expected a price list"),
+        (("--optimizer", "lion"), "lion"),
+        (("--price-per-hour", 1, "--coverage", 2), "coverage"),
+        (("--samples", 0), "0 is not in the range x>=1"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(lolat: Command, more: tuple[object, ...], said: str) -> None:
+    assert said in lolat.refused(*ASK, *more)
+
+
+def test_a_list_that_is_refused(lolat: Command, prices: Path) -> None:
+    prices.write_text(LIST.replace("Price", "Cost", 1))
+    assert "lacks the column Price; found InstanceType, Cost" in lolat.refused(
+        *ASK, "--prices", prices
+    )
+    prices.write_text(LIST.replace("3.0", "-3.0", 1))
+    assert "line 2, Price: '-3.0'; expected" in lolat.refused(*ASK, "--prices", prices)
+    prices.write_text(LIST)
+    line = lolat.refused(*ASK, "--prices", prices, "--accelerator", "A100")
+    assert "expected one of cpu, V100; or give --price-per-hour" in line
+
+
+def test_a_device_that_no_price_is_of(
+    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, Known(name="K40"))
+    line = lolat.refused(*ASK, "--prices", prices)
+    assert (
+        "has no accelerator like 'K40', the device of the model; give --accelerator with one of"
+        in line
+    )
+    assert "cpu, V100, or --price-per-hour" in line
+
+
+def test_one_device_is_what_the_training_model_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the file of a training model, as a user has it."""
+    path = tmp_path / "desk.json"
+    coefficients = np.arange(1.0, len(TERMS) + 1) * 1e-6
+    residuals = np.linspace(-0.1, 0.1, 30)
+    document = training_document("V100", coefficients, residuals, False, ("sgd",), [])
+    path.write_text(json.dumps(document))
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+    lolat = Command(capsys)
+    ask = (path, "n", "--samples", 1000, "--epochs", 3, "--batch-size", 32, "--json")
+    alone = load_training(path).predict(synthetic.network(), 32, 1000, 3).to_dict()
+    option = json.loads(lolat("cost", *ask, "--price-per-hour", 7200).out)["options"][0]
+    assert option["total_s"] == alone["total_s"]
+    assert option["interval_s"] == alone["interval_s"]
+    assert option["epoch_s"] == pytest.approx(alone["epoch_s"])
+    assert option["dollars"] == pytest.approx(2 * alone["total_s"])
+    assert option["dollars_interval"] == pytest.approx([2 * t for t in alone["interval_s"]])
+
+
+def test_a_model_of_latency_is_refused(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    line = Command(capsys).refused("cost", model, *ASK[2:], "--price-per-hour", 1)
+    assert "without training coefficients; `lolat training fit" in line
+
+
+def test_the_commands_of_the_page_run(
+    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(prices.parent)
+    prices.rename("vms.csv")
+    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("lolat ")]
+    shown = [shlex.split(line, comments=True)[1:] for line in lines if "refresh" not in line]
+    assert len(shown) >= 5
+    for words in shown:
+        assert lolat(*words).code == 0, words
+
+
+def test_it_is_a_command_of_lolat() -> None:
+    assert group.get_command(click.Context(group), "cost") is cost

@@ -1,0 +1,41 @@
+"""docs/nas-adapters.md: every example is run as it stands; that of Ray beside the tests of its adapter."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "nas-adapters.md").read_text(encoding="utf-8")
+EXAMPLES = {
+    (section.splitlines()[0].lower().replace(" ", "_"), number): code
+    for section in re.split(r"^## ", TEXT, flags=re.M)[1:]
+    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S), 1)
+}
+
+
+def test_every_adapter_has_an_example() -> None:
+    modules = {path.stem for path in (ROOT / "lolat/nas/adapters").glob("*.py")}
+    shared = {"__init__", "milliseconds", "mixture", "packages", "rows"}
+    used = set(re.findall(r"from lolat\.nas\.adapters\.(\w+)", "".join(EXAMPLES.values())))
+    assert used == modules - shared - {"nni_meter"}
+    assert "lolat.nas.adapters.nni_meter.profiler(" in TEXT
+
+
+def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example as a script of its own, in a folder of its own."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))  # Ray's results
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the tools themselves
+        exec(compile(code, "docs/nas-adapters.md", "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("name", [n for n in EXAMPLES if "ray" not in n[0]], ids=str)
+def test_an_example_runs(
+    name: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(EXAMPLES[name], tmp_path, monkeypatch)

@@ -1,0 +1,221 @@
+"""A training model: fitted on the epochs of a made-up device, asked for others, written and read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lolat.errors import InputError, ModelFileError
+from lolat.training.features import TERMS
+from lolat.training.file import from_document, write
+from lolat.training.fitting import fit
+from lolat.training.model import SCHEMA, TrainingModel, load_training
+from tests import synthetic
+from tests.training.epoch_tables import epoch, epochs, iteration_ms, read
+
+NEW = ("s3w24x20", "s2w48x40", "s1w100x30")  # none of `networks()`
+
+
+@pytest.fixture(scope="module")
+def model() -> TrainingModel:
+    return fit(epochs(), read, "a desk")
+
+
+def test_other_networks_are_predicted(model: TrainingModel) -> None:
+    errors = []
+    for network in NEW:
+        for batch_size in (8, 20):
+            found = model.predict(read(network), batch_size, 1000, 3)
+            assert found.epoch_s is not None
+            errors.append(found.epoch_s / epoch(network, batch_size, 1000).epoch_s - 1)
+            assert found.total_s == pytest.approx(3 * found.epoch_s)
+            assert found.iteration_ms == pytest.approx(iteration_ms(network, batch_size), rel=0.15)
+    assert np.median(np.abs(errors)) < 0.05
+    assert np.max(np.abs(errors)) < 0.15
+
+
+def test_an_optimiser_with_slots_takes_longer(model: TrainingModel) -> None:
+    network = read("s4w100x10")
+    times = [
+        model.predict(network, 2, optimizer=o).iteration_ms for o in ("sgd", "momentum", "adam")
+    ]
+    assert times == sorted(times)
+    expected = iteration_ms("s4w100x10", 2, "adam") - iteration_ms("s4w100x10", 2, "sgd")
+    assert times[2] - times[0] == pytest.approx(expected, rel=0.3)
+    assert times[1] == pytest.approx((times[0] + times[2]) / 2)  # one slot, between none and two
+
+
+def test_an_optimiser_that_no_row_used_is_warned_of(model: TrainingModel) -> None:
+    assert model.predict(read(NEW[0]), 8, optimizer="adam").warnings == ()
+    (warning,) = model.predict(read(NEW[0]), 8, optimizer="RMSprop").warnings
+    assert "used rmsprop, only adam, sgd" in warning
+
+
+def test_the_last_batch_takes_what_it_holds(model: TrainingModel) -> None:
+    network = read(NEW[0])
+    found = model.predict(network, 16, 100)
+    per_epoch = 1e-3 * model.coefficients[TERMS.index("epochs")]
+    parts = 6 * model.predict(network, 16).iteration_ms + model.predict(network, 4).iteration_ms
+    assert found.iterations == 7
+    assert found.epoch_s == pytest.approx(1e-3 * parts + per_epoch)
+
+
+def test_a_last_batch_may_be_dropped() -> None:
+    rows = epochs(drop_last=True, noise=0.0)
+    found = fit(rows, read, "a desk", drop_last=True).predict(read(NEW[0]), 64, 127)
+    assert found.iterations == 1
+    assert found.epoch_s == pytest.approx(epoch(NEW[0], 64, 127, drop_last=True).epoch_s, rel=0.1)
+
+
+def test_nine_of_ten_epochs_lie_in_the_interval() -> None:
+    model = fit(epochs(noise=0.1), read, "a desk")
+    inside = []
+    for row in epochs(150, noise=0.1, seed=5):
+        found = model.predict(
+            read(row.network), row.batch_size, row.samples, optimizer=row.optimizer
+        )
+        assert found.interval_s is not None
+        low, high = found.interval_s
+        assert found.total_s is not None
+        assert low < found.total_s < high
+        inside.append(low <= row.epoch_s <= high)
+    assert 0.82 <= np.mean(inside) <= 0.98
+
+
+def test_without_samples_there_are_only_iterations(model: TrainingModel) -> None:
+    found = model.predict(read(NEW[0]), 8).to_dict()
+    assert found["iteration_ms"] > 0
+    assert [found[k] for k in ("epoch_s", "total_s", "interval_s", "iterations")] == [None] * 4
+    assert found["parts_ms"] == {
+        "forward": None, "backward": None, "update": None, "exchange": 0.0,
+    }  # fmt: skip
+
+
+def test_few_rows_give_no_interval_and_too_few_no_model() -> None:
+    model = fit(epochs(8), read, "a desk")
+    found = model.predict(read(NEW[0]), 8, 100)
+    assert found.interval_s is None
+    assert found.warnings[-1] == "no interval: 8 rows cannot give 90 % coverage"
+    with pytest.raises(InputError, match="6 points are too few to fit 6 coefficients"):
+        fit(epochs(6), read, "a desk")
+
+
+def test_one_network_only_can_be_fitted() -> None:
+    rows = [epoch(NEW[0], 2**k, 512) for k in range(8)]
+    found = fit(rows, read, "a desk").predict(read(NEW[0]), 48, 512)
+    assert found.epoch_s == pytest.approx(epoch(NEW[0], 48, 512).epoch_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((0, 10, 1), "batch size 0: expected a whole number from 1"),
+        ((-4, 10, 1), "batch size -4: expected"),
+        ((2.5, 10, 1), "batch size 2.5: expected"),
+        ((True, 10, 1), "batch size True: expected"),
+        ((8, 0, 1), "samples 0: expected a whole number from 1"),
+        ((8, 10, 0), "epochs 0: expected a whole number from 1"),
+        ((11, 10, 1), "a batch of 11 is larger than the data set of 10 samples; give a smaller"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(
+    model: TrainingModel, sizes: tuple[int, int, int], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        model.predict(read(NEW[0]), *sizes)
+
+
+def test_an_unknown_optimiser_is_refused(model: TrainingModel) -> None:
+    with pytest.raises(
+        InputError, match=r"did you mean adam.*sgd, momentum, rmsprop, adagrad, adam"
+    ):
+        model.predict(read(NEW[0]), 8, optimizer="adamw")
+
+
+def test_what_lies_far_from_the_rows_is_warned_of() -> None:
+    rows = [epoch(n, b, 256) for n in ("s1w8x14", "s2w8x28", "s4w8x14") for b in (2, 4, 8, 16)]
+    model = fit(rows, read, "a desk")
+    assert model.predict(read("s2w8x14"), 8).warnings == ()
+    found = model.predict(read("s4w64x56"), 64)
+    dense, long = found.warnings
+    assert "times for each element that it moves, the rows at most" in dense
+    assert "is far longer than those of the rows" in long
+
+
+def test_multiplications_are_never_free() -> None:
+    """Of networks as wide as each other, elements and multiplications cannot be told apart."""
+    rows = [epoch(f"s{s}w16x{x}", b, 256) for s in (1, 2, 4) for x in (14, 56) for b in (4, 16)]
+    found = dict(zip(TERMS, fit(rows, read, "a desk").coefficients, strict=True))
+    moved = found["traffic"] + found["conv_elements"]
+    assert moved > 0
+    assert found["flops"] >= moved / 800 * (1 - 1e-9)
+
+
+def test_a_model_is_written_and_read(model: TrainingModel, tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    write(path, model)
+    document = json.loads(path.read_text())
+    assert list(document) == sorted(document)
+    assert (document["schema"], document["version"]) == ("lolat-training-model", 1)
+    assert document["environment"] == {"device": "a desk", "source": "a table of epochs"}
+    assert len(document["points"]) == 60
+    first, row = document["points"][0], epochs()[0]
+    assert first["epoch_s"] == row.epoch_s
+    assert {k: first[k] for k in ("network", "batch_size", "samples", "optimizer")} == {
+        "network": row.network, "batch_size": row.batch_size, "samples": row.samples,
+        "optimizer": row.optimizer,
+    }  # fmt: skip
+    assert first["counts"] == synthetic.totals(read(row.network), row.batch_size)
+    asked = (read(NEW[0]), 8, 1000, 2, "adam")
+    assert load_training(path).predict(*asked) == model.predict(*asked)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": "else"}, "not a training model; expected a file that `lolat training fit`"),
+        (
+            {"schema": "lolat-model"},
+            "without training coefficients; `lolat training fit EPOCHS.csv",
+        ),
+        ({"version": 2}, "format version 2, and this LoLat reads 1"),
+        ({"coefficients_ms": {}}, "damaged .the field 'weighted_ops' is missing"),
+        ({"coefficients_ms": None}, "damaged"),
+        ({"coefficients_ms": dict.fromkeys(TERMS, 0.0)}, "negative, or all 0"),
+        ({"coefficients_ms": {**dict.fromkeys(TERMS, 1.0), "steps": -1}}, "negative, or all 0"),
+        ({"coefficients_ms": {**dict.fromkeys(TERMS, 1.0), "x": 1}}, "unknown term 'x'"),
+        ({"residuals": ["a"]}, "`residuals` is 'a', not a number"),
+        ({"drop_last": "yes"}, "`drop_last` is 'yes', not true or false"),
+        ({"domain": {"densest": None}}, "`densest` is None, not a number"),
+        ({"domain": {}}, "the field 'densest' is missing"),
+        ({"optimizers": ["x"]}, "`optimizers` are"),
+    ],
+)
+def test_a_damaged_document_is_refused(
+    model: TrainingModel, change: dict[str, object], said: str
+) -> None:
+    assert model.document["schema"] == SCHEMA
+    with pytest.raises(ModelFileError, match=f"^m.json: .*{said}"):
+        from_document({**model.document, **change}, "m.json")
+
+
+def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    with pytest.raises(ModelFileError, match="No such file"):
+        load_training(path)
+    for content, said in (
+        (b"{", "not JSON"), (b"\xff\xfe", "not UTF-8"), (b"[]", "not a training model"),
+        (json.dumps(synthetic.document()).encode(), "without training coefficients"),
+    ):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match=said):
+            load_training(path)
+    with pytest.raises(ModelFileError, match="Is a directory"):
+        load_training(tmp_path)
+    with open(path, "wb") as file:
+        file.truncate(65 * 2**20)
+    with pytest.raises(ModelFileError, match="larger than 64 MiB"):
+        load_training(path)

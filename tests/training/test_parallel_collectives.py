@@ -1,0 +1,170 @@
+"""Exchanges: hand-worked, against devices that really pass their numbers on, and what must always hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lolat.errors import InputError
+from lolat.training.parallel.collectives import (
+    EXCHANGES,
+    exchange_ms,
+    one_to_all_ms,
+    ring_ms,
+    tree_ms,
+)
+from lolat.training.parallel.links import LATENCY_MS, Link
+
+SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
+
+links = st.builds(Link, st.floats(1e-3, 1e4), st.floats(0, 100))
+sizes = st.floats(0, 1e12)
+devices = st.integers(1, 5000)
+ways = st.sampled_from(sorted(EXCHANGES))
+
+
+class Wire:
+    """Devices with one vector each, and a clock: messages of a round travel at the same time."""
+
+    def __init__(self, count: int, chunk_bytes: float, link: Link) -> None:
+        self.held = np.random.default_rng(0).integers(0, 9, (count, count)).astype(float)
+        self.wanted = self.held.sum(axis=0)
+        self.chunk_bytes, self.link = chunk_bytes, link
+        self.clock, self.sent_bytes = 0.0, np.zeros(count)
+
+    def round(self, messages: list[tuple[int, int, list[int], bool]]) -> None:
+        """(from, to, chunks, add or replace); nobody sends or receives two at once."""
+        senders, receivers = [m[0] for m in messages], [m[1] for m in messages]
+        assert len(set(senders)) == len(senders)
+        assert len(set(receivers)) == len(receivers)
+        before = self.held.copy()
+        slowest = 0.0
+        for source, target, chunks, add in messages:
+            size = len(chunks) * self.chunk_bytes
+            self.sent_bytes[source] += size
+            slowest = max(slowest, self.link.latency_ms + 8 * size / (self.link.gbps * 1e9) * 1e3)
+            kept = before[target, chunks] if add else 0
+            self.held[target, chunks] = kept + before[source, chunks]
+        self.clock += slowest
+
+    def done(self) -> bool:
+        return bool((self.held == self.wanted).all())
+
+
+def pass_ring(wire: Wire, k: int) -> None:
+    for step in range(k - 1):
+        wire.round([(i, (i + 1) % k, [(i - step) % k], True) for i in range(k)])
+    for step in range(k - 1):
+        wire.round([(i, (i + 1) % k, [(i + 1 - step) % k], False) for i in range(k)])
+
+
+def pass_tree(wire: Wire, k: int) -> None:
+    everything, strides = list(range(k)), []
+    stride = 1
+    while stride < k:
+        strides.append(stride)
+        wire.round([(i, i - stride, everything, True) for i in range(stride, k, 2 * stride)])
+        stride *= 2
+    for stride in reversed(strides):
+        wire.round([(i - stride, i, everything, False) for i in range(stride, k, 2 * stride)])
+
+
+def pass_one(wire: Wire, k: int) -> None:
+    for i in range(1, k):
+        wire.round([(i, 0, list(range(k)), True)])
+    for i in range(1, k):
+        wire.round([(0, i, list(range(k)), False)])
+
+
+PASSED = {"ring": pass_ring, "tree": pass_tree, "one-to-all": pass_one}
+
+
+@pytest.mark.parametrize("way", sorted(EXCHANGES))
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 16, 17])
+def test_devices_that_pass_their_numbers_on_take_as_long(way: str, k: int) -> None:
+    wire = Wire(k, 12_000 / k, SLOW)
+    PASSED[way](wire, k)
+    assert wire.done()
+    assert exchange_ms(way, 12_000, k, SLOW) == pytest.approx(wire.clock)
+    if way == "ring":
+        assert wire.sent_bytes == pytest.approx(2 * (k - 1) / k * 12_000)
+
+
+def test_hand_worked() -> None:
+    # Ring of 4: six steps of 3,000 bytes. Tree of 5: 3 levels up, 3 down. One hears 3 others, tells 3.
+    assert ring_ms(12_000, 4, SLOW) == pytest.approx(6 * (2 + 3))
+    assert tree_ms(12_000, 5, SLOW) == pytest.approx(6 * (2 + 12))
+    assert one_to_all_ms(12_000, 4, SLOW) == pytest.approx(6 * (2 + 12))
+
+
+@pytest.mark.parametrize(("k", "height"), [(2, 1), (3, 2), (4, 2), (8, 3), (4096, 12)])
+def test_without_latency_tree_and_one_to_all_are_paleos(k: int, height: int) -> None:
+    link = Link(20, 0.0)  # 2.5 GB/s: 100 MB in 40 ms
+    assert tree_ms(1e8, k, link) == pytest.approx(2 * height * 40)
+    assert one_to_all_ms(1e8, k, link) == pytest.approx(2 * (k - 1) * 40)
+
+
+@given(ways, sizes, links)
+def test_one_device_exchanges_nothing(way: str, size: float, link: Link) -> None:
+    assert exchange_ms(way, size, 1, link) == 0.0
+
+
+@given(ways, sizes, devices, links, st.floats(1.0, 1000.0))
+def test_more_bandwidth_is_never_slower(
+    way: str, size: float, k: int, link: Link, factor: float
+) -> None:
+    faster = Link(link.gbps * factor, link.latency_ms)
+    assert exchange_ms(way, size, k, faster) <= exchange_ms(way, size, k, link) * (1 + 1e-12)
+
+
+@given(ways, sizes, st.integers(1, 4000), links)
+def test_more_devices_are_never_faster(way: str, size: float, k: int, link: Link) -> None:
+    assert exchange_ms(way, size, k + 1, link) >= exchange_ms(way, size, k, link) * (1 - 1e-12)
+
+
+@given(sizes.filter(lambda s: s > 1), devices)
+def test_a_ring_sends_less_than_twice_its_bytes_from_each_device(size: float, k: int) -> None:
+    link = Link(8e-6, 0.0)  # one byte per ms: the time is what a device sends
+    assert ring_ms(size, k, link) == pytest.approx(2 * (k - 1) / k * size)
+
+
+def test_a_link_has_a_latency_unless_told() -> None:
+    assert Link(1).latency_ms == LATENCY_MS
+    assert Link(1, 0.25).message_ms(1e9) == pytest.approx(8000.25)
+
+
+@pytest.mark.parametrize("gbps", [0, -1, math.nan, math.inf])
+def test_a_link_that_moves_nothing(gbps: float) -> None:
+    with pytest.raises(InputError, match=r"link of .* Gbit/s .* expected more than 0"):
+        Link(gbps)
+
+
+@pytest.mark.parametrize("latency", [-1, math.nan, math.inf])
+def test_an_impossible_latency(latency: float) -> None:
+    with pytest.raises(InputError, match=r"latency of .* expected 0 or more"):
+        Link(1, latency)
+
+
+@pytest.mark.parametrize("count", [0, -2, 1.5, math.nan, True])
+def test_zero_devices(count: float) -> None:
+    with pytest.raises(
+        InputError, match="devices cannot train; expected a whole number of at least 1"
+    ):
+        ring_ms(1, count, SLOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [-1, math.nan, math.inf])
+def test_impossible_bytes(size: float) -> None:
+    with pytest.raises(InputError, match="bytes cannot be exchanged; expected 0 or more"):
+        tree_ms(size, 2, SLOW)
+
+
+def test_an_unknown_way() -> None:
+    with pytest.raises(
+        InputError, match="'star' is no way to exchange; expected one of ring, tree"
+    ):
+        exchange_ms("star", 1, 2, SLOW)

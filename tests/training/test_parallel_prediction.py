@@ -1,0 +1,151 @@
+"""A prediction of one device carried over to several, by hand and through `lolat training predict`."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from lolat.cli.errors import run
+from lolat.cli.training import training
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.training.model import TrainingPrediction
+from lolat.training.parallel.links import Link
+from lolat.training.parallel.prediction import ParallelPrediction, predict_parallel
+from tests import synthetic
+from tests.cli.commands import Command, Result
+
+
+@dataclass(frozen=True)
+class Known:
+    """100 ms an iteration, 2 s an epoch's start, 40 MB of gradients."""
+
+    drop_last: bool = False
+    name: str = "desk"
+    sure: bool = True
+
+    def predict(
+        self,
+        graph: Graph,
+        batch_size: int,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float = 0.9,
+    ) -> TrainingPrediction:
+        parts = {"forward": None, "backward": None, "update": None, "exchange": 0.0}
+        steps = epoch_s = total_s = interval = None
+        if samples is not None:
+            steps = (
+                math.floor(samples / batch_size) if self.drop_last else -(-samples // batch_size)
+            )
+            epoch_s = 2 + 0.1 * steps
+            total_s = epochs * epoch_s
+            interval = (total_s - 1, total_s + 1) if self.sure else None
+        return TrainingPrediction(
+            graph.name, batch_size, optimizer, samples, epochs, steps, 100.0, parts,
+            epoch_s, total_s, interval, coverage, 7, 40_000_000,
+        )  # fmt: skip
+
+
+def asked(
+    model: Known, samples: int | None, devices: int, strategy: str = "ring", epochs: int = 3
+) -> ParallelPrediction:
+    link = Link(1.6, 5.0)  # 200,000 bytes per ms
+    network = synthetic.network()
+    return predict_parallel(
+        model, network, 10, samples, epochs, "adam", 0.9, devices, link, strategy
+    )
+
+
+def test_four_devices_by_hand() -> None:
+    found = asked(Known(), 1001, 4).training
+    # A ring of four: six steps of 10 MB, 5 + 50 ms each. Shares of 251 samples: 26 iterations.
+    assert found.parts_ms["exchange"] == pytest.approx(330)
+    assert found.iteration_ms == pytest.approx(430)
+    assert (found.samples, found.iterations) == (1001, 26)
+    assert found.epoch_s == pytest.approx(2 + 26 * 0.43)
+    assert found.total_s == pytest.approx(3 * (2 + 26 * 0.43))
+    assert found.interval_s == pytest.approx((found.total_s - 1, found.total_s + 1))
+    assert found.memory_bytes == 7
+
+
+def test_a_last_batch_that_is_left_out() -> None:
+    assert asked(Known(drop_last=True), 1039, 4).training.iterations == 25
+
+
+def test_without_samples_there_are_iterations() -> None:
+    found = asked(Known(), None, 4).training
+    assert found.iteration_ms == pytest.approx(430)
+    assert (found.epoch_s, found.total_s, found.interval_s) == (None, None, None)
+
+
+def test_without_an_interval_there_is_none() -> None:
+    assert asked(Known(sure=False), 1000, 4).training.interval_s is None
+
+
+@pytest.mark.parametrize("strategy", ["ring", "tree", "one-to-all", "mirrored"])
+def test_one_device_is_what_the_model_says(strategy: str) -> None:
+    model, network = Known(), synthetic.network()
+    found = asked(model, 1000, 1, strategy)
+    assert found.training == model.predict(network, 10, 1000, 3, "adam")
+
+
+def test_batches_that_together_are_too_large() -> None:
+    with pytest.raises(InputError, match=r"batch of 10 on each of 4 devices is larger than .* 39 "):
+        asked(Known(), 39, 4)
+
+
+ASK = ("predict", "m.json", "n", "--batch-size", 10, "--samples", 1000)
+
+
+class TrainingCommand(Command):
+    """The group itself, as `lolat training`."""
+
+    def __call__(self, *arguments: object) -> Result:
+        self.capsys.readouterr()
+        code = run(training, [str(a) for a in arguments], "lolat")
+        return Result(code, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr("lolat.training.model.load_training", lambda _: Known())
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+    return TrainingCommand(capsys)
+
+
+def test_the_command_answers_for_several_devices(lolat: Command) -> None:
+    done = lolat(*ASK, "--devices", 2, "--strategy", "tree", "--link-gbps", 0.32, "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    # One level up, one down, each 5 microseconds and 1,000 ms.
+    assert answer["parts_ms"]["exchange"] == pytest.approx(2000.01)
+    assert answer["iteration_ms"] == pytest.approx(2100.01)
+    assert answer["epoch_s"] == pytest.approx(2 + 50 * 2.10001)
+    assert (answer["devices"], answer["strategy"], answer["link_gbps"]) == (2, "tree", 0.32)
+
+
+def test_the_command_says_what_is_waited_for(lolat: Command) -> None:
+    told = lolat(*ASK, "--devices", 2, "--link-gbps", 0.32).out.splitlines()
+    assert told[-1] == (
+        "2 devices, a batch of 10 on each, gradients by ring over 0.32 Gbit/s: 1000 ms of an iteration"
+    )
+    assert "devices" not in lolat(*ASK).out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--devices", 0), "0 devices cannot train"),
+        (("--devices", 2, "--link-gbps", 0), "link of 0 Gbit/s"),
+        (("--link-gbps", 0), "link of 0 Gbit/s"),
+        (("--strategy", "star"), "'star' is no strategy; expected one of ring, tree"),
+        (("--devices", 101), "batch of 10 on each of 101 devices is larger than the data set"),
+    ],
+)
+def test_the_command_refuses(lolat: Command, options: tuple[object, ...], words: str) -> None:
+    assert words in lolat.refused(*ASK, *options)
