@@ -2,7 +2,7 @@
 
     python benchmarks/design.py [MODEL]
 
-The relative design of the points of MODEL is judged: a model file, the first of models/ if not given.
+The relative design of the points of MODEL is judged: a model file, models/epyc-2t.json if not given.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     for name, batch, counts in rows:
         cells = " ".join(f"{quantity(getattr(counts, c)):>8}" for c in SHOWN)
         print(f"{name:34} {batch:5} {cells}")
-    model = sys.argv[1] if len(sys.argv) > 1 else str(min((ROOT / "models").glob("*.json")))
+    model = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models" / "epyc-2t.json")
     measured = [Point.from_dict(p) for p in load(model).document["points"]]
     features, time = matrix(measured, COLUMNS), times(measured)
     design = np.column_stack([features, np.ones(len(features))])

@@ -82,10 +82,13 @@ def _model(document: dict[str, Any]) -> TrainingModel:
     if not set(optimizers) <= set(OPTIMIZERS):
         raise ValueError(f"`optimizers` are {optimizers!r}")
     densest, longest_ms = (_number(document["domain"][k], k) for k in ("densest", "longest_ms"))
+    absent = tuple(document["domain"]["absent"])
+    if not set(absent) <= set(TERMS):
+        raise ValueError(f"`absent` is {absent!r}")
     residuals = tuple(_number(r, "residuals") for r in document["residuals"])
     name = str(document["name"])
     return TrainingModel(
-        name, found, residuals, drop_last, optimizers, densest, longest_ms, document
+        name, found, residuals, drop_last, optimizers, densest, longest_ms, absent, document
     )
 
 

@@ -66,6 +66,7 @@ def fit(
     return new_model(
         name, coefficients, residuals, drop_last, optimizers, points,
         densest=max(map(density, rows)), longest_ms=longest,
+        absent=tuple(t for t, total in zip(TERMS, np.array(rows).sum(axis=0), strict=True) if total == 0.0),
     )  # fmt: skip
 
 

@@ -21,6 +21,13 @@ from lolat.units import milliseconds
 
 SCHEMA = "lolat-training-model"
 FORMAT_VERSION = 1
+KINDS = {
+    "weighted_ops": "operations with weights",
+    "norm_ops": "normalisations",
+    "flat_norm_ops": "normalisations of tensors without positions",
+    "conv_elements": "convolutions",
+}
+"""Kinds of operation by their terms, in words."""
 DENSER, LONGER = 1.5, 3.0  # than all rows: beyond that a prediction is warned of
 PARTS = ("forward", "backward", "update", "exchange")
 
@@ -63,7 +70,8 @@ class TrainingModel:
     `coefficients`: ms per unit of each of TERMS, (terms,), from 0; `residuals`: log(measured / predicted)
     of each row as predicted without it; `drop_last`: whether an epoch leaves out a last batch that is not
     full; `optimizers`: those of the rows; `densest`, `longest_ms`: the most multiply-accumulates for an
-    element moved, and the longest iteration, of the rows; `document`: the file.
+    element moved, and the longest iteration, of the rows; `absent`: terms that no row has;
+    `document`: the file.
     """
 
     name: str
@@ -73,6 +81,7 @@ class TrainingModel:
     optimizers: tuple[str, ...]
     densest: float = math.inf
     longest_ms: float = math.inf
+    absent: tuple[str, ...] = ()
     document: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def predict(
@@ -100,6 +109,12 @@ class TrainingModel:
             warnings.append(
                 f"no row that the model was fitted on used {used.name}, only "
                 f"{', '.join(self.optimizers)}: its update is scaled by what it reads and writes"
+            )
+        lacking = [KINDS[t] for t in self.absent if t in KINDS and iteration[TERMS.index(t)] > 0.0]
+        if lacking:
+            warnings.append(
+                f"no row that the model was fitted on has {', '.join(lacking)}: what they cost is not "
+                "known, so the network takes longer than said"
             )
         if density(iteration) > DENSER * self.densest:
             warnings.append(
@@ -140,6 +155,7 @@ def new_model(
     points: Sequence[dict[str, Any]],
     densest: float,
     longest_ms: float,
+    absent: tuple[str, ...],
 ) -> TrainingModel:
     """A model with its file's contents: what it holds, and the rows that it was fitted on."""
     document = {
@@ -151,12 +167,12 @@ def new_model(
         "residuals": residuals.tolist(),
         "drop_last": drop_last,
         "optimizers": list(optimizers),
-        "domain": {"densest": densest, "longest_ms": longest_ms},
+        "domain": {"densest": densest, "longest_ms": longest_ms, "absent": list(absent)},
         "points": list(points),
     }
     kept = tuple(residuals.tolist())
     return TrainingModel(
-        name, coefficients, kept, drop_last, optimizers, densest, longest_ms, document
+        name, coefficients, kept, drop_last, optimizers, densest, longest_ms, absent, document
     )
 
 

@@ -23,7 +23,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("lolat.comparison.speed.ROUNDS", 1)
     monkeypatch.setattr("lolat.comparison.speed.ROUND_S", 0.001)
     path = tmp_path / "small.json"
-    path.write_text(json.dumps(synthetic.document(synthetic.measured(20, (1, 4)))))
+    path.write_text(json.dumps(synthetic.document(synthetic.measured(22, (1, 4)))))
     return path
 
 
@@ -67,7 +67,7 @@ def test_a_whole_run(
     names = [c.name for c in CANDIDATES]
     assert list(result["predictors"]) == names
     assert result["not_compared"] == {}
-    assert result["points"] == 40
+    assert result["points"] == 44
     assert result["folds"] == 2
     assert result["skipped"] == {"gone": "no network 'gone'"}
     assert [r["measured_ms"] for r in result["networks"]["rows"]] == [3.0, 11.0]

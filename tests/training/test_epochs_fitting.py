@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, ModelFileError
+from lolat.graph import Graph
+from lolat.training.epochs import Epoch
 from lolat.training.features import TERMS
 from lolat.training.file import from_document, write
 from lolat.training.fitting import fit
@@ -145,6 +147,21 @@ def test_what_lies_far_from_the_rows_is_warned_of() -> None:
     assert "is far longer than those of the rows" in long
 
 
+def test_operations_that_no_row_has_are_warned_of() -> None:
+    def plain(network: str) -> Graph:
+        """A dense layer, and nothing else."""
+        inside = int(network)
+        return synthetic.one(
+            "dense", [(1, inside)], [(1, 10)], in_features=inside, out_features=10, bias=True
+        )
+
+    rows = [Epoch(str(n), 4, 64, "sgd", 0.1 + 1e-3 * n, 0) for n in range(10, 100, 10)]
+    model = fit(rows, plain, "a desk")
+    assert model.predict(plain("55"), 4).warnings == ()
+    (warning,) = model.predict(read("s1w8x14"), 1).warnings[:1]
+    assert "fitted on has normalisations, convolutions: what they cost is not known" in warning
+
+
 def test_multiplications_are_never_free() -> None:
     """Of networks as wide as each other, elements and multiplications cannot be told apart."""
     rows = [epoch(f"s{s}w16x{x}", b, 256) for s in (1, 2, 4) for x in (14, 56) for b in (4, 16)]
@@ -190,6 +207,7 @@ def test_a_model_is_written_and_read(model: TrainingModel, tmp_path: Path) -> No
         ({"residuals": ["a"]}, "`residuals` is 'a', not a number"),
         ({"drop_last": "yes"}, "`drop_last` is 'yes', not true or false"),
         ({"domain": {"densest": None}}, "`densest` is None, not a number"),
+        ({"domain": {"densest": 1, "longest_ms": 1, "absent": ["x"]}}, "`absent` is"),
         ({"domain": {}}, "the field 'densest' is missing"),
         ({"optimizers": ["x"]}, "`optimizers` are"),
     ],

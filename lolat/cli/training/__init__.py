@@ -8,7 +8,10 @@ from lolat.cli.lazy import LazyGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.training.fit:fit", "A device from a table of epochs timed already."),
-    "predict": ("lolat.cli.training.predict:predict", "Time of an iteration, an epoch, a training."),
+    "predict": (
+        "lolat.cli.training.predict:predict",
+        "Time of an iteration, an epoch, a training.",
+    ),
 }
 """Each command: where it is, and what it does in a few words."""
 

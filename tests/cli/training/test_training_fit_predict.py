@@ -73,7 +73,11 @@ def test_people_read_lines(lolat: Command, made: Path) -> None:
         "training", "predict", made, NETWORK, "--batch-size", 8, "--samples", 10**6,
         "--epochs", 2, "--optimizer", "adam",
     )  # fmt: skip
-    assert (found.code, found.err) == (0, "")
+    assert found.code == 0
+    assert found.err == (
+        "lolat: warning: no row that the model was fitted on has normalisations of tensors without "
+        "positions: what they cost is not known, so the network takes longer than said\n"
+    )
     first, iteration, epoch, total = found.out.splitlines()
     assert first.endswith("· batch 8 · adam · a desk")
     assert " ms an iteration · 0.00 GiB of memory, estimated" in iteration
@@ -89,7 +93,10 @@ def test_an_optimiser_of_no_row_is_warned_of(lolat: Command, made: Path) -> None
         "training", "predict", made, NETWORK, "--batch-size", 8, "--optimizer", "adadelta"
     )
     assert found.code == 0
-    assert found.err.startswith("lolat: warning: no row that the model was fitted on used adadelta")
+    assert (
+        "lolat: warning: no row that the model was fitted on used adadelta, only adam, sgd"
+        in found.err
+    )
 
 
 @pytest.mark.parametrize(
