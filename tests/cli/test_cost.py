@@ -18,7 +18,8 @@ from lolat.cli.cost import cost
 from lolat.cli.main import lolat as group
 from lolat.graph import Graph
 from lolat.training.features import TERMS
-from lolat.training.model import TrainingPrediction, load_training, training_document
+from lolat.training.file import write
+from lolat.training.model import TrainingPrediction, load_training, new_model
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 
@@ -234,8 +235,7 @@ def test_one_device_is_what_the_training_model_says(
     path = tmp_path / "desk.json"
     coefficients = np.arange(1.0, len(TERMS) + 1) * 1e-6
     residuals = np.linspace(-0.1, 0.1, 30)
-    document = training_document("V100", coefficients, residuals, False, ("sgd",), [])
-    path.write_text(json.dumps(document))
+    write(path, new_model("V100", coefficients, residuals, False, ("sgd",), [], 100.0, 1e6, ()))
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     lolat = Command(capsys)
     ask = (path, "n", "--samples", 1000, "--epochs", 3, "--batch-size", 32, "--json")
