@@ -33,7 +33,7 @@ GROUPS = {
     "readers": {"lolat.readers"},
     "fitting": {"lolat.fitting", "lolat.nnls"},
     "predictors": {"lolat.predictors"},
-    "file": {"lolat.schema", "lolat.model_file", "lolat.places"},
+    "file": {"lolat.schema", "lolat.json_file", "lolat.model_file", "lolat.places"},
     "points": {"lolat.points", "lolat.intervals", "lolat.domain"},
     "model": {"lolat.model", "lolat.prediction", "lolat.remarks"},
     "answers": {"lolat.receipts", "lolat.explain", "lolat.largest", "lolat.budget"},

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import ModelFileError
+from lolat.json_file import read_json
 from lolat.model_file import LARGEST_BYTES, to_json, write_bytes
 from lolat.training.features import TERMS
 from lolat.training.model import FORMAT_VERSION, SCHEMA, TrainingModel
@@ -30,18 +29,7 @@ def read(path: str | PathLike[str]) -> TrainingModel:
     ModelFileError names what is wrong: no such file, too large, not JSON, another kind of model, a newer
     version, or a field that is missing or no number.
     """
-    try:
-        if Path(path).is_file() and Path(path).stat().st_size > LARGEST_BYTES:
-            raise ModelFileError(f"{path}: larger than {LARGEST_BYTES // 2**20} MiB; {_EXPECTED}")
-        document = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ModelFileError(
-            f"cannot read {path}: {error.strerror or error}; {_EXPECTED}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ModelFileError(f"{path}: not UTF-8 text; {_EXPECTED}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not JSON ({error}); {_EXPECTED}") from error
+    document = read_json(path, _EXPECTED, LARGEST_BYTES)
     return from_document(document, str(path))
 
 

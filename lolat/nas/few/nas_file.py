@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import math
 import os
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import ModelFileError, not_written
+from lolat.json_file import read_json
 from lolat.model_file import to_json
 from lolat.nas.few.named import SPACES, space_terms
 from lolat.nas.few.nas_model import FORMAT_VERSION, SCHEMA, Costs, NasModel
@@ -58,18 +58,7 @@ def read(path: str | Path) -> NasModel:
     ModelFileError names what is wrong: no such file, not JSON, another kind of model, a newer version, a
     space that is not known, or a field that is missing or of another shape.
     """
-    try:
-        content = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ModelFileError(
-            f"cannot read {path}: {error.strerror or error}; {_EXPECTED}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ModelFileError(f"{path}: not UTF-8 text; {_EXPECTED}") from error
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not JSON ({error}); {_EXPECTED}") from error
+    document = read_json(path, _EXPECTED)
     return from_document(document, str(path))
 
 
