@@ -39,15 +39,21 @@ OF_DROPOUT = 3  # elements moved for each: it reads, and writes its result and i
 
 def iteration_row(graph: Graph, batch_size: int, optimizer: Optimizer) -> np.ndarray:
     """(TERMS,) float64 of one iteration: forward, backward and update of one batch."""
-    found = dict.fromkeys(TERMS, 0.0)
+    found: np.ndarray = operation_rows(graph, batch_size).sum(axis=0)
+    found[TERMS.index("update")] = float(parameters(graph) * optimizer.accesses)
+    found[TERMS.index("steps")] = 1.0
+    return found
+
+
+def operation_rows(graph: Graph, batch_size: int) -> np.ndarray:
+    """(operations, TERMS) float64: forward and backward of each operation; `update` and `steps` are 0."""
+    found = np.zeros((len(graph.operations), len(TERMS)))
     rows = count(graph).at(batch_size)
-    for operation, row in zip(graph.operations, rows, strict=True):
+    for i, (operation, row) in enumerate(zip(graph.operations, rows, strict=True)):
         counts = dict(zip(COLUMNS, map(float, row), strict=True))
         for term, value in _terms(graph, operation, counts, batch_size).items():
-            found[term] += value
-    found["update"] = float(parameters(graph) * optimizer.accesses)
-    found["steps"] = 1.0
-    return np.array([found[t] for t in TERMS])
+            found[i, TERMS.index(term)] += value
+    return found
 
 
 def epoch_row(

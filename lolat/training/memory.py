@@ -10,6 +10,7 @@ from lolat.kinds import FREE, NORMALISATIONS
 from lolat.training.optimizers import Optimizer
 
 FLOAT_BYTES = 4
+LARGEST_BATCH = 2**24
 SIZES = {"float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float16": 2, "bfloat16": 2, "int16": 2,
          "uint16": 2, "int8": 1, "uint8": 1, "bool": 1}  # fmt: skip
 _OF_INPUT = """
@@ -101,6 +102,20 @@ def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
     """
     of_parameters = parameters(graph) * (2 + optimizer.slots) * FLOAT_BYTES
     return kept_bytes(graph, batch_size) + working_bytes(graph, batch_size) + of_parameters
+
+
+def largest_batch(graph: Graph, optimizer: Optimizer, available_bytes: float) -> int:
+    """The largest batch whose iteration is foreseen to fit into `available_bytes`; 0 where none does."""
+    least, most = 0, 1
+    while memory_bytes(graph, most, optimizer) <= available_bytes:
+        if most > LARGEST_BATCH:  # a network without tensors that grow with the batch
+            return LARGEST_BATCH
+        least, most = most, 2 * most
+    while most - least > 1:
+        middle = (least + most) // 2
+        fits = memory_bytes(graph, middle, optimizer) <= available_bytes
+        least, most = (middle, most) if fits else (least, middle)
+    return least
 
 
 def _bytes(tensor: Tensor, batch_size: int) -> int:

@@ -13,9 +13,16 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.intervals import COVERAGE, check_coverage, conformal_quantile
-from lolat.training.features import TERMS, density, epoch_row, iteration_row, iterations
+from lolat.training.features import (
+    TERMS,
+    density,
+    epoch_row,
+    iteration_row,
+    iterations,
+    operation_rows,
+)
 from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
-from lolat.training.optimizers import optimizer_named
+from lolat.training.optimizers import Optimizer, optimizer_named
 from lolat.training.sizes import check_sizes
 from lolat.units import milliseconds
 
@@ -144,6 +151,19 @@ class TrainingModel:
             epoch_s, total_s, interval, coverage,
             memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES, tuple(warnings),
         )  # fmt: skip
+
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms.
+
+        They add up to an iteration.
+        """
+        whole = iteration_row(graph, batch_size, optimizer) * self.coefficients
+        update = float(whole[TERMS.index("update")])
+        rest = float(whole[TERMS.index("steps")])
+        return operation_rows(graph, batch_size) @ self.coefficients, update, rest
 
 
 def new_model(
