@@ -40,3 +40,19 @@ def _digits(value: float) -> str:
     if size >= 0.9995:
         return f"{value:.2f}"
     return f"{value:.3f}" if size >= 0.01 or size == 0 else f"{value:.2g}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 250 ms, 12.3 s, 4 min 10 s, 3 h 05 min, 12 days 4 h."""
+    if seconds < 1.0:
+        return milliseconds(1e3 * seconds)
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if hours < 72:
+        return f"{hours} h {minutes:02d} min"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days:,} days {hours} h"

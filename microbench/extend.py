@@ -149,10 +149,16 @@ FIELDS = (
 """Of the environment, what makes times comparable."""
 
 
+EXTEND = "extend it where it was learned, or learn this one: python learn_model.py"
+
+
 def refuse_another(
-    label: str, learned: Mapping[str, Any], now: Mapping[str, Any], here: str
+    label: str, learned: Mapping[str, Any], now: Mapping[str, Any], here: str, advice: str = ""
 ) -> None:
-    """InputError where this device (`here`) or its framework is not what the model was learned with."""
+    """InputError where this device (`here`) or its framework is not what the model was learned with.
+
+    `advice`: how to mend it, if not as when extending a model.
+    """
     differences = [] if label == here else [("device", label, here)]
     differences += [
         (f, learned[f], now[f])
@@ -163,8 +169,7 @@ def refuse_another(
         said = "; ".join(f"{field}: {then}, here {is_}" for field, then, is_ in differences)
         raise InputError(
             f"the model was learned elsewhere ({said}) and times of two places are not to be mixed; "
-            "extend it where it was learned, or learn this one: python learn_model.py "
-            f"{learned.get('device', 'cpu')}"
+            + (advice or f"{EXTEND} {learned.get('device', 'cpu')}")
         )
 
 

@@ -39,6 +39,26 @@ def mlp(features: int, hidden: int, count: int) -> Graph:
     return n.done(x)
 
 
+def regularized(features: int, hidden: int, count: int) -> Graph:
+    """Dense layers with relu, each followed by dropout and normalisation."""
+    n = Layers(f"dense, dropout, norm {features}", 1, features)
+    x = n.flatten(n.input)
+    for _ in range(count):
+        x = n.same("batch_norm", n.same("dropout", n.dense(x, hidden, "relu")))
+    return n.done(n.dense(x, 10, "softmax"))
+
+
+def small_vgg(size: int, filters: int) -> Graph:
+    """A small image's network: twice two convolutions with bias, relu and a max pool; a classifier."""
+    n = Layers(f"small vgg {filters}", size, 3)
+    x = n.input
+    for width in (filters, 2 * filters):
+        for _ in range(2):
+            x = n.same("relu", n.conv(x, width, 3, bias=True))
+        x = n.pool(x, 2, 2)
+    return n.done(n.dense(n.dense(n.flatten(x), 128, "relu"), 10, "softmax"))
+
+
 def up(size: int, channels: int) -> Graph:
     """A U-Net's way up: transposed convolution, concatenation with the skip, convolution."""
     n = Layers(f"up {channels}", size, channels)

@@ -23,6 +23,7 @@ from typing import Any
 from lolat.errors import LolatError
 from lolat.graph import Graph
 from microbench import backends
+from microbench.backends import training
 from microbench.timer import settle, visit, wait_for_calm
 
 
@@ -31,7 +32,7 @@ class Worker:
 
     def __init__(self, backend: str, device: str) -> None:
         self.backend = backends.create(backend, device)
-        self.calls: dict[str, Callable[[], None]] = {}
+        self.calls: dict[str, Callable[[], object]] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what one request asks for."""
@@ -54,6 +55,11 @@ class Worker:
                     wait_for_calm(reference, request["calm_ms"], patience_s, clock, time.sleep)
                 taken = visit(call, reference, request["calls"], clock)
                 return {"samples_ms": taken.samples, "reference_ms": taken.reference}
+            case "start":
+                job = request["job"]
+                graph = Graph.from_dict(job["graph"])
+                trained = training.of(self.backend)
+                return {"start_ms": trained.start(graph, job["batch_size"], job["optimizer"])}
             case "forget":
                 for key in request["keys"]:
                     self.calls.pop(key, None)
@@ -62,8 +68,10 @@ class Worker:
             case other:
                 raise ValueError(f"unknown request {other!r}")
 
-    def prepare(self, job: dict[str, Any]) -> Callable[[], None]:
-        """A job is a layer in training mode, or a Graph or the NETWORK of a user and a batch size."""
+    def prepare(self, job: dict[str, Any]) -> Callable[[], object]:
+        """A job is a layer, a part of training, or a Graph or the NETWORK of a user and a batch size."""
+        if "training" in job:
+            return training.prepare(training.of(self.backend), job["training"])
         if "layer" in job:
             return backends.layer_step(self.backend, job["layer"])
         if "graph" in job:

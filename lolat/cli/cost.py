@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lolat.training.cost.billing import Machines
     from lolat.training.cost.plan import Rent
     from lolat.training.cost.spot import Spot
-    from lolat.training.model import TrainingModel
+    from lolat.training.model import Training
 
 
 class Devices(click.ParamType):
@@ -102,6 +102,11 @@ class Amount(click.ParamType):
     metavar="NAME",
     help="How gradients are exchanged: ring, tree, one-to-all or mirrored.",
 )
+@click.option(
+    "--no-overlap",
+    is_flag=True,
+    help="Exchange nothing during the backward pass: right for replicas that share a CPU.",
+)
 @click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device.")
 @click.option(
     "--prices",
@@ -145,6 +150,7 @@ def cost(
     devices: tuple[int, ...],
     link_gbps: float,
     strategy: str,
+    no_overlap: bool,
     price_per_hour: float | None,
     prices_file: str | None,
     accelerator: str | None,
@@ -189,8 +195,9 @@ def cost(
 
     def predict(count: int) -> Duration:
         told = predict_parallel(
-            loaded, graph, batch_size, samples, epochs, optimizer, sure, count, link, strategy
-        ).training
+            loaded, graph, batch_size, samples, epochs, optimizer, sure, count, link, strategy,
+            overlap=not no_overlap,
+        ).training  # fmt: skip
         warnings.update(dict.fromkeys(told.warnings))
         assert told.total_s is not None  # as there are samples
         return Duration(told.total_s, told.interval_s)
@@ -246,7 +253,7 @@ def _spot(on_spot: bool, per_hour: float | None, restart_s: float | None) -> Spo
 
 
 def _rent(
-    model: TrainingModel,
+    model: Training,
     price: float | None,
     prices_file: str | None,
     accelerator: str | None,
@@ -254,8 +261,9 @@ def _rent(
 ) -> tuple[Rent, str]:
     """What is rented for a number of devices, and where its price is from."""
     from lolat.training.cost.billing import machines_for
-    from lolat.training.cost.catalogue import Offer, accelerators, listed, offers_of
+    from lolat.training.cost.catalogue import Offer, accelerators, listed
     from lolat.training.cost.prices import accelerator_of, find_prices
+    from lolat.training.cost.renting import device_of, offers_for
 
     if price is not None:
         if prices_file is not None:
@@ -272,20 +280,10 @@ def _rent(
                 f"{where} has no accelerator like {device!r}, the device of the model; give --accelerator "
                 f"with one of {listed(accelerators(found.offers))}, or --price-per-hour"
             )
-        offers = offers_of(found.offers, name, where)
-        if not offers[0].count:
-            threads = (model.document.get("environment") or {}).get("threads") or 0
-            # A smaller machine would be slower than the one that the model is of.
-            offers = tuple(o for o in offers if (o.vcpus or 0) >= threads) or offers
+        offers = offers_for(model, found.offers, name, where)
         where = f"{name} in {where}"
 
     def rent(devices: int) -> Machines:
         return machines_for(offers, devices, on_spot, where)
 
     return rent, where
-
-
-def device_of(model: TrainingModel) -> str:
-    """What a training model calls its device, or else itself."""
-    environment = model.document.get("environment") or {}
-    return str(environment.get("device") or model.name)

@@ -19,7 +19,7 @@ from lolat.cli.errors import say
     help="The model file to write.",
 )
 def fit(points: str, output: Path) -> None:
-    """Fit POINTS: a model file (fitted again) or a CSV table, named *.csv.
+    """Fit POINTS: a model file (fitted again, with what it knows of training) or a CSV table, named *.csv.
 
     CSV columns: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size,
     name.
@@ -30,7 +30,8 @@ def fit(points: str, output: Path) -> None:
     from lolat.report.text import learned
 
     check_writable(output)
-    document = model_document(output.stem, *_points(points))
+    given, training = _points(points)
+    document = model_document(output.stem, *given) | training
     write(output, document)
     for remark in document["warnings"]:
         say(f"warning: {remark}")
@@ -38,16 +39,23 @@ def fit(points: str, output: Path) -> None:
         click.echo(line)
 
 
-def _points(path: str) -> tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]:
-    """(device, points, environment, noise, warnings) of a model file or a table."""
+Given = tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]
+
+
+def _points(path: str) -> tuple[Given, dict[str, Any]]:
+    """(device, points, environment, noise, warnings) of a model file or a table; {"training": ...}, if any.
+
+    What a model file knows of training is fitted again on its own points.
+    """
     from lolat.errors import ModelFileError
     from lolat.model_file import NotJsonError, read
     from lolat.places import find_model
     from lolat.points import Point, read_csv
+    from lolat.training.learning import refitted
 
     if path.lower().endswith(".csv"):
         where = {"device": "unknown", "source": Path(path).name}
-        return "unknown (from a table)", read_csv(path), where, {}, []
+        return ("unknown (from a table)", read_csv(path), where, {}, []), {}
     found = find_model(path)
     try:
         document = read(found)
@@ -57,4 +65,7 @@ def _points(path: str) -> tuple[str, list[Any], dict[str, Any], dict[str, Any], 
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]
     where, noise = document["environment"], document["noise"]
-    return document["device"], points, where, noise, document.get("warnings", [])
+    given = document["device"], points, where, noise, document.get("warnings", [])
+    if "training" not in document:
+        return given, {}
+    return given, {"training": refitted(document["training"], str(found))}

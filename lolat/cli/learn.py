@@ -37,6 +37,13 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 @click.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
 @click.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
 @click.option(
+    "--mode",
+    type=click.Choice(["inference", "training"]),
+    default="inference",
+    show_default=True,
+    help="training: measure forward, backward and update too, and add them to the model file.",
+)
+@click.option(
     "--restart",
     is_flag=True,
     help="Throw away what an interrupted run measured; with --extend, what NETWORK was extended with too.",
@@ -66,6 +73,7 @@ def learn(
     device: str | None,
     output: Path | None,
     backend: str | None,
+    mode: str,
     restart: bool,
     extend: str | None,
     network: str | None,
@@ -75,6 +83,9 @@ def learn(
     **options: bool,
 ) -> None:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
+
+    With --mode training the model also tells how long training takes (`lolat training predict`): some
+    minutes more. A model file of this device that is there already is kept, and training added to it.
 
     A run that is interrupted goes on where it was when the same command is given again.
 
@@ -89,13 +100,23 @@ def learn(
     if extend is None:
         _only_with_extend(network, batch_sizes, input_size)
         if fleet is not None:
+            if mode == "training":
+                raise InputError(
+                    "--mode training does not go with --fleet: log in to each node and give the command "
+                    "there; leave one out"
+                )
             from lolat.cli.fleet import learn_fleet
 
             learn_fleet(fleet, device or "cpu", output, backend, given, restart)
             return
         if device is None:
             raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-        _learn(device, output, backend, given, restart)
+        _learn(device, output, backend, given, restart, mode == "training")
+    elif mode == "training":
+        raise InputError(
+            "--mode training does not go with --extend MODEL: training is learned from the predefined "
+            "blocks; leave one out"
+        )
     elif network is None:
         raise InputError(
             "--extend lacks --for NETWORK: expected the network whose blocks are to be measured, as "
@@ -130,18 +151,63 @@ def _not_with_extend(given: Sequence[str], fleet: bool) -> None:
 
 
 def _learn(
-    device: str, output: Path | None, name: str | None, options: Sequence[str], restart: bool
+    device: str,
+    output: Path | None,
+    name: str | None,
+    options: Sequence[str],
+    restart: bool,
+    training: bool,
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
+    from lolat.cli.learn_training import add_training, kept_training, known_model
     from lolat.cli.progress import progress
     from lolat.learning import model_document
     from lolat.model_file import write
-    from lolat.places import local_folder
-    from microbench import backends, environment
-    from microbench.backends.choice import pick
+    from lolat.report.text import learned
+    from microbench import environment
     from microbench.learn import measure_blocks
 
     started = time.monotonic()
+    backend, output = _backend_and_output(device, output, name, options)
+    if training:
+        from microbench.backends.training import check
+
+        check(backend)
+        known = None if restart else known_model(output, device)
+        if known is not None:
+            say(f"{output} is of this device: its latencies are kept, training is added")
+            add_training(known, output, backend, device, restart)
+            return
+    journal_path = output.with_name(output.name + ".journal.jsonl")
+    with interruptible(journal_path):
+        with progress() as bar:
+            points, where, noise, warnings, journal = measure_blocks(
+                backend, device, journal_path, time.time(), restart, bar
+            )
+        where["seconds"] = round(time.monotonic() - started, 1)
+        label = environment.device_label(device, where.get("device_name"))
+        document = model_document(output.stem, label, points, where, noise, warnings)
+        kept = kept_training(output, document)
+        write(output, document | kept)
+    journal.remove()
+    for remark in warnings:
+        say(f"warning: {remark}")
+    for line in learned(document, str(output)):
+        click.echo(line)
+    if training:
+        add_training(document, output, backend, device, restart)
+    elif kept:
+        click.echo("training: kept as it was measured before (--mode training --restart: all anew)")
+
+
+def _backend_and_output(
+    device: str, output: Path | None, name: str | None, options: Sequence[str]
+) -> tuple[str, Path]:
+    """What measures, and where the model goes: checked before minutes are spent."""
+    from lolat.places import local_folder
+    from microbench import backends, environment
+    from microbench.backends.choice import pick
+
     if output is not None:  # before a GPU is looked for, which takes seconds
         check_writable(output)
     if name is None:
@@ -155,23 +221,7 @@ def _learn(
         with_what = "" if backend == USUAL else f" {backend}"
         output = local_folder() / f"{environment.slug(label + with_what)}.json"
         check_writable(output)
-    journal_path = output.with_name(output.name + ".journal.jsonl")
-    with interruptible(journal_path):
-        with progress() as bar:
-            points, where, noise, warnings, journal = measure_blocks(
-                backend, device, journal_path, time.time(), restart, bar
-            )
-        where["seconds"] = round(time.monotonic() - started, 1)
-        label = environment.device_label(device, where.get("device_name"))
-        document = model_document(output.stem, label, points, where, noise, warnings)
-        write(output, document)
-    journal.remove()
-    for remark in warnings:
-        say(f"warning: {remark}")
-    from lolat.report.text import learned
-
-    for line in learned(document, str(output)):
-        click.echo(line)
+    return backend, output
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from lolat.cli.options import model_argument
 @model_argument
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw points and fit: .svg or .png.")
 def show(model: str, plot: str | None) -> None:
-    """What MODEL says of its device: where it was measured, coefficients, errors, what bounds it."""
+    """What MODEL says of its device: where measured, coefficients, errors, what bounds it, training."""
     from lolat.model import load
     from lolat.report.text import describe
 

@@ -165,8 +165,28 @@ def describe(model: Model) -> Iterator[str]:
             yield from (f"  {line}" for line in found)
     yield ""
     yield bound_sentence(model)
+    yield from training_lines(document)
     for remark in document.get("warnings", ()):
         yield f"note: {plain(remark)}"
+    training = document.get("training")
+    for remark in training.get("warnings", ()) if isinstance(training, Mapping) else ():
+        yield f"note on training: {plain(str(remark))}"
+
+
+def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """What a model file knows of training and how good it is; nothing where it knows nothing."""
+    section: Any = document.get("training")
+    try:
+        blocks = {p["name"] for p in section["points"]}
+        optimizers = ", ".join(sorted(section["update_ms"]))
+        yield (
+            f"training (`lolat training predict`): {len(section['points'])} passes of {len(blocks)} "
+            f"blocks; each block left out: median error {percent(section['error']['left_out_median'])}"
+            f"{beside(section['noise']['floor'])}; {plain(optimizers)}"
+        )
+    except (LookupError, TypeError, ValueError):
+        if section is not None:
+            yield "training: damaged; `lolat training predict` says where"
 
 
 def equation(coefficients: Mapping[str, float]) -> str:
@@ -262,6 +282,7 @@ def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
         yield from interval_line(entry, floor)
     if floor is not None:
         yield f"noise: repeated measurements of a block disagree by {percent(floor)} at the median"
+    yield from training_lines(document)
     yield f"written: {path}"
     named = quote(path)
     yield f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}"

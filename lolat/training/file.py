@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from os import PathLike, fspath
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import ModelFileError
 from lolat.json_file import read_json
-from lolat.model_file import LARGEST_BYTES, to_json, write_bytes
+from lolat.model_file import LARGEST_BYTES, to_json, validate, write_bytes
+from lolat.model_file import SCHEMA as LATENCY_SCHEMA
+from lolat.places import LOCAL, find_model, shipped_folder
 from lolat.training.features import TERMS
-from lolat.training.model import FORMAT_VERSION, SCHEMA, TrainingModel
+from lolat.training.model import FORMAT_VERSION, SCHEMA, Training, TrainingModel
 from lolat.training.optimizers import OPTIMIZERS
 
 _EXPECTED = "expected a file that `lolat training fit` wrote"
+BACKEND_OPTIONS = ("jit", "compile", "channels_last", "half")
+"""Options of backends, as a model file's environment has them."""
 
 
 def write(path: str | PathLike[str], model: TrainingModel) -> None:
@@ -23,24 +31,23 @@ def write(path: str | PathLike[str], model: TrainingModel) -> None:
     write_bytes(path, to_json(model.document, fspath(path)).encode("ascii"))
 
 
-def read(path: str | PathLike[str]) -> TrainingModel:
-    """The model in the file at `path`.
+def read(path: str | PathLike[str]) -> Training:
+    """The model in the file at `path`, or of that name (`lolat.places.find_model`).
 
     ModelFileError names what is wrong: no such file, too large, not JSON, another kind of model, a newer
     version, or a field that is missing or no number.
     """
-    document = read_json(path, _EXPECTED, LARGEST_BYTES)
-    return from_document(document, str(path))
+    name = fspath(path)
+    found = path if name != LOCAL and os.path.exists(path) else find_model(name)
+    document = read_json(found, _EXPECTED, LARGEST_BYTES)
+    return from_document(document, str(found))
 
 
-def from_document(document: Any, source: str) -> TrainingModel:
+def from_document(document: Any, source: str) -> Training:
     """The model of a parsed file; `source` begins the message of a ModelFileError."""
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == "lolat-model":
-        raise ModelFileError(
-            f"{source}: a model of latency, without training coefficients; `lolat training fit EPOCHS.csv "
-            "--output MODEL` makes one from a table of epoch times"
-        )
+    if schema == LATENCY_SCHEMA:
+        return _measured(document, source)
     if schema != SCHEMA:
         raise ModelFileError(f"{source}: not a training model; {_EXPECTED}")
     if document.get("version") != FORMAT_VERSION:
@@ -53,6 +60,39 @@ def from_document(document: Any, source: str) -> TrainingModel:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise ModelFileError(f"{source}: damaged ({what}); {_EXPECTED}") from error
+
+
+def _measured(document: dict[str, Any], source: str) -> Training:
+    """The training of a model that was learned by measuring."""
+    from lolat.training.measured import MeasuredTraining
+
+    validate(document, source)
+    if "training" not in document:
+        raise ModelFileError(
+            f"{source}: a model of latency, without training coefficients; on its device "
+            f"`{how_to_add(document['environment'], source)}` adds them, and "
+            "`lolat training fit EPOCHS.csv --output MODEL` makes a model from a table of epoch times"
+        )
+    try:
+        return MeasuredTraining(document, source)
+    except ValueError as error:
+        raise ModelFileError(
+            f"{source}: its `training` is damaged ({error}); learn it again: "
+            f"{how_to_add(document['environment'], source)}"
+        ) from error
+
+
+def how_to_add(environment: Mapping[str, Any], source: str) -> str:
+    """The command that measures training for a model file; a shipped one stays as it is."""
+    device, backend = environment.get("device"), environment.get("framework")
+    command = f"lolat learn {device if device in ('cpu', 'gpu') else 'cpu'} --mode training"
+    if isinstance(backend, str):
+        options = [o for o in BACKEND_OPTIONS if environment.get(o) is True]
+        command += "".join(f" --{o}".replace("_", "-") for o in options)
+        command += f" --backend {quote(backend)}"
+    if Path(source).resolve().parent != shipped_folder().resolve():
+        command += f" --output {quote(source)}"
+    return command
 
 
 def _model(document: dict[str, Any]) -> TrainingModel:

@@ -41,12 +41,15 @@ def parameters(graph: Graph) -> int:
     """
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     return int(
-        sum(_parameters(graph, o, int(w)) for o, w in zip(graph.operations, weights, strict=True))
+        sum(
+            operation_parameters(graph, o, int(w))
+            for o, w in zip(graph.operations, weights, strict=True)
+        )
     )
 
 
-def _parameters(graph: Graph, operation: Operation, weights: int) -> int:
-    """Those of one operation whose count of weights is known."""
+def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:
+    """What training changes of one operation, whose count of `weights` is known."""
     a = operation.attributes
     if operation.kind == "embedding" and "rows" in a and "out_features" in a:
         return int(a["rows"] * a["out_features"])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,9 +43,12 @@ PARTS = ("forward", "backward", "update", "exchange")
 class TrainingPrediction:
     """How long training takes. Times of what was not asked for (no `samples`) are None.
 
-    `parts_ms` has the keys PARTS; a part that the model cannot tell apart is None. `interval_s` is of
-    `total_s`, at `coverage`; None where the model has too few rows. `weights_bytes`: what the gradients
-    of an iteration take, which several devices exchange.
+    `parts_ms` has the keys PARTS; a part that the model cannot tell apart is None, else they add up to
+    `iteration_ms`. `epoch_s`: one epoch after the first, `evaluation_s` in it: going through the validation
+    samples (None where there are none, or the model cannot tell). `startup_s`: what the first epoch takes
+    more (None where the model cannot tell). `total_s`: the epochs and that. `interval_s` is of `total_s`,
+    at `coverage`; None where the model has too few rows. `weights_bytes`: what the gradients of an
+    iteration take, which several devices exchange.
     """
 
     network: str
@@ -63,6 +66,8 @@ class TrainingPrediction:
     memory_bytes: int
     weights_bytes: int
     warnings: tuple[str, ...] = ()
+    startup_s: float | None = None
+    evaluation_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -99,14 +104,16 @@ class TrainingModel:
         epochs: int = 1,
         optimizer: str = "sgd",
         coverage: float = COVERAGE,
+        validation: int | None = None,
     ) -> TrainingPrediction:
         """How long an iteration, an epoch of `samples` and `epochs` of them take.
 
+        `validation`: samples that are evaluated after each epoch, of which a table of epochs tells nothing.
         InputError for numbers that are not whole and above 0, a batch larger than the data set, and an
         optimiser that is not known.
         """
         used = optimizer_named(optimizer)
-        check_sizes(batch_size, samples, epochs)
+        check_sizes(batch_size, samples, epochs, validation)
         check_coverage(coverage)
         iteration = iteration_row(graph, batch_size, used)
         iteration_ms = float(iteration @ self.coefficients)
@@ -116,6 +123,10 @@ class TrainingModel:
             warnings.append(
                 f"no row that the model was fitted on used {used.name}, only "
                 f"{', '.join(self.optimizers)}: its update is scaled by what it reads and writes"
+            )
+        if validation:
+            warnings.append(
+                "the model was fitted on epochs without an evaluation: the validation samples are left out"
             )
         lacking = [KINDS[t] for t in self.absent if t in KINDS and iteration[TERMS.index(t)] > 0.0]
         if lacking:
@@ -151,7 +162,6 @@ class TrainingModel:
             epoch_s, total_s, interval, coverage,
             memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES, tuple(warnings),
         )  # fmt: skip
-
 
     def operation_times(
         self, graph: Graph, batch_size: int, optimizer: Optimizer
@@ -196,8 +206,44 @@ def new_model(
     )
 
 
-def load_training(path: str | PathLike[str]) -> TrainingModel:
-    """The model in the file at `path`; ModelFileError for a file that is something else."""
+class Training(Protocol):
+    """What training models answer: `TrainingModel`, and `lolat.training.measured.MeasuredTraining`."""
+
+    @property
+    def name(self) -> str:
+        """Of the device."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Its file."""
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+
+    def predict(
+        self,
+        graph: Graph,
+        batch_size: int,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float = COVERAGE,
+        validation: int | None = None,
+    ) -> TrainingPrediction:
+        """How long training takes; see `TrainingModel.predict`."""
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms."""
+
+
+def load_training(path: str | PathLike[str]) -> Training:
+    """A model: a path, `local` (the one learned last here) or a name (`lolat models`).
+
+    ModelFileError for a file that is something else, or that knows nothing of training.
+    """
     from lolat.training.file import read
 
     return read(path)

@@ -8,11 +8,19 @@ from typing import Any
 from lolat.errors import InputError
 
 
-def check_sizes(batch_size: Any, samples: Any, epochs: Any) -> None:
-    """InputError unless all are whole numbers from 1 (`samples` may be None) and a batch fits the data."""
-    named = {"batch size": batch_size, "samples": samples, "epochs": epochs}
+def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = None) -> None:
+    """InputError unless all are whole numbers from 1 and a batch fits the data.
+
+    `samples` and `validation`, the samples of an evaluation, may be None.
+    """
+    named = {
+        "batch size": batch_size,
+        "samples": samples,
+        "epochs": epochs,
+        "validation samples": validation,
+    }
     for name, value in named.items():
-        if value is None and name == "samples":
+        if value is None and "samples" in name:
             continue
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise InputError(f"{name} {value!r}: expected a whole number from 1")

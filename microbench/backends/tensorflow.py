@@ -105,7 +105,7 @@ class TensorFlowBackend:
 
     def _call(self, model: Any, batch_size: int, graph: Graph) -> Callable[[], None]:
         """The compiled forward pass on inputs that lie on the device already."""
-        inputs = [self._input(graph.tensors[i], batch_size) for i in graph.inputs]
+        inputs = [self.value(graph.tensors[i], batch_size) for i in graph.inputs]
         structure = getattr(model, "_inputs_struct", None)
         given = (
             self.keras.tree.pack_sequence_as(structure, inputs)
@@ -128,7 +128,7 @@ class TensorFlowBackend:
 
         return call
 
-    def _input(self, tensor: Tensor, batch_size: int) -> Any:
+    def value(self, tensor: Tensor, batch_size: int) -> Any:
         """Values of a graph's input; some other axis than the first never grows with the batch."""
         grown = tensor.shape[0] * batch_size if tensor.batched else tensor.shape[0]
         shape = (grown, *tensor.shape[1:])

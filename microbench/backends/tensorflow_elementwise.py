@@ -106,7 +106,8 @@ MAKERS: dict[str, Maker] = {
     "cast": lambda c: c.keras.ops.cast(c.x, c.outs[0].dtype),
     "one_hot": lambda c: c.keras.ops.one_hot(c.x, c.out[-1]),
     "fill": lambda c: c.keras.ops.ones_like(c.x),
-    **dict.fromkeys(("identity", "dropout"), lambda c: c.layer("Identity")(c.x)),
+    "identity": lambda c: c.layer("Identity")(c.x),
+    "dropout": lambda c: c.layer("Dropout", 0.5)(c.x),
     **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims"), lambda c: c.reshape(c.x, c.out)),
 }  # fmt: skip
 """Kind of operation -> how it is built."""

@@ -8,18 +8,7 @@ from typing import Any
 import numpy as np
 
 from microbench.backends.tensorflow import TensorFlowBackend, standard
-
-LEARNING_RATE = 1e-4  # so small that the numbers stay as they are, however often it is timed
-MOMENTUM = 0.9
-
-OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
-    "sgd": lambda keras: keras.optimizers.SGD(LEARNING_RATE),
-    "momentum": lambda keras: keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM),
-    "adadelta": lambda keras: keras.optimizers.Adadelta(LEARNING_RATE),
-    "adagrad": lambda keras: keras.optimizers.Adagrad(LEARNING_RATE),
-    "adam": lambda keras: keras.optimizers.Adam(LEARNING_RATE),
-    "rmsprop": lambda keras: keras.optimizers.RMSprop(LEARNING_RATE),
-}
+from microbench.backends.tensorflow_training import OPTIMIZERS
 
 
 class LayerStep:

@@ -82,10 +82,10 @@ class TorchBackend:
             module, shapes = block_module(self.torch, graph)
             module = materialise(self.torch, module, self.device.place)
             inputs = [
-                self._input(graph.tensors[i], shape, batch_size)
+                self.value(graph.tensors[i], shape, batch_size)
                 for i, shape in zip(graph.inputs, shapes, strict=True)
             ]
-            return self._call(self._as_asked(module), inputs)
+            return self._call(self.as_asked(module), inputs)
 
         return self.within_memory(make)()
 
@@ -106,12 +106,12 @@ class TorchBackend:
             if program or not isinstance(module, self.torch.nn.Module):
                 module = runnable(self.torch, module, input_size, network.name, batch_size)
             module = module.eval().to(self.device.place)
-            inputs = [self._input(t, t.shape, batch_size) for t in _inputs(graph)]
-            return self._call(self._as_asked(module), inputs)
+            inputs = [self.value(t, t.shape, batch_size) for t in _inputs(graph)]
+            return self._call(self.as_asked(module), inputs)
 
         return self.within_memory(make)()
 
-    def _as_asked(self, module: Any) -> Any:
+    def as_asked(self, module: Any) -> Any:
         """A module with the options: precision, memory format, compiled."""
         torch = self.torch
         if self.options["half"]:
@@ -124,7 +124,7 @@ class TorchBackend:
             module = torch.compile(module, dynamic=False)
         return module
 
-    def _input(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
+    def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
         """Values of a graph's input, on the device; some other axis than the first never grows."""
         torch = self.torch
         grown = (shape[0] * batch_size if tensor.batched else shape[0], *shape[1:]) if shape else ()

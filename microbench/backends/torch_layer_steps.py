@@ -6,18 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from microbench.backends.torch import TorchBackend
-
-LEARNING_RATE = 1e-4  # so small that the numbers stay as they are, however often it is timed
-MOMENTUM = 0.9
-
-OPTIMIZERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "sgd": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE),
-    "momentum": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE, momentum=MOMENTUM),
-    "adadelta": lambda torch, p: torch.optim.Adadelta(p, LEARNING_RATE),
-    "adagrad": lambda torch, p: torch.optim.Adagrad(p, LEARNING_RATE),
-    "adam": lambda torch, p: torch.optim.Adam(p, LEARNING_RATE),
-    "rmsprop": lambda torch, p: torch.optim.RMSprop(p, LEARNING_RATE),
-}
+from microbench.backends.torch_training import OPTIMIZERS
 
 
 class LayerStep:

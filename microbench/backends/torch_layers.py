@@ -201,7 +201,8 @@ MAKERS: dict[str, Maker] = {
     "lstm": _recurrent("LSTM"),
     "gru": _recurrent("GRU"),
     "simple_rnn": _recurrent("RNN"),
-    **dict.fromkeys(("identity", "dropout"), lambda c: c.x),
+    "identity": lambda c: c.x,
+    "dropout": lambda c: _layer(c, "Dropout", 0.5),  # nothing but in training
     **FUNCTIONS,
 }
 """Kind of operation -> how it is built."""

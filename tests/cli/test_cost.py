@@ -48,6 +48,7 @@ class Known:
         epochs: int = 1,
         optimizer: str = "sgd",
         coverage: float = 0.9,
+        validation: int | None = None,
     ) -> TrainingPrediction:
         assert samples is not None
         total = 36.0 * samples * epochs
@@ -250,7 +251,7 @@ def test_one_device_is_what_the_training_model_says(
 
 def test_a_model_of_latency_is_refused(capsys: pytest.CaptureFixture[str], model: Path) -> None:
     line = Command(capsys).refused("cost", model, *ASK[2:], "--price-per-hour", 1)
-    assert "without training coefficients; `lolat training fit" in line
+    assert "without training coefficients; on its device `lolat learn cpu" in line
 
 
 def test_the_commands_of_the_page_run(

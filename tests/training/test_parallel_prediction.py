@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,12 @@ class Known:
     drop_last: bool = False
     name: str = "desk"
     sure: bool = True
+    backward: float | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The model file's contents."""
+        return {}
 
     def predict(
         self,
@@ -35,8 +42,9 @@ class Known:
         epochs: int = 1,
         optimizer: str = "sgd",
         coverage: float = 0.9,
+        validation: int | None = None,
     ) -> TrainingPrediction:
-        parts = {"forward": None, "backward": None, "update": None, "exchange": 0.0}
+        parts = {"forward": None, "backward": self.backward, "update": None, "exchange": 0.0}
         steps = epoch_s = total_s = interval = None
         if samples is not None:
             steps = (
@@ -135,6 +143,40 @@ def test_the_command_says_what_is_waited_for(lolat: Command) -> None:
         "2 devices, a batch of 10 on each, gradients by ring over 0.32 Gbit/s: 1000 ms of an iteration"
     )
     assert "devices" not in lolat(*ASK).out
+
+
+def test_the_command_says_what_is_hidden(lolat: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lolat.training.model.load_training", lambda _: Known(backward=60.0))
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network(width=256))
+    options = ("--devices", 2, "--link-gbps", 8)
+    line = lolat(*ASK, *options).out.splitlines()[-1]
+    assert line.endswith(" ms more are hidden by the backward pass (--no-overlap: none)")
+    hiding = json.loads(lolat(*ASK, *options, "--json").out)
+    hidden = json.loads(lolat(*ASK, *options, "--no-overlap", "--json").out)
+    assert 0 < hiding["hidden_ms"] <= 60
+    assert hidden["hidden_ms"] == 0
+    assert hidden["iteration_ms"] > hiding["iteration_ms"]
+    assert "hidden" not in lolat(*ASK, *options, "--no-overlap").out
+    assert "hidden" not in lolat(*ASK, *options, "--strategy", "mirrored").out
+
+
+@pytest.mark.parametrize("given", [(), ("--no-overlap",)])
+def test_cost_passes_it_on(
+    given: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def predict(*arguments: Any, overlap: bool, **more: Any) -> ParallelPrediction:
+        found.append(overlap)
+        return predict_parallel(*arguments, overlap=overlap, **more)
+
+    monkeypatch.setattr("lolat.training.model.load_training", lambda _: Known())
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+    monkeypatch.setattr("lolat.training.parallel.prediction.predict_parallel", predict)
+    done = Command(capsys)("cost", "m", "n", "--samples", 100, "--batch-size", 10, "--devices", 2,
+                           "--price-per-hour", 1, *given)  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    assert found == [not given]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "lolat.cli.training.predict:predict",
         "Time of an iteration, an epoch, a training.",
     ),
+    "link": ("lolat.cli.training.link:link", "What exchanging gradients costs here, measured."),
 }
 """Each command: where it is, and what it does in a few words."""
 

@@ -15,11 +15,12 @@ from lolat.cli.options import (
     network_argument,
     size_option,
 )
+from lolat.errors import InputError
 from lolat.training.parallel.links import LINK_GBPS
-from lolat.units import milliseconds, plain
+from lolat.units import duration, milliseconds, plain
 
 if TYPE_CHECKING:
-    from lolat.training.model import TrainingPrediction
+    from lolat.training.model import Training, TrainingPrediction
 
 
 @click.command()
@@ -40,6 +41,21 @@ if TYPE_CHECKING:
 )
 @click.option("--samples", type=int, default=None, metavar="N", help="In the data set, for epochs.")
 @click.option("--epochs", type=int, default=1, show_default=True, metavar="E")
+@click.option(
+    "--validation-samples",
+    "validation",
+    type=int,
+    default=None,
+    metavar="V",
+    help="Evaluated after each epoch.",
+)
+@click.option(
+    "--memory-gib",
+    type=float,
+    default=None,
+    metavar="M",
+    help="Of each device, to say whether a batch fits; if not given, what was free when it was learned.",
+)
 @click.option("--devices", type=int, default=1, show_default=True, metavar="K")
 @click.option(
     "--strategy",
@@ -56,6 +72,11 @@ if TYPE_CHECKING:
     metavar="G",
     help="Gbit/s of each device's link to the others.",
 )
+@click.option(
+    "--no-overlap",
+    is_flag=True,
+    help="Exchange nothing during the backward pass: right for replicas that share a CPU.",
+)
 @size_option
 @coverage_option
 @json_option
@@ -66,19 +87,24 @@ def predict(
     optimizer: str,
     samples: int | None,
     epochs: int,
+    validation: int | None,
+    memory_gib: float | None,
     devices: int,
     strategy: str,
     link_gbps: float,
+    no_overlap: bool,
     input_size: tuple[int, ...],
     coverage: float | None,
     as_json: bool,
 ) -> None:
     """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
 
-    MODEL: a file that `lolat training fit` wrote. Without --samples there are only iterations.
+    MODEL: learned with `lolat learn --mode training` (a file, `local`, or a name), or written by `lolat
+    training fit`. Without --samples there are only iterations.
     """
     from lolat.intervals import COVERAGE, check_coverage
     from lolat.readers import read
+    from lolat.training.memory import largest_batch
     from lolat.training.model import load_training
     from lolat.training.optimizers import optimizer_named
     from lolat.training.parallel.links import Link
@@ -86,7 +112,7 @@ def predict(
     from lolat.training.parallel.replicas import check_strategy
     from lolat.training.sizes import check_sizes
 
-    check_sizes(batch_size, samples, epochs)
+    check_sizes(batch_size, samples, epochs, validation)
     optimizer_named(optimizer)
     check_strategy(strategy, devices)
     link = Link(link_gbps)
@@ -95,15 +121,19 @@ def predict(
     found = load_training(model)
     graph = read(network, input_size)
     parallel = predict_parallel(
-        found, graph, batch_size, samples, epochs, optimizer, wanted, devices, link, strategy
-    )
+        found, graph, batch_size, samples, epochs, optimizer, wanted, devices, link, strategy,
+        overlap=not no_overlap, validation=validation,
+    )  # fmt: skip
     answer = parallel.training
+    available = _available_bytes(found, memory_gib)
+    fit = None if available is None else largest_batch(graph, optimizer_named(optimizer), available)
     for warning in answer.warnings:
         say(f"warning: {warning}")
     if as_json:
-        click.echo(json.dumps(parallel.to_dict()))
+        told = {"available_bytes": available, "largest_batch": fit}
+        click.echo(json.dumps({**parallel.to_dict(), **told}))
         return
-    for line in lines(answer, found.name):
+    for line in lines(answer, found.name, available, fit):
         click.echo(line)
     if devices > 1:
         waited = milliseconds(answer.parts_ms["exchange"] or 0.0)
@@ -111,33 +141,52 @@ def predict(
             f"{devices} devices, a batch of {batch_size} on each, gradients by {strategy} over "
             f"{link_gbps:g} Gbit/s: {waited} of an iteration"
         )
+        if parallel.iteration.hidden_ms > 0:
+            hidden = milliseconds(parallel.iteration.hidden_ms)
+            click.echo(f"{hidden} more are hidden by the backward pass (--no-overlap: none)")
 
 
-def lines(answer: TrainingPrediction, device: str) -> list[str]:
-    """What a person reads."""
-    memory = f"{answer.memory_bytes / 2**30:.2f} GiB of memory, estimated"
+def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
+    """Memory of a device: as said, or what the model's file has of it; None where nobody knows."""
+    if memory_gib is not None:
+        if not 0.0 < memory_gib < 2**30:
+            raise InputError(f"--memory-gib {memory_gib:g}: expected more than 0 GiB, such as 16")
+        return int(memory_gib * 2**30)
+    environment = model.document.get("environment") or {}
+    own = environment.get("available_bytes") if environment.get("device") == "cpu" else None
+    return own if isinstance(own, int) and own > 0 else None
+
+
+def lines(
+    answer: TrainingPrediction, device: str, available: int | None, fit: int | None
+) -> list[str]:
+    """What a person reads. `available`: bytes of a device's memory; `fit`: the largest batch in them."""
+    memory = f"{gib(answer.memory_bytes)} of memory, estimated"
+    if available is not None:
+        room = f"{gib(available)} are there"
+        fits = answer.memory_bytes <= available
+        memory += f": {'fits, ' if fits else 'does not fit, '}{room}, for a batch of up to {fit:,}"
     told = [
         f"{plain(answer.network)} · batch {answer.batch_size} · {answer.optimizer} · {plain(device)}",
         f"{milliseconds(answer.iteration_ms)} an iteration · {memory}",
     ]
+    parts = {k: v for k, v in answer.parts_ms.items() if v is not None and (v or k != "exchange")}
+    if len(parts) > 1:
+        told.append("  " + " · ".join(f"{k} {milliseconds(v)}" for k, v in parts.items()))
     if answer.epoch_s is None or answer.total_s is None:
         return [*told, "Give --samples N for the time of an epoch."]
-    told.append(f"{duration(answer.epoch_s)} an epoch of {answer.iterations} iterations")
+    epoch = f"{duration(answer.epoch_s)} an epoch of {answer.iterations} iterations"
+    if answer.evaluation_s:
+        epoch += f", {duration(answer.evaluation_s)} of it for the evaluation"
+    if answer.startup_s:
+        epoch += f"; the first takes {duration(answer.startup_s)} more to start"
     total = f"{duration(answer.total_s)} for {answer.epochs} epoch{'s' * (answer.epochs > 1)}"
     if answer.interval_s is not None:
         low, high = map(duration, answer.interval_s)
         total += f", {100 * answer.coverage:g} % sure of {low} .. {high}"
-    return [*told, total]
+    return [*told, epoch, total]
 
 
-def duration(seconds: float) -> str:
-    """A time as people say it: 12.3 s, 4 min 10 s, 3 h 05 min."""
-    if seconds < 1.0:
-        return milliseconds(1e3 * seconds)
-    if seconds < 99.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min"
+def gib(size: int) -> str:
+    """Bytes as people say them."""
+    return f"{size / 2**30:.2f} GiB" if size < 10 * 2**30 else f"{size / 2**30:.0f} GiB"

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.training.model import TrainingPrediction
+from lolat.training.optimizers import optimizer_named
+from lolat.training.parallel.gradients import gradient_parts
 from lolat.training.parallel.links import Link
 from lolat.training.parallel.replicas import (
     ParallelIteration,
@@ -31,6 +33,7 @@ class OneDevice(Protocol):
         epochs: int = 1,
         optimizer: str = "sgd",
         coverage: float = 0.9,
+        validation: int | None = None,
     ) -> TrainingPrediction:
         """How long training takes on one device."""
 
@@ -50,6 +53,7 @@ class ParallelPrediction:
             "devices": self.iteration.devices,
             "strategy": self.iteration.strategy,
             "link_gbps": self.link.gbps,
+            "hidden_ms": self.iteration.hidden_ms,
         }
 
 
@@ -64,14 +68,17 @@ def predict_parallel(
     devices: int,
     link: Link,
     strategy: str,
+    overlap: bool = True,
+    validation: int | None = None,
 ) -> ParallelPrediction:
     """Training when each device has `batch_size` samples at a time.
 
     A device's share of `samples` is rounded up (down where the model leaves out a last batch): the device
-    with most sets the pace. Nothing of the exchange is hidden, because the model tells no backward pass.
-    The exchange, worked out from a stated link, is added to both ends of the interval; the memory is one
-    device's. InputError for zero devices, an unknown strategy, and batches that together are larger than
-    the data set.
+    with most sets the pace. `overlap`: gradients travel in buckets while the backward pass goes on, where
+    the model tells how long that is and the strategy is not `mirrored`; what it hides is `hidden_ms`, and
+    part of no sum. `validation`: samples evaluated after each epoch, shared out too. The exchange, worked
+    out from a stated link, is added to both ends of the interval; the memory is one device's. InputError
+    for zero devices, an unknown strategy, and batches that together are larger than the data set.
     """
     devices = check_strategy(strategy, devices)
     share = samples
@@ -82,8 +89,17 @@ def predict_parallel(
                 f"{samples} samples; give a smaller batch size, fewer devices, or more samples"
             )
         share = samples // devices if model.drop_last else -(-samples // devices)
-    one = model.predict(graph, batch_size, share, epochs, optimizer, coverage)
-    found = parallel_iteration(one.iteration_ms, [one.weights_bytes], devices, link, strategy)
+    evaluated = None if validation is None else -(-validation // devices)
+    one = model.predict(graph, batch_size, share, epochs, optimizer, coverage, evaluated)
+    sizes: list[float] = [one.weights_bytes]
+    backward = None
+    backward_ms = one.parts_ms.get("backward")
+    if overlap and devices > 1 and backward_ms is not None and strategy != "mirrored":
+        weights = _operation_times(model, graph, batch_size, optimizer)
+        sizes, backward = gradient_parts(graph, batch_size, backward_ms, weights)
+    found = parallel_iteration(
+        one.iteration_ms, sizes, devices, link, strategy, backward_ms=backward
+    )
     more_ms = found.synchronisation_ms + found.exchange_ms
     training = replace(
         one,
@@ -102,3 +118,14 @@ def predict_parallel(
             interval_s=None if ends is None else (ends[0] + total_s, ends[1] + total_s),
         )
     return ParallelPrediction(training, found, link)
+
+
+def _operation_times(
+    model: OneDevice, graph: Graph, batch_size: int, optimizer: str
+) -> list[float] | None:
+    """What each operation takes by the model, ms; None where it does not tell."""
+    times = getattr(model, "operation_times", None)
+    if times is None:
+        return None
+    each, _, _ = times(graph, batch_size, optimizer_named(optimizer))
+    return [float(t) for t in each]

@@ -121,7 +121,11 @@ def test_wrong_numbers_are_refused(
 
 def test_a_model_of_latency_is_refused(lolat: Command, model: Path) -> None:
     said = lolat.refused("training", "predict", model, NETWORK, "--batch-size", 8)
-    assert "a model of latency, without training coefficients; `lolat training fit" in said
+    assert (
+        "a model of latency, without training coefficients; on its device `lolat learn cpu" in said
+    )
+    assert f"--mode training --backend tensorflow --output {model}` adds them" in said
+    assert "`lolat training fit EPOCHS.csv --output MODEL` makes a model from a table" in said
 
 
 def test_wrong_tables_are_refused_and_nothing_written(lolat: Command, tmp_path: Path) -> None:
@@ -142,10 +146,10 @@ def test_wrong_tables_are_refused_and_nothing_written(lolat: Command, tmp_path: 
     ("seconds", "said"),
     [
         (0.25, "250 ms"), (12.34, "12.3 s"), (99.9, "99.9 s"), (99.99, "1 min 40 s"),
-        (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min"), (11100, "3 h 05 min"), (3e6, "833 h 20 min"),
+        (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min"), (11100, "3 h 05 min"), (3e6, "34 days 17 h"),
     ],
 )  # fmt: skip
 def test_durations_as_people_say_them(seconds: float, said: str) -> None:
-    from lolat.cli.training.predict import duration
+    from lolat.units import duration
 
     assert duration(seconds) == said

@@ -1,0 +1,317 @@
+"""Training predicted, and trained for real: Keras' `fit` of networks that the formula was not made on.
+
+    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update docs/training.md]
+
+MODEL has been learned here with `--mode training`. Each network is trained by `model.fit` on made-up data
+in a process of its own: a first epoch, further ones, evaluations; half a minute each, some ten minutes in
+all, on an idle machine. `--measured FILE` keeps what was measured; what it holds is not measured again.
+The networks of "seen" were looked at while the terms were chosen, those of "unseen" once, at the end.
+
+The data come from a `tf.data.Dataset` without autotuning. With it, whose thread sleeps for 10, 20, 40 ...
+milliseconds in between, the end of a short epoch waits for that thread (docs/training.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lolat.readers import open_network, read
+from lolat.training.model import Training, load_training
+from lolat.units import percent
+
+EPOCHS = 5  # the first and four more
+EVALUATIONS = 3
+CALLS = 5  # of the reference block between epochs
+LEAST_STEPS = 2  # of the runs for the memory alone
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training: NETWORK, its input size, batch size, samples (the last batch is not full), optimiser."""
+
+    network: str
+    size: tuple[int, ...]
+    batch_size: int
+    samples: int
+    optimizer: str
+
+
+SEEN = (
+    Run("generate:vgg?layers=2,2&filters=32,64&hidden=256&input=64", (), 16, 320, "sgd"),
+    Run("keras:MobileNet", (96,), 16, 320, "adam"),
+    Run("keras:DenseNet121", (64,), 16, 160, "momentum"),
+    Run("keras:ResNet50V2", (96,), 8, 96, "adam"),
+    Run("keras:EfficientNetV2B0", (96,), 16, 160, "rmsprop"),
+    Run("generate:fc?layers=1000,1000,500&input=784", (), 128, 12800, "adam"),
+    Run("keras:InceptionV3", (128,), 8, 80, "sgd"),
+    Run("generate:resnet?input=32", (), 32, 640, "adagrad"),
+)
+UNSEEN = (
+    Run("keras:ResNet50", (128,), 16, 120, "sgd"),
+    Run("keras:VGG16", (64,), 16, 120, "momentum"),
+    Run("keras:MobileNetV2", (128,), 32, 240, "adam"),
+    Run("keras:Xception", (128,), 8, 60, "rmsprop"),
+    Run("keras:EfficientNetB0", (128,), 16, 120, "adam"),
+    Run("keras:DenseNet169", (96,), 8, 60, "sgd"),
+    Run("keras:MobileNetV3Small", (224,), 32, 240, "rmsprop"),
+    Run("keras:ResNet101", (64,), 32, 240, "adagrad"),
+    Run("keras:NASNetMobile", (96,), 16, 120, "adadelta"),
+    Run("generate:inception?input=32", (), 64, 1000, "adam"),
+    Run(
+        "generate:vgg?layers=1,1,2&filters=32,64,128&hidden=512&input=28,28,1",
+        (),
+        128,
+        2000,
+        "adam",
+    ),
+    Run("generate:fc?layers=2000,500&input=3072", (), 64, 10000, "adadelta"),
+)
+PARTS = {"seen": SEEN, "unseen": UNSEEN}
+
+
+def train(run: Run, epochs: int) -> dict[str, Any]:
+    """Train in this process: seconds of each epoch and evaluation, the reference block's ms around them,
+    and by how many bytes the process grew."""
+    import numpy as np
+
+    from microbench.backends.tensorflow import TensorFlowBackend
+    from microbench.backends.tensorflow_training import OPTIMIZERS
+    from microbench.learn import REFERENCE_BLOCK
+    from microbench.timer import time_once
+
+    backend = TensorFlowBackend("cpu")
+    tf, keras = backend.tf, backend.keras
+    model = open_network(run.network, run.size, weights=True).model
+    call = backend.prepare_graph(REFERENCE_BLOCK.make(), REFERENCE_BLOCK.batch_sizes[0])
+    call()
+
+    def reference() -> float:
+        return statistics.median(time_once(call, time.perf_counter) for _ in range(CALLS))
+
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((run.samples, *model.input_shape[1:]), dtype=np.float32)
+    y = generator.integers(0, model.output_shape[-1], run.samples)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    data = tf.data.Dataset.from_tensor_slices((x, y))
+    shuffled = data.shuffle(run.samples).batch(run.batch_size).prefetch(2).with_options(options)
+    in_order = data.batch(run.batch_size).prefetch(2).with_options(options)
+    model.compile(OPTIMIZERS[run.optimizer](keras), "sparse_categorical_crossentropy")
+    before = _resident_bytes()
+    times, references = [], [reference()]
+    for _ in range(epochs):
+        started = time.perf_counter()
+        model.fit(shuffled, epochs=1, verbose=0)
+        times.append(time.perf_counter() - started)
+        references.append(reference())
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    evaluations = []
+    for _ in range(EVALUATIONS if epochs > 1 else 0):
+        started = time.perf_counter()
+        model.evaluate(in_order, verbose=0)
+        evaluations.append(time.perf_counter() - started)
+    return {
+        "epochs_s": times, "evaluations_s": evaluations, "reference_ms": references, "grown_bytes": grown,
+    }  # fmt: skip
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def in_own_process(run: Run, epochs: int) -> dict[str, Any]:
+    """`train` in a new process."""
+    command = [sys.executable, __file__, "--child", json.dumps([asdict(run), epochs])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def measure(runs: Sequence[Run], known: dict[str, Any], keep: Path | None) -> dict[str, Any]:
+    """What each run took, by its text; `known` is not run again.
+
+    Two short runs, with the whole batch and with a quarter of it, tell what of the memory grows with it.
+    """
+    for run in runs:
+        key = json.dumps(asdict(run))
+        if key in known:
+            continue
+        click.echo(f"training {run.network}", err=True)
+        found = in_own_process(run, EPOCHS)
+        for name, batch_size in (("whole", run.batch_size), ("quarter", run.batch_size // 4)):
+            short = replace(run, batch_size=batch_size, samples=LEAST_STEPS * batch_size)
+            found[name] = in_own_process(short, 1)
+        known[key] = found
+        if keep is not None:
+            keep.write_text(json.dumps(known, indent=1))
+    return known
+
+
+def calm(found: dict[str, Any], limit_ms: float) -> tuple[list[float], bool]:
+    """Seconds of the epochs after the first beside which the reference block was calm; else of all."""
+    pairs = zip(found["epochs_s"], found["reference_ms"], found["reference_ms"][1:], strict=False)
+    rows = [(t, max(a, b)) for t, a, b in pairs][1:]
+    quiet = [t for t, beside in rows if beside <= limit_ms]
+    return (quiet, True) if quiet else ([t for t, _ in rows], False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run beside its prediction; errors relative."""
+
+    run: Run
+    epoch_s: float
+    predicted_s: float
+    is_calm: bool
+    inside: bool
+    start_s: float
+    predicted_start_s: float
+    evaluation_s: float
+    predicted_evaluation_s: float
+    more_bytes: float
+    predicted_more_bytes: float
+
+    @property
+    def error(self) -> float:
+        """Of the epoch."""
+        return self.predicted_s / self.epoch_s - 1.0
+
+
+def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[Row]:
+    """Predictions beside what was measured."""
+    limit = model.document["training"]["noise"]["calm_ms"]
+    rows = []
+    for run in runs:
+        found = known[json.dumps(asdict(run))]
+        graph = read(run.network, run.size)
+        told = model.predict(
+            graph, run.batch_size, run.samples, 1, run.optimizer, validation=run.samples
+        )
+        small = model.predict(graph, run.batch_size // 4, None, 1, run.optimizer)
+        assert told.epoch_s is not None
+        assert told.evaluation_s is not None
+        assert told.startup_s is not None
+        assert told.interval_s is not None
+        assert told.total_s is not None
+        times, is_calm = calm(found, limit)
+        epoch_s, predicted = statistics.median(times), told.epoch_s - told.evaluation_s
+        half = math.log(told.interval_s[1] / told.total_s)
+        rows.append(
+            Row(
+                run, epoch_s, predicted, is_calm, abs(math.log(predicted / epoch_s)) <= half,
+                found["epochs_s"][0] - epoch_s, told.startup_s,
+                min(found["evaluations_s"]), told.evaluation_s,
+                found["whole"]["grown_bytes"] - found["quarter"]["grown_bytes"],
+                told.memory_bytes - small.memory_bytes,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def epochs_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Epochs, starts, evaluations."""
+    yield (
+        "| network | batch, optimiser | epoch | predicted | | start | predicted | evaluation | "
+        "predicted |"
+    )
+    yield "| --- | --- | --: | --: | --: | --: | --: | --: | --: |"
+    for r in rows:
+        size = f" {r.run.size[0]}" if r.run.size else ""
+        name = f"`{r.run.network}`{size} | {r.run.batch_size}, {r.run.optimizer}"
+        epoch = f"{r.epoch_s:.2f} s{'' if r.is_calm else ' (busy)'} | {r.predicted_s:.2f} s"
+        start = f"{r.start_s:.1f} s | {r.predicted_start_s:.1f} s"
+        evaluation = f"{r.evaluation_s:.2f} s | {r.predicted_evaluation_s:.2f} s"
+        yield f"| {name} | {epoch} | {_signed(r.error)} | {start} | {evaluation} |"
+
+
+def summary(rows: Sequence[Row]) -> Iterator[str]:
+    """The medians."""
+    starts = [abs(r.predicted_start_s / r.start_s - 1) for r in rows]
+    evaluations = [abs(r.predicted_evaluation_s / r.evaluation_s - 1) for r in rows]
+    errors = [abs(r.error) for r in rows]
+    yield "| | median error | largest | within 10 % | inside the 90 % interval |"
+    yield "| --- | --: | --: | --: | --: |"
+    within = sum(e <= 0.1 for e in errors)
+    inside = sum(r.inside for r in rows)
+    yield (
+        f"| epoch | {percent(statistics.median(errors))} | {percent(max(errors))} | "
+        f"{within} of {len(rows)} | {inside} of {len(rows)} |"
+    )
+    for name, values in (("start", starts), ("evaluation", evaluations)):
+        within = sum(e <= 0.1 for e in values)
+        yield (
+            f"| {name} | {percent(statistics.median(values))} | {percent(max(values))} | "
+            f"{within} of {len(rows)} | |"
+        )
+
+
+def memory_table(rows: Sequence[Row]) -> Iterator[str]:
+    """What three quarters of a batch take more."""
+    yield "| network | batch | the process grew by | predicted | |"
+    yield "| --- | --: | --: | --: | --: |"
+    for r in rows:
+        grown, predicted = r.more_bytes / 2**20, r.predicted_more_bytes / 2**20
+        yield (
+            f"| `{r.run.network}` | {r.run.batch_size // 4} to {r.run.batch_size} | {grown:.0f} MiB | "
+            f"{predicted:.0f} MiB | {_signed(predicted / grown - 1)} |"
+        )
+
+
+def _signed(error: float) -> str:
+    return f"{100 * error:+.0f} %"
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--measured", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--part", type=click.Choice(sorted(PARTS)), default="unseen", show_default=True)
+@click.option("--update", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--child", hidden=True)
+def main(
+    model: str | None, measured: Path | None, part: str, update: Path | None, child: str | None
+) -> None:
+    """Train the networks, print the tables; --update puts them into a page."""
+    if child is not None:
+        given, epochs = json.loads(child)
+        run = Run(**{**given, "size": tuple(given["size"])})
+        click.echo(json.dumps(train(run, epochs)))
+        return
+    if model is None:
+        raise click.UsageError("Missing argument 'MODEL'.")
+    known = json.loads(measured.read_text()) if measured is not None and measured.exists() else {}
+    loaded = load_training(model)
+    rows = judge(loaded, PARTS[part], measure(PARTS[part], known, measured))
+    tables = {
+        "runs": list(epochs_table(rows)),
+        "summary": list(summary(rows)),
+        "memory": list(memory_table(rows)),
+    }
+    for lines in tables.values():
+        click.echo("\n".join([*lines, ""]))
+    if update is not None:
+        page = update.read_text(encoding="utf-8")
+        for name, lines in tables.items():
+            first, last = f"<!-- table {name} -->\n", f"<!-- end of {name} -->\n"
+            head, rest = page.split(first)
+            _, tail = rest.split(last)
+            page = head + first + "\n".join(lines) + "\n" + last + tail
+        update.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

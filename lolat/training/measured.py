@@ -1,0 +1,173 @@
+"""Training on a device that was measured with `--mode training`: passes, update, loop and start apart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lolat.blocks import cut
+from lolat.counts import behaviours
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.intervals import COVERAGE, check_coverage, effective_ops, interval_width
+from lolat.model import Model
+from lolat.training.features import iterations
+from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
+from lolat.training.model import TrainingPrediction
+from lolat.training.optimizers import Optimizer, optimizer_named
+from lolat.training.passes import PASS_TERMS, pass_rows, started, variables
+from lolat.training.section import read_section
+from lolat.training.sizes import check_sizes
+
+WIDENING = 2.0  # of the interval, for operations that no measured block had, as of latencies
+
+
+class MeasuredTraining:
+    """Time of an iteration, an epoch and a training, each part by its own coefficients.
+
+    `forward`, `backward`: (PASS_TERMS,) ms for each unit; the call of a block measured alone is left out,
+    as the loop has one call for all. An interval comes from blocks left out of the fit.
+    """
+
+    drop_last = False
+
+    def __init__(self, document: dict[str, Any], source: str) -> None:
+        """`document`: a valid model file's; ValueError where its `training` is damaged."""
+        self.document = document
+        self.source = source
+        self.name = str(document["device"])
+        section = read_section(document["training"])
+        self.forward, self.backward = section.forward, section.backward
+        self.update, self.loop = section.update, section.loop
+        self.section = section
+        self.latency = Model(document, source)
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms.
+
+        They add up to an iteration. InputError for an optimiser that was not measured.
+        """
+        both = self.forward + self.backward
+        rest = self._step_ms(graph, batch_size)
+        return pass_rows(graph, batch_size) @ both, self._update_ms(graph, optimizer), rest
+
+    def predict(
+        self,
+        graph: Graph,
+        batch_size: int,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float = COVERAGE,
+        validation: int | None = None,
+    ) -> TrainingPrediction:
+        """How long an iteration, an epoch of `samples` and `epochs` of them take; see `TrainingModel`.
+
+        `validation`: samples that are evaluated after each epoch.
+        """
+        used = optimizer_named(optimizer)
+        check_sizes(batch_size, samples, epochs, validation)
+        check_coverage(coverage)
+        parts = self._parts(graph, batch_size, used)
+        iteration_ms = sum(parts.values())
+        warnings, half = self._doubts(graph, batch_size, coverage)
+        epoch_s = total_s = interval = steps = evaluation_s = startup_s = None
+        if samples is not None:
+            full, rest = divmod(samples, batch_size)
+            epoch_ms = full * iteration_ms + self.loop["epoch"]
+            if rest:
+                epoch_ms += sum(self._parts(graph, rest, used).values())
+            if validation:
+                evaluation_s = self._evaluation_ms(graph, batch_size, validation) / 1e3
+            epoch_s = epoch_ms / 1e3 + (evaluation_s or 0.0)
+            startup_s = self._startup_s(graph, used)
+            if startup_s is None:
+                unknown = f"the start of a training with {used.name} was not measured"
+                warnings = (*warnings, f"{unknown}: the total is without it")
+            total_s = (startup_s or 0.0) + epochs * epoch_s
+            steps = iterations(samples, batch_size, False)
+            if half is not None:
+                interval = (total_s * math.exp(-half), total_s * math.exp(half))
+        return TrainingPrediction(
+            graph.name, batch_size, used.name, samples, epochs, steps, iteration_ms,
+            {**parts, "exchange": 0.0}, epoch_s, total_s, interval, coverage,
+            memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES, warnings,
+            startup_s, evaluation_s,
+        )  # fmt: skip
+
+    def _parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
+        """ms of an iteration's parts; taking the batch and calling the framework are in the forward one."""
+        total = pass_rows(graph, batch_size).sum(axis=0)
+        return {
+            "forward": float(total @ self.forward) + self._step_ms(graph, batch_size),
+            "backward": float(total @ self.backward),
+            "update": self._update_ms(graph, optimizer),
+        }
+
+    def _step_ms(self, graph: Graph, batch_size: int) -> float:
+        """What the loop takes for a step: a constant, and moving the batch."""
+        elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
+        return self.loop["step"] + self.loop["element"] * elements
+
+    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
+        if optimizer.name not in self.update:
+            raise InputError(
+                f"{self.source} has no times of {optimizer.name}; it was measured with "
+                f"{', '.join(self.update)}"
+            )
+        own = self.update[optimizer.name]
+        return own["variable"] * variables(graph) + own["parameter"] * parameters(graph)
+
+    def _startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
+        """Tracing and ordering the operations, making the optimiser's variables: before the first step.
+
+        None where it was not measured.
+        """
+        start, each = self.section.start, self.section.start_variable.get(optimizer.name)
+        if start is None or each is None:
+            return None
+        of_network = start["constant"] + start["operation"] * started(graph)
+        return (of_network + each * variables(graph)) / 1e3
+
+    def _evaluation_ms(self, graph: Graph, batch_size: int, validation: int) -> float:
+        """A pass over the validation samples: forward, as latencies are predicted, in the same loop."""
+        full, rest = divmod(validation, batch_size)
+
+        def step(size: int) -> float:
+            predicted = self.latency.predict(graph, size)
+            return predicted.latency_ms - predicted.call_ms + self._step_ms(graph, size)
+
+        steps = full * step(batch_size) if full else 0.0
+        return steps + (step(rest) if rest else 0.0) + self.loop["epoch"]
+
+    def _doubts(
+        self, graph: Graph, batch_size: int, coverage: float
+    ) -> tuple[tuple[str, ...], float | None]:
+        """What is to be said of a prediction; half its interval's width, a logarithm, None if unknown."""
+        warnings = list(graph.warnings)
+        widening = 1.0
+        strange = sorted(behaviours(graph.operations) - self.section.kinds)
+        if strange:
+            widening = WIDENING
+            several = "s" * (len(strange) > 1)
+            warnings.append(
+                f"no block measured in training has the operation{several} {', '.join(strange)}"
+            )
+        try:
+            width = interval_width(self.section.entry, coverage, self.section.floor)
+        except InputError:
+            left_out = len(self.section.entry["residuals"])
+            warnings.append(
+                f"no interval: {left_out} points cannot give {100 * coverage:g} % coverage"
+            )
+            return tuple(warnings), None
+        rows = pass_rows(graph, batch_size)
+        times = rows @ (self.forward + self.backward)
+        blocks = [list(b.operations) for b in cut(graph)]
+        parts = np.array([times[b].sum() for b in blocks])
+        ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
+        return tuple(warnings), widening * width.half(effective_ops(parts, ops))

@@ -1,0 +1,191 @@
+"""Training with PyTorch, in parts that can be timed: a block's passes, an update, a user's own loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lolat.graph import Graph
+from microbench.backends.channels_first import first
+from microbench.backends.torch import TorchBackend
+from microbench.backends.torch_tape import block_module, materialise
+
+LEARNING_RATE = 1e-4  # so small that the numbers stay as they are, however often it is timed
+MOMENTUM = 0.9
+
+OPTIMIZERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sgd": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE),
+    "momentum": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE, momentum=MOMENTUM),
+    "adadelta": lambda torch, p: torch.optim.Adadelta(p, LEARNING_RATE),
+    "adagrad": lambda torch, p: torch.optim.Adagrad(p, LEARNING_RATE),
+    "adam": lambda torch, p: torch.optim.Adam(p, LEARNING_RATE),
+    "rmsprop": lambda torch, p: torch.optim.RMSprop(p, LEARNING_RATE),
+}
+"""As a user gets them: whether they go through the variables one by one or together, PyTorch decides."""
+CLASSES = 10
+
+
+class Training:
+    """What `microbench.backends.training` asks of PyTorch."""
+
+    def __init__(self, backend: TorchBackend) -> None:
+        self.backend, self.torch, self.device = backend, backend.torch, backend.device
+
+    def passes(
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
+    ) -> Callable[[], None]:
+        """The forward pass of a block in training mode, or that and the backward pass, and the wait."""
+        return self._guarded(lambda: Passes(self.backend, graph, batch_size, backward, of_inputs))
+
+    def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
+        """An update of variables of these shapes by `optimizer`, their gradients given, and the wait."""
+        return self._guarded(lambda: Update(self.backend, optimizer, shapes))
+
+    def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
+        """An epoch of the loop below with next to nothing to compute: what the loop itself takes."""
+        nn = self.torch.nn
+        x = self.torch.randn((batch_size * steps, *first((1, *shape))[1:]))
+
+        def make() -> Callable[[], None]:
+            network = nn.Sequential(
+                nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], CLASSES)
+            )
+            return Loop(self.backend, network.to(self.device.place), "sgd", [x], batch_size)
+
+        return self._guarded(make)
+
+    def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
+        """From a network made anew to the end of the first step of the loop below, ms."""
+        torch = self.torch
+
+        def make() -> float:
+            module, shapes = block_module(torch, graph)
+            module = materialise(torch, module, self.device.place)
+            data = []
+            for i, shape in zip(graph.inputs, shapes, strict=True):
+                dtype = getattr(torch, graph.tensors[i].dtype)
+                made = torch.randn if dtype.is_floating_point else torch.ones
+                data.append(made((batch_size, *shape[1:]), dtype=dtype))
+            self.device.wait()
+            started = time.perf_counter()
+            Loop(self.backend, module, optimizer, data, batch_size)()
+            return (time.perf_counter() - started) * 1e3
+
+        found: float = self.backend.within_memory(make)()
+        return found
+
+    def _guarded(self, make: Callable[[], Callable[[], None]]) -> Callable[[], None]:
+        """What `make` makes; either is a MeasuringError where the device's memory does not suffice."""
+        call: Callable[[], None] = self.backend.within_memory(make)()
+        return self.backend.within_memory(call)
+
+
+class Passes:
+    """A block in training mode, its input, and what comes back from the layers behind it, made up.
+
+    A call computes the outputs, and keeps for the backward pass what that needs, whether or not it
+    follows; with `backward` it leaves the gradients of the weights and, with `of_inputs`, of what the block
+    reads where a network's own backward pass leaves them.
+    """
+
+    def __init__(
+        self, backend: TorchBackend, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
+    ) -> None:
+        self.torch, self.device, self.backward = backend.torch, backend.device, backward
+        module, shapes = block_module(self.torch, graph)
+        module = materialise(self.torch, module, self.device.place).train()
+        self.module = backend.as_asked(module)
+        self.inputs = [
+            backend.value(graph.tensors[i], shape, batch_size)
+            for i, shape in zip(graph.inputs, shapes, strict=True)
+        ]
+        watched = [x for x in self.inputs if of_inputs and x.is_floating_point()]
+        for x in watched:
+            x.requires_grad_(True)
+        self.sources = [*self.module.parameters(), *watched]
+        self.flowing: list[Any] | None = None  # until the shapes of the outputs are seen
+
+    def __call__(self) -> None:
+        """Run once and wait for the result."""
+        if not self.backward:
+            self.module(*self.inputs)
+            self.device.wait()
+            return
+        for source in self.sources:
+            source.grad = None  # as zero_grad does; else they would be added up
+        outputs = [out for out in self.module(*self.inputs) if out.requires_grad]
+        if outputs:  # there are none where a block has no weights, and its input is an image
+            if self.flowing is None:
+                self.flowing = [self.torch.randn_like(out) for out in outputs]
+            self.torch.autograd.backward(outputs, self.flowing)
+        self.device.wait()
+
+
+class Update:
+    """Variables of given shapes with their gradients, and an optimiser; a call updates them and waits."""
+
+    def __init__(
+        self, backend: TorchBackend, optimizer: str, shapes: Sequence[Sequence[int]]
+    ) -> None:
+        torch, self.device = backend.torch, backend.device
+        dtype = torch.float16 if backend.options["half"] else torch.float32
+        self.variables = []
+        for shape in shapes:
+            ones = torch.ones(tuple(shape), dtype=dtype, device=self.device.place)
+            self.variables.append(torch.nn.Parameter(ones))
+            self.variables[-1].grad = torch.full_like(ones, 1e-3)
+        self.optimizer = OPTIMIZERS[optimizer](torch, self.variables)
+
+    def __call__(self) -> None:
+        """Run once and wait for the result."""
+        self.optimizer.step()
+        self.device.wait()
+
+
+class Loop:
+    """An epoch as PyTorch's users write it; `data`: the inputs of all samples, in the host's memory.
+
+    `network` lies on the device and gives scores of classes, or a tuple of which these are the first. All
+    samples are of class 0, which every network has.
+    """
+
+    def __init__(
+        self,
+        backend: TorchBackend,
+        network: Any,
+        optimizer: str,
+        data: Sequence[Any],
+        batch_size: int,
+    ) -> None:
+        torch, self.device, self.options = backend.torch, backend.device, backend.options
+        self.torch = torch
+        self.network = backend.as_asked(network)
+        self.optimizer = OPTIMIZERS[optimizer](torch, self.network.parameters())
+        labels = torch.zeros(len(data[0]), dtype=torch.long)
+        samples = torch.utils.data.TensorDataset(*data, labels)
+        self.loader = torch.utils.data.DataLoader(samples, batch_size, shuffle=True)
+
+    def __call__(self) -> None:
+        """Run once; every step waits for its loss."""
+        self.network.train()
+        for *inputs, labels in self.loader:
+            self.optimizer.zero_grad()
+            outputs = self.network(*map(self._there, inputs))
+            scores = outputs[0] if isinstance(outputs, tuple) else outputs
+            loss = self.torch.nn.functional.cross_entropy(
+                scores.flatten(1), labels.to(self.device.place)
+            )
+            loss.backward()
+            self.optimizer.step()
+            loss.item()
+        self.device.wait()
+
+    def _there(self, x: Any) -> Any:
+        """A batch on the device, as the options have it."""
+        if self.options["half"] and x.is_floating_point():
+            x = x.half()
+        x = x.to(self.device.place)
+        if self.options["channels_last"] and x.dim() == 4:
+            x = x.to(memory_format=self.torch.channels_last)
+        return x

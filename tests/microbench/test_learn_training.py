@@ -1,0 +1,324 @@
+"""Learning training with a fake worker: jobs, going on, what fails; and a small real run."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.errors import InputError, MeasuringError
+from lolat.graph import Graph
+from lolat.model_file import write
+from lolat.training.model import load_training
+from lolat.training.optimizers import OPTIMIZERS
+from lolat.training.passes import PASS_TERMS, pass_rows, started, variables
+from microbench import learn_training
+from microbench.blocks import Predefined
+from microbench.layers import Layers
+from microbench.plan import Settings
+from microbench.process import WorkerDied
+from microbench.runner import Runner
+from tests import synthetic
+from tests.microbench.fakes import FakeDevice, FakeWorker
+
+SETTINGS = Settings(rounds=2, extra_rounds=0)
+UPDATES, LOOPS = 4 * len(OPTIMIZERS), 3
+
+
+def tiny(channels: int) -> Graph:
+    n = Layers(f"tiny {channels}", 8, 3 if channels % 2 else 6)
+    return n.done(n.cba(n.cba(n.input, channels, 3), 2 * channels))
+
+
+BLOCKS = tuple(
+    Predefined(name, functools.partial(tiny, c), (1, 3))
+    for c, name in enumerate([*learn_training.STARTED, *(f"block {i}" for i in range(18))], 2)
+)
+PASSES = 2 * 2 * len(BLOCKS)
+
+
+class Starting(FakeWorker):
+    """A worker that also starts networks: 100 ms and 5 for every operation, by its optimiser more."""
+
+    def request(self, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        if document["do"] != "start":
+            return super().request(document, limit_s)
+        assert not self.dead
+        assert not self.closed
+        job = document["job"]
+        key = f"{job['graph']['name']} {job['optimizer']}"
+        self.device.requests.append(document)
+        self.device.asked.append((self.number, "start", key))
+        if self.device.dies["start", key]:
+            self.dead = True
+            raise WorkerDied("the measuring process was killed")
+        if self.device.refuses["start", key]:
+            return super().request({"do": "start", "key": key}, limit_s)
+        graph = Graph.from_dict(job["graph"])
+        slots = OPTIMIZERS[job["optimizer"]].slots
+        return {"start_ms": 100.0 + 5.0 * started(graph) + 3.0 * slots * variables(graph)}
+
+
+class Device(FakeDevice):
+    def start(self, backend: str, device: str) -> Any:
+        assert all(w.closed for w in self.workers), "two workers at a time"
+        self.workers.append(Starting(self, len(self.workers)))
+        return self.workers[-1]
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def start(self, text: str, total: int) -> None:
+        pass
+
+    def step(self) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    found = Device()
+    found.environment = {"framework": "tensorflow", "framework_version": "2.21.0"}
+    monkeypatch.setattr(
+        learn_training, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock)
+    )
+    return found
+
+
+def measure(path: Path, **options: Any) -> dict[str, Any]:
+    given = {"settings": SETTINGS, "blocks": BLOCKS, **options}
+    section, journal = learn_training.measure_training(
+        options.pop("backend", "tensorflow"), "cpu", path, given.pop("now", 1e9), **given
+    )
+    assert journal.path.exists(), "kept until the model is written"
+    journal.close()
+    return section
+
+
+def first(optimizer: str) -> str:
+    """How a start of the first network is called in these tests."""
+    return f"{BLOCKS[0].make().name} {optimizer}"
+
+
+def test_what_is_measured(device: Device, tmp_path: Path) -> None:
+    section = measure(tmp_path / "j")
+    assert len(device.keys("prepare")) == PASSES + UPDATES + LOOPS + 1  # and the reference
+    assert len(device.keys("time")) == SETTINGS.rounds * (PASSES + UPDATES + LOOPS)
+    assert len(section["points"]) == PASSES
+    point = next(p for p in section["points"] if (p["name"], p["batch_size"]) == ("block 4", 3))
+    row = dict(zip(PASS_TERMS, pass_rows(tiny(8), 3).sum(axis=0).tolist(), strict=True))
+    assert point["terms"] == {t: v for t, v in row.items() if v}
+    assert (point["latency_ms"], point["spread"]) == (2.0, 0.0)
+    assert len(point["samples_ms"]) == len(point["reference_ms"]) == 8
+    assert {p["backward"] for p in section["points"]} == {True, False}
+    assert list(section["update_ms"]) == list(OPTIMIZERS)
+    assert len(section["update_points"]) == UPDATES
+    adam = [p for p in section["update_points"] if p["optimizer"] == "adam"]
+    assert [(p["variables"], p["parameters"]) for p in adam] == [
+        (1, 1024), (64, 65536), (16, 2**22), (4, 2**24),
+    ]  # fmt: skip
+    loops = [(p["steps"], p["elements"]) for p in section["epoch_points"]]
+    assert loops == [(1, 8 * 192), (33, 8 * 192), (9, 8 * 224 * 224 * 3)]
+    assert section["environment"]["framework"] == "tensorflow"
+    assert section["environment"]["device"] == "cpu"
+    assert section["noise"]["calm_share"] == 1.0
+    assert len(section["residuals"]) == PASSES // 2
+
+
+def test_the_worker_is_told_what_to_run(device: Device, tmp_path: Path) -> None:
+    measure(tmp_path / "j")
+    jobs = {r["key"]: r["job"] for r in device.requests if r["do"] == "prepare"}
+    both = jobs["block 1 x3 forward+backward"]["training"]["passes"]
+    assert Graph.from_dict(both.pop("graph")) == tiny(5)
+    assert both == {"batch_size": 3, "backward": True, "of_inputs": False}, "it reads an image"
+    forward = jobs["block 2 x1 forward"]["training"]["passes"]
+    assert (forward["backward"], forward["of_inputs"]) == (False, True)
+    assert jobs["adam many"]["training"]["update"] == {"optimizer": "adam", "shapes": [[1024]] * 64}
+    assert jobs["epoch of 33 steps"]["training"]["epoch"] == {
+        "shape": [8, 8, 3], "batch_size": 8, "steps": 33,
+    }  # fmt: skip
+
+
+def test_the_start_is_of_every_optimiser(device: Device, tmp_path: Path) -> None:
+    """Both networks here are of as many operations; one block more tells them apart."""
+    longer = Predefined(learn_training.STARTED[1], lambda: deep(3), (1, 3))
+    section = measure(tmp_path / "j", blocks=(BLOCKS[0], longer, *BLOCKS[2:]))
+    assert [p["optimizer"] for p in section["start_points"]][:2] == ["sgd", "sgd"]
+    found = section["start_ms"]
+    assert (found["constant"], found["operation"]) == pytest.approx((100.0, 5.0))
+    expected = {name: 3.0 * o.slots for name, o in OPTIMIZERS.items()}
+    assert found["variable"] == pytest.approx(expected, abs=1e-6)
+
+
+def deep(blocks: int) -> Graph:
+    """A small network with its classifier."""
+    n = Layers("deep", 8, 3)
+    x = n.input
+    for _ in range(blocks):
+        x = n.cba(x, 8, 3)
+    return n.done(n.dense(n.global_pool(x), 10, "softmax"))
+
+
+def test_a_start_that_fails_is_left_out_and_said(device: Device, tmp_path: Path) -> None:
+    device.refuses["start", first("adam")] = 1
+    notes = Notes()
+    section = measure(tmp_path / "j", progress=notes)
+    assert {p["optimizer"] for p in section["start_points"]} == OPTIMIZERS.keys() - {"adam"}
+    assert any(
+        f"start of {BLOCKS[0].name} with adam: ResourceExhausted: no;" in n for n in notes.notes
+    )
+    assert (
+        "the start of a training could not be measured with adam (first: ResourceExhausted: no): "
+        "predictions with adam do not tell what a first epoch takes more"
+    ) in section["warnings"][-1]
+
+
+def test_a_worker_that_dies_of_a_start_ends_the_starts(device: Device, tmp_path: Path) -> None:
+    device.dies["start", first("rmsprop")] = 1
+    section = measure(tmp_path / "j")
+    assert [p["optimizer"] for p in section["start_points"]] == ["sgd", "sgd", "momentum"]
+    assert (
+        "with rmsprop, adagrad, adam, adadelta (first: the measuring process was killed)"
+        in (section["warnings"][-1])
+    )
+
+
+def test_without_the_simplest_start_there_is_none(device: Device, tmp_path: Path) -> None:
+    device.refuses["start", first("sgd")] = 1
+    section = measure(tmp_path / "j")
+    assert section["start_ms"] is None
+    assert "predictions with any optimiser do not tell" in section["warnings"][-1]
+    path = tmp_path / "m.json"
+    write(path, synthetic.document(training=section))
+    found = load_training(path).predict(synthetic.network(), 8, samples=80)
+    assert found.startup_s is None
+    assert found.total_s == found.epoch_s
+
+
+def test_an_optimiser_that_fails_is_left_out_and_said(device: Device, tmp_path: Path) -> None:
+    for label in ("one", "large"):
+        device.refuses["prepare", f"adam {label}"] = 1
+    section = measure(tmp_path / "j")
+    assert set(section["update_ms"]) == OPTIMIZERS.keys() - {"adam"}
+    assert any("2 points could not be measured (first: adam one" in w for w in section["warnings"])
+    path = tmp_path / "m.json"
+    write(path, synthetic.document(training=section))
+    with pytest.raises(InputError, match=r"has no times of adam; it was measured with .*rmsprop"):
+        load_training(path).predict(synthetic.network(), 8, optimizer="adam")
+
+
+def test_too_few_points_are_an_error_and_the_journal_is_closed(
+    device: Device, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"^8 points are too few to fit"):
+        measure(tmp_path / "j", blocks=BLOCKS[:4])
+    measure(tmp_path / "j", blocks=BLOCKS)  # not "another run is writing the journal"
+    for key in [
+        k for k in device.keys("prepare") if k.startswith(("adam", "sgd", "mom", "ada", "rms"))
+    ]:
+        device.refuses["prepare", key] = 9
+    with pytest.raises(InputError, match="no optimiser has as many as 3 measured updates"):
+        measure(tmp_path / "k")
+
+
+def test_a_run_that_was_interrupted_goes_on(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, wanted = Starting.request, SETTINGS.rounds * (PASSES + UPDATES + LOOPS)
+
+    def interrupted(self: Any, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        if len(device.keys("time")) == 50:
+            raise KeyboardInterrupt
+        return real(self, document, limit_s)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Starting, "request", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measure(tmp_path / "j")
+    notes = Notes()
+    section = measure(tmp_path / "j", now=1e9 + 60, progress=notes)
+    assert "50 measurements are there already" in notes.notes[0]
+    assert len(device.keys("time")) == wanted, "nothing twice"
+    assert len(section["points"]) == PASSES
+    measure(tmp_path / "j", now=1e9 + 120)
+    assert len(device.keys("time")) == wanted
+    measure(tmp_path / "j", now=1e9 + 180, restart=True)
+    assert len(device.keys("time")) == 2 * wanted
+
+
+def test_a_pass_that_kills_the_worker_is_left_out(device: Device, tmp_path: Path) -> None:
+    device.dies["prepare", "block 3 x3 forward+backward"] = 9
+    section = measure(tmp_path / "j")
+    assert len(section["points"]) == PASSES - 1
+    assert any("block 3 x3 forward+backward: the measuring" in w for w in section["warnings"])
+
+
+def test_what_is_asked_before_anything_is_measured(device: Device, tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def refuse(where: Any) -> None:
+        asked.append(where)
+        raise InputError("not here")
+
+    with pytest.raises(InputError, match="not here"):
+        measure(tmp_path / "j", check=refuse)
+    assert asked[0]["framework_version"] == "2.21.0"
+    assert device.keys("prepare") == []
+    assert device.workers[0].closed
+    assert not (tmp_path / "j").exists()
+
+
+def test_a_backend_that_trains_nothing_starts_nothing(device: Device, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the onnxruntime backend trains nothing; expected"):
+        learn_training.measure_training("onnxruntime", "cpu", tmp_path / "j", 1e9)
+    assert device.workers == []
+
+
+def test_without_memory_nothing_is_measured(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn_training, "free_bytes", lambda *_: 1000)
+    with pytest.raises(MeasuringError, match="nothing could be measured"):
+        measure(tmp_path / "j")
+
+
+def test_the_networks_that_are_started_are_among_the_blocks() -> None:
+    blocks = {b.name: b.make() for b in learn_training.TRAINING_BLOCKS}
+    one, other = (blocks[name] for name in learn_training.STARTED)
+    assert started(one) != started(other), "else a constant could not be told"
+    assert all(len(g.inputs) == 1 for g in (one, other))
+
+
+@pytest.mark.slow
+def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three small blocks at ten batch sizes in TensorFlow: a file that predicts."""
+    pytest.importorskip("tensorflow")
+    names = (*learn_training.STARTED, "else")
+    blocks = tuple(
+        Predefined(n, functools.partial(deep, c), tuple(range(1, 11)))
+        for c, n in enumerate(names, 1)
+    )
+    shapes = {"one": ((8,),), "many": ((8,),) * 16, "large": ((64, 64),)}
+    monkeypatch.setattr(learn_training, "SHAPES", shapes)
+    section = measure(
+        tmp_path / "j",
+        now=1e9,
+        blocks=blocks,
+        settings=Settings(rounds=1, slice_s=0.003, extra_rounds=0),
+    )
+    assert section["warnings"] == [w for w in section["warnings"] if "could not" not in w]
+    assert len(section["points"]) == 60
+    assert set(section["update_ms"]) == OPTIMIZERS.keys()
+    assert len(section["start_points"]) == 1 + len(OPTIMIZERS)
+    path = tmp_path / "m.json"
+    write(path, synthetic.document(training=section))
+    found = load_training(path).predict(deep(2), 8, samples=20, optimizer="adam")
+    assert found.iteration_ms > 0
+    assert found.startup_s is not None

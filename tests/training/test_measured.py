@@ -1,0 +1,338 @@
+"""Training from a model file made by hand: its parts, added up by hand again; what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lolat.counts import behaviours
+from lolat.errors import InputError, ModelFileError
+from lolat.graph import Graph, GraphBuilder
+from lolat.model import Model
+from lolat.training.blocks import iteration_blocks
+from lolat.training.file import from_document
+from lolat.training.measured import WIDENING
+from lolat.training.memory import largest_batch, memory_bytes
+from lolat.training.model import load_training
+from lolat.training.optimizers import OPTIMIZERS
+from tests import synthetic
+
+RESIDUALS = [0.01 * n for n in range(1, 20)]  # the 18th of 19 is what 90 % stay below
+SECTION: dict[str, Any] = {
+    "forward_ms": {"flops": 1e-6, "ops": 0.1, "call": 100.0},
+    "backward_ms": {"flops": 3e-6, "norm_traffic": 1e-4, "own_groups": 5.0, "call": 50.0},
+    "update_ms": {
+        "sgd": {"variable": 0.5, "parameter": 1e-3},
+        "adam": {"variable": 2.0, "parameter": 4e-3},
+    },
+    "loop_ms": {"epoch": 30.0, "step": 0.25, "element": 1e-4},
+    "start_ms": {"constant": 300.0, "operation": 7.0, "variable": {"sgd": 0.0, "adam": 11.0}},
+    "kinds": ["conv", "dense", "memory traffic", "softmax"],
+    "noise": {"floor": 0.0},
+    "residuals": RESIDUALS,
+    "environment": {"framework": "tensorflow"},
+}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return synthetic.document(training=copy.deepcopy(SECTION) | changes)
+
+
+def model(**changes: Any) -> Any:
+    return from_document(document(**changes), "m.json")
+
+
+def network() -> Graph:
+    """8x8x3 -> conv 3x3 to 4, bias -> batch norm -> flatten -> dense 10, no bias -> softmax."""
+    b = GraphBuilder("small", "keras")
+    x = b.input((1, 8, 8, 3))
+    x = b.add("conv", [x], (1, 8, 8, 4), kernel=(3, 3), in_channels=3, out_channels=4, groups=1,
+              bias=True, strides=(1, 1))  # fmt: skip
+    x = b.add("batch_norm", [x], (1, 8, 8, 4))
+    x = b.add("flatten", [x], (1, 256))
+    x = b.add("dense", [x], (1, 10), in_features=256, out_features=10, bias=False)
+    return b.build([b.add("softmax", [x], (1, 10))])
+
+
+FLOPS = 64 * 4 * 27 + 256 * 10
+PARAMETERS = 27 * 4 + 4 + 2 * 4 + 2560
+VARIABLES = 2 + 2 + 1
+INPUTS = 8 * 8 * 3
+
+
+def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
+    """Parts of an iteration of `network` on n samples: four operations; the norm moves 2 x 256 elements."""
+    variable, parameter = {"sgd": (0.5, 1e-3), "adam": (2.0, 4e-3)}[optimizer]
+    return {
+        "forward": 1e-6 * n * FLOPS + 0.1 * 4 + 0.25 + 1e-4 * n * INPUTS,
+        "backward": 3e-6 * n * FLOPS + 1e-4 * n * 512,
+        "update": variable * VARIABLES + parameter * PARAMETERS,
+        "exchange": 0.0,
+    }
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_an_iteration(batch_size: int, optimizer: str) -> None:
+    found = model().predict(network(), batch_size, optimizer=optimizer)
+    expected = by_hand(batch_size, optimizer)
+    assert found.parts_ms == pytest.approx(expected)
+    assert found.iteration_ms == pytest.approx(sum(expected.values()))
+    assert found.weights_bytes == 4 * PARAMETERS
+    assert found.memory_bytes == memory_bytes(network(), batch_size, OPTIMIZERS[optimizer])
+    untold = (found.iterations, found.epoch_s, found.total_s, found.startup_s, found.interval_s)
+    assert untold == (None,) * 5
+    assert found.warnings == ()
+
+
+def test_a_training_with_a_last_batch_that_is_not_full() -> None:
+    """100 samples in batches of 32 are three and one of 4; the start comes once."""
+    found = model().predict(network(), 32, samples=100, epochs=5, optimizer="adam")
+    full, last = (sum(by_hand(n, "adam").values()) for n in (32, 4))
+    assert found.iterations == 4
+    assert found.epoch_s == pytest.approx((3 * full + last + 30.0) / 1e3)
+    assert found.startup_s == pytest.approx((300.0 + 7.0 * 4 + 11.0 * VARIABLES) / 1e3)
+    assert found.total_s == pytest.approx(found.startup_s + 5 * found.epoch_s)
+    assert found.evaluation_s is None
+    whole = model().predict(network(), 32, samples=96)
+    assert whole.iterations == 3
+    assert whole.epoch_s == pytest.approx((3 * sum(by_hand(32).values()) + 30.0) / 1e3)
+
+
+@pytest.mark.parametrize(("validation", "steps"), [(64, [32, 32]), (70, [32, 32, 6]), (5, [5])])
+def test_an_evaluation_is_a_forward_pass_as_latencies_are(
+    validation: int, steps: list[int]
+) -> None:
+    found = model()
+    without = found.predict(network(), 32, samples=96)
+    with_it = found.predict(network(), 32, samples=96, validation=validation)
+    latency = Model(synthetic.document())
+    expected = 30.0
+    for n in steps:
+        predicted = latency.predict(network(), n)
+        call = predicted.blocks[-1]
+        assert call.name == "call"
+        expected += predicted.latency_ms - call.latency_ms + 0.25 + 1e-4 * n * INPUTS
+    assert with_it.evaluation_s == pytest.approx(expected / 1e3)
+    assert with_it.epoch_s == pytest.approx(without.epoch_s + expected / 1e3)
+    assert with_it.total_s - without.total_s == pytest.approx(expected / 1e3)
+
+
+def test_the_interval_is_of_blocks_left_out() -> None:
+    found = model().predict(network(), 8, samples=80)
+    half = RESIDUALS[17]
+    ends = (found.total_s * math.exp(-half), found.total_s * math.exp(half))
+    assert found.interval_s == pytest.approx(ends)
+    lower = model().predict(network(), 8, samples=80, coverage=0.5)
+    assert lower.interval_s[1] == pytest.approx(lower.total_s * math.exp(RESIDUALS[9]))
+    noisy = model(noise={"floor": 1.0}).predict(network(), 8, samples=80)
+    assert noisy.interval_s[1] == pytest.approx(2 * noisy.total_s), (
+        "nothing is known better than noise"
+    )
+
+
+def test_kinds_that_no_block_had_widen_it() -> None:
+    kinds = ["dense", "softmax"]
+    assert behaviours(network().operations) - set(kinds) == {"conv", "memory traffic"}
+    found = model(kinds=kinds).predict(network(), 8, samples=80)
+    factor = math.exp(WIDENING * RESIDUALS[17])
+    assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))
+    assert found.warnings == (
+        "no block measured in training has the operations conv, memory traffic",
+    )
+
+
+def test_a_coverage_that_the_blocks_cannot_give() -> None:
+    found = model().predict(network(), 8, samples=80, coverage=0.99)
+    assert found.interval_s is None
+    assert found.warnings == ("no interval: 19 points cannot give 99 % coverage",)
+    with pytest.raises(InputError, match="expected a number above 0 and below 1"):
+        model().predict(network(), 8, coverage=1.0)
+
+
+def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
+    """With exponent 0.5, from 2 to 8 operations: 4 are the middle, where the scale is 1."""
+    scale = {"exponent": 0.5, "ops": [2.0, 8.0], "scores": [0.1] * 19}
+    coefficients = {"forward_ms": {"ops": 1.0}, "backward_ms": {}}
+    found = model(interval=scale, **coefficients).predict(network(), 8, samples=80)
+    assert found.interval_s[1] / found.total_s == pytest.approx(math.exp(0.1))
+
+
+def test_an_optimiser_that_was_not_measured() -> None:
+    with pytest.raises(
+        InputError, match=r"m.json has no times of momentum; it was measured with sgd, adam"
+    ):
+        model().predict(network(), 8, optimizer="momentum")
+    with pytest.raises(InputError, match="expected one of sgd"):
+        model().predict(network(), 8, optimizer="lion")
+
+
+@pytest.mark.parametrize(
+    "start", [None, {"constant": 300.0, "operation": 7.0, "variable": {"sgd": 0.0}}]
+)
+def test_a_start_that_was_not_measured_is_left_out_and_said(start: Any) -> None:
+    found = model(start_ms=start).predict(network(), 8, samples=80, epochs=2, optimizer="adam")
+    assert found.startup_s is None
+    assert found.total_s == pytest.approx(2 * found.epoch_s)
+    assert found.warnings == (
+        "the start of a training with adam was not measured: the total is without it",
+    )
+    assert model(start_ms=start).predict(network(), 8, optimizer="adam").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"batch_size": 0}, "batch size 0: expected a whole number from 1"),
+        ({"batch_size": 2.5}, "batch size 2.5"),
+        ({"samples": 4}, "a batch of 8 is larger than the data set of 4 samples"),
+        ({"samples": 80, "epochs": 0}, "epochs 0"),
+        ({"samples": 80, "validation": 0}, "validation samples 0"),
+        ({"samples": 80, "validation": True}, "validation samples True"),
+    ],
+)
+def test_wrong_numbers(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        model().predict(network(), **{"batch_size": 8, **asked})
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_blocks_add_up_to_the_iteration(batch_size: int) -> None:
+    graph = synthetic.network()
+    found = model()
+    blocks = iteration_blocks(found, graph, batch_size, "adam")
+    prediction = found.predict(graph, batch_size, optimizer="adam")
+    assert [b.name for b in blocks[-2:]] == ["update", "call"]
+    assert len(blocks) > 3
+    assert sum(b.iteration_ms for b in blocks) == pytest.approx(prediction.iteration_ms)
+    assert sum(b.share for b in blocks) == pytest.approx(1.0)
+    assert blocks[-2].iteration_ms == pytest.approx(prediction.parts_ms["update"])
+    assert blocks[-1].iteration_ms == pytest.approx(0.25 + 1e-4 * batch_size * 56 * 56 * 3)
+
+
+def test_nothing_that_takes_time_has_no_shares() -> None:
+    nothing = dict.fromkeys(("epoch", "step", "element"), 0.0)
+    update = {"sgd": {"variable": 0.0, "parameter": 0.0}}
+    idle = model(forward_ms={}, backward_ms={}, update_ms=update, loop_ms=nothing)
+    assert all(b.share == 0.0 for b in iteration_blocks(idle, network(), 8, "sgd"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    least=st.integers(1, 300), slack=st.floats(0.0, 0.999), name=st.sampled_from(sorted(OPTIMIZERS))
+)
+def test_the_largest_batch_is_the_last_that_fits(least: int, slack: float, name: str) -> None:
+    graph, optimizer = network(), OPTIMIZERS[name]
+    this, more = (memory_bytes(graph, n, optimizer) for n in (least, least + 1))
+    assert largest_batch(graph, optimizer, this + slack * (more - this)) == least
+
+
+def test_no_batch_fits_into_nothing() -> None:
+    sgd = OPTIMIZERS["sgd"]
+    for available in (0, -5, memory_bytes(network(), 1, sgd) - 1):
+        assert largest_batch(network(), sgd, available) == 0
+    assert largest_batch(network(), sgd, memory_bytes(network(), 1, sgd)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"forward_ms": None}, "`forward_ms` is missing, not an object"),
+        ({"forward_ms": [1]}, "`forward_ms` is a list of 1, not an object"),
+        ({"forward_ms": {"acres": 1.0}}, "`forward_ms` has the unknown term 'acres'"),
+        ({"backward_ms": {"flops": -1.0}}, "`backward_ms.flops` is -1.0, not a number of 0 or more"),
+        ({"backward_ms": {"flops": 10**400}}, "`backward_ms.flops` is an integer of about 401 digits"),
+        ({"backward_ms": {"flops": True}}, "`backward_ms.flops` is true"),
+        ({"update_ms": 3}, "`update_ms` is 3, not an object"),
+        ({"update_ms": {}}, "`update_ms` has no optimiser"),
+        ({"update_ms": {"sgd": {"variable": 1.0}}}, "`update_ms.sgd.parameter` is missing"),
+        ({"loop_ms": {"epoch": 1, "step": "x"}}, "`loop_ms.step` is 'x'"),
+        ({"start_ms": {"constant": 1}}, "`start_ms.variable` is missing"),
+        ({"start_ms": {"variable": {}, "constant": 1}}, "`start_ms.operation` is missing"),
+        ({"start_ms": {**SECTION["start_ms"], "variable": {"sgd": "x"}}}, "`start_ms.variable.sgd` is 'x'"),
+        ({"start_ms": 4}, "`start_ms` is 4"),
+        ({"kinds": "conv"}, "`kinds` is 'conv', not a list"),
+        ({"noise": None}, "`noise` is missing"),
+        ({"noise": {"floor": "x"}}, "`noise.floor` is 'x'"),
+        ({"residuals": None}, "`residuals` is missing, not a list"),
+        ({"residuals": [0.1, "x"]}, "`residuals` is 'x', not a number;"),
+        ({"interval": []}, "`interval` is a list of 0, not an object"),
+        ({"interval": {"exponent": 0.1, "ops": [1], "scores": []}}, "`interval.ops` is a list of 1, not"),
+        ({"interval": {"exponent": 0.1, "ops": [1, 2, 3], "scores": []}}, "is a list of 3, not two numb"),
+        ({"interval": {"exponent": 0.1, "ops": [1, 2]}}, "`interval.scores` is missing"),
+        ({"interval": {"ops": [1, 2], "scores": [1]}}, "`interval.exponent` is missing"),
+    ],
+)  # fmt: skip
+def test_a_damaged_section(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        model(**change)
+    text = str(caught.value)
+    assert text.startswith("m.json: its `training` is damaged (")
+    assert said.removesuffix(";") in text
+    assert (
+        "learn it again: lolat learn cpu --mode training --backend tensorflow --output m.j" in text
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_coefficient_that_is_no_number(value: float) -> None:
+    with pytest.raises(
+        ModelFileError, match=rf"`training.backward_ms.flops` is {value}; expected a fi"
+    ):
+        model(backward_ms={"flops": value})
+
+
+@pytest.mark.parametrize("section", [[], None, 3, "x"])
+def test_a_section_that_is_none(section: Any) -> None:
+    with pytest.raises(ModelFileError, match=r"its `training` is damaged \(`training` is "):
+        from_document(synthetic.document(training=section), "m.json")
+
+
+def test_a_model_of_latency_says_the_command_that_adds_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "my model.json"
+    where = {
+        "device": "gpu",
+        "framework": "torch",
+        "half": True,
+        "channels_last": True,
+        "jit": False,
+    }
+    path.write_text(json.dumps(synthetic.document(environment=where)))
+    with pytest.raises(ModelFileError) as caught:
+        load_training(path)
+    assert (
+        "a model of latency, without training coefficients; on its device `lolat learn gpu --mode training "
+        f"--channels-last --half --backend torch --output '{path}'` adds them"
+    ) in str(caught.value)
+    # a shipped one stays as it is
+    monkeypatch.setattr("lolat.training.file.shipped_folder", lambda: tmp_path)
+    with pytest.raises(ModelFileError, match=r"--backend torch` adds them"):
+        load_training(path)
+    path.write_text(json.dumps(synthetic.document(environment={})))
+    with pytest.raises(ModelFileError, match=r"`lolat learn cpu --mode training` adds them"):
+        load_training(path)
+
+
+def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, shipped, here = (tmp_path / n for n in ("own", "shipped", "here"))
+    for folder in (local, shipped, here / "local"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)  # where something else is called `local`
+    monkeypatch.setattr("lolat.places.local_folder", lambda: local)
+    monkeypatch.setattr("lolat.places.shipped_folder", lambda: shipped)
+    (local / "mine.json").write_text(json.dumps(document() | {"device": "my desk"}))
+    (shipped / "theirs.json").write_text(json.dumps(document() | {"device": "a server"}))
+    assert load_training("local").name == "my desk"
+    assert load_training("mine").name == "my desk"
+    assert load_training("theirs").name == "a server"
+    with pytest.raises(ModelFileError, match=r"nobody: no such model.*there are mine, theirs"):
+        load_training("nobody")

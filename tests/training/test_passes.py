@@ -1,0 +1,185 @@
+"""The terms of a pass by hand, operation by operation; variables as Keras counts what it trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lolat.counts import COLUMNS, count
+from lolat.graph import Graph, GraphBuilder
+from lolat.training.passes import PASS_TERMS, pass_rows, started, variables
+from tests import synthetic
+
+OWN = PASS_TERMS[len(COLUMNS) :]
+
+
+def terms(graph: Graph, batch_size: int = 1) -> dict[str, float]:
+    """Those of a graph of one operation, without zeros."""
+    (row,) = pass_rows(graph, batch_size)
+    return {t: v for t, v in zip(PASS_TERMS, row.tolist(), strict=True) if v}
+
+
+def own(graph: Graph, batch_size: int = 1) -> dict[str, float]:
+    return {t: v for t, v in terms(graph, batch_size).items() if t in OWN}
+
+
+def conv(kind: str, size: int, channels: int, out: int, kernel: int, groups: int = 1,
+         bias: bool = False) -> Graph:  # fmt: skip
+    return synthetic.one(
+        kind, [(1, size, size, channels)], [(1, size, size, out)], kernel=(kernel, kernel),
+        strides=(1, 1), in_channels=channels, out_channels=out, groups=groups, bias=bias,
+    )  # fmt: skip
+
+
+def test_terms_are_the_counts_and_further_ones() -> None:
+    assert PASS_TERMS[: len(COLUMNS)] == COLUMNS
+    assert len(set(PASS_TERMS)) == len(PASS_TERMS)
+    graph = synthetic.network()
+    for batch_size in (1, 8):
+        rows = pass_rows(graph, batch_size)[:, : len(COLUMNS)]
+        assert (rows == count(graph).at(batch_size)).all(), (
+            "no dropout, no groups: nothing replaced"
+        )
+
+
+def test_a_batch_norm_reads_and_writes_for_its_statistics() -> None:
+    graph = synthetic.one("batch_norm", [(1, 6, 6, 16)], [(1, 6, 6, 16)])
+    assert own(graph, 3) == {"norm_traffic": 3 * 2 * 6 * 6 * 16}
+
+
+@pytest.mark.parametrize("kind", ["batch_norm", "layer_norm"])
+def test_a_norm_of_a_tensor_without_positions_is_flat(kind: str) -> None:
+    assert own(synthetic.one(kind, [(1, 40)], [(1, 40)]), 5) == {
+        "norm_traffic": 5 * 2 * 40,
+        "flat_norms": 1,
+    }
+    assert own(synthetic.one(kind, [(1, 7, 40)], [(1, 7, 40)])) == {"norm_traffic": 2 * 7 * 40}
+
+
+def test_a_dropout_reads_and_writes_its_result_and_its_mask() -> None:
+    graph = synthetic.one("dropout", [(1, 40)], [(1, 40)])
+    assert count(graph).total(5).ops == 0
+    found = terms(graph, 5)
+    assert (found["ops"], found["serial"], found["traffic"]) == (1, 1, 3 * 5 * 40)
+    assert terms(synthetic.one("flatten", [(1, 4, 4)], [(1, 16)])).get("ops") is None
+
+
+def test_groups_of_several_channels_are_multiplied_with_all_groups() -> None:
+    """4 groups of 8 channels, 3x3 over 5x5: each of 25 positions unfolds 9 x 32 elements."""
+    found = terms(conv("grouped_conv", 5, 32, 64, 3, groups=4), 2)
+    patches = 2 * 25 * 9 * 32
+    assert (found["patches"], found["groups"]) == (patches, 4)
+    assert found["unrolled"] == 4 * patches
+    assert found["kernels"] == 9 * 8 * 64
+    assert not {"own_patches", "own_groups", "pointwise"} & found.keys()
+
+
+def test_as_many_groups_as_channels_are_another_matter() -> None:
+    """32 groups of one channel that make two each."""
+    found = terms(conv("grouped_conv", 5, 32, 64, 3, groups=32), 2)
+    assert (found["own_patches"], found["own_groups"]) == (2 * 25 * 9 * 32, 32)
+    assert not {"patches", "groups", "unrolled"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "groups", "term", "weights"),
+    [
+        ("conv", 1, 1, "pointwise", 16 * 24 + 24),
+        ("conv", 3, 1, "kernels", 9 * 16 * 24 + 24),
+        ("grouped_conv", 1, 4, "kernels", 4 * 24 + 24),
+        ("transposed_conv", 1, 1, "kernels", 16 * 24 + 24),
+    ],
+)
+def test_gradients_of_kernels(kind: str, kernel: int, groups: int, term: str, weights: int) -> None:
+    found = own(conv(kind, 4, 16, 24, kernel, groups, bias=True), 7)
+    assert found[term] == weights, "whatever the batch"
+    assert {"pointwise", "kernels"} & found.keys() == {term}
+
+
+def test_a_dense_layer_has_none_of_them() -> None:
+    dense = synthetic.one("dense", [(1, 8)], [(1, 5)], in_features=8, out_features=5, bias=True)
+    assert own(dense) == {}
+
+
+def test_what_is_started() -> None:
+    """Reshapes start nothing; a dropout is traced in training."""
+    b = GraphBuilder("five")
+    x = b.input((1, 4, 4))
+    for kind, shape in (("relu", (1, 4, 4)), ("flatten", (1, 16)), ("identity", (1, 16)),
+                        ("dropout", (1, 16)), ("relu", (1, 16))):  # fmt: skip
+        x = b.add(kind, [x], shape)
+    assert started(b.build([x])) == 3
+
+
+def test_variables_by_hand() -> None:
+    """The synthetic network: convolutions without bias, norms of two vectors, a dense layer with bias."""
+    assert variables(synthetic.network(stages=3)) == (1 + 3 * 2) + 3 * 2 * 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "expected"),
+    [
+        ("lstm", {"bias": True}, 3),
+        ("gru", {"bias": True}, 3),
+        ("simple_rnn", {"bias": False}, 2),
+        ("lstm", {"bias": True, "bias_vectors": 2}, 4),  # PyTorch: bias_ih and bias_hh
+        ("gru", {"bias": True, "bias_vectors": 1}, 3),  # Keras: reset_after=False
+        ("gru", {"bias": False, "bias_vectors": 2}, 2),
+    ],
+)
+def test_variables_of_a_recurrent_layer(
+    kind: str, attributes: dict[str, Any], expected: int
+) -> None:
+    graph = synthetic.one(
+        kind, [(1, 5, 8)], [(1, 6)], units=6, in_features=8, timesteps=5, **attributes
+    )
+    assert variables(graph) == expected
+
+
+def test_variables_are_those_of_keras() -> None:
+    """Layers of every sort that trains something."""
+    from lolat.readers.keras import import_keras, read_model
+
+    keras = import_keras()
+    layers = keras.layers
+    image = keras.Input((16, 16, 3))
+    x = layers.Conv2D(8, 3, activation="relu")(image)
+    x = layers.BatchNormalization()(x)
+    x = layers.SeparableConv2D(12, 3)(x)
+    x = layers.Conv2D(24, 3, groups=4, use_bias=False)(x)
+    x = layers.Conv2DTranspose(8, 2, strides=2)(x)
+    x = layers.DepthwiseConv2D(3, use_bias=False)(x)
+    x = layers.GroupNormalization(4)(x)
+    x = layers.GlobalAveragePooling2D()(x)
+    words = keras.Input((12,), dtype="int32")
+    y = layers.Embedding(50, 16)(words)
+    y = layers.LayerNormalization()(y)
+    y = layers.LSTM(8, return_sequences=True)(y)
+    y = layers.GRU(8, return_sequences=True)(y)
+    y = layers.GRU(8, return_sequences=True, reset_after=False)(y)
+    y = layers.Bidirectional(layers.LSTM(4, return_sequences=True, use_bias=False))(y)
+    y = layers.MultiHeadAttention(2, 4)(y, y)
+    y = layers.SimpleRNN(8)(y)
+    z = layers.Dropout(0.5)(layers.Concatenate()([x, y]))
+    model = keras.Model([image, words], layers.Dense(10, activation="softmax")(z))
+    assert variables(read_model(model)) == len(model.trainable_variables)
+
+
+@pytest.mark.parametrize("spec", ["generate:vgg?layers=1,2&filters=8,16&hidden=20&input=32",
+                                  "generate:resnet?layers=1,1,1,1&input=32",
+                                  "generate:inception?input=64", "keras:MobileNetV3Small"])  # fmt: skip
+def test_variables_of_whole_networks(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the reader is given by Keras, which counts its own."""
+    from lolat.readers import keras as reader
+    from lolat.readers import read
+
+    counted: list[int] = []
+    real = reader.read_model
+
+    def counting(model: Any, *more: Any, **options: Any) -> Graph:
+        counted.append(len(model.trainable_variables))
+        return real(model, *more, **options)
+
+    monkeypatch.setattr(reader, "read_model", counting)
+    assert [variables(read(spec))] == counted
