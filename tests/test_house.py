@@ -43,6 +43,7 @@ GROUPS = {
     "mlp": {"lolat.mlp"},
     "nas": {"lolat.nas"},
     "training": {"lolat.training"},
+    "web": {"lolat.web"},
     "microbench": {"microbench"},
     "cli": {"lolat.cli", "learn_model"},
     "public": {"lolat"},  # lolat/__init__.py, which imports on demand
@@ -118,6 +119,16 @@ MAY = {
         "file",
         "mlp",
         "training",
+    },
+    "web": {
+        "base",
+        "graph",
+        "counts",
+        "readers",
+        "file",
+        "points",
+        "training",
+        "report",
     },
     "cli": set(GROUPS) - {"microbench", "cli", "public"},  # microbench in functions: see below
     "public": {"graph", "model", "readers"},

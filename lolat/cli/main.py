@@ -29,6 +29,7 @@ COMMANDS = {
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),
     "prices": ("lolat.cli.prices:prices", "What instances cost an hour; refresh downloads it."),
+    "serve": ("lolat.cli.serve:serve", "Training time and cost as a page in the browser."),
     "training": ("lolat.cli.training:training", "Time of iterations, epochs and whole trainings."),
     "show": ("lolat.cli.show:show", "What a model says of its device."),
     "models": ("lolat.cli.show:models", "The models that there are."),

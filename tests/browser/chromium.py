@@ -27,7 +27,14 @@ os.dup2(ends[0], 3)
 os.dup2(ends[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-KEYS = {"Enter": (13, "\r"), " ": (32, " "), "Tab": (9, ""), "ArrowRight": (39, "")}
+DONE = "document.readyState === 'complete' && performance.timing.loadEventEnd > 0"
+KEYS = {
+    "Enter": (13, "\r"),
+    " ": (32, " "),
+    "Tab": (9, ""),
+    "Delete": (46, ""),
+    "ArrowRight": (39, ""),
+}
 
 
 def found() -> str | None:
@@ -42,7 +49,7 @@ class Chromium:
         program = found()
         assert program is not None
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        to_read, self.write = os.pipe()
+        to_read, self.pipe = os.pipe()
         self.read, to_write = os.pipe()
         options = [
             "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
@@ -73,7 +80,7 @@ class Chromium:
             self.process.kill()
         self.process.wait(PATIENCE)
         os.close(self.read)
-        os.close(self.write)
+        os.close(self.pipe)
         self.folder.cleanup()
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -82,7 +89,7 @@ class Chromium:
         message: dict[str, Any] = {"id": self.number, "method": method, "params": parameters}
         if self.session is not None:
             message["sessionId"] = self.session
-        os.write(self.write, json.dumps(message).encode() + b"\0")
+        os.write(self.pipe, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._next()
             if answer.get("id") == self.number:
@@ -103,8 +110,18 @@ class Chromium:
 
     def open(self, path: Path) -> None:
         """Show a file; `events` begins anew."""
+        self.visit(path.as_uri())
+
+    def visit(self, address: str) -> None:
+        """Show what is at an address; `events` begins anew."""
         self.events.clear()
-        self.ask("Page.navigate", url=path.as_uri())
+        self.ask("Page.navigate", url=address)
+        self.loaded()
+        # An event of the page before may have come late.
+        self.wait(f"{DONE} && location.href === new URL({json.dumps(address)}).href")
+
+    def loaded(self) -> None:
+        """Wait for a page to be there, since `events` began."""
         while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
             self.events.append(self._next())
 
@@ -124,6 +141,11 @@ class Chromium:
         self.run(f"(() => {{ {script} }})(); {drawn}")
 
     def press(self, key: str) -> None:
+        """A key, as from the keyboard, and what comes of it on the same page."""
+        self.key(key)
+        self.do("")
+
+    def key(self, key: str) -> None:
         """A key, as from the keyboard."""
         code, text = KEYS[key]
         known = {"key": key, "windowsVirtualKeyCode": code}
@@ -131,7 +153,44 @@ class Chromium:
             "Input.dispatchKeyEvent", type="keyDown", **known, **({"text": text} if text else {})
         )
         self.ask("Input.dispatchKeyEvent", type="keyUp", **known)
-        self.do("")
+
+    def wait(self, script: str) -> Any:
+        """Wait until an expression in the page, which may be another one by then, is true; its value."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            try:
+                if found := self.run(script):
+                    return found
+            except AssertionError:  # the page is just being replaced
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"not within {PATIENCE:.0f} s: {script}")
+
+    def write(self, selector: str, text: str) -> None:
+        """Put a text into a field in place of what is there, as from the keyboard."""
+        self.run(
+            f"(() => {{ const f = document.querySelector({selector!r}); f.focus(); f.select(); }})()"
+        )
+        if text:
+            self.ask("Input.insertText", text=text)
+        else:
+            self.press("Delete")
+
+    def click(self, selector: str) -> None:
+        """Press what is found, with the mouse, in its middle."""
+        x, y = self.run(
+            f"(() => {{ const e = document.querySelector({selector!r});"
+            "e.scrollIntoView({ block: 'center', behavior: 'instant' });"
+            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def give(self, selector: str, path: Path) -> None:
+        """Choose a file in a field for files."""
+        document = self.ask("DOM.getDocument")["root"]["nodeId"]
+        node = self.ask("DOM.querySelector", nodeId=document, selector=selector)["nodeId"]
+        self.ask("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
 
     def size(self, width: int, height: int = 900) -> None:
         """The window, in CSS pixels."""

@@ -1,0 +1,161 @@
+"""One page: from what is typed to HTML, by the template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lolat import __version__
+from lolat.errors import InputError, NetworkError
+from lolat.training.cost.prices import Prices
+from lolat.units import plain
+from lolat.web.answer import Refused, answers
+from lolat.web.asked import Asked, Form
+from lolat.web.device_models import DeviceModel, DeviceModels, PriceList, prices_at_first, rented
+from lolat.web.fields import (
+    APPLICATIONS,
+    FAMILY_WORDS,
+    FIELDS,
+    family_fields,
+    memory_name,
+    price_name,
+)
+from lolat.web.kept import Networks
+from lolat.web.networks import NetworkAsked
+from lolat.web.uploads import MOST_BYTES
+from lolat.web.view import shown
+from lolat.web.words import dollars
+
+PATIENCE_S = 1.0
+"""How long a page waits for a network that is being read before it says so."""
+
+
+class Pages:
+    """Makes pages; holds what they share: the networks, the models and the prices."""
+
+    def __init__(self, networks: Networks, named: Sequence[Path] = ()) -> None:
+        """`named`: model files to list besides the local and the shipped ones."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        self.networks, self.models, self.prices = networks, DeviceModels(named), PriceList()
+        self._environment = Environment(
+            loader=PackageLoader("lolat.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+
+    def page(
+        self,
+        given: Iterable[tuple[str, str]],
+        patience_s: float = PATIENCE_S,
+        upload_error: str = "",
+    ) -> str:
+        """The page for a query's (name, text); `upload_error`: why a file just sent is none."""
+        context: dict[str, Any] = {"answer": None, "waiting": "", "problem": ""}
+        models: list[DeviceModel] = []
+        try:
+            models = self.models.all()
+            usable = {m.key: m for m in models if m.model is not None}
+            prices = self.prices.current()
+            form = self._form(given, models, prices)
+            asked = form.asked() if usable else None
+            if upload_error:
+                form.errors["upload"] = upload_error
+            elif asked is not None:
+                self._answer(context, form, asked, usable, patience_s)
+            listed = [self._listed(m, form) for m in models]
+        except InputError as error:  # of a folder, or of the price list
+            form, listed = Form(given, {}), []
+            context["problem"] = plain(str(error))
+        return self._environment.get_template("page.html").render(
+            **context,
+            form=form,
+            models=listed,
+            usable=any(not m["lacking"] for m in listed),
+            fields=FIELDS,
+            families=[(f, w, family_fields(f)) for f, w in FAMILY_WORDS.items()],
+            applications=APPLICATIONS,
+            link=f"/?{form.link()}",
+            most_mib=MOST_BYTES // 2**20,
+            most_bytes=MOST_BYTES,
+            loading=not self.networks.ready,
+            version=__version__,
+            folder=str(Path.cwd()),
+        )
+
+    def link(self, given: Iterable[tuple[str, str]]) -> str:
+        """The address of the page for a query's (name, text). InputError as of the folders of models."""
+        return f"/?{self._form(given, self.models.all(), self.prices.current()).link()}"
+
+    def _form(
+        self, given: Iterable[tuple[str, str]], models: Sequence[DeviceModel], prices: Prices
+    ) -> Form:
+        """The form as it was filled in; what was not is as the models have it at first."""
+        first = next((m.model for m in models if m.model is not None), None)
+        usual = FIELDS["optimizer"].default
+        known = getattr(first, "optimizers", ())  # of a model fitted to epochs
+        optimizer = known[0] if known and usual not in known else usual
+        return Form(given, prices_at_first(models, prices), optimizer)
+
+    def _answer(
+        self,
+        context: dict[str, Any],
+        form: Form,
+        asked: Asked,
+        models: dict[str, DeviceModel],
+        patience_s: float,
+    ) -> None:
+        """Put the answer, or that it is waited for, into the context; or errors into the form."""
+        try:
+            kept = self.networks.get(asked.network, patience_s)
+        except NetworkError as error:
+            form.errors[_field_of(form)] = plain(str(error))
+            return
+        if kept is None:
+            context["waiting"] = _named(asked.network)
+            return
+        try:
+            found = answers(asked, kept.graph, models, self.prices.current())
+        except Refused as error:
+            form.errors[error.field] = plain(str(error))
+            return
+        except InputError as error:
+            form.errors[_field_of(form)] = plain(str(error))
+            return
+        context["answer"] = shown(asked, kept.graph, kept.file_name, found)
+
+    def _listed(self, model: DeviceModel, form: Form) -> dict[str, Any]:
+        """A model as the form lists it."""
+        offer = rented(model.model, self.prices.current()) if model.model is not None else None
+        listed_price = offer.machines(1).price_per_hour if offer else None
+        gib = model.memory_bytes
+        return {
+            "key": model.key,
+            "shown": plain(model.key),
+            "device": model.device,
+            "lacking": model.lacking,
+            "ticked": model.key in form.ticked(),
+            "price_name": price_name(model.key),
+            "price": form.price(model.key),
+            "price_hint": "" if listed_price is None else f"{listed_price:.2f}",
+            "price_from": "" if offer is None else f"{offer.where}: {dollars(listed_price or 0.0)}",
+            "memory_name": memory_name(model.key),
+            "memory": form.text(memory_name(model.key)),
+            "memory_hint": "" if gib is None else f"{gib / 2**30:.3g}",
+        }
+
+
+def _field_of(form: Form) -> str:
+    """The field that a network's error belongs to."""
+    source = form.text("source")
+    if source == "generate":
+        family = form.text("family")
+        return family_fields(family)[0].name
+    return {"upload": "upload"}.get(source, "name")
+
+
+def _named(asked: NetworkAsked) -> str:
+    return plain(asked.spec.removeprefix("keras:"))

@@ -1,0 +1,124 @@
+// Asks anew whenever a field changes, and copies. Without it the form's button does the same.
+"use strict";
+
+(() => {
+  const form = document.getElementById("form");
+  const byId = (id) => document.getElementById(id);
+  let due = 0;
+  let asked = 0; // of the last question; an answer to an older one is not shown
+
+  /** The fields as a query; what is hidden, because another kind of network is chosen, stays out. */
+  function query() {
+    const all = new URLSearchParams();
+    for (const [name, value] of new FormData(form)) {
+      if (typeof value === "string") all.append(name, value);
+    }
+    return all;
+  }
+
+  async function ask() {
+    const mine = ++asked;
+    byId("answer").setAttribute("aria-busy", "true");
+    try {
+      const reply = await fetch(`/?${query()}`);
+      const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+      if (mine === asked) show(page);
+    } catch {
+      if (mine === asked) tell("The server does not answer; was it ended? Start it again: lolat serve");
+    } finally {
+      if (mine === asked) byId("answer").removeAttribute("aria-busy");
+    }
+  }
+
+  function tell(text) {
+    const notice = document.createElement("p");
+    notice.className = "notice";
+    notice.textContent = text;
+    byId("status").replaceChildren(notice);
+  }
+
+  function show(page) {
+    const answer = byId("answer");
+    const found = page.getElementById("answer");
+    if (!found) {
+      tell("The server could not answer; its terminal says why");
+      return;
+    }
+    answer.replaceChildren(...found.childNodes);
+    answer.dataset.link = found.dataset.link;
+    if (found.dataset.waiting) answer.dataset.waiting = "1";
+    else delete answer.dataset.waiting;
+    document.title = page.title;
+    for (const line of form.querySelectorAll(".error")) {
+      line.textContent = page.getElementById(line.id)?.textContent ?? "";
+    }
+    for (const field of form.querySelectorAll("[aria-describedby]")) {
+      const twin = page.getElementById(field.id);
+      if (twin?.hasAttribute("aria-invalid")) field.setAttribute("aria-invalid", "true");
+      else field.removeAttribute("aria-invalid");
+    }
+    byId("send").formAction = found.dataset.link.replace("/?", "/upload?");
+    history.replaceState(null, "", found.dataset.link);
+    settle();
+  }
+
+  /** What there is to do after each answer. */
+  function settle() {
+    for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+    const link = byId("link");
+    if (link) link.value = new URL(byId("answer").dataset.link, location.href).href;
+    if (byId("answer").dataset.waiting) soon(800);
+  }
+
+  function soon(ms) {
+    clearTimeout(due);
+    due = setTimeout(ask, ms);
+  }
+
+  async function copy(button) {
+    const source = byId(button.dataset.copy);
+    source.select();
+    try {
+      await navigator.clipboard.writeText(source.value);
+    } catch {
+      document.execCommand("copy"); // where a page may not write to the clipboard; it is selected anyway
+    }
+    button.textContent = "Copied";
+    byId("copied").textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; byId("copied").textContent = ""; }, 2000);
+  }
+
+  form.addEventListener("input", (event) => { if (event.target.type !== "file") soon(350); });
+  form.addEventListener("submit", (event) => {
+    if (event.submitter?.id === "send") return;
+    event.preventDefault();
+    ask().then(() => byId("answer").scrollIntoView({ block: "nearest" }));
+  });
+  byId("f-upload").addEventListener("change", (event) => {
+    const file = event.target.files[0];
+    const error = byId("e-upload");
+    error.textContent = "";
+    if (!file) return;
+    const most = Number(event.target.dataset.most);
+    if (file.size > most) {
+      error.textContent = `${file.name} is larger than ${Math.round(most / 2 ** 20)} MiB, which is the limit here; `
+        + `ask for it in a terminal: lolat training predict MODEL ${file.name}`;
+      event.target.value = "";
+      return;
+    }
+    error.textContent = `Reading ${file.name} ...`;
+    form.requestSubmit(byId("send"));
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) copy(button);
+  });
+  settle();
+  // What was typed before this ran, or what a browser puts back when a page is loaded again.
+  const differs = (field) => {
+    if (field.type === "radio" || field.type === "checkbox") return field.checked !== field.defaultChecked;
+    if (field.options) return [...field.options].some((option) => option.selected !== option.defaultSelected);
+    return field.type !== "file" && field.type !== "hidden" && field.value !== field.defaultValue;
+  };
+  if ([...form.elements].filter((field) => field.name).some(differs)) soon(0);
+})();

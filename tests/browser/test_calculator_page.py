@@ -1,0 +1,330 @@
+"""The calculator in a real browser, on a real server: as somebody uses it who has never seen it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("fastapi")
+pytest.importorskip("keras")
+
+from lolat.cli.main import lolat
+from lolat.training.file import write
+from lolat.training.fitting import fit
+from lolat.web.words import dollars, duration
+from tests.browser.chromium import DONE, Chromium
+from tests.browser.test_bottleneck_page import luminance
+from tests.training.epoch_tables import epochs, read
+from tests.web.test_reader import keras_file, onnx_file
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("models") / "desk.json"
+    write(path, fit(epochs(), read, "a desk"))
+    running = subprocess.Popen(
+        [sys.executable, "-u", "-m", "lolat.cli.main", "serve", str(path), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert running.stdout is not None
+    found = re.search(r"http://\S+", running.stdout.readline())
+    assert found is not None
+    yield found[0]
+    running.terminate()
+    assert running.communicate(timeout=60)[1] == ""  # nothing went wrong in the server
+
+
+@pytest.fixture
+def page(browser: Chromium, address: str) -> Iterator[Chromium]:
+    browser.size(1280)
+    browser.media()
+    browser.visit(address)
+    yield browser
+    browser.ask("Emulation.setScriptExecutionDisabled", value=False)
+    mine = [f"request: {address}"]
+    assert [f for f in browser.faults() if not f.startswith(tuple(mine))] == []
+
+
+ANSWER = "document.getElementById('answer').innerText"
+BIG = "[...document.querySelectorAll('.big')].map(e => e.textContent)"
+READY = (
+    f"{DONE} && !document.querySelector('[aria-busy]') && !document.querySelector('[data-waiting]')"
+)
+
+
+def answered(page: Chromium, words: str) -> str:
+    """The answer, once it has these words and nothing is being waited for."""
+    page.wait(f"{READY} && {ANSWER}.includes({json.dumps(words)})")
+    return str(page.run(ANSWER))
+
+
+def test_a_first_time_user_reaches_a_cost(page: Chromium) -> None:
+    """Sees one, types another network's name and a price, and sees that one's. No other step is needed."""
+    first = page.run(BIG)
+    assert first[1].startswith("$")
+    assert "ResNet50 20 epochs of 50,000 samples" in answered(page, "20 epochs")
+    page.write("#f-name", "MobileNetV2")
+    answered(page, "MobileNetV2 20 epochs")
+    second = page.run(BIG)
+    assert second != first
+    page.write("[name='price.desk']", "12.50")
+    said = answered(page, "$12.50")
+    assert page.run(BIG)[0] == second[0]
+    assert page.run(BIG)[1] != second[1]
+    assert "● is the frontier" in said
+
+
+def test_a_link_reproduces_the_view(page: Chromium, address: str) -> None:
+    page.write("#f-epochs", "3")
+    page.write("#f-compare", "1,3")
+    page.run("document.querySelector('#f-optimizer').value = 'adam'")
+    page.run(
+        "document.querySelector('#f-optimizer').dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    said = answered(page, "3 epochs of 50,000 samples, batch 64 on one device, adam")
+    link = page.run("document.getElementById('link').value")
+    assert link == page.run("location.href")
+    assert link.startswith(address)
+    page.visit(link)
+    assert answered(page, "adam") == said
+    assert page.run("document.querySelector('#f-compare').value") == "1,3"
+
+
+def test_the_commands_copied_give_the_same_dollars(
+    page: Chromium, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = address.rstrip("/")
+    page.ask("Browser.grantPermissions", origin=origin,
+             permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])  # fmt: skip
+    page.give("#f-upload", onnx_file(tmp_path / "my net.onnx"))
+    said = answered(page, "my net 20 epochs")
+    page.write("[name='price.desk']", "9999")
+    said = answered(page, "$9,999")
+    page.click("[data-copy^=command]")
+    page.wait("document.getElementById('copied').textContent === 'Copied'")
+    command = page.run("navigator.clipboard.readText()")
+    assert command.startswith("lolat cost ")
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(lolat, [*shlex.split(command)[1:], "--json"], catch_exceptions=False)
+    told = json.loads(run.stdout)
+    assert page.run(BIG) == [
+        duration(told["options"][0]["total_s"]),
+        dollars(told["options"][0]["dollars"]),
+    ]
+    rows = page.run("[...document.querySelectorAll('#plan tbody tr')].map(r => r.innerText)")
+    assert len(rows) == len(told["options"]) == 4
+    for row, option in zip(rows, told["options"], strict=True):
+        assert dollars(option["dollars"]) in row
+    assert "my net.onnx in it" in said
+
+
+def test_a_keras_file(page: Chromium, tmp_path: Path) -> None:
+    page.write("#f-epochs", "7")
+    answered(page, "7 epochs")
+    page.click("[name=source][value=upload]")
+    page.give("#f-upload", keras_file(tmp_path / "mine.keras"))
+    said = answered(page, "mine 7 epochs of 50,000")
+    assert "Keras" not in said
+    assert page.run("new URLSearchParams(location.search).get('upload').length") == 64
+
+
+def test_what_is_wrong_with_a_file_stands_at_its_field(page: Chromium, tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.keras"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", b" " * (40 * 2**20))
+    words = tmp_path / "words.onnx"
+    words.write_text("these are words\n" * 20)
+    shown = "document.getElementById('e-upload').textContent"
+    for path, said in ((bomb, "zip bomb"), (words, "words.onnx")):
+        page.write("#f-samples", "123456")
+        answered(page, "123,456 samples")
+        page.click("[name=source][value=upload]")
+        page.give("#f-upload", path)
+        page.wait(f"{DONE} && {shown}.includes({said!r}) && !{shown}.startsWith('Reading')")
+        assert page.run("document.querySelector('#f-samples').value") == "123456"
+        page.click("[name=source][value=keras]")
+        answered(page, "ResNet50 20 epochs")
+    forget(page, 400)
+
+
+def forget(page: Chromium, status: int) -> None:
+    """Browsers remark on a page with such a status, which this one is to have."""
+    page.run("0")
+    page.events = [e for e in page.events if f"status of {status}" not in str(e)]
+
+
+def test_a_file_that_is_too_large_is_not_sent(page: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as file:
+        file.truncate(201 * 2**20)
+    page.click("[name=source][value=upload]")
+    page.give("#f-upload", path)
+    page.wait("document.getElementById('e-upload').textContent.includes('larger than 200 MiB')")
+    assert not [f for f in page.faults() if "/upload" in f]
+
+
+def test_a_file_that_is_sent_all_the_same_is_refused(page: Chromium, tmp_path: Path) -> None:
+    """Without the script nobody looks at its size before it is there."""
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as file:
+        file.truncate(205 * 2**20)
+    page.click("[name=source][value=upload]")
+    page.run("document.getElementById('f-upload').dataset.most = '1e12'")
+    page.give("#f-upload", path)
+    page.wait(
+        f"{DONE} && document.getElementById('e-upload').textContent.includes('larger than 200 MiB')"
+    )
+    forget(page, 413)
+
+
+def test_errors_come_and_go_and_nothing_typed_is_lost(page: Chromium) -> None:
+    page.write("#f-samples", "10")
+    error = "document.getElementById('e-batch_size').textContent"
+    page.wait(f"{error}.includes('larger than the data set of 10 samples')")
+    assert (
+        page.run("document.querySelector('#f-batch_size').getAttribute('aria-invalid')") == "true"
+    )
+    assert "Batch on each device" in answered(page, "One field needs another value")
+    page.write("#f-batch_size", "5")
+    answered(page, "10 samples, batch 5")
+    assert page.run(error) == ""
+    assert page.run("document.querySelector('#f-batch_size').getAttribute('aria-invalid')") is None
+    assert page.run("document.querySelector('#f-samples').value") == "10"
+
+
+def test_fields_of_other_kinds_of_networks_are_put_away(page: Chromium) -> None:
+    shown = "[...document.querySelectorAll('.network input:not([type=hidden]), .network select')]" \
+            ".filter(e => e.offsetParent).map(e => e.id || e.value)"  # fmt: skip
+    assert page.run(shown) == ["keras", "generate", "upload", "f-name", "f-size"]
+    page.click("[name=source][value=generate]")
+    answered(page, "vgg?layers=2,2,3&filters=64,128,256")
+    assert page.run(shown)[3:] == [
+        "f-family", *(f"f-vgg.{k}" for k in ("layers", "filters", "hidden", "input", "output")),
+    ]  # fmt: skip
+    page.write("[name='vgg.layers']", "1,1,1")
+    answered(page, "vgg?layers=1,1,1&filters=64,128,256")
+
+
+def test_by_keyboard_alone(page: Chromium) -> None:
+    page.run("document.querySelector('#f-epochs').focus()")
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.write("#f-epochs", "11")
+    page.press("Enter")
+    answered(page, "11 epochs")
+    assert page.run("document.activeElement.id") == "f-epochs"
+    assert "/upload" not in page.run("location.href")
+    page.visit(page.run("location.origin"))
+    page.press("Tab")
+    assert page.run("document.activeElement.textContent") == "Skip to the answer"
+
+
+def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:
+    page.ask("Emulation.setScriptExecutionDisabled", value=True)
+    page.visit(address)
+    assert page.run("document.querySelector('[data-copy]').hidden")
+    page.write("#f-epochs", "9")
+    page.events.clear()
+    page.key("Enter")
+    page.loaded()
+    assert "ResNet50 9 epochs" in page.run(ANSWER)
+    assert page.run("document.querySelector('#f-epochs').value") == "9"
+    page.click("[name=source][value=upload]")
+    page.give("#f-upload", onnx_file(tmp_path / "plain.onnx"))
+    page.events.clear()
+    page.click("#send")
+    page.loaded()
+    assert "plain 9 epochs" in page.run(ANSWER)
+    page.visit(f"{address}?name=VGG16")
+    page.wait(
+        f"{ANSWER}.includes('VGG16 20 epochs')"
+    )  # it may first have said that it is being read
+
+
+def test_everything_has_a_name_for_who_does_not_see_it(page: Chromium) -> None:
+    nodes: list[dict[str, Any]] = page.ask("Accessibility.getFullAXTree")["nodes"]
+    found = [
+        (n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]
+    ]
+    named = (
+        "textbox",
+        "combobox",
+        "checkbox",
+        "radio",
+        "button",
+        "image",
+        "table",
+        "region",
+        "heading",
+    )
+    lacking = [role for role, name in found if role in named and role != "table" and not name]
+    assert lacking == []
+    roles = [role for role, _ in found]
+    assert roles.count("table") == 2  # one beside each chart
+    assert ("image", "Cost against time") in found or any(r == "image" for r in roles)
+    labels = page.run(
+        "[...document.querySelectorAll('#form input:not([type=hidden]), select, textarea')]"
+        ".filter(e => !e.labels.length).length"
+    )
+    assert labels == 0
+    ids = page.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    told = page.run(
+        "[...document.querySelectorAll('[aria-describedby]')]"
+        ".flatMap(e => e.getAttribute('aria-describedby').split(' '))"
+        ".filter(i => !document.getElementById(i))"
+    )
+    assert told == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_can_be_read_and_nothing_is_wider_than_the_window(
+    page: Chromium, address: str, width: int, scheme: str
+) -> None:
+    for query in ("", "?samples=x&price.desk=-1"):
+        page.size(width, 844)
+        page.media(scheme)
+        page.visit(address + query)
+        assert page.run("document.documentElement.scrollWidth") <= width
+        colours = page.run(
+            "[...document.querySelectorAll('p, label, th, td, legend, dd, button, .error, .hint, summary')]"
+            ".filter(e => e.offsetParent && e.textContent.trim()).map(e => { let b = e, c;"
+            "while ((c = getComputedStyle(b).backgroundColor) === 'rgba(0, 0, 0, 0)') b = b.parentElement;"
+            "return [getComputedStyle(e).color, c]; })"
+        )
+        for ink, paper in {tuple(c) for c in colours}:  # WCAG 2.1, 1.4.3: at least 4.5
+            high, low = sorted((luminance(ink), luminance(paper)), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper)
+
+
+def test_a_script_of_another_does_not_run(page: Chromium) -> None:
+    """Were something typed ever to become markup, the policy would still not let it run or load."""
+    page.run(
+        "document.body.insertAdjacentHTML('beforeend', "
+        '\'<img src=http://127.0.0.1:9/x onerror="window.ran = 1"><p style="color: red" id=bad>x</p>\')'
+    )
+    assert page.run("window.ran ?? 0") == 0
+    assert page.run("getComputedStyle(document.getElementById('bad')).color") != "rgb(255, 0, 0)"
+    refused = [e for e in page.events if "Content Security Policy" in str(e)]
+    assert refused
+    page.events.clear()
+
+
+def test_a_page_of_another_name_gets_nothing(browser: Chromium, address: str) -> None:
+    """Another name for 127.0.0.1, as in DNS rebinding; this one every system knows."""
+    port = address.rstrip("/").rpartition(":")[2]
+    browser.visit(f"http://rebound.localhost:{port}/")
+    assert "this server is 127.0.0.1 or localhost" in browser.run("document.body.innerText")
+    browser.events.clear()

@@ -1,0 +1,123 @@
+"""`lolat serve`: what it says, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+pytest.importorskip("fastapi")
+
+from lolat.cli.main import lolat as group
+from lolat.cli.serve import serve
+from lolat.training.file import write
+from lolat.training.fitting import fit
+from tests.cli.commands import ROOT, Command
+from tests.training.epoch_tables import epochs, read
+
+
+def test_a_port_in_use(lolat: Command) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = lolat.refused("serve", "--port", port)
+    assert said == (
+        f"lolat: port {port} is in use; give another with --port, or --port 0 for any free one"
+    )
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_port_that_is_none(lolat: Command, port: str) -> None:
+    assert "--port" in lolat.refused("serve", "--port", port)
+
+
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn", "jinja2", "python_multipart"])
+def test_a_package_that_is_missing(
+    lolat: Command, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    usual = builtins.__import__
+
+    def without(name: str, *more: Any, **others: Any) -> Any:
+        if name.partition(".")[0] == package:
+            raise ImportError(f"No module named '{package}'")
+        return usual(name, *more, **others)
+
+    for name in [n for n in sys.modules if n.startswith("lolat.web")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+    said = lolat.refused("serve", "--port", 0)
+    assert package in said
+    assert said.endswith("install them with: pip install 'lolat[web]'")
+
+
+def test_a_model_that_knows_nothing_of_training(lolat: Command, model: Path) -> None:
+    assert "without training coefficients" in lolat.refused("serve", model)
+    assert "no such model" in lolat.refused("serve", "nothing-of-that-name")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, how: signal.Signals) -> None:
+    path = tmp_path / "desk.json"
+    write(path, fit(epochs(), read, "a desk"))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "lolat.cli.main", "serve", str(path), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        assert running.stdout is not None
+        said = running.stdout.readline()
+        address = re.fullmatch(
+            r"LoLat's calculator: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", said
+        )
+        assert address is not None, said
+        with urllib.request.urlopen(address[1], timeout=60) as page:
+            assert b"desk" in page.read()
+        asked = urllib.request.Request(address[1], headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(asked, timeout=60)
+        running.send_signal(how)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert out == ""
+    if how == signal.SIGINT:
+        assert (running.returncode, err) == (130, "lolat: interrupted\n")
+    else:
+        assert (running.returncode, err) == (-signal.SIGTERM, "")
+
+
+def test_it_listens_to_this_machine_alone() -> None:
+    from lolat.web.server import bound
+
+    with bound(0) as found:
+        assert found.getsockname()[0] == "127.0.0.1"
+
+
+def test_it_is_a_command_of_lolat() -> None:
+    assert group.get_command(click.Context(group), "serve") is serve
+
+
+def test_the_commands_of_the_page_are_commands() -> None:
+    text = (ROOT / "docs" / "calculator.md").read_text(encoding="utf-8")
+    lines = [shlex.split(t, comments=True) for t in text.splitlines() if t.startswith("lolat ")]
+    assert len(lines) >= 3
+    for words in lines:
+        assert words[1] == "serve"
+        found = serve.make_context("serve", words[2:])
+        assert found.params["port"] in (8000, 0)

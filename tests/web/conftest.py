@@ -1,0 +1,39 @@
+"""What the tests of the calculator share: a model of a made-up device, and the page in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat import places
+from lolat.training.file import write
+from lolat.training.fitting import fit
+from tests.training.epoch_tables import epochs, read
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models and prices of whoever runs the tests are not seen."""
+    monkeypatch.setattr(places, "local_folder", lambda: tmp_path / "local")
+    monkeypatch.setattr(places, "shipped_folder", lambda: tmp_path / "shipped")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose device is in no list of prices."""
+    path = tmp_path_factory.mktemp("models") / "desk.json"
+    write(path, fit(epochs(), read, "a desk"))
+    return path
+
+
+@pytest.fixture
+def page(made: Path) -> Iterator[Any]:
+    """The page with that model, and networks that a fake reader makes: `tests.web.pages.Site`."""
+    pytest.importorskip("fastapi")
+    from tests.web.pages import site
+
+    with site([made]) as running:
+        yield running

@@ -1,0 +1,112 @@
+"""The calculator in this process: asked as a browser asks, with a reader that reads nothing."""
+
+from __future__ import annotations
+
+import html
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from lolat.errors import NetworkError
+from lolat.graph import Graph
+from lolat.web.app import create_app
+from lolat.web.kept import Networks
+from tests import synthetic
+from tests.report.pages import Page
+
+HERE = "http://127.0.0.1"
+VOID = ("meta", "!doctype", "input", "link")
+
+
+class Browsed(Page):
+    """A whole page, as a browser would see it."""
+
+    VOID = (*VOID, "option", "circle", "rect", "line", "polyline")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            super().handle_endtag(tag)
+
+
+class FakeReader:
+    """Says what it was asked; `wait` holds it up; names that begin with Bad are refused."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, tuple[int, ...]]] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.closed = False
+
+    def start(self) -> None:
+        pass
+
+    def read(self, network: str, size: tuple[int, ...] = ()) -> Graph:
+        self.asked.append((network, size))
+        self.go.wait(20)
+        if "Bad" in network:
+            raise NetworkError(f"no network {network!r} in keras.applications; did you mean good?")
+        return synthetic.network(name=network.rpartition("/")[2].removeprefix("keras:"))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Site:
+    """The page; asked with a query it gives what a person sees."""
+
+    def __init__(self, client: Any, reader: FakeReader) -> None:
+        self.client, self.reader = client, reader
+        self.raw = ""
+
+    def get(self, query: str = "", **fields: object) -> str:
+        """The page's HTML; every page is well formed."""
+        found = self.client.get("/" + query, params={k: str(v) for k, v in fields.items()} or None)
+        assert found.status_code == 200, found.text
+        return self.taken(found.text)
+
+    def taken(self, text: str) -> str:
+        self.raw = text
+        Browsed(text)
+        return text
+
+    def errors(self) -> dict[str, str]:
+        """The errors that stand at fields, by field."""
+        found = re.findall(r'<p class="error" id="e-([^"]*)">([^<]+)</p>', self.raw)
+        return {name: html.unescape(text) for name, text in found}
+
+    def answer(self) -> str:
+        """The words of the answer, on one line."""
+        text = self.raw.partition("<main")[2]
+        return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+    def value(self, name: str) -> str:
+        """What a field of the form holds."""
+        tag = re.search(rf'<input[^>]* name="{re.escape(name)}"[^>]*>', self.raw)
+        assert tag is not None, name
+        found = re.search(r' value="([^"]*)"', tag[0])
+        return html.unescape(found[1]) if found else ""
+
+    def commands(self) -> list[str]:
+        """The command lines."""
+        found = re.findall(r'<textarea[^>]*class="command"[^>]*>([^<]*)</textarea>', self.raw)
+        return [html.unescape(text) for text in found]
+
+    def link(self) -> str:
+        """The link to the view."""
+        found = re.search(r'data-link="([^"]*)"', self.raw)
+        assert found is not None
+        return html.unescape(found[1])
+
+
+@contextmanager
+def site(named: Sequence[Path], reader: FakeReader | None = None, **options: Any) -> Iterator[Site]:
+    """The page, started and ended."""
+    fake = reader or FakeReader()
+    app = create_app(named, Networks(fake), **options)
+    with TestClient(app, base_url=HERE) as client:
+        yield Site(client, fake)

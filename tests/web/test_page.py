@@ -1,0 +1,539 @@
+"""The page as it is asked and answers: every field, every error, and the same figures as the commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("fastapi")
+
+from lolat import places
+from lolat.cli.main import lolat
+from lolat.training.cost.prices import BUILT_IN
+from lolat.training.model import load_training
+from lolat.units import duration
+from lolat.web.example import example
+from lolat.web.fields import FIELDS
+from lolat.web.words import dollars, gibibytes
+from tests import synthetic
+from tests.web.pages import Site, site
+
+
+def v100(made: Path, folder: Path, name: str = "v100", **environment: object) -> Path:
+    """The same model of a device that is in the list of prices."""
+    document = json.loads(made.read_text())
+    document["environment"] = {"device": "Tesla V100-SXM2-16GB", **environment}
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
+    page.get()
+    told = load_training(made).predict(example()[1], 64, 50000, 20)
+    assert told.total_s is not None
+    assert told.interval_s is not None
+    said = page.answer()
+    assert said.startswith('id="answer"')
+    assert "ResNet50 20 epochs of 50,000 samples, batch 64 on one device, sgd" in said
+    assert duration(told.total_s) in said
+    assert dollars(told.total_s / 3600) in said  # a dollar an hour
+    assert f"90 % sure of {duration(told.interval_s[0])} to {duration(told.interval_s[1])}" in said
+    assert gibibytes(told.memory_bytes) in said
+    assert page.errors() == {}
+    assert page.reader.asked == []  # nothing had to be read
+    for name in ("samples", "epochs", "batch_size", "devices", "compare", "name"):
+        assert page.value(name) == FIELDS[name].default
+
+
+def test_the_table_has_each_number_of_devices_and_the_chart_a_dot(page: Site) -> None:
+    page.get(name="Mine", compare="1,2,16")
+    rows = re.findall(r'<th scope="row">([\d,]+)</th>', page.raw)
+    assert rows == ["1", "2", "16"]
+    assert page.raw.count("<circle") == 3
+    assert page.raw.count("<title") == 1 + 3 + 1  # the page's, each dot's, the chart's
+    assert "Cheapest: 1 device" in page.answer()
+
+
+def test_blocks_add_up_to_the_iteration(page: Site, made: Path) -> None:
+    page.get(name="Mine", batch_size=8)
+    times = re.findall(r"<td>([\d.]+) ms</td>", page.raw)
+    names = re.findall(r'<th scope="row" class="left">([^<]*)</th>', page.raw)
+    assert names[-2:] == ["update", "call"]
+    assert page.raw.count('<svg class="share"') == len(names)
+    told = load_training(made).predict(synthetic.network(), 8)
+    assert sum(map(float, times)) == pytest.approx(told.iteration_ms, rel=0.005)
+    assert f"An iteration {told.iteration_ms:.1f} ms" in page.answer()
+
+
+def test_a_long_network_has_its_shortest_blocks_in_one_row(
+    page: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = synthetic.network(stages=60)
+    monkeypatch.setattr(page.reader, "read", lambda *_: many)
+    page.get(name="Long")
+    assert len(re.findall('<svg class="share"', page.raw)) == 25
+    assert re.search(r"\d+ shorter ones together", page.answer())
+    shares = re.findall(r"<td>([\d.]+) %</td>", page.raw)
+    assert sum(map(float, shares)) == pytest.approx(100, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"samples": "1,281,167"}, "20 epochs of 1,281,167 samples"),
+        ({"samples": "60 000", "epochs": 1}, "1 epoch of 60,000 samples"),
+        ({"batch_size": 7}, "batch 7 on one device"),
+        ({"devices": 4}, "batch 64 on each of 4 devices"),
+        ({"optimizer": "adam"}, "one device, adam"),
+        ({"coverage": 0.5}, "50 % sure of"),
+        ({"price.desk": "2.5", "model": "desk"}, "An hour costs $2.50 the price given"),
+        ({"price.desk": "$2.5", "model": "desk", "devices": 2}, "An hour costs $5.00"),
+        ({"price.desk": "0", "model": "desk"}, "An hour costs $0.00"),
+        ({"memory.desk": "500"}, "of 500 GiB on each device: fits, and so would a batch of"),
+        ({"memory.desk": "0.001"}, "of 0.00 GiB on each device: does not fit; nor does a batch of 1"),
+        ({"memory.desk": "1"}, "does not fit; the largest batch that does is"),
+    ],
+)  # fmt: skip
+def test_each_field_changes_the_answer(page: Site, fields: dict[str, object], words: str) -> None:
+    page.get(**fields)
+    assert page.errors() == {}
+    assert words in page.answer()
+
+
+def test_devices_whose_batches_are_larger_than_the_data_set_are_left_out(page: Site) -> None:
+    page.get(name="Mine", samples=1000, batch_size=300, compare="1,2,3,4,16")
+    assert re.findall(r'<th scope="row">([\d,]+)</th>', page.raw) == ["1", "2", "3"]
+    said = "Not shown: 4, 16 devices, whose batches of 300 together are larger than the data set of 1,000"
+    assert said in page.answer()
+    assert "--devices 1,2,3 " in page.commands()[0]
+    assert page.value("compare") == "1,2,3,4,16"
+
+
+def test_what_the_rest_of_the_fields_do(page: Site) -> None:
+    def total(**fields: object) -> str:
+        page.get(name="Mine", devices=8, samples=1000, epochs=1, **fields)
+        found = re.search(r'<p class="big">([^<]*)', page.raw)
+        assert found is not None
+        return found[1]
+
+    usual = total()
+    assert total(link_gbps=0.1) != usual
+    assert total(strategy="one-to-all") != usual
+    assert total(batch_size=1) != usual
+    page.get(name="Mine", samples=1000, epochs=1, billing="hour")
+    assert "$1.00" in page.answer()  # a begun hour is a whole one
+
+
+WRONG = [
+    ({"name": ""}, "name", "no name is given; expected one of keras.applications"),
+    ({"name": "../x.keras"}, "name", "'../x.keras' is no name of a network"),
+    ({"name": "os:getcwd"}, "name", "'os:getcwd' is no name of a network"),
+    ({"name": "BadNet"}, "name", "no network 'keras:BadNet' in keras.applications; did you mean"),
+    ({"size": "big"}, "size", "'big' is no input size; expected"),
+    ({"size": "0"}, "size", "'0' is no input size; expected"),
+    ({"source": "path"}, "source", "'path' is not known; choose one of keras, generate, upload"),
+    ({"source": "generate", "family": "lstm"}, "family", "'lstm' is not known; choose one of vgg"),
+    ({"source": "upload"}, "upload", "no file has been given yet; choose a .keras or .onnx file"),
+    ({"source": "upload", "upload": "/etc/passwd"}, "upload", "no file has been given yet"),
+    ({"source": "upload", "upload": "0" * 64}, "upload", "this file is not known (any more)"),
+    ({"model": "other"}, "model", "no model 'other' here that knows of training; tick one"),
+    ({"model": "/tmp/x.json"}, "model", "no model '/tmp/x.json' here"),
+    ({"asked": 1}, "model", "no device is ticked; tick at least one"),
+    ({"price.desk": "-3"}, "price.desk", "'-3' is not a price; expected a number of at least 0"),
+    ({"price.desk": "nan"}, "price.desk", "'nan' is not a price"),
+    ({"price.desk": "1e400"}, "price.desk", "'1e400' is not a price"),
+    ({"memory.desk": "lots"}, "memory.desk", "'lots' is not an amount of memory; expected"),
+    ({"memory.desk": "0"}, "memory.desk", "'0' GiB hold nothing; give more"),
+    ({"samples": ""}, "samples", "nothing is given; expected a whole number from 1, such as 50000"),
+    ({"samples": "0"}, "samples", "'0'; expected a whole number from 1, such as 50000"),
+    ({"samples": "10"}, "batch_size", "a batch of 64 is larger than the data set of 10 samples; give"),
+    ({"epochs": "2.5"}, "epochs", "'2.5'; expected a whole number from 1, such as 20"),
+    ({"epochs": "1" * 30}, "epochs", "expected a whole number from 1"),
+    ({"batch_size": "x"}, "batch_size", "'x'; expected a whole number from 1, such as 64"),
+    ({"optimizer": "lion"}, "optimizer", "optimizer 'lion': expected one of sgd"),
+    ({"devices": "0"}, "devices", "'0'; expected a whole number from 1 to 4,096, such as 1"),
+    ({"devices": "5000"}, "devices", "'5000'; expected a whole number from 1 to 4,096"),
+    ({"devices": "1000"}, "devices", "a batch of 64 on each of 1000 devices is larger than the data"),
+    ({"compare": "1,x"}, "compare", "'1,x' is no list of numbers of devices; expected at most 16"),
+    ({"compare": ""}, "compare", "is no list of numbers of devices"),
+    ({"compare": "0"}, "compare", "'0' is no list of numbers of devices"),
+    ({"compare": "2000,4096"}, "compare", "a batch of 64 on each of 2000 devices is larger"),
+    ({"strategy": "star"}, "strategy", "'star' is no strategy; expected one of ring"),
+    ({"link_gbps": "0"}, "link_gbps", "a link of 0 Gbit/s moves nothing that could be timed; expected"),
+    ({"link_gbps": "fast"}, "link_gbps", "'fast' is not a number; expected"),
+    ({"link_gbps": ""}, "link_gbps", "nothing is given; expected a number, such as 10"),
+    ({"billing": "minute"}, "billing", "'minute' is not known; choose one of second, hour"),
+    ({"coverage": "1"}, "coverage", "expected a number above 0 and below 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "said"), WRONG, ids=["-".join(map(str, f)) + f" {s}"[:30] for f, _, s in WRONG]
+)  # fmt: skip
+def test_what_is_wrong_is_said_at_its_field_and_the_others_stay(
+    page: Site, fields: dict[str, object], name: str, said: str
+) -> None:
+    others = {"samples": 777, "epochs": 5, "batch_size": 32, "devices": 3, "compare": "1,3,6"}
+    if fields.get("devices") == "1000" or fields.get("samples") == "10" or "4096" in str(fields):
+        others = {}
+    if name in ("batch_size", "samples"):
+        others = {"epochs": 5}
+    page.get(**{"price.desk": "7", **others, **fields})
+    assert list(page.errors()) == [name]
+    assert said in page.errors()[name]
+    assert "One field needs another value" in page.answer()
+    assert said in page.answer()  # at the top too, for who does not see the form
+    for other, text in {**others, **fields}.items():
+        if other in FIELDS and not FIELDS[other].choices and other not in ("upload", "model"):
+            assert page.value(other) == str(text)
+    marked = re.findall(r'<(?:input|select)[^>]*aria-invalid="true"', page.raw)
+    assert len(marked) == (name != "source")
+    assert page.commands() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "said"),
+    [
+        ({"family": "vgg", "vgg.layers": "2,x"}, "vgg.layers", "layers=2,x is no value; expected"),
+        ({"family": "vgg", "vgg.layers": "2", "vgg.filters": "1,2"}, "vgg.layers", "layers has 1 and"),
+        ({"family": "vgg", "vgg.input": "4"}, "vgg.input", "an input of 4x4x3 is too small"),
+        ({"family": "vgg", "vgg.layers": "2&input=8"}, "vgg.layers", "is no value; expected"),
+        ({"family": "vgg", "vgg.layers": "999999,2,2"}, "vgg.layers", "are too many to build"),
+        ({"family": "resnet", "resnet.small": "maybe"}, "resnet.small", "small=maybe is no value"),
+        ({"family": "resnet", "resnet.layers": "3,3"}, "resnet.layers", "give four"),
+        ({"family": "inception", "inception.f1": "a"}, "inception.f1", "f1=a is no value"),
+        ({"family": "fc", "fc.dropout": "2"}, "fc.dropout", "dropout=2.0 is no value"),
+        ({"family": "fc", "fc.output": "0"}, "fc.output", "output=0 is no value"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_generated_network(
+    page: Site, fields: dict[str, object], name: str, said: str
+) -> None:
+    page.get(source="generate", **fields)
+    assert list(page.errors()) == [name]
+    assert said in page.errors()[name]
+    assert page.value(name) == fields[name]
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec"),
+    [
+        ({}, "generate:vgg?layers=2,2,3&filters=64,128,256"),
+        ({"vgg.layers": "1, 1", "vgg.filters": "8,16", "vgg.hidden": "none", "vgg.input": "64x32x1"},
+         "generate:vgg?layers=1,1&filters=8,16&hidden=none&input=64,32,1"),
+        ({"family": "resnet", "resnet.small": "true"}, "generate:resnet?small=true"),
+        ({"family": "inception", "inception.layers": "1,2"}, "generate:inception?layers=1,2"),
+        ({"family": "fc", "fc.layers": "32,32", "fc.dropout": "none"},
+         "generate:fc?layers=32,32&dropout=none"),
+    ],
+)  # fmt: skip
+def test_a_generated_network_by_its_fields(
+    page: Site, fields: dict[str, object], spec: str
+) -> None:
+    page.get(source="generate", **fields)
+    assert page.errors() == {}
+    assert page.reader.asked == [(spec, ())]
+    assert shlex.split(page.commands()[0])[3] == spec
+
+
+def test_a_network_at_another_size(page: Site) -> None:
+    page.get(name="VGG16", size="160, 160,3")
+    assert page.reader.asked == [("keras:VGG16", (160, 160, 3))]
+    assert "--input-size 160,160,3" in page.commands()[0]
+
+
+def test_the_link_gives_the_same_view(page: Site) -> None:
+    page.get(
+        "?source=generate&family=resnet&resnet.layers=1,1,1,1&model=desk&price.desk=&memory.desk=24"
+        "&samples=4,000&epochs=3&batch_size=16&optimizer=adam&devices=2&compare=1,2,3&strategy=tree"
+        "&link_gbps=25&billing=hour&coverage=0.8&asked=1"
+    )
+    assert page.errors() == {}
+    first, link = page.raw, page.link()
+    assert page.get(link.removeprefix("/")) == first
+    assert page.link() == link
+    kept = dict(parse_qsl(link.partition("?")[2], keep_blank_values=True))
+    assert kept["price.desk"] == ""  # else the example's price would come back
+    assert "vgg" not in link
+    assert "asked" not in link
+
+
+def test_a_view_with_errors_has_a_link_too(page: Site) -> None:
+    page.get(samples="many", epochs=3)
+    again = page.link()
+    page.get(again.removeprefix("/"))
+    assert list(page.errors()) == ["samples"]
+    assert (page.value("samples"), page.value("epochs")) == ("many", "3")
+
+
+def test_the_commands_give_the_same_figures(
+    page: Site, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.get(
+        source="generate", devices=4, batch_size=16, samples=5000, epochs=3, optimizer="adam",
+        strategy="tree", link_gbps=25, billing="second", coverage=0.8, **{"price.desk": 2.5},
+    )  # fmt: skip
+    cost, predict = page.commands()
+    assert cost.startswith(f"lolat cost {made} 'generate:vgg?layers=2,2,3&filters=64,128,256' ")
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+    run = CliRunner().invoke(lolat, [*shlex.split(cost)[1:], "--json"], catch_exceptions=False)
+    plan = json.loads(run.stdout)
+    said = page.answer()
+    for option in plan["options"]:
+        ends = " to ".join(map(duration, option["interval_s"]))
+        money = " to ".join(map(dollars, option["dollars_interval"]))
+        row = f"{duration(option['total_s'])} {ends} {dollars(option['dollars'])} {money}"
+        assert f"{option['devices']} {row}" in said
+    run = CliRunner().invoke(lolat, [*shlex.split(predict)[1:], "--json"], catch_exceptions=False)
+    told = json.loads(run.stdout)
+    assert told["devices"] == 4
+    assert duration(told["total_s"]) in said
+    assert f"An epoch {duration(told['epoch_s'])}" in said
+
+
+def test_options_that_are_as_without_them_are_left_out(page: Site, made: Path) -> None:
+    page.get()
+    cost, predict = page.commands()
+    run = "--samples 50000 --epochs 20 --batch-size 64"
+    assert cost == f"lolat cost {made} keras:ResNet50 {run} --devices 1,2,4,8 --price-per-hour 1"
+    assert predict == f"lolat training predict {made} keras:ResNet50 {run}"
+
+
+def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:
+    fast = v100(made, tmp_path / "fast", memory_bytes=16 * 2**30)
+    with site([made, fast]) as page:
+        page.get("?model=desk&model=v100&price.desk=2&name=Mine&compare=1,8")
+        assert page.errors() == {}
+        said = page.answer()
+        listed = next(o for o in BUILT_IN if o.instance_type == "p3.2xlarge")
+        assert (
+            f"An hour costs ${listed.price:.2f} 1 × p3.2xlarge, V100 in the built-in table" in said
+        )
+        assert "An hour costs $2.00 the price given" in said
+        assert said.count("of 16.00 GiB on each device: fits") == 1
+        assert len(page.commands()) == 4
+        assert page.raw.count("<circle") >= 4
+        assert re.search(r"Cheapest and fastest: . devices? of (desk|v100), ", said)
+        cost = page.commands()[2]
+        assert "--price-per-hour" not in cost
+        run = CliRunner().invoke(lolat, [*shlex.split(cost)[1:4], "--help"])
+        assert run.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"device": "cpu", "available_bytes": 6 * 2**30}, "of 6.00 GiB on each device"),
+        (
+            {"device": "gpu", "available_bytes": 6 * 2**30},
+            "give the device's to see whether it fits",
+        ),
+        ({"device": "gpu", "memory_bytes": 6 * 2**30}, "of 6.00 GiB on each device"),
+        ({"device": "gpu", "memory_bytes": True}, "give the device's to see whether it fits"),
+        ({"device": "cpu", "threads": 4}, "1 × cpu_4x_general, cpu in the built-in table"),
+    ],
+)
+def test_what_a_model_says_of_its_device(
+    made: Path, tmp_path: Path, environment: dict[str, object], words: str
+) -> None:
+    with site([v100(made, tmp_path / "m", **environment)]) as page:
+        page.get(batch_size=1)
+        assert words in page.answer()
+
+
+def test_a_gpu_that_was_measured_is_known_by_the_models_name(made: Path, tmp_path: Path) -> None:
+    document = json.loads(made.read_text())
+    document |= {"name": "Tesla V100", "environment": {"device": "gpu"}}
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(document))
+    with site([path]) as page:
+        page.get()
+        assert "p3.2xlarge, V100 in the built-in table" in page.answer()
+
+
+def test_memory_that_is_given_is_in_the_command(page: Site) -> None:
+    page.get(**{"memory.desk": "12.5"})
+    assert page.commands()[1].endswith(" --memory-gib 12.5")
+
+
+def test_a_model_that_is_listed_is_named_in_the_command(made: Path, tmp_path: Path) -> None:
+    v100(made, tmp_path / "local", "gpu")
+    with site([]) as page:
+        page.get()
+        assert page.commands()[0].startswith("lolat cost gpu keras:ResNet50 ")
+
+
+def test_prices_of_the_list_are_those_of_the_command(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = v100(made, tmp_path / "fast")
+    with site([fast]) as page:
+        page.get(name="Mine", compare="1,2,8")
+        cost = page.commands()[0]
+        monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+        run = CliRunner().invoke(lolat, [*shlex.split(cost)[1:], "--json"], catch_exceptions=False)
+        for option in json.loads(run.stdout)["options"]:
+            assert f"{option['instances']} × {option['instance_type']}" in page.answer()
+            assert dollars(option["dollars"]) in page.answer()
+
+
+def test_a_device_without_any_price_has_times_alone(page: Site) -> None:
+    page.get("?model=desk&price.desk=")
+    assert page.errors() == {}
+    said = page.answer()
+    assert "Nobody knows its price; give one to see the cost." in said
+    assert "$" not in said
+    assert [c.split()[1] for c in page.commands()] == ["training"]
+
+
+def test_a_model_without_training_coefficients_says_how_to_get_them(
+    page: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    (folder / "laptop.json").write_text(json.dumps(synthetic.document()))
+    (folder / "layers.json").write_text(json.dumps({"schema": "lolat-layer-model"}))
+    (folder / "broken.json").write_text("{")
+    page.get()
+    assert "1 more, which knows nothing of training" in page.raw
+    assert "`lolat training fit EPOCHS.csv" in page.raw
+    assert "layers" not in re.findall(r"<b>([^<]*)</b></label>", page.raw)
+    page.get(model="laptop")
+    assert "no model 'laptop' here that knows of training" in page.errors()["model"]
+
+
+def test_where_no_model_knows_of_training(tmp_path: Path) -> None:
+    with site([]) as page:
+        page.get()
+        assert "No device here knows of training yet" in page.answer()
+        assert "lolat training fit EPOCHS.csv --output gpu.json" in page.answer()
+        page.get(epochs="x")
+        assert page.value("epochs") == "x"
+
+
+def test_models_of_one_name_are_told_apart(made: Path, tmp_path: Path) -> None:
+    v100(made, tmp_path / "local", "gpu")
+    v100(made, tmp_path / "shipped", "gpu")
+    assert len(places.list_models()) == 2
+    with site([]) as page:
+        page.get("?model=gpu-2&name=Mine")
+        assert page.errors() == {}
+        assert str(tmp_path / "shipped" / "gpu.json") in page.commands()[0]
+
+
+def test_a_model_that_changes_is_read_again(made: Path, tmp_path: Path) -> None:
+    path = v100(made, tmp_path / "local", "gpu")
+    with site([]) as page:
+        page.get()
+        document = json.loads(path.read_text())
+        document["environment"]["memory_bytes"] = 8 * 2**30
+        path.write_text(json.dumps(document))
+        page.get()
+        assert "of 8.00 GiB" in page.answer()
+        path.unlink()
+        page.get()
+        assert "No device here knows of training yet" in page.answer()
+
+
+def test_while_a_network_is_being_read_the_page_says_so(made: Path) -> None:
+    with site([made], patience_s=0.01) as page:
+        page.reader.go.clear()
+        page.get(name="Slow")
+        assert "Reading Slow ..." in page.answer()
+        assert '<noscript><meta http-equiv="refresh"' in page.raw
+        assert 'data-waiting="1"' in page.raw
+        page.get(name="Slow")  # asked again, it is not read twice
+        page.get()  # what is known is answered meanwhile
+        assert "ResNet50" in page.answer()
+        page.reader.go.set()
+        for _ in range(1000):
+            page.get(name="Slow")
+            if "Reading" not in page.answer():
+                break
+        assert "Slow 20 epochs" in page.answer()
+        assert page.reader.asked == [("keras:Slow", ())]
+
+
+def test_a_warning_of_the_model_is_shown(page: Site) -> None:
+    page.get(optimizer="adadelta")
+    assert "Take it with care" in page.answer()
+    assert "used adadelta" in page.answer()
+
+
+def test_a_model_that_never_saw_sgd_begins_with_what_it_saw(made: Path, tmp_path: Path) -> None:
+    document = json.loads(made.read_text()) | {"optimizers": ["momentum"]}
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(document))
+    with site([path]) as page:
+        page.get()
+        assert "one device, momentum" in page.answer()
+        assert "optimizer=momentum" in page.link()
+        page.get(optimizer="sgd")
+        assert "one device, sgd" in page.answer()
+
+
+def test_what_is_typed_is_never_markup(page: Site) -> None:
+    bad = "<script>alert(1)</script>\"'&"
+    page.get(
+        **dict.fromkeys(("name", "size", "samples", "compare", "link_gbps", "price.desk"), bad)
+    )
+    assert "<script>alert" not in page.raw
+    assert page.value("name") == bad
+    page.get(model=bad)
+    assert "<script>alert" not in page.raw
+
+
+NAMES = st.sampled_from(
+    [*FIELDS, "model", "asked", "price.desk", "memory.desk", "vgg.layers", "file"]
+)
+TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        [*"0123456789", "generate", "upload", "desk", "fc", "1e308", "-0", "١٢", "2" * 400]
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(fields=st.lists(st.tuples(NAMES, TEXTS), max_size=8))
+def test_whatever_is_typed_there_is_a_page(page: Site, fields: list[tuple[str, str]]) -> None:
+    found = page.client.get("/", params=fields)
+    assert found.status_code == 200
+    page.taken(found.text)
+    assert page.errors() or "epoch" in page.answer()
+    again = page.client.get(page.link())
+    assert again.status_code == 200
+    shown = page.answer()
+    page.taken(again.text)
+    assert page.answer() == shown
+
+
+def test_a_list_of_prices_that_is_broken(page: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "local" / "prices"
+    folder.mkdir(parents=True)
+    (folder / "catalogue.csv").write_text("a,b\n1,2\n")
+    page.get(epochs=7)
+    assert "lacks the columns InstanceType" in page.answer()
+    assert page.value("epochs") == "7"
+
+
+def test_the_example_is_what_the_reader_gives() -> None:
+    """Wrong after a change of the reader or of counts: write it again, it is `Graph.to_dict` as JSON."""
+    pytest.importorskip("keras")
+    import lolat as library
+
+    asked, graph = example()
+    assert asked.spec == "keras:ResNet50"
+    read: Any = library.read("keras:ResNet50")
+    assert json.dumps(graph.to_dict()) == json.dumps(read.to_dict())

@@ -1,0 +1,153 @@
+"""The process that reads networks: a real one, with real files, and what it survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("keras")
+
+from lolat.errors import NetworkError
+from lolat.graph import Graph
+from lolat.web import reader_process
+from lolat.web.reader import Reader
+
+SMALL = "generate:fc?layers=8&input=4"
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    found = Reader()
+    yield found
+    found.close()
+
+
+def keras_file(path: Path) -> Path:
+    import keras
+
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="relu")]).save(path)
+    return path
+
+
+def onnx_file(path: Path) -> Path:
+    onnx = pytest.importorskip("onnx")
+    values = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3, 8, 8]) for n in "xy"
+    ]
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    onnx.save(
+        onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:])), path
+    )
+    return path
+
+
+def pid(reader: Reader) -> int:
+    assert reader._process is not None
+    return reader._process.pid
+
+
+def test_networks_of_every_kind(reader: Reader, tmp_path: Path) -> None:
+    made = reader.read(SMALL)
+    assert isinstance(made, Graph)
+    assert [o.kind for o in made.operations].count("dense") == 2
+    assert reader.read("keras:MobileNet", (32,)).tensors[0].shape == (1, 32, 32, 3)
+    kinds = [o.kind for o in reader.read(str(keras_file(tmp_path / "n.keras"))).operations]
+    assert kinds == ["dense", "relu"]
+    found = reader.read(str(onnx_file(tmp_path / "n.onnx")))
+    assert [o.kind for o in found.operations] == ["relu"]
+
+
+def test_what_the_library_refuses_is_said(reader: Reader, tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match="did you mean keras:ResNet50"):
+        reader.read("keras:ResNet5O")
+    bad = tmp_path / "n.onnx"
+    bad.write_bytes(b"these are words, not a network\n" * 5)
+    with pytest.raises(NetworkError, match=r"n\.onnx"):
+        reader.read(str(bad))
+    half = tmp_path / "h.onnx"
+    half.write_bytes(onnx_file(tmp_path / "n.onnx").read_bytes()[:-20])
+    with pytest.raises(NetworkError):
+        reader.read(str(half))
+
+
+def test_code_in_a_file_is_not_run(reader: Reader, tmp_path: Path) -> None:
+    import keras
+
+    path, mark = tmp_path / "n.keras", tmp_path / "ran"
+    layer = keras.layers.Lambda(lambda x: x)
+    keras.Sequential([keras.Input((4,)), layer]).save(path)
+    with pytest.raises(NetworkError, match="a Lambda layer, that is, code, which is refused"):
+        reader.read(str(path))
+    assert not mark.exists()
+
+
+def test_a_process_that_dies_is_replaced(reader: Reader) -> None:
+    reader.start()
+    first = pid(reader)
+    os.kill(first, signal.SIGKILL)
+    time.sleep(0.2)
+    assert reader.read(SMALL).operations
+    assert pid(reader) != first
+
+
+def test_one_that_takes_too_long_is_ended(reader: Reader) -> None:
+    reader.start()
+    stopped = pid(reader)
+    os.kill(stopped, signal.SIGSTOP)
+    reader.limit_s = 0.3
+    try:
+        with pytest.raises(
+            NetworkError, match=r"given up: it took more than 0\.3 s or too much memory"
+        ):
+            reader.read(SMALL)
+    finally:
+        reader.limit_s = 60.0
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped, 0)
+
+
+def test_a_reader_that_is_closed_reads_nothing() -> None:
+    closed = Reader()
+    closed.close()
+    with pytest.raises(NetworkError, match="the server is stopping"):
+        closed.read(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "reading it needs more than 4 GiB of memory"),
+        (RecursionError(), "nested too deeply"),
+        (KeyError("x"), "it cannot be read (KeyError)"),
+        (NetworkError("no such network"), "no such network"),
+    ],
+)
+def test_whatever_a_framework_raises_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def read(*_: object) -> Graph:
+        raise error
+
+    monkeypatch.setattr("lolat.readers.read", read)
+    answer = reader_process.answer({"network": "n", "size": []})
+    assert list(answer) == ["error"]
+    assert said in answer["error"]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="no limits on memory here")
+def test_memory_is_limited(tmp_path: Path) -> None:
+    """A process of its own, with a limit that is soon reached."""
+    import subprocess
+    import sys
+
+    code = (
+        "from lolat.web import reader_process as r; r.MEMORY_BYTES = 2**28; r._prepare()\n"
+        "try:\n    bytes(2**30)\nexcept MemoryError:\n    print('refused')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "refused\n"
