@@ -107,7 +107,7 @@ def _models_in(folder: Path) -> list[Path]:
             f"{_shown(folder)}: the folder of models cannot be read ({error.strerror}); expected "
             "one that this user can read: change its permissions, or name a model file"
         ) from None
-    return [folder / name for name in sorted(names)]
+    return [folder / name for name in sorted(names, key=lambda n: n.removesuffix(".json"))]
 
 
 def _not_found(name: str, path: Path, known: list[str]) -> str:

@@ -194,3 +194,10 @@ def test_a_package_elsewhere_finds_the_models_beside_it(tmp_path: Path) -> None:
     assert found == str(package / "shipped" / "epyc.json")
     if sys.platform.startswith("linux"):
         assert local == str(tmp_path / "lolat" / "models")
+
+
+def test_a_name_comes_before_longer_ones_that_begin_with_it(folders: tuple[Path, Path]) -> None:
+    _, shipped = folders
+    for name in ("cpu-torch.json", "cpu.json"):
+        _put(shipped / name)
+    assert [name for name, _, _ in places.list_models()] == ["cpu", "cpu-torch"]

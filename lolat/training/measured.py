@@ -13,6 +13,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.intervals import COVERAGE, check_coverage, effective_ops, interval_width
 from lolat.model import Model
+from lolat.remarks import other_framework
 from lolat.training.features import iterations
 from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
 from lolat.training.model import TrainingPrediction
@@ -148,7 +149,10 @@ class MeasuredTraining:
         self, graph: Graph, batch_size: int, coverage: float
     ) -> tuple[tuple[str, ...], float | None]:
         """What is to be said of a prediction; half its interval's width, a logarithm, None if unknown."""
-        warnings = list(graph.warnings)
+        warnings = [
+            *graph.warnings,
+            *other_framework(self.document["environment"], graph.framework),
+        ]
         widening = 1.0
         strange = sorted(behaviours(graph.operations) - self.section.kinds)
         if strange:

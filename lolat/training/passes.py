@@ -16,6 +16,7 @@ from lolat.training.memory import NORM_VECTORS
 PASS_TERMS = (
     *COLUMNS,
     "norm_traffic", "flat_norms", "unrolled", "own_patches", "own_groups", "pointwise", "kernels",
+    "wide_depthwise",
 )  # fmt: skip
 """Those of COLUMNS, and:
 
@@ -26,11 +27,14 @@ PASS_TERMS = (
 - `own_patches`, `own_groups`: patches and groups of convolutions with as many groups as channels, which
   it does better (they are not in `patches` and `groups` then);
 - `pointwise`, `kernels`: weights of 1x1 and of other convolutions, whose gradients are written and put
-  into the order of the weights.
+  into the order of the weights;
+- `wide_depthwise`: multiply-accumulates of depthwise convolutions of kernels larger than 3, for whose
+  backward pass libraries have no fast way.
 
 A dropout, free in a forward pass alone, is an operation here that reads, and writes its result and mask.
 """
 _DROPOUT = 3  # elements moved for each
+_NARROW = 3  # kernels up to this are fast
 
 
 def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
@@ -64,6 +68,8 @@ def _own_terms(graph: Graph, operation: Operation, row: np.ndarray, batch_size: 
     if "kernel" in a and "in_channels" in a:
         pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
         row[_at("pointwise" if pointwise else "kernels")] = row[_at("weights")]
+        if kind == "depthwise_conv" and max(a["kernel"]) > _NARROW:
+            row[_at("wide_depthwise")] = row[_at("flops")]
 
 
 _at = PASS_TERMS.index

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,11 @@ def test_kinds_that_no_block_had_widen_it() -> None:
     assert found.warnings == (
         "no block measured in training has the operations conv, memory traffic",
     )
+
+
+def test_a_network_of_another_framework_is_remarked_on() -> None:
+    said = model().predict(replace(network(), framework="torch", cache={}), 4).warnings
+    assert any(w.startswith("the model was learned with tensorflow 2.21.0") for w in said)
 
 
 def test_a_coverage_that_the_blocks_cannot_give() -> None:

@@ -97,6 +97,17 @@ def test_gradients_of_kernels(kind: str, kernel: int, groups: int, term: str, we
     assert {"pointwise", "kernels"} & found.keys() == {term}
 
 
+@pytest.mark.parametrize(("kernel", "wide"), [(3, 0), (5, 2 * 25 * 25 * 16), (7, 2 * 25 * 49 * 16)])
+def test_large_kernels_of_depthwise_convolutions(kernel: int, wide: int) -> None:
+    """2 samples, 5 x 5 positions of 16 channels, each a sum over the kernel's positions."""
+    found = terms(conv("depthwise_conv", 5, 16, 16, kernel, groups=16), 2)
+    assert found.get("wide_depthwise", 0) == wide
+
+
+def test_a_large_kernel_of_another_convolution_is_no_depthwise_one() -> None:
+    assert "wide_depthwise" not in own(conv("conv", 5, 16, 16, 5), 2)
+
+
 def test_a_dense_layer_has_none_of_them() -> None:
     dense = synthetic.one("dense", [(1, 8)], [(1, 5)], in_features=8, out_features=5, bias=True)
     assert own(dense) == {}
