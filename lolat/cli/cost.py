@@ -107,6 +107,14 @@ class Amount(click.ParamType):
     is_flag=True,
     help="Exchange nothing during the backward pass: right for replicas that share a CPU.",
 )
+@click.option(
+    "--input-ms-per-sample",
+    "input_ms",
+    type=float,
+    default=None,
+    metavar="T",
+    help="What the input pipeline takes beside training; a device that is faster waits for it.",
+)
 @click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device.")
 @click.option(
     "--prices",
@@ -151,6 +159,7 @@ def cost(
     link_gbps: float,
     strategy: str,
     no_overlap: bool,
+    input_ms: float | None,
     price_per_hour: float | None,
     prices_file: str | None,
     accelerator: str | None,
@@ -176,6 +185,7 @@ def cost(
     from lolat.training.parallel.links import Link
     from lolat.training.parallel.prediction import predict_parallel
     from lolat.training.parallel.replicas import check_strategy
+    from lolat.training.pipeline import with_input
 
     spot = _spot(on_spot, interruptions_per_hour, restart_cost_s)
     link = Link(link_gbps)
@@ -198,6 +208,8 @@ def cost(
             loaded, graph, batch_size, samples, epochs, optimizer, sure, count, link, strategy,
             overlap=not no_overlap,
         ).training  # fmt: skip
+        if input_ms is not None:
+            told = with_input(told, input_ms, count)
         warnings.update(dict.fromkeys(told.warnings))
         assert told.total_s is not None  # as there are samples
         return Duration(told.total_s, told.interval_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -50,6 +51,14 @@ if TYPE_CHECKING:
     help="Evaluated after each epoch.",
 )
 @click.option(
+    "--input-ms-per-sample",
+    "input_ms",
+    type=float,
+    default=None,
+    metavar="T",
+    help="What the input pipeline takes beside training; a device that is faster waits for it.",
+)
+@click.option(
     "--memory-gib",
     type=float,
     default=None,
@@ -88,6 +97,7 @@ def predict(
     samples: int | None,
     epochs: int,
     validation: int | None,
+    input_ms: float | None,
     memory_gib: float | None,
     devices: int,
     strategy: str,
@@ -110,6 +120,7 @@ def predict(
     from lolat.training.parallel.links import Link
     from lolat.training.parallel.prediction import predict_parallel
     from lolat.training.parallel.replicas import check_strategy
+    from lolat.training.pipeline import with_input
     from lolat.training.sizes import check_sizes
 
     check_sizes(batch_size, samples, epochs, validation)
@@ -124,6 +135,8 @@ def predict(
         found, graph, batch_size, samples, epochs, optimizer, wanted, devices, link, strategy,
         overlap=not no_overlap, validation=validation,
     )  # fmt: skip
+    if input_ms is not None:
+        parallel = replace(parallel, training=with_input(parallel.training, input_ms, devices))
     answer = parallel.training
     available = _available_bytes(found, memory_gib)
     fit = None if available is None else largest_batch(graph, optimizer_named(optimizer), available)
