@@ -111,7 +111,7 @@ class Amount(click.ParamType):
     "--input-ms-per-sample",
     "input_ms",
     type=float,
-    default=None,
+    default=0.0,
     metavar="T",
     help="What the input pipeline takes beside training; a device that is faster waits for it.",
 )
@@ -159,7 +159,7 @@ def cost(
     link_gbps: float,
     strategy: str,
     no_overlap: bool,
-    input_ms: float | None,
+    input_ms: float,
     price_per_hour: float | None,
     prices_file: str | None,
     accelerator: str | None,
@@ -208,8 +208,7 @@ def cost(
             loaded, graph, batch_size, samples, epochs, optimizer, sure, count, link, strategy,
             overlap=not no_overlap,
         ).training  # fmt: skip
-        if input_ms is not None:
-            told = with_input(told, input_ms, count)
+        told = with_input(told, input_ms, count)
         warnings.update(dict.fromkeys(told.warnings))
         assert told.total_s is not None  # as there are samples
         return Duration(told.total_s, told.interval_s)

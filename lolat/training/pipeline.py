@@ -16,14 +16,17 @@ def with_input(found: TrainingPrediction, sample_ms: float, devices: int = 1) ->
     """`found` with a pipeline that makes a sample in `sample_ms`, for all `devices` together.
 
     Batches are made while the one before is trained on, as `tf.data`'s prefetch and PyTorch's workers do:
-    an iteration takes the longer of both. The epoch's last batch waits as its share of a whole one; the
-    pipeline's own time is taken as certain, so that an interval ends no earlier than it allows.
+    an iteration takes the longer of both; with 0 there is nothing to wait for, and nothing is changed. The
+    epoch's last batch waits as its share of a whole one; the pipeline's own time is taken as certain, so
+    that an interval ends no earlier than it allows.
     InputError for a time that is negative or not finite.
     """
     if not (math.isfinite(sample_ms) and sample_ms >= 0.0):
         raise InputError(
             f"an input pipeline of {sample_ms:g} ms a sample cannot be; expected 0 or more, such as 2.5"
         )
+    if sample_ms == 0.0:
+        return found
     more_ms = sample_ms * found.batch_size * devices - found.iteration_ms
     wait_ms = max(0.0, more_ms)
     waited = replace(

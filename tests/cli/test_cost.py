@@ -108,6 +108,14 @@ def test_a_price_for_a_device(lolat: Command) -> None:
     assert (answer["samples"], answer["batch_size"], answer["epochs"]) == (800, 10, 5)
 
 
+def test_a_slow_input_pipeline_costs_what_it_takes(lolat: Command) -> None:
+    """9 s a sample are 90 s a batch, 89.999 s more than the device takes, 400 times: 10 hours more."""
+    answer = asked(lolat, "--price-per-hour", 1, "--input-ms-per-sample", 9000)
+    assert answer["options"][0]["hours"] == pytest.approx(50, rel=1e-4)
+    line = lolat.refused(*ASK, "--price-per-hour", 1, "--input-ms-per-sample", -1)
+    assert "an input pipeline of -1 ms a sample cannot be" in line
+
+
 def test_a_list_of_prices_and_the_models_own_device(lolat: Command, prices: Path) -> None:
     answer = asked(lolat, "--prices", prices, "--devices", "1,4,8")
     assert answer["prices"] == f"V100 in {prices}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 import re
 import shlex
@@ -13,7 +12,6 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -45,22 +43,20 @@ def test_a_port_that_is_none(lolat: Command, port: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["fastapi", "uvicorn", "jinja2", "python_multipart"])
-def test_a_package_that_is_missing(
-    lolat: Command, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    usual = builtins.__import__
-
-    def without(name: str, *more: Any, **others: Any) -> Any:
-        if name.partition(".")[0] == package:
-            raise ImportError(f"No module named '{package}'")
-        return usual(name, *more, **others)
-
-    for name in [n for n in sys.modules if n.startswith("lolat.web")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(builtins, "__import__", without)
-    said = lolat.refused("serve", "--port", 0)
+def test_a_package_that_is_missing(package: str) -> None:
+    """In a process of its own, as modules imported anew would be others than those of the other tests."""
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; from lolat.cli.errors import run; "
+        "from lolat.cli.main import lolat; sys.exit(run(lolat, ['serve', '--port', '0'], 'lolat'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    said = done.stderr.strip()
     assert package in said
     assert said.endswith("install them with: pip install 'lolat[web]'")
+    assert len(said.splitlines()) == 1
 
 
 def test_a_model_that_knows_nothing_of_training(lolat: Command, model: Path) -> None:
@@ -77,6 +73,8 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, how: signal.Signal
         [sys.executable, "-m", "lolat.cli.main", "serve", str(path), "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        # It is ignored, and so by the child, where the tests run in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert running.stdout is not None

@@ -32,6 +32,10 @@ def test_a_fast_pipeline_is_not_seen() -> None:
     assert found == replace(FOUND, parts_ms={**FOUND.parts_ms, "input": 0.0})
 
 
+def test_no_pipeline_changes_nothing() -> None:
+    assert with_input(FOUND, 0.0) is FOUND
+
+
 def test_an_interval_ends_no_earlier_than_the_pipeline_allows() -> None:
     """1.9 ms a sample: 19 ms a batch, so no less than 8.0 - 3 x 100 x 1 ms in all."""
     assert with_input(FOUND, 1.9).interval_s == pytest.approx((7.7, 9.0))

@@ -55,6 +55,18 @@ def test_a_table_becomes_a_model_that_answers(lolat: Command, tmp_path: Path) ->
     assert answer["parts_ms"]["forward"] is None
 
 
+def test_an_input_pipeline_that_is_slower_sets_the_pace(lolat: Command, made: Path) -> None:
+    """10 ms a sample are 250 ms a batch; 40 of them make an epoch."""
+    found = lolat(
+        "training", "predict", made, NETWORK, "--batch-size", 25, "--samples", 1000,
+        "--input-ms-per-sample", 10, "--json",
+    )  # fmt: skip
+    answer = json.loads(found.out)
+    assert answer["iteration_ms"] == pytest.approx(250)
+    assert answer["parts_ms"]["input"] > 0
+    assert answer["epoch_s"] == pytest.approx(10, rel=0.01)
+
+
 def test_fit_says_as_much_in_json(lolat: Command, tmp_path: Path) -> None:
     output = tmp_path / "desk.json"
     rows = generated(tmp_path / "e.csv")
