@@ -12,6 +12,7 @@ from lolat.counts import COLUMNS
 
 CONSTANT = "call"
 CHUNK = 8192  # rows worked on at a time: the columns of a chunk stay in a core's cache
+NOTHING_MS = 1e-200  # a time below it cannot be divided by
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Formula:
         """
         terms = counts * np.asarray(self.coefficients)
         linear = float(terms.sum()) + self.constant
-        if linear <= 0.0:
+        if linear < NOTHING_MS:
             return terms, self.bend_one(linear)
         ratio = self.bend_one(linear) / linear
         return terms * ratio, self.constant * ratio

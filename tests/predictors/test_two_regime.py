@@ -160,6 +160,14 @@ def test_the_parts_add_up_to_the_whole(
     assert call >= 0
 
 
+@pytest.mark.parametrize("tiny", [5e-324, 1e-310, 1e-250])
+def test_parts_that_are_next_to_nothing(tiny: float) -> None:
+    """A latency divided by them would be infinite."""
+    formula = TwoRegime(COLUMNS, (tiny, 0.0, 0.0), 0.0, 1.0, 0.5)
+    terms, call = formula.shares(np.array([[1.0, 1.0, 1.0]]))
+    assert terms.sum() + call == pytest.approx(formula.one([1, 1, 1]))
+
+
 def test_by_hand() -> None:
     formula = TwoRegime(COLUMNS, (0.001, 0.002, 0.01), 1.0, 5.0, 0.5)
     assert formula.offset == 2.5
