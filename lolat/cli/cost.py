@@ -16,8 +16,8 @@ from lolat.cli.options import (
     network_argument,
     size_option,
 )
+from lolat.cli.training.options import device_options
 from lolat.errors import InputError
-from lolat.training.parallel.links import LINK_GBPS
 
 if TYPE_CHECKING:
     from lolat.training.cost.billing import Machines
@@ -87,34 +87,6 @@ class Amount(click.ParamType):
     show_default=True,
     help="Each to be compared, as in 1,2,4,8.",
 )
-@click.option(
-    "--link-gbps",
-    type=float,
-    default=LINK_GBPS,
-    show_default=True,
-    metavar="G",
-    help="Gbit/s of each device's link to the others.",
-)
-@click.option(
-    "--strategy",
-    default="ring",
-    show_default=True,
-    metavar="NAME",
-    help="How gradients are exchanged: ring, tree, one-to-all or mirrored.",
-)
-@click.option(
-    "--no-overlap",
-    is_flag=True,
-    help="Exchange nothing during the backward pass: right for replicas that share a CPU.",
-)
-@click.option(
-    "--input-ms-per-sample",
-    "input_ms",
-    type=float,
-    default=0.0,
-    metavar="T",
-    help="What the input pipeline takes beside training; a device that is faster waits for it.",
-)
 @click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device.")
 @click.option(
     "--prices",
@@ -145,6 +117,7 @@ class Amount(click.ParamType):
     show_default=True,
     help="Whether a begun hour is paid for whole.",
 )
+@device_options
 @size_option
 @coverage_option
 @json_option

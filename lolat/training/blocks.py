@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
 
 from lolat.blocks import cut
 from lolat.graph import Graph
-from lolat.training.optimizers import Optimizer, optimizer_named
+from lolat.training.model import Training
+from lolat.training.optimizers import optimizer_named
 
 UPDATE, CALL = "update", "call"
 
@@ -23,17 +21,8 @@ class BlockTime:
     share: float
 
 
-class ByOperation(Protocol):
-    """What is asked of a training model."""
-
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
-        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms."""
-
-
 def iteration_blocks(
-    model: ByOperation, graph: Graph, batch_size: int, optimizer: str
+    model: Training, graph: Graph, batch_size: int, optimizer: str
 ) -> tuple[BlockTime, ...]:
     """The blocks of `graph` in its order, then UPDATE and CALL; they add up to an iteration."""
     each, update, rest = model.operation_times(graph, batch_size, optimizer_named(optimizer))

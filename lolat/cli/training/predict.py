@@ -16,8 +16,8 @@ from lolat.cli.options import (
     network_argument,
     size_option,
 )
+from lolat.cli.training.options import device_options
 from lolat.errors import InputError
-from lolat.training.parallel.links import LINK_GBPS
 from lolat.units import duration, milliseconds, plain
 
 if TYPE_CHECKING:
@@ -51,14 +51,6 @@ if TYPE_CHECKING:
     help="Evaluated after each epoch.",
 )
 @click.option(
-    "--input-ms-per-sample",
-    "input_ms",
-    type=float,
-    default=None,
-    metavar="T",
-    help="What the input pipeline takes beside training; a device that is faster waits for it.",
-)
-@click.option(
     "--memory-gib",
     type=float,
     default=None,
@@ -66,26 +58,7 @@ if TYPE_CHECKING:
     help="Of each device, to say whether a batch fits; if not given, what was free when it was learned.",
 )
 @click.option("--devices", type=int, default=1, show_default=True, metavar="K")
-@click.option(
-    "--strategy",
-    default="ring",
-    show_default=True,
-    metavar="NAME",
-    help="How gradients are exchanged: ring, tree, one-to-all or mirrored.",
-)
-@click.option(
-    "--link-gbps",
-    type=float,
-    default=LINK_GBPS,
-    show_default=True,
-    metavar="G",
-    help="Gbit/s of each device's link to the others.",
-)
-@click.option(
-    "--no-overlap",
-    is_flag=True,
-    help="Exchange nothing during the backward pass: right for replicas that share a CPU.",
-)
+@device_options
 @size_option
 @coverage_option
 @json_option
@@ -97,7 +70,7 @@ def predict(
     samples: int | None,
     epochs: int,
     validation: int | None,
-    input_ms: float | None,
+    input_ms: float,
     memory_gib: float | None,
     devices: int,
     strategy: str,
@@ -135,8 +108,7 @@ def predict(
         found, graph, batch_size, samples, epochs, optimizer, wanted, devices, link, strategy,
         overlap=not no_overlap, validation=validation,
     )  # fmt: skip
-    if input_ms is not None:
-        parallel = replace(parallel, training=with_input(parallel.training, input_ms, devices))
+    parallel = replace(parallel, training=with_input(parallel.training, input_ms, devices))
     answer = parallel.training
     available = _available_bytes(found, memory_gib)
     fit = None if available is None else largest_batch(graph, optimizer_named(optimizer), available)

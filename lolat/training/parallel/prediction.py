@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.training.model import TrainingPrediction
+from lolat.training.model import Training, TrainingPrediction
 from lolat.training.optimizers import optimizer_named
 from lolat.training.parallel.gradients import gradient_parts
 from lolat.training.parallel.links import Link
@@ -16,26 +16,6 @@ from lolat.training.parallel.replicas import (
     check_strategy,
     parallel_iteration,
 )
-
-
-class OneDevice(Protocol):
-    """What is asked of a training model: see `lolat.training.model.TrainingModel`."""
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is left out."""
-
-    def predict(
-        self,
-        graph: Graph,
-        batch_size: int,
-        samples: int | None = None,
-        epochs: int = 1,
-        optimizer: str = "sgd",
-        coverage: float = 0.9,
-        validation: int | None = None,
-    ) -> TrainingPrediction:
-        """How long training takes on one device."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +38,7 @@ class ParallelPrediction:
 
 
 def predict_parallel(
-    model: OneDevice,
+    model: Training,
     graph: Graph,
     batch_size: int,
     samples: int | None,
@@ -121,7 +101,7 @@ def predict_parallel(
 
 
 def _operation_times(
-    model: OneDevice, graph: Graph, batch_size: int, optimizer: str
+    model: Training, graph: Graph, batch_size: int, optimizer: str
 ) -> list[float] | None:
     """What each operation takes by the model, ms; None where it does not tell."""
     times = getattr(model, "operation_times", None)
