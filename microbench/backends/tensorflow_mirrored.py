@@ -15,10 +15,10 @@ import numpy as np
 
 from lolat.errors import DeviceError, MissingPackageError
 from lolat.readers.keras import import_keras
+from microbench.backends.tensorflow_training import OPTIMIZERS
 from microbench.replica import timed
 from microbench.timer import Clock
 
-LEARNING_RATE = 1e-4  # so small that the numbers stay as they are, however often it is timed
 FLOAT_BYTES = 4
 
 
@@ -142,7 +142,7 @@ def _update(replicas: Replicas, variables: int, size_bytes: int) -> Callable[[],
         known = [keras.Variable(np.zeros(shape, np.float32), trainable=False) for _ in weights]
         if not weights:
             return lambda: tf.constant(0.0)
-        optimizer = keras.optimizers.SGD(LEARNING_RATE)
+        optimizer = OPTIMIZERS["sgd"](keras)
         optimizer.build(weights)
 
         def step() -> Any:
@@ -166,7 +166,7 @@ def training_step(
 
     def make() -> Callable[[], Any]:
         model = network()
-        optimizer = keras.optimizers.SGD(LEARNING_RATE)
+        optimizer = OPTIMIZERS["sgd"](keras)
         optimizer.build(model.trainable_variables)
         values = np.random.default_rng(0).normal(size=(batch_size, *model.input_shape[1:]))
         batch = keras.Variable(values, trainable=False, dtype="float32")

@@ -9,11 +9,11 @@ from typing import Any
 
 from lolat.errors import DeviceError
 from lolat.readers.torch import import_torch
+from microbench.backends.torch_training import OPTIMIZERS
 from microbench.replica import timed
 from microbench.replicas import meeting_file
 from microbench.timer import Clock
 
-LEARNING_RATE = 1e-4
 FLOAT_BYTES = 4
 
 
@@ -76,7 +76,7 @@ class Replica:
 
     def step(self, module: Any, loss: Callable[[Any], Any]) -> Callable[[], None]:
         """A training step: backward pass of `loss(module)`, then SGD; it waits for the result."""
-        optimizer = self.torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
+        optimizer = OPTIMIZERS["sgd"](self.torch, module.parameters())
 
         def call() -> None:
             optimizer.zero_grad()

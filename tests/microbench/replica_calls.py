@@ -58,7 +58,8 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     import keras
     import numpy as np
 
-    from microbench.backends.tensorflow_mirrored import LEARNING_RATE, Replicas, training_step
+    from microbench.backends.tensorflow_mirrored import Replicas, training_step
+    from microbench.backends.tensorflow_training import LEARNING_RATE
 
     replicas = Replicas("cpu", 2, request["threads"])
     made: list[Any] = []
