@@ -15,15 +15,55 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, kind_label
+from lolat.graph import Graph, Operation, is_convolution, kind_label
 from lolat.kinds import ELEMENTWISE, EXPONENTIALS, FREE, NORMALISATIONS, PASSES, POOLINGS
 
 FEATURES = ("acts", "inp", "flops", "traffic", "weights", "ops")
-EXTRAS = (
+SHAPES = (
     "patches", "narrow", "groups", "passes", "serial", "ragged", "repacked", "threaded", "streamed",
     "maxima", "means", "exps", "border",
 )  # fmt: skip
+KINDS: dict[str, tuple[str, ...]] = {
+    "flops": (
+        "pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs", "dense_macs", "flat_macs",
+        "product_macs",
+    ),
+    "weights": ("pointwise_weights", "spatial_weights", "grouped_weights", "dense_weights"),
+    "elements": (
+        "conv_reads", "conv_writes", "depthwise_reads", "depthwise_writes", "dense_elements",
+        "pool_elements", "norm_elements", "layer_norm_elements", "curve_elements", "clip_elements",
+        "pair_elements", "joined_elements", "moved_elements",
+    ),
+    "ops": (
+        "conv_ops", "depthwise_ops", "dense_ops", "pool_ops", "norm_ops", "curve_ops", "pair_ops",
+        "move_ops",
+    ),
+}  # fmt: skip
+"""The same work told apart by kinds of operations: what a family counts -> its kinds, which add up to it.
+
+A device's formula starts from one cost for each family and lets a kind differ from it where the points of
+the device say so (`lolat.fitting.fit_families`).
+"""
+GROUPS: dict[str, str] = {
+    **{
+        name: "memory" if family == "elements" else family
+        for family, names in KINDS.items()
+        for name in names
+    },
+    **{name: name for name in ("flops", "weights", "ops", "patches")},
+    **dict.fromkeys(("exps", "gelus"), "flops"),
+    "narrow": "patches",
+    **dict.fromkeys(("repacked",), "weights"),
+    **dict.fromkeys(("serial", "groups", "ragged", "threaded"), "ops"),
+    **dict.fromkeys(
+        ("acts", "inp", "traffic", "passes", "streamed", "maxima", "means", "border", "unfolded"),
+        "memory",
+    ),
+}
+"""What the time of each term goes to, in a word: flops (computing), weights, memory, patches, ops."""
+EXTRAS = (*SHAPES, *(name for names in KINDS.values() for name in names), "unfolded", "gelus")
 COLUMNS = FEATURES + EXTRAS
+PLAIN = FEATURES + SHAPES
 OPS = FEATURES.index("ops")
 
 
@@ -48,7 +88,14 @@ class Count(NamedTuple):
       frameworks go through one by one;
     - `exps`: elements of results that take an exponential or the like for each (silu, softmax, gelu ...);
     - `border`: elements of the graph's own inputs and outputs, which a runtime that keeps tensors in
-      another order inside puts into that order and back.
+      another order inside puts into that order and back;
+    - `..._macs`, `..._weights`, `..._reads`, `..._writes`, `..._elements`, `..._ops`: the six, told apart
+      by kinds of operations (KINDS, `_by_kind`);
+    - `unfolded`: elements of the windows that convolutions larger than 1x1 go over (im2col);
+    - `gelus`: elements of results of gelu and erf, dearer than an exponential.
+
+    `narrow`, `ragged`, `repacked`, `threaded` and `streamed` know constants of one processor: formulas of
+    latencies no longer have them. They are for model files of before, and for training.
     """
 
     acts: int = 0
@@ -70,6 +117,40 @@ class Count(NamedTuple):
     means: int = 0
     exps: int = 0
     border: int = 0
+    pointwise_macs: int = 0
+    spatial_macs: int = 0
+    depthwise_macs: int = 0
+    grouped_macs: int = 0
+    dense_macs: int = 0
+    flat_macs: int = 0
+    product_macs: int = 0
+    pointwise_weights: int = 0
+    spatial_weights: int = 0
+    grouped_weights: int = 0
+    dense_weights: int = 0
+    conv_reads: int = 0
+    conv_writes: int = 0
+    depthwise_reads: int = 0
+    depthwise_writes: int = 0
+    dense_elements: int = 0
+    pool_elements: int = 0
+    norm_elements: int = 0
+    layer_norm_elements: int = 0
+    curve_elements: int = 0
+    clip_elements: int = 0
+    pair_elements: int = 0
+    joined_elements: int = 0
+    moved_elements: int = 0
+    conv_ops: int = 0
+    depthwise_ops: int = 0
+    dense_ops: int = 0
+    pool_ops: int = 0
+    norm_ops: int = 0
+    curve_ops: int = 0
+    pair_ops: int = 0
+    move_ops: int = 0
+    unfolded: int = 0
+    gelus: int = 0
 
 
 VECTOR = 8  # channels that one vector instruction works on
@@ -248,17 +329,78 @@ def _formula_counts(graph: Graph, operation: Operation, batch_size: int) -> Coun
     """What an operation's formula says at `batch_size`."""
     tensors = graph.tensors
     formula = FORMULAS.get(operation.kind, _traffic)
+    outs = [tensors[i].elements(batch_size) for i in operation.outputs]
     try:
-        return formula(
-            operation.attributes,
-            [tensors[i].elements(batch_size) for i in operation.inputs],
-            [tensors[i].elements(batch_size) for i in operation.outputs],
+        plain = formula(
+            operation.attributes, [tensors[i].elements(batch_size) for i in operation.inputs], outs
         )
+        return plain._replace(**_by_kind(operation, plain, outs, batch_size))
     except (KeyError, IndexError, TypeError, ZeroDivisionError) as error:
         raise InputError(
             f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
             f"{error}; expected the attributes and inputs that lolat/counts.py names for this kind"
         ) from error
+
+
+_CURVES = EXPONENTIALS | {"trigonometric", "power", "sqrt", "rsqrt"}
+_PAIRS = frozenset(["add", "subtract", "multiply", "divide", "scale", "rescale", "maximum", "minimum",
+                    "average", "square", "absolute", "negative", "where", "compare"])  # fmt: skip
+_BATCH_NORMS = frozenset({"batch_norm"})
+_CLASSES: dict[str, tuple[str, str]] = {  # kind -> (its elements, its operations)
+    **dict.fromkeys(ELEMENTWISE, ("clip_elements", "curve_ops")),
+    **dict.fromkeys(_CURVES, ("curve_elements", "curve_ops")),
+    **dict.fromkeys(_PAIRS, ("pair_elements", "pair_ops")),
+    **dict.fromkeys(NORMALISATIONS - _BATCH_NORMS, ("layer_norm_elements", "norm_ops")),
+    **dict.fromkeys(_BATCH_NORMS, ("norm_elements", "norm_ops")),
+    **dict.fromkeys(POOLINGS, ("pool_elements", "pool_ops")),
+    **dict.fromkeys(("concatenate", "stack"), ("joined_elements", "move_ops")),
+    **dict.fromkeys(
+        ("dense", "matmul", "lstm", "gru", "simple_rnn"), ("dense_elements", "dense_ops")
+    ),
+}
+
+
+def _by_kind(
+    operation: Operation, plain: Count, outs: Sequence[int], batch_size: int
+) -> dict[str, int]:
+    """The counts of KINDS, `unfolded` and `gelus`, of an operation whose formula says `plain`."""
+    kind, a = operation.kind, operation.attributes
+    if is_convolution(kind):
+        return _convolution_by_kind(kind, a, plain, outs)
+    elements, started = _CLASSES.get(kind, ("moved_elements", "move_ops"))
+    found = {elements: plain.traffic, started: plain.ops, "dense_weights": plain.weights}
+    if plain.flops:
+        flat = kind == "dense" and outs[0] <= a["out_features"] * batch_size
+        found["product_macs" if kind == "matmul" else "flat_macs" if flat else "dense_macs"] = (
+            plain.flops
+        )
+    if kind in ("gelu", "erf"):
+        found["gelus"] = sum(outs)
+    return found
+
+
+def _convolution_by_kind(
+    kind: str, a: Mapping[str, Any], plain: Count, outs: Sequence[int]
+) -> dict[str, int]:
+    """`_by_kind` of a convolution: 1x1, larger (and transposed), in groups, or one kernel a channel."""
+    pointwise = kind == "conv" and prod(a["kernel"]) == 1
+    depthwise = kind == "depthwise_conv"
+    grouped = kind == "grouped_conv"
+    name = (
+        "depthwise" if depthwise else "grouped" if grouped
+        else "pointwise" if pointwise else "spatial"
+    )  # fmt: skip
+    place = "depthwise" if depthwise else "conv"
+    found = {
+        f"{name}_macs": plain.flops,
+        f"{'grouped' if depthwise else name}_weights": plain.weights,
+        f"{place}_reads": plain.inp,
+        f"{place}_writes": plain.acts,
+        f"{place}_ops": plain.ops,
+    }
+    if kind == "conv" and not pointwise:
+        found["unfolded"] = outs[0] // a["out_channels"] * prod(a["kernel"]) * a["in_channels"]
+    return found
 
 
 def _repacked(graph: Graph, operation: Operation) -> int:

@@ -75,6 +75,78 @@ def _middle(ratio: np.ndarray) -> float:
     return float(np.median(np.abs(np.log(np.maximum(ratio, 1e-9)))))
 
 
+SHRINK = 0.3
+"""How much a kind's cost is drawn to its family's: in units of one point that is off by as much.
+Chosen on the chosen half of the zoo (docs/accuracy.md), as are WHOLE and SHORT_MS."""
+WHOLE = 10.0  # points that the time of a whole network counts for
+SHORT_MS, LEAST_WEIGHT = 2.0, 0.3  # shorter blocks count for less, as far as that: they are noisier
+
+
+def point_weights(times: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """(points,) what each counts for in a fit; `times`: ms; `whole`: which are whole networks."""
+    return np.where(whole, WHOLE, np.clip(times / SHORT_MS, LEAST_WEIGHT, 1.0))
+
+
+def fit_families(
+    features: np.ndarray,
+    times: np.ndarray,
+    families: Sequence[str | None],
+    weights: np.ndarray,
+    rounds: int = 12,
+) -> np.ndarray:
+    """Coefficients >= 0, where those of one family are drawn to a cost that they have in common.
+
+    `features`: (points, columns), the last one the constant; `times`: (points,), ms; `families`:
+    (columns,), the family of each, None for a column that stands alone and is drawn to 0; `weights`:
+    (points,). First one coefficient for each family is fitted to the sums of its columns, then
+    all columns with a ridge around these (a hierarchical prior, as in Gelman and Hill 2007): points
+    that tell two kinds apart do so, and a kind of which no point says anything costs what its family
+    costs. Robust and relative as `fit_relative`; the constant is free.
+    """
+    relative = features / times[:, None]
+    norms = np.linalg.norm(relative, axis=0)
+    norms[norms == 0] = 1.0
+    known = [f for f in dict.fromkeys(families) if f is not None]
+    of = np.array([[f == name for name in known] for f in families], float)
+    constant = np.zeros((len(families), 1))
+    constant[-1] = 1.0
+    sums = relative @ np.column_stack([of, constant])
+    size = np.linalg.norm(sums, axis=0)
+    size[size == 0] = 1.0
+    rates = (_shrunk(sums / size, weights, rounds) / size)[:-1]
+    common = of @ rates
+    # A family's member may differ by a factor; what stands alone, or is of a family that costs nothing,
+    # may contribute.
+    ridge = np.where(common > 0.0, SHRINK / np.maximum(common, 1e-300), SHRINK * norms)
+    ridge[-1] = 0.0
+    found = _shrunk(relative / norms, weights, rounds, ridge / norms, common * norms)
+    return found / norms
+
+
+def _shrunk(
+    relative: np.ndarray,
+    weights: np.ndarray,
+    rounds: int,
+    ridge: np.ndarray | None = None,
+    towards: np.ndarray | None = None,
+) -> np.ndarray:
+    """`_reweighted` with weights of points and a ridge (columns,) around `towards` (columns,)."""
+    solve = solver()
+    base = np.sqrt(weights)
+    root, found = base, np.zeros(relative.shape[1])
+    prior = np.zeros((0, relative.shape[1])) if ridge is None else np.diag(ridge)
+    wanted = np.zeros(0) if ridge is None or towards is None else ridge * towards
+    for _ in range(rounds):
+        before = found
+        found = solve(np.vstack([relative * root[:, None], prior]), np.concatenate([root, wanted]))
+        error = np.abs(relative @ found - 1.0)
+        threshold = max(1.5 * float(np.median(error)), 1e-3)
+        root = base * np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
+        if np.allclose(found, before, rtol=1e-3, atol=0.0):
+            break
+    return found
+
+
 def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
     """Masks of the points to keep, each leaving out one block with all its batch sizes.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ STEEPEST = 0.5  # errors of operations that know nothing of each other average o
 STEPS = 50  # tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
+TAMED = 2.5
+DRIFT = 0.25  # of the way from the calmest to the busiest tenth: half of it either side, averaged out by half
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 
 
@@ -65,15 +68,66 @@ class Scale:
 
 @dataclass(frozen=True)
 class Width:
-    """How wide intervals of one coverage are: `quantile` times the scale, and at least `floor`."""
+    """How wide intervals of one coverage are: `quantile` times the scale, and at least `floor`.
+
+    `networks`: (of how many operations, half the width) of whole networks, where some were left out: from
+    as many operations on that is it; below, towards a single operation, it goes over into the other.
+    """
 
     quantile: float
     scale: Scale
     floor: float = 0.0
+    networks: tuple[float, float] | None = None
 
     def half(self, ops: float) -> float:
         """Half the width, as a logarithm, of the interval of something of `ops` operations."""
-        return min(max(self.quantile * self.scale.of(ops), self.floor), LARGEST)
+        found = self.quantile * self.scale.of(ops)
+        if self.networks is not None:
+            large, half = self.networks
+            part = min(max(math.log(max(ops, 1.0)) / math.log(max(large, math.e)), 0.0), 1.0)
+            found = part * half + (1.0 - part) * found
+        return min(max(found, self.floor), LARGEST)
+
+
+def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
+    """What a predictor's entry says of whole networks that were left out, each with its family.
+
+    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). Of residuals beyond TAMED times
+    what is usual among them only as much counts.
+    """
+    usual = 1.4826 * float(np.median(np.abs(residuals)))
+    tamed = np.minimum(np.abs(residuals), TAMED * usual)
+    return {
+        "ops": float(np.quantile(ops, TAIL)),
+        "spread": round(math.sqrt(float((tamed**2).mean())), 6),
+        "count": len(residuals),
+    }
+
+
+def student_quantile(probability: float, degrees: int) -> float:
+    """The quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5): within 1 % from 5 degrees on."""
+    z = NormalDist().inv_cdf(probability)
+    n = max(degrees, 1)
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
+
+
+def drift(document: Mapping[str, Any]) -> float:
+    """Half of how far, as a logarithm, the machine's speed usually moves; 0 where a file does not say.
+
+    A prediction is for the machine as it usually is; when somebody measures, it is somewhere between its
+    calm and its busy tenth (`microbench.levels`).
+    """
+    noise = document["noise"]
+    quiet, busy = noise.get("quiet"), noise.get("busy")
+    good = all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in (quiet, busy)
+    )
+    return DRIFT * math.log(busy / quiet) if good and busy > quiet else 0.0
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
@@ -132,7 +186,13 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
             "intervals; learn it again, or fit it on points of more blocks (lolat fit)"
         )
     scale = Scale.from_dict(entry["interval"]) if "interval" in entry else Scale()
-    return Width(conformal_quantile(scores, coverage), scale, math.log1p(floor))
+    networks = None
+    if (whole := entry.get("networks")) is not None:
+        count = int(whole["count"])
+        t = student_quantile((1.0 + coverage) / 2, count - 1)
+        half = t * float(whole["spread"]) * math.sqrt(1.0 + 1.0 / count)
+        networks = (float(whole["ops"]), half)
+    return Width(conformal_quantile(scores, coverage), scale, math.log1p(floor), networks)
 
 
 def half_width(

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import FEATURES
+from lolat.counts import FEATURES, PLAIN
 from lolat.domain import Domain
 from lolat.fitting import leave_out, require_points
-from lolat.intervals import interval_entry
+from lolat.intervals import interval_entry, network_entry
 from lolat.points import Point, known_features, matrix, times
 from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula
@@ -19,6 +19,7 @@ from lolat.predictors.two_regime import TwoRegime
 from lolat.schema import FORMAT_VERSION, SCHEMA
 
 SMALL_MS = 2.0  # published tables are split here
+LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are
 FEW_BLOCKS = (
     "the points are of too few different blocks to say how good the fit is on others; predictions "
     "come without an interval"
@@ -56,22 +57,16 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     again = [best.breakpoint]
     predictors = {
         TwoRegime.name: _entry(
-            best, points, three, lambda x, t: TwoRegime.fit(x, t, candidates=again)
+            best,
+            points,
+            lambda kept: TwoRegime.fit(three[kept], measured[kept], candidates=again),
+            len(THREE),
         )
     }
     default = TwoRegime.name
-    if set(FEATURES) <= set(known) and len(points) > len(known) + 1:
-        features = matrix(points, known)
-        extended = Extended.fit_with_six(features, measured, known)
-        entry = _entry(extended, points, features, lambda x, t: Extended.fit(x, t, known))
-        if extended.six is not None:
-            entry["six_counts"]["error"], _ = _errors(
-                extended.six,
-                points,
-                matrix(points, FEATURES),
-                lambda x, t: Extended.fit(x, t, FEATURES),
-            )
-        predictors[Extended.name] = entry
+    plain = [c for c in known if c in PLAIN]
+    if set(FEATURES) <= set(known) and len(points) > len(plain) + 1:
+        predictors[Extended.name] = _extended_entry(points, known, len(plain))
         default = Extended.name
     domain = Domain.of_points(points, dtype)
     return {
@@ -109,19 +104,38 @@ def model_document(
     }
 
 
-Refit = Callable[[np.ndarray, np.ndarray], Formula]  # (points, features), (points,) ms
+def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
+    """The extended formula's entry, that of its form on the six counts in it."""
+    measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
+    whole = np.array([p.whole for p in points])
+    found = Extended.fit_with_six(features, measured, known, whole)
+    entry = _entry(
+        found,
+        points,
+        lambda kept: Extended.fit(features[kept], measured[kept], known, whole[kept]),
+        numbers,
+    )
+    if found.six is not None:
+        entry["six_counts"]["error"], _ = _errors(
+            found.six,
+            points,
+            lambda kept: Extended.fit(six[kept], measured[kept], FEATURES),
+            len(FEATURES),
+        )
+    return entry
 
 
-def _entry(
-    formula: Formula, points: Sequence[Point], features: np.ndarray, refit: Refit
-) -> dict[str, Any]:
+Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
+
+
+def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
     """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on.
 
-    Where the points are of so few blocks that the others cannot be fitted without one, there are no
-    residuals, and predictions have no interval.
+    Where the points are of so few blocks that the others cannot be fitted without one (`numbers`: that
+    a fit needs), there are no residuals, and predictions have no interval.
     """
     entry: dict[str, Any] = formula.to_dict()
-    entry["error"], left_out = _errors(formula, points, features, refit)
+    entry["error"], left_out = _errors(formula, points, refit, numbers)
     if left_out is not None:
         logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
         entry["residuals"] = [round(float(r), 6) for r in logarithms]
@@ -129,23 +143,38 @@ def _entry(
         interval = interval_entry(logarithms, ops, leave_out([p.name for p in points]))
         if interval is not None:
             entry["interval"] = interval
+        whole = np.array([p.whole for p in points])
+        if ops is not None and whole.sum() >= LEAST_NETWORKS:
+            entry["networks"] = network_entry(logarithms[whole], ops[whole])
     return entry
 
 
 def _errors(
-    formula: Formula, points: Sequence[Point], features: np.ndarray, refit: Refit
+    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 ) -> tuple[dict[str, Any], np.ndarray | None]:
     """An entry's `error`, and (points,) ms predicted without their blocks; None of too few blocks."""
     measured = times(points)
-    error = {"fitted": errors(answers(formula, features), measured)}
+    error = {"fitted": errors(as_measured(formula, points), measured)}
     folds = list(leave_out([p.name for p in points]))
-    if min(int(kept.sum()) for kept in folds) <= features.shape[1]:
+    if min(int(kept.sum()) for kept in folds) <= numbers:
         return error, None  # too few blocks to fit on the others
     left_out = np.empty(len(points))
     for kept in folds:
-        left_out[~kept] = answers(refit(features[kept], measured[kept]), features[~kept])
+        others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
+        left_out[~kept] = as_measured(refit(kept), others)
     error["left_out"] = errors(left_out, measured)
+    whole = np.array([p.whole for p in points])
+    if whole.any():
+        error["networks_left_out"] = errors(left_out[whole], measured[whole])
     return error, left_out
+
+
+def as_measured(formula: Formula, points: Sequence[Point]) -> np.ndarray:
+    """(points,) ms that `formula` says of points; of a block, as it is measured alone."""
+    found = answers(formula, matrix(points, formula.features))
+    if isinstance(formula, Extended) and formula.alone:
+        found += [0.0 if p.whole else formula.alone_ms(p.counts) for p in points]
+    return found
 
 
 def answers(formula: Formula, features: np.ndarray) -> np.ndarray:

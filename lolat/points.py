@@ -24,8 +24,9 @@ class Point:
     """One measured block at one batch size.
 
     `counts` holds those that are known (at least acts, inp, flops); `samples_ms` are the raw times in
-    the order in which they were taken (None for a point from a table), `reference_ms` the time of the
-    reference block beside each of them; `spread` is how far two halves of them are apart, relative.
+    the order in which they were taken (None for a point from a table), `reference_ms` the time of what ran
+    beside or before each of them; `spread` is how far two halves of them are apart, relative. `whole`:
+    a whole network, timed in a loop of its own; anything else was measured alone, after a network.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Point:
     reference_ms: tuple[float, ...] = ()
     spread: float | None = None
     kinds: tuple[str, ...] = ()
+    whole: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The point as it stands in a model file."""
@@ -49,6 +51,7 @@ class Point:
             "reference_ms": [round(t, 4) for t in self.reference_ms],
             "spread": self.spread,
             "kinds": list(self.kinds),
+            **({"whole": True} if self.whole else {}),
         }
 
     @classmethod
@@ -64,6 +67,7 @@ class Point:
             reference_ms=tuple(document.get("reference_ms") or ()),
             spread=document.get("spread"),
             kinds=tuple(document.get("kinds") or ()),
+            whole=document.get("whole") is True,
         )
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lolat.blocks import cut
-from lolat.counts import COLUMNS, FEATURES, behaviours, count
+from lolat.counts import COLUMNS, FEATURES, GROUPS, behaviours, count
 from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
-from lolat.intervals import COVERAGE, half_width
+from lolat.intervals import COVERAGE, drift, half_width
 from lolat.remarks import of_its_source, other_framework
+from lolat.state import OF_GROUP, State
 from lolat.subgraph import block_kinds
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
-MOVING = frozenset(["acts", "inp", "traffic", "passes", "streamed", "maxima", "means", "border"])
-"""Terms for elements that are read and written, as against computed with."""
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
 
@@ -81,6 +80,24 @@ class Prediction:
     block_terms: np.ndarray = field(repr=False)  # (blocks, features), ms
     call_ms: float = 0.0
     measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
+    half: float | None = None  # of the interval without the machine's drift, as a logarithm
+    quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
+    state: State | None = None  # of the machine that it is for; None: as it usually is
+
+    def under(self, state: State) -> Prediction:
+        """The same in a state of the machine, with the interval of a machine whose state is known."""
+        factors = np.array([getattr(state, OF_GROUP[GROUPS[f]]) for f in self.features])
+        terms = self.block_terms * factors
+        call_ms = self.call_ms * state.starting
+        latency = float(terms.sum()) + call_ms
+        return replace(
+            self,
+            latency_ms=latency,
+            block_terms=terms,
+            call_ms=call_ms,
+            interval_ms=None if self.half is None else _interval(latency, self.half),
+            state=state,
+        )
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -115,6 +132,8 @@ class Prediction:
             "batch_size": self.batch_size,
             "predictor": self.predictor,
             "latency_ms": self.latency_ms,
+            "quiet_ms": self.quiet_ms,
+            "state": None if self.state is None else self.state.to_dict(),
             "interval_ms": None if self.interval_ms is None else list(self.interval_ms),
             "coverage": self.coverage,
             "in_domain": self.in_domain,
@@ -126,10 +145,10 @@ class Prediction:
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:
-    """What takes most of the time: "memory" (all terms of MOVING), another term, or "nothing"."""
+    """What takes most of the time: a group of `lolat.counts.GROUPS`, or "nothing"."""
     grouped: dict[str, float] = {}
     for term, value in terms_ms.items():
-        group = MEMORY if term in MOVING else term
+        group = GROUPS[term]
         grouped[group] = grouped.get(group, 0.0) + value
     most = max(grouped, key=lambda k: grouped[k])
     return most if grouped[most] > 0.0 else NOTHING
@@ -157,7 +176,8 @@ def predict_network(
     interval = None
     if half is not None:
         half *= widening
-        interval = (latency * math.exp(-half), latency * math.exp(half))
+        interval = _interval(latency, math.hypot(half, drift(model.document)))
+    quiet = model.document["noise"].get("quiet")
     return Prediction(
         network=network.name,
         batch_size=batch_size,
@@ -179,7 +199,13 @@ def predict_network(
         block_terms=terms,
         call_ms=call_ms,
         measure=measure,
+        half=half,
+        quiet_ms=latency * quiet if isinstance(quiet, float) else None,
     )
+
+
+def _interval(latency: float, half: float) -> tuple[float, float]:
+    return latency * math.exp(-half), latency * math.exp(half)
 
 
 MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly

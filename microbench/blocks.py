@@ -14,22 +14,30 @@ from functools import partial
 
 from lolat.graph import Graph
 from microbench import families as f
+from microbench import networks as w
 from microbench import parts as p
 
 
 @dataclass(frozen=True)
 class Predefined:
-    """A block to measure: how it is written, and at which batch sizes."""
+    """A block, or a `whole` network, to measure: how it is written, and at which batch sizes."""
 
     name: str
     make: Callable[[], Graph]
     batch_sizes: tuple[int, ...]
+    whole: bool = False
 
 
 def _row(
     name: str, batch_sizes: tuple[int, ...], make: Callable[..., Graph], *a: object, **k: object
 ) -> Predefined:
     return Predefined(name, partial(make, *a, **k), batch_sizes)
+
+
+def _whole(
+    name: str, batch_sizes: tuple[int, ...], make: Callable[..., Graph], *a: object, **k: object
+) -> Predefined:
+    return Predefined(name, partial(make, *a, **k), batch_sizes, True)
 
 
 PUBLISHED = (
@@ -46,7 +54,7 @@ BLOCKS: tuple[Predefined, ...] = (
     _row("bottleneck 256x56x56", (1, 4), f.bottleneck, 56, 256),
     _row("bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024),
     _row("bottleneck 64x56x56", (1,), f.bottleneck, 56, 64),
-    _row("bottleneck 224x28x28", (1, 8), f.bottleneck, 28, 224),
+    _row("bottleneck 224x28x28", (1,), f.bottleneck, 28, 224),
     _row("inverted 24x56x56", (1,), f.inverted, 56, 24),
     _row("inverted 16x112x112", (1,), f.inverted, 112, 16),
     _row("mbconv 40x28x28", (1,), f.inverted, 28, 40, kernel=5, act="silu", se=True),
@@ -57,8 +65,12 @@ BLOCKS: tuple[Predefined, ...] = (
     # convolutions alone
     _row("conv 1x1 64x56x56", (1,), f.conv_bn, 56, 64, 256, 1),
     _row("conv 1x1 320x7x7", (1, 16), f.conv_bn, 7, 320, 1280, 1),
+    _row("conv 1x1 1024x14x14", (1,), f.conv_bn, 14, 1024, 256, 1),
+    _row("conv 1x1 2048x7x7", (1,), f.conv_bn, 7, 2048, 512, 1),
     _row("conv 3x3 32x112x112", (1,), f.conv_bn, 112, 32, 64, 3),
     _row("conv 3x3 512x7x7", (16,), f.conv_bn, 7, 512, 512, 3),
+    _row("conv 3x3 512x14x14", (1,), f.conv_bn, 14, 512, 512, 3),
+    _row("conv 3x3 128x28x28", (1,), f.conv_bn, 28, 128, 128, 3),
     _row("conv 5x5 48x35x35", (4,), f.plain, 35, 48, 64, 5),
     # VGG
     _row("vgg 64x224x224", (1,), f.vgg, 224, 64, 64, 2),
@@ -66,72 +78,103 @@ BLOCKS: tuple[Predefined, ...] = (
     _row("vgg 512x14x14", (1, 4), f.vgg, 14, 512, 512, 3),
     # residual chains
     _row("4 basic 64x56x56", (1,), f.basic, 56, 64, count=4),
-    _row("3 bottlenecks 64x56x56", (1, 4), f.bottleneck, 56, 64, 256, count=3),
-    _row("4 bottlenecks/2 256x56x56", (1,), f.bottleneck, 56, 256, 512, stride=2, count=4),
+    _row("3 bottlenecks 64x56x56", (1,), f.bottleneck, 56, 64, 256, count=3),
     _row("3 bottlenecks 1024x14x14", (1, 8), f.bottleneck, 14, 1024, count=3),
     _row("3 bottlenecks 2048x7x7", (1, 4), f.bottleneck, 7, 2048, count=3),
-    _row("3 bottlenecks 2048x3x3", (8,), f.bottleneck, 3, 2048, count=3),
     # groups
     _row("grouped bottleneck 256x56x56", (1,), f.bottleneck, 56, 256, mid=128, groups=32),
     _row("grouped bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024, mid=512, groups=32),
-    _row("grouped 3x3 64x56x56", (1,), f.grouped, 56, 64, 8),
     _row("grouped 3x3 128x28x28", (1, 4), f.grouped, 28, 128, 32),
     # mobile chains
     _row("3 mobile v1 32x112x112", (1, 4), f.mobile_v1, 112, 32, 64, count=3),
     _row("5 mobile v1 512x14x14", (1, 8), f.mobile_v1, 14, 512, 512, count=5),
-    _row("4 mobile v1 1024x4x4", (4,), f.mobile_v1, 4, 1024, 1024, count=4),
-    _row("3 inverted/2 16x112x112", (1, 4), f.inverted, 112, 16, 24, stride=2, count=3),
+    _row("3 inverted/2 16x112x112", (1,), f.inverted, 112, 16, 24, stride=2, count=3),
     _row("4 inverted 32x28x28", (1, 8), f.inverted, 28, 32, count=4),
-    _row("4 inverted 96x14x14", (1, 8), f.inverted, 14, 96, count=4),
+    _row("4 inverted 96x14x14", (1,), f.inverted, 14, 96, count=4),
     _row("3 inverted 160x7x7", (1, 16), f.inverted, 7, 160, count=3),
-    _row("3 mbconv/2 16x112x112", (1, 4), f.inverted, 112, 16, 24, stride=2, act="silu", se=True, count=3),
+    _row("3 mbconv/2 16x112x112", (1,), f.inverted, 112, 16, 24, stride=2, act="silu", se=True, count=3),
     _row("3 mbconv 40x28x28", (1, 8), f.inverted, 28, 40, kernel=5, act="silu", se=True, count=3),
-    _row("4 mbconv 112x14x14", (1, 4), f.inverted, 14, 112, kernel=5, act="silu", se=True, count=4),
-    _row("3 mbconv 192x7x7", (1, 8), f.inverted, 7, 192, kernel=5, act="silu", se=True, count=3),
-    _row("3 mobile v3 40x28x28", (1, 8), f.inverted, 28, 40, None, 3, 5, act="hard_silu", se=True, count=3),
+    _row("4 mbconv 112x14x14", (1,), f.inverted, 14, 112, kernel=5, act="silu", se=True, count=4),
+    _row("3 mbconv 192x7x7", (1,), f.inverted, 7, 192, kernel=5, act="silu", se=True, count=3),
+    _row("3 mobile v3 40x28x28", (1,), f.inverted, 28, 40, None, 3, 5, act="hard_silu", se=True, count=3),
     _row("4 mobile v3 112x14x14", (1,), f.inverted, 14, 112, act="hard_silu", se=True, count=4),
-    _row("3 fused mbconv 48x56x56", (1, 4), f.fused, 56, 48, count=3),
+    _row("3 fused mbconv 48x56x56", (1,), f.fused, 56, 48, count=3),
     # separable chains
     _row("depthwise 5x5/2 144x56x56", (4,), f.depthwise, 56, 144, 5, 2),
+    _row("depthwise 7x7 192x28x28", (1,), f.depthwise, 28, 192, 7, 1),
+    _row("depthwise 3x3 240x28x28", (1, 8), f.depthwise, 28, 240, 3, 1),
     _row("3 separable 728x19x19", (1, 4), f.separable, 19, 728, count=3),
-    _row("3 separable 728x6x6", (4,), f.separable, 6, 728, count=3),
     _row("2 separable 128x74x74", (1,), f.separable, 74, 128, 128, count=2),
     # branches and concatenation
-    _row("6 dense-net 64x56x56", (1, 2), f.dense_net, 56, 64, count=6),
-    _row("8 dense-net 256x14x14", (1, 4), f.dense_net, 14, 256, count=8),
-    _row("6 dense-net 640x7x7", (1, 8), f.dense_net, 7, 640, count=6),
+    _row("6 dense-net 64x56x56", (1,), f.dense_net, 56, 64, count=6),
+    _row("8 dense-net 256x14x14", (1,), f.dense_net, 14, 256, count=8),
+    _row("6 dense-net 640x7x7", (1,), f.dense_net, 7, 640, count=6),
     _row("transition 256x56x56", (1,), f.transition, 56, 256),
-    _row("2 inception 192x35x35", (1, 4), f.inception, 35, 192, 64, count=2),
+    _row("2 inception 192x35x35", (1,), f.inception, 35, 192, 64, count=2),
     _row("2 inception 768x17x17", (1, 4), f.inception, 17, 768, 192, 7, count=2),
-    _row("2 cells 44x28x28", (1, 4), f.cell, 28, 44, count=2),
-    _row("2 cells 88x14x14", (1,), f.cell, 14, 88, count=2),
+    _row("2 cells 44x28x28", (1,), f.cell, 28, 44, count=2),
     _row("2 cells 176x7x7", (4,), f.cell, 7, 176, count=2),
     _row("up transposed 256x14x14", (1,), p.up, 14, 256),
+    _row("up transposed 64x56x56", (1,), p.up, 56, 64),
+    _row("up transposed 512x7x7", (1,), p.up, 7, 512),
     # ConvNeXt
     _row("convnext 96x56x56", (1,), f.convnext, 56, 96),
     _row("3 convnext 384x14x14", (1, 4), f.convnext, 14, 384, count=3),
-    _row("2 convnext depthwise 192x28x28", (1,), f.convnext, 28, 192, count=2, grouped=False),
-    _row("convnext depthwise 768x7x7", (4,), f.convnext, 7, 768, grouped=False),
+    _row("convnext depthwise 96x56x56", (1,), f.convnext, 56, 96, grouped=False),
+    _row("2 convnext depthwise 384x14x14", (1,), f.convnext, 14, 384, count=2, grouped=False),
+    # transformers: attention, perceptrons on many tokens
+    _row("2 encoders 197x192", (1, 4), p.encoder, 197, 192, 3, 2),
+    _row("encoder 128x768", (1,), p.encoder, 128, 768, 12),
+    _row("encoder 64x256", (8,), p.encoder, 64, 256, 8),
+    _row("token mlp 3136x96", (1,), p.token_mlp, 3136, 96, 384),
+    _row("token mlp 196x384", (1, 4), p.token_mlp, 196, 384, 1536),
+    _row("token mlp 784x192 relu", (1,), p.token_mlp, 784, 192, 768, "relu"),
     # pooling, normalisation, activation alone
     _row("max pool 3x3/2 64x112x112", (1,), p.pool, 112, 64, 3, 2, "max_pool"),
     _row("average pool 3x3 192x35x35", (4,), p.pool, 35, 192, 3, 1, "average_pool"),
     _row("norm, relu 256x56x56", (1,), p.norm_act, 56, 256),
     _row("layer norm, gelu 384x14x14", (4,), p.norm_act, 14, 384, "gelu", "layer_norm"),
+    _row("layer norm, gelu 96x56x56", (1,), p.norm_act, 56, 96, "gelu", "layer_norm"),
+    _row("norm, silu 96x56x56", (1,), p.norm_act, 56, 96, "silu"),
     # classifiers and dense layers
     _row("head 2048x7x7", (1, 32), p.head, 7, 2048),
     _row("flat head 512x7x7", (1, 8), p.flat_head, 7, 512, 4096),
     _row("mlp 3 x 1024", (1,), p.mlp, 1024, 1024, 3),
-    # small networks from image to classes
-    _row("small resnet 3x224x224", (1, 4), f.residual_network, 224, 64),
-    _row("small mobile net 3x224x224", (1,), f.mobile_network, 224, "relu6", False),
-    _row("small mobile net silu 3x192x192", (1,), f.mobile_network, 192, "silu", True),
+    _row("mlp 2 x 4096", (1,), p.mlp, 4096, 4096, 2),
 )  # fmt: skip
+
+MOBILE = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3), (6, 96, 3, 1, 3),
+    (6, 160, 3, 2, 3), (6, 320, 1, 1, 3),
+)  # fmt: skip
+MBCONV = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
+    (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
+)  # fmt: skip
+BRANCHES = ((3, 64, None), (4, 192, 7), (2, 320, None))
+
+NETWORKS: tuple[Predefined, ...] = (
+    _whole("residual 50 3x160x160", (1,), w.residual, 160, (3, 4, 6, 3)),
+    _whole("residual 34 3x128x128", (1, 4), w.residual, 128, (3, 4, 6, 3), False),
+    _whole("grouped residual 50 3x128x128", (1,), w.residual, 128, (3, 4, 6, 3), groups=32),
+    _whole("inverted 3x224x224", (1,), w.inverted, 224, MOBILE, "relu6", False, 32, 1280),
+    _whole("inverted 3x128x128", (8,), w.inverted, 128, MOBILE, "relu6", False, 32, 1280),
+    _whole("mbconv 3x160x160", (1, 4), w.inverted, 160, MBCONV, "silu", True, 32, 1280),
+    _whole("dense net 121 3x128x128", (1,), w.dense_net, 128, (6, 12, 24, 16)),
+    _whole("vgg 11 3x96x96", (1, 4), w.vgg, 96, (1, 1, 2, 2, 2)),
+    _whole("separable 3x128x128", (1,), w.separable, 128, 728, 8),
+    _whole("branches 3x160x160", (1,), w.inception, 160, BRANCHES),
+    _whole("convnext 3x128x128", (1,), w.convnext, 128, (3, 3, 9, 3)),
+    _whole("transformer 3x224x224", (1, 4), w.transformer, 224, 16, 384, 6, 8),
+    _whole("u-net 3x96x96", (1,), w.u_net, 96, (32, 64, 128, 256, 512)),
+)  # fmt: skip
+"""Whole networks of real size, one of a family: they say how slow everything is inside a network."""
 
 REFERENCE_BLOCK = _row("reference", (8,), f.inverted, 28, 40, kernel=5, act="silu", se=True)
 """Timed beside every sample (see `microbench.timer`): it computes, moves some 30 MB and works with all
 threads, so that it feels a busy machine and processors that were moved apart; 4 to 10 ms on two cores."""
 
 
-def points(blocks: tuple[Predefined, ...] = BLOCKS) -> list[tuple[str, int, Graph]]:
+def points(blocks: tuple[Predefined, ...] = (*BLOCKS, *NETWORKS)) -> list[tuple[str, int, Graph]]:
     """(name, batch size, graph) of every point."""
     return [(b.name, n, g) for b in blocks for g in [b.make()] for n in b.batch_sizes]

@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.points import Point
 from lolat.readers import open_network
 from lolat.subgraph import block_graph
 from microbench import backends
+from microbench.backends.known import known_blocks
+from microbench.blocks import NETWORKS, Predefined
+from microbench.chosen import choose
+from microbench.doctor import Again, measured_again, reference_jobs
 from microbench.forecast import keep_bytes, peak_bytes
-from microbench.learn import describe_noise, free_bytes, job_key, predefined_job, reference_job
+from microbench.learn import SLICE_S, free_bytes, job_key, noise_of, predefined_job
+from microbench.levels import levels
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
-from microbench.timer import centre, is_calm, settled_limit, spread
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",
@@ -24,7 +30,7 @@ DEFAULT_NETWORKS = (
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
 DEFAULT_BATCH_SIZES = (1, 4)
-ROUNDS, SLICE_S, EXTRA_S = 8, 0.2, 150.0
+SETTINGS = Settings(rounds=8, slice_s=SLICE_S)
 
 
 @dataclass(frozen=True)
@@ -46,80 +52,82 @@ class Case:
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A case, measured; `calm`: whether its time is that of calm moments."""
+    """A case, measured: its latency on the machine as it was throughout the run."""
 
     spec: str
     graph: Graph
     batch_size: int
     latency_ms: float
     spread: float | None
-    calm: bool
     input_size: tuple[int, ...] = ()
     block: int | None = None
 
 
-def measure_networks(
-    backend: str,
-    device: str,
-    networks: Sequence[str],
-    batch_sizes: Sequence[int],
-    input_size: tuple[int, ...] = (),
-    progress: Progress | None = None,
-    calm_ms: float | None = None,
-) -> tuple[list[MeasuredNetwork], dict[str, str], dict[str, Any], dict[str, Any]]:
-    """`measure_cases` of every network at every batch size, none twice."""
+@dataclass(frozen=True)
+class Evaluation:
+    """What a run measured: the cases; what failed and why; networks of the model, measured again.
+
+    `environment` is the backend's, `noise` how steady the machine was (`learn.noise_of`).
+    """
+
+    measured: tuple[MeasuredNetwork, ...]
+    failures: dict[str, str]
+    again: tuple[Again, ...]
+    environment: dict[str, Any]
+    noise: dict[str, Any]
+
+
+def cases(
+    networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[int, ...] = ()
+) -> list[Case]:
+    """Every network at every batch size, none twice."""
     sizes = list(dict.fromkeys(batch_sizes))
-    wanted = [Case(spec, n, input_size) for spec in dict.fromkeys(networks) for n in sizes]
-    return measure_cases(backend, device, wanted, progress, calm_ms)
+    return [Case(spec, n, input_size) for spec in dict.fromkeys(networks) for n in sizes]
 
 
 def measure_cases(
     backend: str,
     device: str,
     wanted: Sequence[Case],
+    points: Sequence[Point] = (),
     progress: Progress | None = None,
-    calm_ms: float | None = None,
-    extra_s: float = EXTRA_S,
-) -> tuple[list[MeasuredNetwork], dict[str, str], dict[str, Any], dict[str, Any]]:
-    """Measure `wanted`: (those measured, what failed and why, the backend's environment, noise).
+    networks: Sequence[Predefined] = NETWORKS,
+    settings: Settings = SETTINGS,
+) -> Evaluation:
+    """Measure `wanted` as a user would, each network in a loop of its own, all in the same random rounds.
 
-    `calm_ms`: up to which time of the reference block the machine was calm when the model was
-    learned, so that the same moments count here; where most networks saw too few of those, this run's own
-    calmest count. `extra_s`: at most so many seconds of waiting for those. InputError for a block that
-    a network does not have.
+    `points`: of the model that is judged; some of its networks are measured in the same rounds and tell in
+    what state the machine is. InputError for a block that a network does not have.
     """
-    settings = Settings(
-        rounds=ROUNDS, slice_s=SLICE_S, extra_rounds=4 * ROUNDS, extra_s=extra_s, calm_ms=calm_ms
-    )
     read = {(c.spec, c.input_size): None for c in wanted}
-    whole = {(spec, size): open_network(spec, size).graph() for spec, size in read}
-    graphs = [case_graph(c, whole[c.spec, c.input_size]) for c in wanted]
+    opened = {(spec, size): open_network(spec, size).graph() for spec, size in read}
+    graphs = [case_graph(c, opened[c.spec, c.input_size]) for c in wanted]
     jobs = [_job(c, g) for c, g in zip(wanted, graphs, strict=True)]
+    try:
+        chosen = choose(points, known_blocks(backend, networks))
+    except InputError:
+        chosen = []
+    own = reference_jobs(chosen)
     with Runner(backend, device, progress) as runner:
         free = free_bytes(runner, device)
-        outcome = runner.run(jobs, reference_job(), settings, None, free)
-    limit = settled_limit(outcome.visits.values(), calm_ms)
-    measured = [
+        before = own or [j for j in jobs if j.whole]
+        outcome = runner.run([*jobs, *own], before, settings, None, free)
+    found = levels(outcome.visits)
+    measured = tuple(
         MeasuredNetwork(
             case.spec,
             as_run(backend, graph),
             case.batch_size,
-            centre(visits, limit),
-            spread(visits, limit),
-            is_calm(visits, limit),
+            level.latency_ms,
+            level.spread,
             case.input_size,
             case.block,
         )
         for case, graph, job in zip(wanted, graphs, jobs, strict=True)
-        if (visits := outcome.visits.get(job.key))
-    ]
-    noise = describe_noise(
-        outcome.reference(),
-        limit,
-        [m.spread for m in measured],
-        sum(not m.calm for m in measured),
+        if (level := found.jobs.get(job.key))
     )
-    return measured, outcome.failures, outcome.environment, noise
+    again = measured_again(chosen, found)
+    return Evaluation(measured, outcome.failures, again, outcome.environment, noise_of(found))
 
 
 def as_run(backend: str, graph: Graph) -> Graph:
@@ -150,4 +158,5 @@ def _job(case: Case, graph: Graph) -> Job:
         },
         need_bytes=peak_bytes(graph, case.batch_size),
         keep_bytes=keep_bytes(graph, case.batch_size),
+        whole=True,
     )

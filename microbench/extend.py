@@ -20,14 +20,13 @@ from lolat.subgraph import subgraph
 from microbench import environment
 from microbench.backends import of_model
 from microbench.backends.known import known_blocks
-from microbench.blocks import BLOCKS, Predefined
-from microbench.chosen import Chosen, choose
+from microbench.blocks import NETWORKS, Predefined
+from microbench.chosen import choose
 from microbench.journal import Journal
 from microbench.learn import job_key, measure_blocks
 from microbench.plan import Settings
 from microbench.runner import Progress
 
-AGAIN = 3  # of the model's own points that are measured again
 DRIFT = 0.1
 
 
@@ -79,30 +78,27 @@ def as_blocks(
 def measure_extension(
     blocks: Sequence[Predefined],
     points: Sequence[Point],
-    coefficients: Mapping[str, float],
     label: str,
     learned: Mapping[str, Any],
-    calm_ms: float | None,
     journal_path: Path,
     now: float,
     restart: bool = False,
     progress: Progress | None = None,
     settings: Settings | None = None,
-    own_blocks: Sequence[Predefined] | None = None,
+    networks: Sequence[Predefined] | None = None,
 ) -> Extension:
     """Measure `blocks` for a model of `points`, as learning does it.
 
-    `coefficients`: ms per count of the model's default predictor; `label`, `learned`: its device and
-    environment; `calm_ms`: up to which time of the reference block the machine was calm when it was
-    learned. Raises InputError on another device or with another framework, version or number of
-    threads, MeasuringError when none of the blocks could be measured.
+    `label`, `learned`: the model's device and environment. Raises InputError on another device or with
+    another framework, version or number of threads, MeasuringError when none of the blocks could be
+    measured.
     """
     device, backend = str(learned["device"]), of_model(learned)
     if device == "cpu":  # known before anything is started
         refuse_another(label, learned, {}, environment.device_label(device))
     try:
-        known = known_blocks(backend, BLOCKS if own_blocks is None else own_blocks)
-        own = choose(points, coefficients, known, AGAIN)
+        known = known_blocks(backend, NETWORKS if networks is None else networks)
+        own = choose(points, known)
     except InputError:
         own = []
     check = partial(_refuse, label, learned, device)
@@ -113,8 +109,8 @@ def measure_extension(
         now,
         restart,
         progress,
-        settings or Settings(calm_ms=calm_ms),
-        [*blocks, *(Predefined(c.point.name, partial(_graph, c), (c.point.batch_size,)) for c in own)],
+        settings,
+        [*blocks, *(Predefined(p.name, partial(_graph, g), (p.batch_size,), True) for p, g in own)],
         check,
     )  # fmt: skip
     names = {b.name for b in blocks}
@@ -124,16 +120,16 @@ def measure_extension(
         raise MeasuringError(f"none of the blocks could be measured ({warnings[-1]})")
     measured = {(p.name, p.batch_size): p.latency_ms for p in found}
     again = tuple(
-        (job_key(*key), c.point.latency_ms, measured[key])
-        for c in own
-        if (key := (c.point.name, c.point.batch_size)) in measured
+        (job_key(*key), p.latency_ms, measured[key])
+        for p, _ in own
+        if (key := (p.name, p.batch_size)) in measured
     )
     remarks = (*warnings, *disagreement(again))
     return Extension(new, again, where, noise, remarks, journal)
 
 
-def _graph(chosen: Chosen) -> Graph:
-    return chosen.graph
+def _graph(graph: Graph) -> Graph:
+    return graph
 
 
 def _refuse(label: str, learned: Mapping[str, Any], device: str, where: Mapping[str, Any]) -> None:

@@ -51,7 +51,8 @@ def basic(size: int, channels: int, count: int = 1) -> Graph:
     return n.done(x)
 
 
-def _bottleneck(n: Layers, x: int, out: int, mid: int, stride: int, groups: int) -> int:
+def add_bottleneck(n: Layers, x: int, out: int, mid: int, stride: int, groups: int) -> int:
+    """One bottleneck behind `x`."""
     inside = n.shape(x)[-1]
     y = n.cba(n.cba(x, mid, 1), mid, 3, stride, groups)
     y = n.cba(y, out, 1, act=None)
@@ -74,15 +75,16 @@ def bottleneck(
     x = n.input
     out = out or channels
     for i in range(count):
-        x = _bottleneck(n, x, out, mid or out // 4, stride if i == 0 else 1, groups)
+        x = add_bottleneck(n, x, out, mid or out // 4, stride if i == 0 else 1, groups)
     return n.done(x)
 
 
-def _inverted(
+def add_inverted(
     n: Layers, x: int, out: int, expand: int, kernel: int, stride: int, act: str, se: bool
 ) -> int:
+    """One inverted residual behind `x`."""
     inside = n.shape(x)[-1]
-    y = n.cba(x, inside * expand, 1, act=act)
+    y = n.cba(x, inside * expand, 1, act=act) if expand > 1 else x
     y = n.dba(y, kernel, stride, act=act)
     if se:
         gate = "hard_sigmoid" if act == "hard_silu" else "sigmoid"
@@ -106,7 +108,7 @@ def inverted(
     n = Layers(f"inverted {channels}", size, channels)
     x = n.input
     for i in range(count):
-        x = _inverted(n, x, out or channels, expand, kernel, stride if i == 0 else 1, act, se)
+        x = add_inverted(n, x, out or channels, expand, kernel, stride if i == 0 else 1, act, se)
     return n.done(x)
 
 
@@ -178,16 +180,21 @@ def inception(
     n = Layers(f"inception {channels}", size, channels)
     x = n.input
     for _ in range(count):
-        first = n.cba(x, width, 1)
-        second = n.cba(x, width // 2, 1)
-        if kernel:
-            second = n.cba(n.cba(second, width // 2, (1, kernel)), width, (kernel, 1))
-        else:
-            second = n.cba(second, width, 5)
-        third = n.cba(n.cba(n.cba(x, width // 2, 1), width, 3), width, 3)
-        fourth = n.cba(n.pool(x, 3, 1, "average_pool"), width // 2, 1)
-        x = n.concat(first, second, third, fourth)
+        x = add_inception(n, x, width, kernel)
     return n.done(x)
+
+
+def add_inception(n: Layers, x: int, width: int, kernel: int | None) -> int:
+    """Four branches behind `x`, concatenated."""
+    first = n.cba(x, width, 1)
+    second = n.cba(x, width // 2, 1)
+    if kernel:
+        second = n.cba(n.cba(second, width // 2, (1, kernel)), width, (kernel, 1))
+    else:
+        second = n.cba(second, width, 5)
+    third = n.cba(n.cba(n.cba(x, width // 2, 1), width, 3), width, 3)
+    fourth = n.cba(n.pool(x, 3, 1, "average_pool"), width // 2, 1)
+    return n.concat(first, second, third, fourth)
 
 
 def _cell(n: Layers, before: int, x: int, channels: int) -> int:
@@ -228,13 +235,19 @@ def convnext(size: int, channels: int, count: int = 1, grouped: bool = True) -> 
     n = Layers(f"convnext {channels}", size, channels)
     x = n.input
     for _ in range(count):
-        if grouped:
-            y = n.conv(x, channels, 7, groups=channels, bias=True)
-        else:
-            y = n.depthwise(x, 7, bias=True)
-        y = n.dense(n.dense(n.same("layer_norm", y), 4 * channels, "gelu"), channels)
-        x = n.same("add", x, y)
+        x = add_convnext(n, x, grouped)
     return n.done(x)
+
+
+def add_convnext(n: Layers, x: int, grouped: bool) -> int:
+    """One block of ConvNeXt behind `x`."""
+    channels = n.shape(x)[-1]
+    if grouped:
+        y = n.conv(x, channels, 7, groups=channels, bias=True)
+    else:
+        y = n.depthwise(x, 7, bias=True)
+    y = n.dense(n.dense(n.same("layer_norm", y), 4 * channels, "gelu"), channels)
+    return n.same("add", x, y)
 
 
 def grouped(size: int, channels: int, groups: int, kernel: int = 3) -> Graph:
@@ -248,7 +261,7 @@ def residual_network(size: int, width: int) -> Graph:
     n = Layers("small resnet", size, 3)
     x = n.pool(n.cba(n.input, width, 7, 2), 3, 2)
     for i in range(4):
-        x = _bottleneck(n, x, width * 4 * 2**i, width * 2**i, 1 if i == 0 else 2, 1)
+        x = add_bottleneck(n, x, width * 4 * 2**i, width * 2**i, 1 if i == 0 else 2, 1)
     return n.done(n.dense(n.global_pool(x), 1000, "softmax"))
 
 
@@ -257,5 +270,5 @@ def mobile_network(size: int, act: str, se: bool) -> Graph:
     n = Layers("small mobile net", size, 3)
     x = n.cba(n.input, 16, 3, 2, act=act)
     for out, stride in ((24, 2), (24, 1), (40, 2), (40, 1), (80, 2), (80, 1), (160, 2)):
-        x = _inverted(n, x, out, 4, 3, stride, act, se)
+        x = add_inverted(n, x, out, 4, 3, stride, act, se)
     return n.done(n.dense(n.global_pool(n.cba(x, 960, 1, act=act)), 1000, "softmax"))

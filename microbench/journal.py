@@ -137,7 +137,10 @@ def _document(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_record(document: Mapping[str, Any]) -> bool:
-    """Either the times of a visit, each sample between two of the reference, or a failure."""
+    """Either the times of a visit or a failure.
+
+    Of a visit: each sample between two of the reference, or with what ran before it (`timer.sample`).
+    """
     if not isinstance(document.get("key"), str):
         return False
     if "failed" in document:
@@ -145,8 +148,16 @@ def _is_record(document: Mapping[str, Any]) -> bool:
     samples, reference = document.get("samples_ms"), document.get("reference_ms")
     if not isinstance(samples, list) or not isinstance(reference, list):
         return False
-    numbers = [*samples, *reference]
-    return len(reference) == len(samples) + 1 and all(
+    moments = document.get("at_s", [])
+    if not isinstance(moments, list):
+        return False
+    numbers = [*samples, *reference, *moments]
+    lengths = (len(reference), len(moments))
+    if "before" in document:
+        whole = (len(samples) * bool(document["before"]), len(samples))
+    else:
+        whole = (len(samples) + 1, 0)
+    return lengths == whole and all(
         isinstance(t, (int, float)) and math.isfinite(t) for t in numbers
     )
 

@@ -103,6 +103,15 @@ class Layers:
         channels = sum(self.shape(x)[-1] for x in xs)
         return self.builder.add("concatenate", list(xs), (*self.shape(xs[0])[:-1], channels))
 
+    def up(self, x: int, filters: int) -> int:
+        """A transposed 2x2 convolution with stride 2: twice the height and width."""
+        _, height, width, inside = self.shape(x)
+        return self.builder.add(
+            "transposed_conv", [x], (1, 2 * height, 2 * width, filters),
+            kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding="same", bias=True,
+            in_channels=inside, out_channels=filters, groups=1,
+        )  # fmt: skip
+
     def squeeze_excite(self, x: int, reduced: int, act: str = "silu", gate: str = "sigmoid") -> int:
         """Global pooling, two 1x1 convolutions, and the result multiplied onto the channels."""
         channels = self.shape(x)[-1]

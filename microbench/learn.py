@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,18 @@ from lolat.graph import Graph
 from lolat.points import Point
 from microbench import environment
 from microbench.backends.known import as_known
-from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.forecast import keep_bytes, peak_bytes
 from microbench.journal import Journal, fingerprint
+from microbench.levels import Level, Levels, levels
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
-from microbench.timer import Visit, centre, is_calm, quantile, settled_limit, spread
+from microbench.timer import Visit, quantile
 
+ROUNDS, SLICE_S = 8, 0.1
+USUAL = Settings(rounds=ROUNDS, slice_s=SLICE_S)
+"""Of every job in each round: a block once, a network for so long (`Runner`)."""
+UNSTEADY = 1.5  # slowest over fastest tenth of a run, from which on it is said
 BUSY_LOAD = 0.6
 CALM_SHARE = 0.5
 FLOOR = 0.08
@@ -31,13 +36,14 @@ def job_key(name: str, batch_size: int) -> str:
     return f"{name} x{batch_size}"
 
 
-def predefined_job(graph: Graph, name: str, batch_size: int) -> Job:
-    """The job of measuring a Graph at a batch size."""
+def predefined_job(graph: Graph, name: str, batch_size: int, whole: bool = False) -> Job:
+    """The job of measuring a Graph at a batch size; `whole`: as a network in a loop of its own."""
     return Job(
         key=job_key(name, batch_size),
         payload={"graph": graph.to_dict(), "batch_size": batch_size},
         need_bytes=peak_bytes(graph, batch_size),
         keep_bytes=keep_bytes(graph, batch_size),
+        whole=whole,
     )
 
 
@@ -52,40 +58,60 @@ def measure_blocks(
     blocks: Sequence[Predefined] | None = None,
     check: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]:
-    """Measure `blocks`, BLOCKS if None: (points, environment, noise, warnings, the journal, still on disk).
+    """Measure `blocks`: (points, environment, noise, warnings, the journal, still on disk).
 
-    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. `check` gets
-    the environment before anything is measured, and may raise. Raises LolatError when device or
-    backend are not there, or nothing could be measured.
+    Without `blocks`: BLOCKS and NETWORKS. Blocks are measured after whole networks: those among `blocks`,
+    or REFERENCES where there are none. Goes on from the journal if it is of the same run; `now` is in
+    seconds since the epoch. `check` gets the environment before anything is measured, and may raise. Raises
+    LolatError when device or backend are not there, or nothing could be measured.
     """
-    settings = settings or Settings()
-    blocks = BLOCKS if blocks is None else blocks
+    settings = settings or USUAL
+    blocks = (*BLOCKS, *NETWORKS) if blocks is None else blocks
+    extra = () if any(b.whole for b in blocks) else references()
     with Runner(backend, device, progress) as runner:
-        graphs = {b.name: as_known(backend, b.make()) for b in blocks}
-        jobs = [predefined_job(graphs[b.name], b.name, n) for b in blocks for n in b.batch_sizes]
-        reference = reference_job()
+        graphs = {b.name: as_known(backend, b.make()) for b in (*blocks, *extra)}
+        jobs = [
+            predefined_job(graphs[b.name], b.name, n, b.whole)
+            for b in (*blocks, *extra)
+            for n in b.batch_sizes
+        ]
+        before = [j for j in jobs if j.whole]
         where = environment.describe(device) | runner.environment
         if check is not None:
             check(where)
-        key = run_key(runner, device, jobs, reference, settings)
+        key = run_key(runner, device, jobs, before[0], settings)
         journal = open_journal(
             journal_path, {**key, "backend": backend}, now, restart, runner.progress
         )
         try:
-            outcome = runner.run(jobs, reference, settings, journal, free_bytes(runner, device))
+            outcome = runner.run(jobs, before, settings, journal, free_bytes(runner, device))
         except BaseException:
             journal.close()
             raise
-    limit = settled_limit(outcome.visits.values(), settings.calm_ms)
+    found = levels(outcome.visits)
     points = [
-        _point(b, graphs[b.name], n, visits, limit)
+        _point(b, graphs[b.name], n, outcome.visits[name], found.jobs[name])
         for b in blocks
         for n in b.batch_sizes
-        if (visits := outcome.visits.get(job_key(b.name, n)))
+        if (name := job_key(b.name, n)) in found.jobs
     ]
-    restless = [key for key, visits in outcome.visits.items() if not is_calm(visits, limit)]
-    noise = describe_noise(outcome.reference(), limit, [p.spread for p in points], len(restless))
-    return points, where, noise, warnings(where, noise, outcome.failures, restless), journal
+    noise = noise_of(found)
+    return points, where, noise, remarks(where, noise, outcome.failures), journal
+
+
+def references() -> tuple[Predefined, ...]:
+    """The REFERENCES, each at one batch size."""
+    return tuple(
+        replace(b, batch_sizes=b.batch_sizes[:1]) for b in NETWORKS if b.name in REFERENCES
+    )
+
+
+REFERENCES = (
+    "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
+    "transformer 3x224x224",
+)  # fmt: skip
+"""The networks that tell the machine's state, measured anew by `doctor`, `evaluate` and `extend`: of
+different work, and quickly built."""
 
 
 def run_key(
@@ -135,19 +161,49 @@ def reference_job() -> Job:
 
 
 def _point(
-    block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], limit: float
+    block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], level: Level
 ) -> Point:
-    apart = spread(visits, limit)
     return Point(
         name=block.name,
         batch_size=batch_size,
         counts=count(graph).total(batch_size)._asdict(),
-        latency_ms=round(centre(visits, limit), 6),
+        latency_ms=round(level.latency_ms, 6),
         samples_ms=tuple(t for v in visits for t in v.samples),
-        reference_ms=tuple(t for v in visits for t in v.beside()),
-        spread=None if apart is None else round(apart, 5),
+        reference_ms=tuple(t for v in visits for t in v.reference),
+        spread=None if level.spread is None else round(level.spread, 5),
         kinds=tuple(sorted(behaviours(graph.operations))),
+        whole=block.whole,
     )
+
+
+def noise_of(found: Levels) -> dict[str, Any]:
+    """How steady the machine was, as a model file has it.
+
+    `floor`: what measuring a point again gives (median over the points of how far two halves of its samples
+    are apart, the machine's state taken out); `quiet`, `busy`: how long things took in the calmest and the
+    most disturbed tenth of the run, as factors of the usual.
+    """
+    return {
+        "floor": round(found.floor, 5),
+        "quiet": round(found.quiet, 4),
+        "busy": round(found.busy, 4),
+    }
+
+
+def remarks(
+    where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
+) -> list[str]:
+    """What is to be said of a run, each with what to do about it."""
+    found = busy_before(where)
+    apart = noise["busy"] / noise["quiet"]
+    if apart > UNSTEADY or noise["floor"] > FLOOR:
+        found.append(
+            f"unsteady machine: all took {apart:.1f} times as long in its busiest tenth as in its calmest, "
+            f"repeated measurements were {100 * noise['floor']:.0f} % apart; that is taken out as far as it "
+            "can be; close other programs and run again for narrower intervals (on a virtual machine, "
+            "neighbours may be the cause: docs/why-different.md)"
+        )
+    return found + failed(failures)
 
 
 def describe_noise(
@@ -184,13 +240,7 @@ def warnings(
     restless: Sequence[str] = (),
 ) -> list[str]:
     """Remarks on a run, each with what to do about it; `restless`: points that saw no calm moment."""
-    remarks = []
-    load, threads = where.get("load_at_start"), where["threads"]
-    if load is not None and load > BUSY_LOAD * threads:
-        remarks.append(
-            f"the machine was busy before the run (load {load} on {threads} threads): close other "
-            "programs and run again"
-        )
+    remarks = busy_before(where)
     if noise["calm_share"] < CALM_SHARE or noise["floor"] > FLOOR:
         remarks.append(
             f"unsteady machine: calm for {100 * noise['calm_share']:.0f} % of the run, the reference "
@@ -205,10 +255,26 @@ def warnings(
             f"{'their times are' if several else 'its time is'} the fastest of disturbed ones; run "
             "again when the machine is quieter"
         )
-    if failures:
-        key, reason = next(iter(failures.items()))
-        remarks.append(
-            f"{len(failures)} point{'s' * (len(failures) > 1)} could not be measured (first: {key}: "
-            f"{reason}); the model is fitted on the others"
-        )
-    return remarks
+    return remarks + failed(failures)
+
+
+def busy_before(where: Mapping[str, Any]) -> list[str]:
+    """A remark where other programs were at work before the run."""
+    load, threads = where.get("load_at_start"), where["threads"]
+    if load is None or load <= BUSY_LOAD * threads:
+        return []
+    return [
+        f"the machine was busy before the run (load {load} on {threads} threads): close other "
+        "programs and run again"
+    ]
+
+
+def failed(failures: Mapping[str, str]) -> list[str]:
+    """A remark where points could not be measured."""
+    if not failures:
+        return []
+    key, reason = next(iter(failures.items()))
+    return [
+        f"{len(failures)} point{'s' * (len(failures) > 1)} could not be measured (first: {key}: "
+        f"{reason}); the model is fitted on the others"
+    ]

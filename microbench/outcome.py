@@ -76,5 +76,10 @@ def recall(outcome: Outcome, records: Sequence[dict[str, Any]]) -> None:
             outcome.failures[key] = record["failed"]
             outcome.visits.pop(key, None)
         else:
-            taken = Visit(tuple(record["samples_ms"]), tuple(record["reference_ms"]))
+            taken = Visit(
+                tuple(record["samples_ms"]),
+                tuple(record["reference_ms"]),
+                tuple(record.get("at_s", ())),
+                str(record.get("before") or ""),
+            )
             outcome.visits.setdefault(key, []).append(taken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lolat.graph import Graph
+from lolat.graph import Graph, GraphBuilder
 from microbench.layers import Layers
 
 
@@ -64,9 +64,50 @@ def up(size: int, channels: int) -> Graph:
     n = Layers(f"up {channels}", size, channels)
     shape = (1, 2 * size, 2 * size, channels // 2)
     skip = n.builder.input(shape)
-    x = n.builder.add(
-        "transposed_conv", [n.input], shape,
-        kernel=(2, 2), strides=(2, 2), dilation=(1, 1), padding="same", bias=True,
-        in_channels=channels, out_channels=channels // 2, groups=1,
-    )  # fmt: skip
+    x = n.up(n.input, channels // 2)
     return n.done(n.cba(n.concat(x, skip), channels // 2, 3))
+
+
+def encoder(tokens: int, features: int, heads: int, count: int = 1) -> Graph:
+    """Transformer blocks: attention and a perceptron, each behind a layer norm, with shortcuts."""
+    builder = GraphBuilder(f"encoder {tokens}x{features}")
+    x = builder.input((1, tokens, features))
+    for _ in range(count):
+        x = encode(builder, x, heads)
+    return builder.build([x])
+
+
+def encode(builder: GraphBuilder, x: int, heads: int) -> int:
+    """One transformer block on a tensor of (1, tokens, features)."""
+    _, tokens, features = builder.tensors[x].shape
+    each = features // heads
+    shape, split, turned = (1, tokens, features), (1, tokens, heads, each), (1, heads, tokens, each)
+
+    def dense(x: int, units: int) -> int:
+        inside = builder.tensors[x].shape[-1]
+        return builder.add(
+            "dense", [x], (1, tokens, units), in_features=inside, out_features=units, bias=True
+        )
+
+    y = builder.add("layer_norm", [x], shape)
+    query, key, value = (
+        builder.add("transpose", [builder.add("reshape", [dense(y, features)], split)], turned)
+        for _ in range(3)
+    )
+    scores = builder.add("matmul", [query, key], (1, heads, tokens, tokens), contracted=each)
+    scores = builder.add("softmax", [builder.add("scale", [scores], (1, heads, tokens, tokens))],
+                         (1, heads, tokens, tokens))  # fmt: skip
+    y = builder.add("matmul", [scores, value], turned, contracted=tokens)
+    y = builder.add("reshape", [builder.add("transpose", [y], split)], shape)
+    x = builder.add("add", [x, dense(y, features)], shape)
+    y = dense(builder.add("layer_norm", [x], shape), 4 * features)
+    y = builder.add("gelu", [y], (1, tokens, 4 * features))
+    return builder.add("add", [x, dense(y, features)], shape)
+
+
+def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Graph:
+    """A perceptron of two dense layers on every token."""
+    n = Layers(f"token mlp {tokens}x{features}", 1, features)
+    builder = GraphBuilder(f"token mlp {tokens}x{features}")
+    n.builder, n.input = builder, builder.input((1, tokens, features))
+    return n.done(n.dense(n.dense(n.input, hidden, act), features))

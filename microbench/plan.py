@@ -15,12 +15,14 @@ class Job:
     """Something to measure. `payload` is what the worker is told.
 
     `need_bytes`: foreseen memory while it is made or runs; `keep_bytes`: what it holds in between.
+    `whole`: a whole network, timed in a loop of its own; anything else is timed after one.
     """
 
     key: str
     payload: dict[str, Any]
     need_bytes: int = 0
     keep_bytes: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)

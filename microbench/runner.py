@@ -21,6 +21,7 @@ from microbench.timer import (
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 5  # in a row: then it is not the jobs
+MOST_LOOPS = 3  # calls of a network in a row that count
 
 
 class Progress(Protocol):
@@ -67,6 +68,7 @@ class Runner:
         self.worker = self._start()
         self.prepared: dict[str, float] = {}  # key -> estimate in ms, of the present worker
         self.deaths = 0
+        self.turn = 0  # which network a block is measured after
         try:
             self.environment: dict[str, Any] = self._ask({"do": "environment"})["environment"]
         except BaseException as problem:
@@ -94,12 +96,15 @@ class Runner:
     def run(
         self,
         jobs: Sequence[Job],
-        reference: Job,
+        reference: Job | Sequence[Job],
         settings: Settings,
         journal: Journal | None = None,
         available_bytes: int | None = None,
     ) -> Outcome:
         """Measure all jobs. What the journal already holds is not measured again.
+
+        `reference`: what is timed beside each sample (`timer.visit`); or whole networks, of which one runs
+        before each sample in turns (`timer.sample`), for jobs that are no whole networks themselves.
 
         A job that failed stays out, but one that killed the worker is tried once more.
         Jobs that need more than `available_bytes` are skipped with a reason. Raises MeasuringError
@@ -130,7 +135,9 @@ class Runner:
                 self.progress.step()
                 if not outcome.over(job.key) and len(outcome.visits.get(job.key, ())) <= number:
                     self._visit(job, reference, settings, outcome, journal)
-            self._extra(group, reference, settings, outcome, journal, settings.extra_s / len(parts))
+            if isinstance(reference, Job):
+                limit_s = settings.extra_s / len(parts)
+                self._extra(group, reference, settings, outcome, journal, limit_s)
             if len(parts) > 1:
                 self._forget(group)
         if not outcome.visits:
@@ -205,13 +212,21 @@ class Runner:
     def _visit(
         self,
         job: Job,
-        reference: Job,
+        reference: Job | Sequence[Job],
         settings: Settings,
         outcome: Outcome,
         journal: Journal | None,
         wait_for: float | None = None,
     ) -> None:
         """Take some samples of a job, waiting a while for a reference of `wait_for` ms if given."""
+        if not isinstance(reference, Job):
+            self._guarded(
+                job,
+                outcome,
+                journal,
+                partial(self._sample, job, reference, settings, outcome, journal),
+            )
+            return
         try:
             self._estimate(reference)
         except (WorkerDied, JobFailed) as problem:
@@ -226,6 +241,29 @@ class Runner:
             keep(outcome, journal, {"key": job.key, **answer})
 
         self._guarded(job, outcome, journal, measure)
+
+    def _sample(
+        self,
+        job: Job,
+        networks: Sequence[Job],
+        settings: Settings,
+        outcome: Outcome,
+        journal: Journal | None,
+    ) -> None:
+        """Take some samples of a job as it is in use; see `timer.sample`."""
+        before = ""
+        if not job.whole:
+            able = [n for n in networks if not outcome.over(n.key)]
+            if not able:
+                raise MeasuringError("none of the networks to measure blocks after could be built")
+            self.turn += 1
+            chosen = able[self.turn % len(able)]
+            self._estimate(chosen)
+            before = chosen.key
+        estimate = self._estimate(job)
+        calls = calls_per_visit(estimate, settings.slice_s, most=MOST_LOOPS) if job.whole else 1
+        request = {"do": "sample", "key": job.key, "before": before, "calls": calls}
+        keep(outcome, journal, {"key": job.key, **self._ask(request)})
 
     def _guarded(
         self, job: Job, outcome: Outcome, journal: Journal | None, act: Callable[[], object]

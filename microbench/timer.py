@@ -30,6 +30,10 @@ class Visit:
 
     samples: tuple[float, ...]
     reference: tuple[float, ...]
+    at_s: tuple[float, ...] = ()
+    """When each sample began, seconds since the epoch; () where that was not recorded."""
+    before: str = ""
+    """Which network ran before each sample, once, in `reference` ms; "" in a loop of its own."""
 
     def beside(self) -> list[float]:
         """For each sample: the slower one of the references beside it."""
@@ -59,6 +63,33 @@ def visit(
         samples.append(time_once(call, clock))
         references.append(time_once(reference, clock))
     return Visit(tuple(samples), tuple(references))
+
+
+def sample(
+    call: Callable[[], object],
+    before: Callable[[], object] | None,
+    touch: Callable[[], object],
+    count: int,
+    clock: Clock,
+    now: Clock,
+) -> tuple[list[float], list[float], list[float]]:
+    """`count` samples of `call` as in use: (ms of each, ms of `before` ahead of each, when each began).
+
+    Something smaller than a network runs once after the network `before`, which leaves caches and
+    threads as a network does, with its input read (`touch`) as if just written. Without `before` it is a
+    network in a loop of its own, whose first call, after something else, does not count. `now`: seconds
+    since the epoch.
+    """
+    samples, references, moments = [], [], []
+    if before is None:
+        call()
+    for _ in range(count):
+        if before is not None:
+            references.append(time_once(before, clock))
+            touch()
+        moments.append(now())
+        samples.append(time_once(call, clock))
+    return samples, references, moments
 
 
 def wait_for_calm(

@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from lolat.cli.options import json_option, model_argument
 from lolat.errors import AnswerIsNo
 
+if TYPE_CHECKING:
+    from lolat.model import Model
+    from microbench.doctor import Examination
+
 
 @click.command()
 @model_argument
 @json_option
 def doctor(model: str, as_json: bool) -> None:
-    """Measure five blocks of MODEL again, within 20 seconds: does it still hold on this machine?
+    """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
 
     Exit code 0: it does. 3: it does not (drifted, another machine), or that cannot be told now (the
     machine is busy or in another state). Nothing is written.
     """
-    from lolat.cli.progress import progress
     from lolat.model import load
-    from lolat.points import Point
     from lolat.report.diagnosis import OK, diagnose
     from lolat.report.diagnosis_text import lines
-    from microbench import backends
-    from microbench.doctor import examine
 
     loaded = load(model)
-    where = loaded.document["environment"]
-    backend = backends.of_model(where)
-    backends.check(backend)
-    calm_ms = loaded.document["noise"].get("calm_ms")
-    with progress() as bar:
-        found = examine(
-            [Point.from_dict(p) for p in loaded.document["points"]],
-            loaded.predictor().to_dict()["coefficients"],
-            loaded.device,
-            where,
-            calm_ms if isinstance(calm_ms, (int, float)) and calm_ms > 0 else None,
-            backend,
-            where["device"] if where.get("device") in ("cpu", "gpu") else "cpu",
-            bar,
-        )
-    result = diagnose(loaded, found)
+    result = diagnose(loaded, examined(loaded))
     if as_json:
         click.echo(json.dumps(result))
     else:
@@ -51,3 +37,24 @@ def doctor(model: str, as_json: bool) -> None:
             click.echo(line)
     if result["verdict"] != OK:
         raise click.exceptions.Exit(AnswerIsNo.exit_code)
+
+
+def examined(loaded: Model) -> Examination:
+    """What measuring networks of a model again finds; LolatError where that cannot be done."""
+    from lolat.cli.progress import progress
+    from lolat.points import Point
+    from microbench import backends
+    from microbench.doctor import examine
+
+    where = loaded.document["environment"]
+    backend = backends.of_model(where)
+    backends.check(backend)
+    with progress() as bar:
+        return examine(
+            [Point.from_dict(p) for p in loaded.document["points"]],
+            loaded.device,
+            where,
+            backend,
+            where["device"] if where.get("device") in ("cpu", "gpu") else "cpu",
+            bar,
+        )

@@ -12,7 +12,6 @@ from lolat.cli.errors import say
 from lolat.cli.options import Size, json_option, model_argument
 from lolat.errors import InputError
 
-STATE_CHANGED = 0.15
 SAME = (
     "framework_version", "intra_op_threads", "inter_op_threads", "flags", "float32_products",
     "cuda_version", "cudnn_version", "cudnn_benchmark", "tf32", "execution_provider", "shared_threads",
@@ -51,16 +50,21 @@ def evaluate(
 ) -> None:
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
+    Each is timed in a loop of its own, in rounds with some of MODEL's own networks, which tell how fast the
+    machine is meanwhile: predictions are compared for that state, and for the machine as it usually is.
+
     They are run with the backend that MODEL was learned with, and its options: Keras networks by
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
     from lolat.cli.progress import progress
     from lolat.model import load
+    from lolat.points import Point
+    from lolat.report.diagnosis import state_now
     from lolat.report.evaluation import compare, lines
     from microbench import backends
     from microbench.environment import device_label
-    from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, measure_networks
+    from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, cases, measure_cases
 
     if plot is not None:
         from lolat.report.plots import check_plot
@@ -68,7 +72,6 @@ def evaluate(
         check_plot(plot)  # now rather than after minutes of measuring
     loaded = load(model)
     where = loaded.document["environment"]
-    then = {k: v for k, v in loaded.document["noise"].items() if isinstance(v, (int, float))}
     backend = backends.of_model(where)
     check_networks(networks, backend, model)
     device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
@@ -81,21 +84,18 @@ def evaluate(
     if device == "cpu":  # known before measuring; what a GPU is called, the backend says
         compare_device()
     with progress() as bar:
-        measured, failures, versions, noise = measure_networks(
+        found = measure_cases(
             backend,
             device,
-            networks or DEFAULT_NETWORKS,
-            batch_sizes or DEFAULT_BATCH_SIZES,
-            input_size,
+            cases(networks or DEFAULT_NETWORKS, batch_sizes or DEFAULT_BATCH_SIZES, input_size),
+            [Point.from_dict(p) for p in loaded.document["points"]],
             bar,
-            then.get("calm_ms"),
         )
     if device != "cpu":
-        compare_device(versions.get("device_name"))
-    warn_of_differences(where, versions, then.get("reference_ms"), noise["reference_ms"])
-    warn_of_restless([f"{m.spec} x{m.batch_size}" for m in measured if not m.calm])
-    result = compare(loaded, measured, failures)
-    result["noise"] = noise
+        compare_device(found.environment.get("device_name"))
+    warn_of_differences(where, found.environment)
+    result = compare(loaded, found.measured, found.failures, state_now(loaded, found.again))
+    result["noise"] = found.noise
     if as_json:
         click.echo(json.dumps(result))
     else:
@@ -120,24 +120,8 @@ def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
         )
 
 
-def warn_of_differences(
-    learned: Mapping[str, Any], now: Mapping[str, Any], learned_ms: float | None, now_ms: float
-) -> None:
-    """Say where versions, threads, flags or the reference block's time are not those of the model."""
+def warn_of_differences(learned: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Say where versions, threads or flags are not those of the model."""
     for field in SAME:
         if field in learned and learned[field] != now.get(field):
             say(f"warning: learned with {field} {learned[field]}, this is {now.get(field)}")
-    if learned_ms and abs(now_ms / learned_ms - 1) > STATE_CHANGED:
-        say(
-            f"warning: the reference block takes {now_ms:.2f} ms now and took {learned_ms:.2f} ms when "
-            "the model was learned: the machine is in another state; measure again later, or learn again"
-        )
-
-
-def warn_of_restless(restless: Sequence[str]) -> None:
-    """Name the networks that saw no calm moment."""
-    if restless:
-        say(
-            f"warning: no calm moment for {', '.join(restless)}: the time is the fastest of disturbed "
-            "ones; measure again when the machine is quieter"
-        )

@@ -159,7 +159,6 @@ def _measured(
     document = loaded.document
     points = [Point.from_dict(p) for p in document["points"]]
     blocks = as_blocks(graph, wanted, [p.name for p in points])
-    calm = document["noise"].get("calm_ms")
     journal_path = target.with_name(target.name + ".extend.journal.jsonl")
     with interruptible(journal_path):
         with progress() as bar:
@@ -168,10 +167,8 @@ def _measured(
             found = measure_extension(
                 blocks,
                 points,
-                loaded.predictor().to_dict()["coefficients"],
                 loaded.device,
                 document["environment"],
-                calm if isinstance(calm, (int, float)) and calm > 0 else None,
                 journal_path,
                 time.time(),
                 restart,

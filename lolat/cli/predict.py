@@ -54,6 +54,12 @@ def _for(network: str, input_size: tuple[int, ...]) -> str:
     default=None,
     help="Exit code 3 where it takes longer than this.",
 )
+@click.option(
+    "--state",
+    default=None,
+    metavar="FILE|now",
+    help="In this state of the machine: what `lolat doctor MODEL --json` wrote, or now (measured, 20 s).",
+)
 def predict(
     model: str,
     network: str,
@@ -63,9 +69,20 @@ def predict(
     coverage: float | None,
     as_json: bool,
     max_ms: float | None,
+    state: str | None,
 ) -> None:
-    """Latency of NETWORK on the device of MODEL, in milliseconds."""
-    _, _, prediction = answer(model, network, batch_size, input_size, predictor, coverage)
+    """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
+
+    The interval holds the machine's usual ups and downs. With --state it is for a machine that is known to
+    be so busy, and narrower.
+    """
+    if state is not None and state != "now":
+        from lolat.state import read_state
+
+        read_state(state)  # a wrong file is found out before a framework starts
+    loaded, _, prediction = answer(model, network, batch_size, input_size, predictor, coverage)
+    if state is not None:
+        prediction = prediction.under(_state(state, loaded, model))
     if as_json:
         click.echo(json.dumps(prediction.to_dict()))
     else:
@@ -77,6 +94,25 @@ def predict(
         from lolat.report.text import over_budget
 
         raise AnswerIsNo(over_budget(prediction, max_ms))
+
+
+def _state(given: str, loaded: Any, model: str) -> Any:
+    """The state that --state names: a file's, or that of this machine now."""
+    from lolat.state import read_state
+
+    if given != "now":
+        return read_state(given)
+    from lolat.cli.doctor import examined
+    from lolat.report.diagnosis import state_now
+
+    found = examined(loaded)
+    state = state_now(loaded, found.again)
+    if state is None or found.differences:
+        raise InputError(
+            f"--state now: {model} is not of this machine or its framework (lolat doctor {model} says how "
+            "they differ); expected a model that was learned here, or --state FILE"
+        )
+    return state
 
 
 @click.command()

@@ -1,11 +1,7 @@
-"""Whether a model still holds: the verdict on blocks measured again, as figures.
+"""Whether a model still holds: the verdict on whole networks measured again, as figures.
 
-A ratio is new over learned time. The model holds when the median ratio is within `limit` of 1 and every
-block within BLOCK times that. The limit is FLOORS times the model's noise floor, MEDIAN_LIMIT at least:
-predictions of models learned one after the other on one machine were at most 3 % apart, and the
-reference block moves by up to 15 % among moments that count as calm, so that a tenth at the median of
-five blocks of different kinds of work is more than an unchanged machine does. A single block may be
-further off: small ones that move memory are, by up to a fifth.
+A ratio is new over learned time. The model holds when the median ratio is within LIMIT of 1 and every
+network within NETWORK times that.
 """
 
 from __future__ import annotations
@@ -14,43 +10,26 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from lolat.intervals import noise_floor
 from lolat.model import Model
-from lolat.report.words import enumeration
+from lolat.points import Point
+from lolat.state import State, parts_of, state_of
 
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
-MEDIAN_LIMIT, FLOORS, BLOCK = 0.1, 4.0, 3.0
-REFERENCE_FAR = 1.3  # what is slower than that by this factor is another state (microbench.timer)
-STEADY = 1.3  # slowest over fastest tenth of the reference, in a run without disturbances
-FEW = 5
+LIMIT, NETWORK = 0.1, 2.0
+UNSTEADY = 1.5  # most disturbed over calmest tenth of a run that says little
+FEW = 3
 
 
 class Again(Protocol):
-    """A block measured again (`microbench.doctor.Again`)."""
+    """A network measured again (`microbench.doctor.Again`)."""
 
     @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a pass."""
-
-    @property
-    def role(self) -> str:
-        """The kind of work that it stands for."""
-
-    @property
-    def learned_ms(self) -> float:
-        """Its time in the model."""
+    def point(self) -> Point:
+        """The model's point."""
 
     @property
     def now_ms(self) -> float:
         """Its time now."""
-
-    @property
-    def calm(self) -> bool:
-        """Whether that is the time of calm moments."""
 
 
 class Difference(Protocol):
@@ -73,8 +52,8 @@ class Examination(Protocol):
     """What measuring again found (`microbench.doctor.Examination`)."""
 
     @property
-    def blocks(self) -> Sequence[Again]:
-        """The blocks; none where nothing was measured."""
+    def again(self) -> Sequence[Again]:
+        """The networks; none where nothing was measured."""
 
     @property
     def differences(self) -> Sequence[Difference]:
@@ -82,19 +61,11 @@ class Examination(Protocol):
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Blocks that could not be measured, or not to the end, and why."""
-
-    @property
-    def reference_ms(self) -> float | None:
-        """The reference block now."""
+        """Networks that could not be measured, or not to the end, and why."""
 
     @property
     def unrest(self) -> float | None:
-        """Slowest over fastest tenth of the reference block."""
-
-    @property
-    def at_known_calm(self) -> bool | None:
-        """Whether moments as calm as those of learning were found; None where that is not known."""
+        """Most disturbed over calmest tenth of the run."""
 
     @property
     def load(self) -> float | None:
@@ -126,24 +97,31 @@ def off(ratio: float) -> float:
     return max(ratio, 1.0 / ratio) - 1.0
 
 
-def median_limit(floor: float | None) -> float:
-    """How far the median ratio of an unchanged machine may be from 1; `floor`: the model's noise floor."""
-    return max(MEDIAN_LIMIT, FLOORS * (floor or 0.0))
+def state_now(model: Model, again: Sequence[Again]) -> State | None:
+    """The state of the machine that networks measured again tell; None without any."""
+    if not again:
+        return None
+    formula = model.predictor()
+    parts = []
+    for a in again:
+        counts = a.point.counts
+        terms = {
+            f: c * counts.get(f, 0)
+            for f, c in zip(formula.features, formula.coefficients, strict=True)
+        }
+        parts.append(parts_of(terms, formula.constant))
+    return state_of(parts, [a.now_ms / a.point.latency_ms for a in again])
 
 
 def diagnose(model: Model, found: Examination) -> dict[str, Any]:
     """Everything `doctor --json` prints.
 
-    `measured` is what the blocks alone say, `verdict` the same unless the machine is another one.
+    `measured` is what the networks alone say, `verdict` the same unless the machine is another one;
+    `state`: what `predict --state` takes.
     """
-    limit = median_limit(noise_floor(model.document))
-    learned_ms = model.document["noise"].get("reference_ms")
-    reference = None
-    if isinstance(learned_ms, (int, float)) and learned_ms > 0 and found.reference_ms:
-        reference = found.reference_ms / learned_ms
-    ratios = [b.now_ms / b.learned_ms for b in found.blocks if b.calm]
-    ratios = ratios or [b.now_ms / b.learned_ms for b in found.blocks]
-    measured = of_blocks(ratios, limit, reference, found) if ratios else None
+    ratios = [a.now_ms / a.point.latency_ms for a in found.again]
+    measured = _of_networks(ratios, found) if ratios else None
+    state = state_now(model, found.again)
     return {
         "model": model.name,
         "device": model.device,
@@ -151,84 +129,58 @@ def diagnose(model: Model, found: Examination) -> dict[str, Any]:
         "ratio": statistics.median(ratios) if ratios else None,
         "measured": measured,
         "spread": [min(ratios), max(ratios)] if ratios else None,
-        "limit": limit,
-        "block_limit": round(BLOCK * limit, 6),
-        "blocks": [
+        "limit": LIMIT,
+        "network_limit": NETWORK * LIMIT,
+        "state": None if state is None else state.to_dict(),
+        "networks": [
             {
-                "name": b.name,
-                "batch_size": b.batch_size,
-                "role": b.role,
-                "learned_ms": b.learned_ms,
-                "now_ms": b.now_ms,
-                "ratio": b.now_ms / b.learned_ms,
-                "calm": b.calm,
+                "name": a.point.name,
+                "batch_size": a.point.batch_size,
+                "learned_ms": a.point.latency_ms,
+                "now_ms": a.now_ms,
+                "ratio": a.now_ms / a.point.latency_ms,
             }
-            for b in found.blocks
+            for a in found.again
         ],
-        "reference": {"learned_ms": learned_ms, "now_ms": found.reference_ms, "ratio": reference},
+        "unrest": found.unrest,
         "seconds": round(found.seconds, 2),
         "starting_seconds": round(found.starting_s, 2),
         "differences": [
             {"field": d.field, "learned": d.learned, "now": d.now} for d in found.differences
         ],
         "failures": dict(found.failures),
-        "warnings": list(_warnings(found, reference)),
+        "warnings": list(_warnings(found)),
     }
 
 
-def holds(ratios: Sequence[float], limit: float) -> bool:
-    """Whether the median is within `limit` of 1 and each ratio within BLOCK times that."""
-    return off(statistics.median(ratios)) <= limit and max(map(off, ratios)) <= BLOCK * limit
+def holds(ratios: Sequence[float]) -> bool:
+    """Whether the median is within LIMIT of 1 and each ratio within NETWORK times that."""
+    return off(statistics.median(ratios)) <= LIMIT and max(map(off, ratios)) <= NETWORK * LIMIT
 
 
-def of_blocks(
-    ratios: Sequence[float], limit: float, reference: float | None, found: Examination
-) -> str:
-    """What the measured blocks say: OK, DRIFTED or UNSETTLED.
+def _of_networks(ratios: Sequence[float], found: Examination) -> str:
+    """What the measured networks say: OK, DRIFTED or UNSETTLED.
 
-    `reference`: ratio of the reference block, if known. Where the blocks are off and the machine is not as
-    it was when learning (busy, or the reference block far from its time), that is no drift, but for
-    one case: the blocks, the reference block and so the whole machine are off by one steady factor. A
-    virtual machine whose processors were moved apart is not: what computes does not notice.
+    Where they are off and other programs are at work, or the machine changes while it is looked at, that
+    is its state and no drift.
     """
-    if holds(ratios, limit):
+    if holds(ratios):
         return OK
-    if found.busy:
-        return UNSETTLED
-    strange = found.at_known_calm is False or (
-        reference is not None and off(reference) > REFERENCE_FAR - 1.0
-    )
-    return DRIFTED if not strange or _uniform(ratios, reference, found.unrest) else UNSETTLED
+    unsteady = found.unrest is not None and found.unrest > UNSTEADY
+    return UNSETTLED if found.busy or unsteady else DRIFTED
 
 
-def _uniform(ratios: Sequence[float], reference: float | None, unrest: float | None) -> bool:
-    """Whether everything is off by the same factor, and steadily so."""
-    middle = statistics.median(ratios)
-    everything = [*ratios, *([] if reference is None else [reference])]
-    same = all(off(r / middle) <= MEDIAN_LIMIT for r in everything)
-    return same and len(ratios) > 1 and unrest is not None and unrest <= STEADY
-
-
-def _warnings(found: Examination, reference: float | None) -> Iterator[str]:
+def _warnings(found: Examination) -> Iterator[str]:
     if found.remark:
         yield found.remark
     for key, reason in found.failures.items():
         yield f"{key} could not be measured again, or not to the end: {reason}"
-    if not found.blocks:
+    if not found.again:
         return
     if found.busy:
         yield (
             f"the machine was busy before (load {found.load} on {found.threads} threads): close "
             "other programs"
         )
-    if found.at_known_calm is None or reference is None:
-        yield (
-            "the model does not say how fast the machine was when it was learned, so that a busy "
-            "machine cannot be told from one that has changed"
-        )
-    restless = [f"{b.name} x{b.batch_size}" for b in found.blocks if not b.calm]
-    if restless:
-        rest = "" if len(restless) == len(found.blocks) else " and does not count"
-        yield f"no calm moment for {enumeration(restless)}: the fastest of disturbed times{rest}"
-    if len(found.blocks) < FEW:
-        yield f"only {len(found.blocks)} of the model's blocks could be measured again"
+    if len(found.again) < FEW:
+        yield f"only {len(found.again)} of the model's networks could be measured again"

@@ -13,9 +13,9 @@ from lolat.report.words import enumeration
 from lolat.units import milliseconds, percent, plain
 
 MEASURED = {
-    OK: "The blocks hold all the same",
-    DRIFTED: "The blocks do not hold",
-    UNSETTLED: "The machine is busy, or in another state than then, so the blocks say little",
+    OK: "The networks hold all the same",
+    DRIFTED: "The networks do not hold",
+    UNSETTLED: "The machine is busy or unsteady, so the networks say little",
 }
 FIELDS = {
     "cpu": "processor",
@@ -29,7 +29,7 @@ FIELDS = {
 def lines(model: Model, model_name: str, result: Mapping[str, Any]) -> Iterator[str]:
     """What `doctor` prints: the model, the blocks then and now, the verdict, what to do."""
     yield f"{plain(model.name)}: {headline(model)}"
-    if result["blocks"]:
+    if result["networks"]:
         yield ""
         yield from _table(result)
     yield ""
@@ -43,16 +43,18 @@ def lines(model: Model, model_name: str, result: Mapping[str, Any]) -> Iterator[
 
 
 def _table(result: Mapping[str, Any]) -> Iterator[str]:
-    rows = [(plain(b["name"]), str(b["batch_size"]), b, plain(b["role"])) for b in result["blocks"]]
-    reference = result["reference"]
-    if reference["ratio"] is not None:
-        rows.append(("reference block", "", reference, "whether the machine is as it was"))
-    width = max(len(name) for name, *_ in rows)
-    yield f"{'block':{width}}  batch   learned       now  ratio"
-    for name, batch, times, role in rows:
-        learned, now = (f"{milliseconds(times[k]):>8}" for k in ("learned_ms", "now_ms"))
-        mark = "" if times.get("calm", True) else ", disturbed"
-        yield f"{name:{width}}  {batch:>5}  {learned}  {now}  {times['ratio']:5.2f}  {role}{mark}"
+    rows = [(plain(n["name"]), n) for n in result["networks"]]
+    width = max(len(name) for name, _ in rows)
+    yield f"{'network':{width}}  batch   learned       now  ratio"
+    for name, n in rows:
+        learned, now = (f"{milliseconds(n[k]):>8}" for k in ("learned_ms", "now_ms"))
+        yield f"{name:{width}}  {n['batch_size']:>5}  {learned}  {now}  {n['ratio']:5.2f}"
+    yield f"now, as factors of the usual: {state_words(result['state'])}"
+
+
+def state_words(state: Mapping[str, float]) -> str:
+    """A state in a line."""
+    return ", ".join(f"{kind} {factor:.2f}" for kind, factor in state.items())
 
 
 def _change(ratio: float) -> str:
@@ -75,19 +77,17 @@ def _answer(result: Mapping[str, Any]) -> Iterator[str]:
             yield f"{MEASURED[result['measured']]}: {_median(result)}."
     elif said == OK:
         yield "ok: the model holds on this machine."
-        yield f"The blocks are {_median(result)}; up to {percent(limit)} is noise."
+        yield f"The networks are {_median(result)}; up to {percent(limit)} is noise."
     elif said == UNSETTLED:
-        reference = result["reference"]["ratio"]
-        block = "" if reference is None else f", the reference block {_change(reference)}"
-        yield "cannot tell: the machine is busy, or in another state than when it was learned."
-        yield f"The blocks are {_median(result)}{block}."
+        yield "cannot tell: the machine is busy or unsteady now."
+        yield f"The networks are {_median(result)}."
     elif off(result["ratio"]) > limit:
         yield f"drifted by {100 * (result['ratio'] - 1):+.0f} %: {_median(result)}."
     else:
-        wrong = [b for b in result["blocks"] if off(b["ratio"]) > result["block_limit"]]
-        names = enumeration([f"{plain(b['name'])} x{b['batch_size']}" for b in wrong])
-        by = " and ".join(f"{100 * (b['ratio'] - 1):+.0f} %" for b in wrong)
-        yield f"drifted by {by} in {names}; the blocks together are {_median(result)}."
+        wrong = [n for n in result["networks"] if off(n["ratio"]) > result["network_limit"]]
+        names = enumeration([f"{plain(n['name'])} x{n['batch_size']}" for n in wrong])
+        by = " and ".join(f"{100 * (n['ratio'] - 1):+.0f} %" for n in wrong)
+        yield f"drifted by {by} in {names}; the networks together are {_median(result)}."
 
 
 def _difference(d: Mapping[str, Any]) -> str:
@@ -102,7 +102,8 @@ def _advice(result: Mapping[str, Any], model: str, learn: str) -> Iterator[str]:
         yield f"Next: lolat evaluate {model}"
     elif result["verdict"] == UNSETTLED:
         yield "What to do: close other programs and ask again in some minutes. If it stays so, the"
-        yield f"machine has changed: learn again with {learn}."
+        yield f"machine has changed: learn again with {learn}. What a network takes as things are:"
+        yield f"lolat predict {model} NETWORK --state now"
     else:
         yield f"What to do: learn a model of this machine as it is with {learn};"
         yield "`lolat models` lists those that there are."

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from lolat.budget import Answer, told
+from lolat.counts import KINDS
 from lolat.receipts import BatchEffect, Counterfactual, Explanation, Receipt, Term
 from lolat.report.text import WIDE, latency, title, totals
 from lolat.report.words import TERMS
@@ -15,6 +16,8 @@ from lolat.units import milliseconds, percent, plain, quantity
 UNITS = {
     "flops": "MACs", "weights": "weights", "ops": "started", "serial": "in line", "groups": "groups",
     "ragged": "convolutions", "repacked": "weights", "threaded": "operations",
+    **dict.fromkeys(KINDS["flops"], "MACs"), **dict.fromkeys(KINDS["weights"], "weights"),
+    **dict.fromkeys(KINDS["ops"], "started"),
 }  # fmt: skip
 ELEMENTS = "elements"  # the unit of all other terms
 TOP_BLOCKS = 5

@@ -43,14 +43,23 @@ def over_budget(prediction: Prediction, max_ms: float) -> str:
     )
 
 
+SAME_QUIET = 0.05  # a quiet machine that is faster by less is not spoken of
+
+
 def title(prediction: Prediction) -> str:
     """Which network at which batch size."""
     return f"{plain(prediction.network)} · batch {prediction.batch_size}"
 
 
 def latency(prediction: Prediction) -> str:
-    """The latency and its interval."""
-    return milliseconds(prediction.latency_ms) + _interval(prediction)
+    """The latency and its interval, what it is for, and the quiet machine where that is another."""
+    found = milliseconds(prediction.latency_ms) + _interval(prediction)
+    if prediction.state is not None:
+        return f"{found}, in the state of the machine that was given"
+    quiet = prediction.quiet_ms
+    if quiet is not None and quiet < (1.0 - SAME_QUIET) * prediction.latency_ms:
+        found += f"; {milliseconds(quiet)} when the machine is quiet"
+    return found
 
 
 def totals(prediction: Prediction) -> str:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from lolat.counts import COLUMNS, count
+from lolat.counts import COLUMNS, PLAIN, count
 from lolat.graph import Graph, Operation
 from lolat.kinds import FREE, NORMALISATIONS
 from lolat.training.memory import NORM_VECTORS
 
 PASS_TERMS = (
-    *COLUMNS,
+    *PLAIN,
     "norm_traffic", "flat_norms", "unrolled", "own_patches", "own_groups", "pointwise", "kernels",
     "wide_depthwise",
 )  # fmt: skip
-"""Those of COLUMNS, and:
+"""Those of PLAIN, and:
 
 - `norm_traffic`: traffic of normalisations, which compute the statistics of the batch;
 - `flat_norms`: normalisations of tensors without positions, which TensorFlow makes of many operations;
@@ -40,14 +40,14 @@ _NARROW = 3  # kernels up to this are fast
 def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
     """(operations, PASS_TERMS) float64: what a pass at `batch_size` is made of."""
     rows = np.zeros((len(graph.operations), len(PASS_TERMS)))
-    rows[:, : len(COLUMNS)] = count(graph).at(batch_size)
+    rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
     for row, operation in zip(rows, graph.operations, strict=True):
         _own_terms(graph, operation, row, batch_size)
     return rows
 
 
 def _own_terms(graph: Graph, operation: Operation, row: np.ndarray, batch_size: int) -> None:
-    """Fill the terms beyond COLUMNS into an operation's `row`."""
+    """Fill the terms beyond PLAIN into an operation's `row`."""
     kind, a = operation.kind, operation.attributes
     if kind == "dropout":
         row[_ops] += 1.0

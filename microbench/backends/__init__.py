@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph
@@ -27,6 +30,22 @@ OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")
 """Backend -> options that it has; each is a field of its environment, true or false."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A call that runs something once and waits for the result; `inputs`, where they lie on the host."""
+
+    run: Callable[[], object]
+    inputs: tuple[np.ndarray, ...] = ()
+
+    def __call__(self) -> None:
+        self.run()
+
+    def touch(self) -> None:
+        """Read the inputs, so that they lie in a cache as if something had just written them."""
+        for values in self.inputs:
+            values.max()
+
+
 class Backend(Protocol):
     """What a backend can do; made with the device's name (cpu or gpu) and its options."""
 
@@ -38,12 +57,10 @@ class Backend(Protocol):
     def available_bytes(self) -> int | None:
         """Free memory of a device that has its own; None where it is the host's, or not known."""
 
-    def prepare_graph(self, graph: Graph, batch_size: int) -> Callable[[], None]:
+    def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A call that runs `graph` once on inputs that lie on the device, and waits for the result."""
 
-    def prepare_network(
-        self, spec: str, input_size: tuple[int, ...], batch_size: int
-    ) -> Callable[[], None]:
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """The same for a user's NETWORK."""
 
 

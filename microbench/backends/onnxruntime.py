@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from lolat.errors import DeviceError, MeasuringError, MissingPackageError, Netwo
 from lolat.graph import Graph
 from lolat.readers import onnx_file, onnx_inputs
 from lolat.readers.wording import shortened
+from microbench.backends import Prepared
 from microbench.backends.onnxruntime_tape import at_batch, block_model
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
@@ -79,7 +80,7 @@ class OnnxRuntimeBackend:
         """Free memory of the GPU, as its driver says; None for the host."""
         return self._graphics_card()[1] if self.place == "cuda" else None
 
-    def prepare_graph(self, graph: Graph, batch_size: int) -> Callable[[], None]:
+    def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
         model, weights, inputs = block_model(self.onnx, graph, batch_size)
         options = self._options()
@@ -93,9 +94,7 @@ class OnnxRuntimeBackend:
         }
         return self._call(session, given)
 
-    def prepare_network(
-        self, spec: str, input_size: tuple[int, ...], batch_size: int
-    ) -> Callable[[], None]:
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """An `.onnx` file as one call; NetworkError for anything else."""
         shown = shortened(spec)
         if not spec.lower().endswith(".onnx"):
@@ -125,7 +124,7 @@ class OnnxRuntimeBackend:
     def _session(self, model: Any, options: Any) -> Any:
         return self.runtime.InferenceSession(model, options, providers=[self.provider])
 
-    def _call(self, session: Any, given: Mapping[str, np.ndarray]) -> Callable[[], None]:
+    def _call(self, session: Any, given: Mapping[str, np.ndarray]) -> Prepared:
         """A run on inputs that lie on the device; what comes out stays there."""
         binding = session.io_binding()
         for name, array in given.items():
@@ -138,7 +137,7 @@ class OnnxRuntimeBackend:
             session.run_with_iobinding(binding)
             binding.synchronize_outputs()
 
-        return call
+        return Prepared(call, tuple(given.values()) if self.place == "cpu" else ())
 
     def _graphics_card(self) -> tuple[str | None, int | None]:
         """(name, free bytes) of the first GPU, which ONNX Runtime does not say; None where not known."""

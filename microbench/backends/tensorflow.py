@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.readers.wording import shortened
+from microbench.backends import Prepared
 from microbench.backends.tensorflow_layers import build_graph
 
 FLAGS = (
@@ -84,14 +85,12 @@ class TensorFlowBackend:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""
         return None
 
-    def prepare_graph(self, graph: Graph, batch_size: int) -> Callable[[], None]:
+    def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
         with self.tf.device(self.device):
             return self._call(build(self.keras, graph), batch_size, graph)
 
-    def prepare_network(
-        self, spec: str, input_size: tuple[int, ...], batch_size: int
-    ) -> Callable[[], None]:
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call."""
         network = open_network(spec, input_size, weights=True)
         if not isinstance(network.model, self.keras.Layer):  # a model is one
@@ -103,7 +102,7 @@ class TensorFlowBackend:
         with self.tf.device(self.device):
             return self._call(network.model, batch_size, network.graph())
 
-    def _call(self, model: Any, batch_size: int, graph: Graph) -> Callable[[], None]:
+    def _call(self, model: Any, batch_size: int, graph: Graph) -> Prepared:
         """The compiled forward pass on inputs that lie on the device already."""
         inputs = [self.value(graph.tensors[i], batch_size) for i in graph.inputs]
         structure = getattr(model, "_inputs_struct", None)
@@ -126,7 +125,7 @@ class TensorFlowBackend:
                 for tensor in self.tf.nest.flatten(result):
                     np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
 
-        return call
+        return Prepared(call, () if self.is_gpu else tuple(map(np.asarray, inputs)))
 
     def value(self, tensor: Tensor, batch_size: int) -> Any:
         """Values of a graph's input; some other axis than the first never grows with the batch."""

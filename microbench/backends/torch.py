@@ -11,6 +11,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
 from lolat.readers.wording import one_line, shortened
+from microbench.backends import Prepared
 from microbench.backends.channels_first import Shape
 from microbench.backends.torch_cuda import Cuda, Host
 from microbench.backends.torch_memory import keep_freed_memory
@@ -75,10 +76,10 @@ class TorchBackend:
         """Free memory of the CUDA device; None for the host."""
         return self.device.free_bytes()
 
-    def prepare_graph(self, graph: Graph, batch_size: int) -> Callable[[], None]:
+    def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
 
-        def make() -> Callable[[], None]:
+        def make() -> Prepared:
             module, shapes = block_module(self.torch, graph)
             module = materialise(self.torch, module, self.device.place)
             inputs = [
@@ -89,9 +90,7 @@ class TorchBackend:
 
         return self.within_memory(make)()
 
-    def prepare_network(
-        self, spec: str, input_size: tuple[int, ...], batch_size: int
-    ) -> Callable[[], None]:
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
         if spec.startswith(("keras:", "generate:")) or spec.lower().endswith((".keras", ".onnx")):
             raise NetworkError(_other_kind(spec))
@@ -101,7 +100,7 @@ class TorchBackend:
             raise NetworkError(_other_kind(spec))
         graph = network.graph()
 
-        def make() -> Callable[[], None]:
+        def make() -> Prepared:
             module = network.model
             if program or not isinstance(module, self.torch.nn.Module):
                 module = runnable(self.torch, module, input_size, network.name, batch_size)
@@ -138,7 +137,7 @@ class TorchBackend:
             x = x.to(memory_format=torch.channels_last)
         return x
 
-    def _call(self, module: Any, inputs: Sequence[Any]) -> Callable[[], None]:
+    def _call(self, module: Any, inputs: Sequence[Any]) -> Prepared:
         """The forward pass and the wait for its end."""
         inference, wait = self.torch.inference_mode, self.device.wait
 
@@ -147,7 +146,8 @@ class TorchBackend:
                 module(*inputs)
             wait()
 
-        return self.within_memory(call)
+        host = tuple(x.numpy() for x in inputs if x.device.type == "cpu")
+        return Prepared(self.within_memory(call), host)
 
     def within_memory(self, act: Callable[[], Any]) -> Callable[[], Any]:
         """`act`, but MeasuringError where the device's memory does not suffice, which is then tidied up."""

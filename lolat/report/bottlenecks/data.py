@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS
+from lolat.counts import COLUMNS, GROUPS
 from lolat.domain import FOR_NETWORK
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.intervals import noise_floor
 from lolat.model import Model
-from lolat.prediction import CALL, MEMORY, MOVING, Prediction
+from lolat.prediction import CALL, Prediction
 from lolat.predictors.formula import Formula
 from lolat.predictors.two_regime import TwoRegime
 from lolat.report.familiar import familiar
@@ -29,14 +29,15 @@ from lolat.units import percent, plain
 
 BATCH_SIZES = tuple(2**n for n in range(9))
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "compute": ("compute", ("flops", "exps")),
-    "memory": (
-        "memory traffic",
-        ("acts", "inp", "traffic", "passes", "streamed", "maxima", "means", "border"),
-    ),
-    "weights": ("weights", ("weights", "repacked")),
-    "shapes": ("groups and odd channels", ("patches", "narrow", "groups", "ragged")),
-    "starting": ("starting operations", ("ops", "serial", "threaded")),
+    key: (words, tuple(term for term, group in GROUPS.items() if group == of))
+    for key, words, of in (
+        ("compute", "compute", "flops"),
+        ("memory", "memory traffic", "memory"),
+        ("weights", "weights", "weights"),
+        ("shapes", "grouped convolution", "patches"),
+        ("starting", "starting operations", "ops"),
+    )
+} | {
     "call": ("fixed cost", ()),
 }
 """The colours of a bar: what each is called, and its terms."""
@@ -87,8 +88,7 @@ def document(
         "batches": sizes,
         "start": sizes.index(batch_size),
         "words": TERMS,
-        "moving": sorted(MOVING),
-        "memory": MEMORY,
+        "groups": GROUPS,
         "call": CALL,
         "families": [[key, name, list(terms)] for key, (name, terms) in FAMILIES.items()],
         "pairs": pairs([e["labels"] for e in told]),

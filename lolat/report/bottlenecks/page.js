@@ -4,7 +4,6 @@
   const data = JSON.parse(byId("data").textContent);
   const { batches, sides, words, families } = data;
   const two = sides.length > 1;
-  const moving = new Set(data.moving);
   const familyOf = new Map(families.flatMap(([key, , terms]) => terms.map((term) => [term, key])));
   const table = byId("blocks");
   const body = table.tBodies[0];
@@ -89,7 +88,7 @@
     if (!terms) return data.call;
     const grouped = new Map();
     features.forEach((name, i) => {
-      const group = moving.has(name) ? data.memory : name;
+      const group = data.groups[name];
       grouped.set(group, (grouped.get(group) ?? 0) + terms[i]);
     });
     const [most, ms] = [...grouped].reduce((a, b) => (b[1] > a[1] ? b : a));
