@@ -15,6 +15,7 @@ from typing import Any
 from lolat.errors import DeviceError, MeasuringError
 from lolat.points import Point
 from microbench import environment
+from microbench.backends import threads_of
 from microbench.backends.known import known_blocks
 from microbench.blocks import BLOCKS, Predefined
 from microbench.chosen import Chosen, choose
@@ -115,7 +116,10 @@ def examine(
     here = environment.describe(device)
     state: dict[str, Any] = {"load": here["load_at_start"], "threads": here["threads"]}
     if device == "cpu":
-        other = _other_device(label, learned, environment.device_label(device), here)
+        asked = threads_of(backend)
+        used = min(asked, here["threads"]) if asked else here["threads"]
+        own = environment.device_label(device, threads=used)
+        other = _other_device(label, learned, own, here | {"threads": used})
         if other:
             return Examination(differences=other, seconds=clock() - began, **state)
     try:

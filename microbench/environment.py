@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,15 +77,21 @@ def _text(path: Path) -> str:
         return ""
 
 
-def device_label(device: str, name: str | None = None) -> str:
+def device_label(device: str, name: str | None = None, threads: int | None = None) -> str:
     """A name for the device that is measured: the processor and its threads for a CPU.
 
-    `name`: what the backend calls another device, if it says (`device_name` of its environment).
+    `name`: what the backend calls another device, if it says (`device_name` of its environment);
+    `threads`: None for all that this process may use.
     """
     if device == "cpu":
-        count = cpu_count()
+        count = threads or cpu_count()
         return f"{cpu_model()}, {count} thread{'s' if count != 1 else ''}"
     return name or device
+
+
+def label_of(device: str, where: Mapping[str, Any]) -> str:
+    """`device_label` by what an environment says of the device's name and threads."""
+    return device_label(device, where.get("device_name"), where.get("threads_asked"))
 
 
 def slug(text: str) -> str:

@@ -18,7 +18,7 @@ from lolat.graph import Graph
 from lolat.points import Point
 from lolat.subgraph import subgraph
 from microbench import environment
-from microbench.backends import of_model
+from microbench.backends import of_model, threads_of
 from microbench.backends.known import known_blocks
 from microbench.blocks import BLOCKS, Predefined
 from microbench.chosen import Chosen, choose
@@ -99,7 +99,8 @@ def measure_extension(
     """
     device, backend = str(learned["device"]), of_model(learned)
     if device == "cpu":  # known before anything is started
-        refuse_another(label, learned, {}, environment.device_label(device))
+        here = environment.device_label(device, threads=threads_of(backend))
+        refuse_another(label, learned, {}, here)
     try:
         known = known_blocks(backend, BLOCKS if own_blocks is None else own_blocks)
         own = choose(points, coefficients, known, AGAIN)
@@ -137,7 +138,7 @@ def _graph(chosen: Chosen) -> Graph:
 
 
 def _refuse(label: str, learned: Mapping[str, Any], device: str, where: Mapping[str, Any]) -> None:
-    here = environment.device_label(device, where.get("device_name"))
+    here = environment.label_of(device, where)
     refuse_another(label, learned, where, here)
 
 

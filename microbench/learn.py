@@ -101,7 +101,7 @@ def run_key(
         what: fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
         "reference": fingerprint(reference.payload),
         "settings": asdict(settings),
-        "device": environment.device_label(device, runner.environment.get("device_name")),
+        "device": environment.label_of(device, runner.environment),
         **{k: runner.environment[k] for k in sorted(runner.environment)},
     }
 

@@ -74,7 +74,7 @@ def evaluate(
     device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
 
     def compare_device(name: str | None = None) -> None:
-        here = device_label(device, name)
+        here = device_label(device, name, backends.threads_of(backend))
         if loaded.device != here:
             say(f"warning: {model} was learned on {loaded.device}; this is {here}")
 

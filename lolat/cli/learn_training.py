@@ -20,10 +20,11 @@ ADVICE = (
 )
 
 
-def known_model(output: Path, device: str) -> dict[str, Any] | None:
+def known_model(output: Path, device: str, threads: int | None = None) -> dict[str, Any] | None:
     """The model in `output`, to which training can be added; None where there is none.
 
-    What else stands there is replaced, as by any learning. InputError for a model of another device.
+    `threads`: as `environment.device_label` takes them. What else stands there is replaced, as by any
+    learning. InputError for a model of another device.
     """
     from lolat.model_file import read
     from microbench import environment
@@ -35,7 +36,7 @@ def known_model(output: Path, device: str) -> dict[str, Any] | None:
     except LolatError:
         return None
     own, label = document["environment"].get("device"), str(document["device"])
-    here = environment.device_label(device) if device == "cpu" else f"a {device}"
+    here = environment.device_label(device, threads=threads) if device == "cpu" else f"a {device}"
     if own != device or (device == "cpu" and label != here):
         raise InputError(
             f"{output} is a model of another device: {label}, and this is {here}; give another --output, "
@@ -73,6 +74,7 @@ def add_training(
     from lolat.cli.learn import interruptible
     from lolat.cli.progress import progress
     from lolat.model_file import write
+    from microbench.backends import threads_of
     from microbench.learn_training import measure_training
 
     started = time.monotonic()
@@ -84,7 +86,7 @@ def add_training(
                 check=partial(_refuse, document, device),
             )  # fmt: skip
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
-        now = known_model(output, device) or document
+        now = known_model(output, device, threads_of(backend)) or document
         _refuse(now, device, section["environment"])
         write(output, {**now, "training": section})
     journal.remove()
@@ -99,7 +101,7 @@ def _refuse(document: Mapping[str, Any], device: str, where: Mapping[str, Any]) 
     from microbench import environment
     from microbench.extend import refuse_another
 
-    here = environment.device_label(device, where.get("device_name"))
+    here = environment.label_of(device, where)
     refuse_another(str(document["device"]), document["environment"], where, here, ADVICE)
 
 

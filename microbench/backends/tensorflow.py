@@ -14,6 +14,7 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.readers.wording import shortened
+from microbench.backends import threads as of_threads
 from microbench.backends.tensorflow_layers import build_graph
 
 FLAGS = (
@@ -29,8 +30,11 @@ class TensorFlowBackend:
 
     name = "tensorflow"
 
-    def __init__(self, device: str, jit: bool = False) -> None:
-        """`device`: cpu or gpu; `jit`: compiled by XLA. DeviceError when TensorFlow has no such device."""
+    def __init__(self, device: str, jit: bool = False, threads: int | None = None) -> None:
+        """`device`: cpu or gpu; `jit`: compiled by XLA; `threads`: None for as many as processors.
+
+        DeviceError when TensorFlow has no such device.
+        """
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
@@ -43,6 +47,10 @@ class TensorFlowBackend:
                 "it with: pip install 'lolat[tensorflow]'"
             ) from error
         self.tf: Any = tensorflow
+        self.threads = threads
+        if threads is not None:  # before anything runs, for then it is too late
+            self.tf.config.threading.set_intra_op_parallelism_threads(threads)
+            self.tf.config.threading.set_inter_op_parallelism_threads(threads)
         if self.keras.backend.backend() != "tensorflow":
             raise DeviceError(
                 f"Keras runs on {self.keras.backend.backend()!r} here, but the tensorflow backend "
@@ -77,6 +85,7 @@ class TensorFlowBackend:
             "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": self.jit,
             "flags": flags,
+            **of_threads.environment(self.threads),
             **({"device_name": name} if name else {}),
         }
 

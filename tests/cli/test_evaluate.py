@@ -52,7 +52,7 @@ def device(monkeypatch: pytest.MonkeyPatch, model: Path) -> Device:
     fake = Device()
     fake.model = load(model)
     monkeypatch.setattr("microbench.evaluate.measure_networks", fake.measure)
-    monkeypatch.setattr("microbench.environment.device_label", lambda *unused: fake.label)
+    monkeypatch.setattr("microbench.environment.device_label", lambda *_, **__: fake.label)
     return fake
 
 
@@ -99,7 +99,7 @@ def test_a_gpu_is_compared_by_the_name_that_the_backend_says(
     path = tmp_path / "gpu.json"
     environment = {"framework": "tensorflow", "device": "gpu"}
     path.write_text(json.dumps(synthetic.document(device="NVIDIA T4", environment=environment)))
-    monkeypatch.setattr("microbench.environment.device_label", lambda device, name=None: name)
+    monkeypatch.setattr("microbench.environment.device_label", lambda device, name, threads: name)
     device.versions = {"device_name": "NVIDIA T4"}
     assert lolat("evaluate", path, "keras:A").err == ""
     device.versions = {"device_name": "NVIDIA L4"}
@@ -204,6 +204,7 @@ def test_a_framework_that_this_version_cannot_measure(
         ({"framework": "torch", "compile": True, "channels_last": False, "half": True},
          "torch+compile+half"),
         ({"framework": "onnxruntime"}, "onnxruntime"),
+        ({"framework": "torch", "threads": 1, "threads_asked": 1}, "torch+threads=1"),
     ],
 )  # fmt: skip
 def test_the_backend_and_the_options_are_the_models(

@@ -174,6 +174,19 @@ def test_on_another_processor_nothing_is_measured(desk: Desk) -> None:
     assert found.differences == (Difference("device", "a phone", LABEL),)
 
 
+def test_the_models_threads_are_what_is_compared(desk: Desk) -> None:
+    one = {**VERSIONS, "cpu": "a desk", "threads": 1, "threads_asked": 1}
+    desk.environment |= {"threads": 1, "threads_asked": 1}
+    found = examine(desk, label="a desk, 1 thread", learned=one, backend="fake+threads=1")
+    assert (found.differences, len(found.blocks)) == ((), 5)
+    assert found.threads == 2, "of the machine, whose load it is"
+    eight = one | {"threads": 8, "threads_asked": 8}
+    workers = len(desk.workers)
+    found = examine(desk, label="a desk, 8 threads", learned=eight, backend="fake+threads=8")
+    assert found.differences == (Difference("threads", 8, 2),)
+    assert len(desk.workers) == workers
+
+
 def test_with_another_version_or_flag_all_is_measured(desk: Desk) -> None:
     desk.environment |= {"framework_version": "2", "flags": {"X": "1"}, "new field": 1}
     found = examine(desk)

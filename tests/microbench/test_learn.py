@@ -10,7 +10,7 @@ import pytest
 
 from lolat.counts import count
 from lolat.errors import InputError, MeasuringError
-from microbench import learn
+from microbench import environment, learn
 from microbench.blocks import Predefined
 from microbench.layers import Layers
 from microbench.plan import Settings
@@ -108,6 +108,18 @@ def test_another_reference_block_is_another_run(
     monkeypatch.setattr(learn, "REFERENCE_BLOCK", BLOCKS[0])
     measure(tmp_path / "j", progress=notes)
     assert "measured with other reference; it is kept as" in notes.notes[0]
+    assert (tmp_path / "j.old").exists()
+
+
+def test_another_number_of_threads_is_another_run(device: FakeDevice, tmp_path: Path) -> None:
+    plain = dict(device.environment)
+    _, where, *_ = measure(tmp_path / "j")
+    assert where["threads"] == environment.cpu_count()
+    device.environment = plain | {"threads": 1, "threads_asked": 1}
+    notes = Notes()
+    _, where, *_ = measure(tmp_path / "j", progress=notes)
+    assert (where["threads"], where["threads_asked"]) == (1, 1)
+    assert "threads_asked" in notes.notes[0]
     assert (tmp_path / "j.old").exists()
 
 
