@@ -14,11 +14,11 @@ from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError
 from lolat.points import Point
-from microbench import environment
-from microbench.backends import threads_of
+from microbench import comparable, environment
 from microbench.backends.known import known_blocks
 from microbench.blocks import BLOCKS, Predefined
 from microbench.chosen import Chosen, choose
+from microbench.comparable import Difference
 from microbench.learn import BUSY_LOAD, job_key, predefined_job, reference_job
 from microbench.plan import Job, Settings, visiting_order
 from microbench.runner import Progress, Runner, Silent
@@ -53,22 +53,14 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Something of the device or its framework that is not as it was when the model was learned."""
-
-    field: str
-    learned: Any
-    now: Any
-
-
-@dataclass(frozen=True)
 class Examination:
     """What was found. Without `blocks` nothing was measured: the device is another one, or not there.
 
     `reference_ms`: the reference block in the moments that counted; `unrest`: its slowest tenth over its
     fastest; `at_known_calm`: whether those moments were as calm as those of learning (None: the model
     does not say how calm those were); `load` and `threads` of the machine before; `seconds` in all and
-    `starting_s` of them until the framework was there; `remark`: why there is no such device.
+    `starting_s` of them until the framework was there; `remark`: why there is no such device, or
+    what the model does not say of it.
     """
 
     blocks: tuple[Again, ...] = ()
@@ -113,35 +105,32 @@ def examine(
     """
     began = clock()
     chosen = choose(points, coefficients, known_blocks(backend, blocks))
-    here = environment.describe(device)
-    state: dict[str, Any] = {"load": here["load_at_start"], "threads": here["threads"]}
+    here = comparable.here(learned, device)
+    state: dict[str, Any] = {
+        "load": here["load_at_start"],
+        "threads": environment.cpu_count(),
+    }
     if device == "cpu":
-        asked = threads_of(backend)
-        used = min(asked, here["threads"]) if asked else here["threads"]
-        own = environment.device_label(device, threads=used)
-        other = _other_device(label, learned, own, here | {"threads": used})
+        other = comparable.differences_of_device(label, learned, here)
         if other:
             return Examination(differences=other, seconds=clock() - began, **state)
+        state["remark"] = comparable.unsaid(learned)
     try:
         runner = Runner(backend, device, progress, clock=clock)
     except DeviceError as error:
         if device == "cpu":
             raise
         missing = (Difference("device", label, None),)
-        return Examination((), missing, remark=str(error), seconds=clock() - began, **state)
+        state["remark"] = str(error)
+        return Examination((), missing, seconds=clock() - began, **state)
     with runner:
         starting_s = clock() - began
-        versions = runner.environment
+        versions = here | runner.environment
         if device != "cpu":
-            now = environment.device_label(device, versions.get("device_name"))
-            if now != label:
-                other = (Difference("device", label, now),)
+            other = comparable.differences_of_device(label, learned, versions)
+            if other:
                 return Examination((), other, seconds=clock() - began, **state)
-        differences = tuple(
-            Difference(name, learned[name], versions[name])
-            for name in sorted(versions.keys() & learned.keys())
-            if versions[name] != learned[name]
-        )
+        differences = comparable.differences(label, learned, versions)
         left = max(LEAST_S, min(MEASURING_S, TOTAL_S - starting_s))
         visits, failures = _measure(runner, chosen, calm_ms, clock() + left, clock)
     limit = settled_limit(visits.values(), calm_ms)
@@ -164,17 +153,6 @@ def examine(
         starting_s=starting_s,
         **state,
     )  # fmt: skip
-
-
-def _other_device(
-    label: str, learned: Mapping[str, Any], now: str, here: Mapping[str, Any]
-) -> tuple[Difference, ...]:
-    """What makes this CPU another device: its name, its threads; or the label, if the file says no more."""
-    if now == label:
-        return ()
-    known = [f for f in ("cpu", "threads") if f in learned and learned[f] != here[f]]
-    found = tuple(Difference(f, learned[f], here[f]) for f in known)
-    return found or (Difference("device", label, now),)
 
 
 class _Notes(Silent):

@@ -12,7 +12,7 @@ from typing import Any
 from lolat.counts import behaviours, count
 from lolat.graph import Graph
 from lolat.points import Point
-from microbench import environment
+from microbench import environment, processor
 from microbench.backends.known import as_known
 from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
 from microbench.forecast import keep_bytes, peak_bytes
@@ -102,6 +102,7 @@ def run_key(
         "reference": fingerprint(reference.payload),
         "settings": asdict(settings),
         "device": environment.label_of(device, runner.environment),
+        "processor": processor.kind(environment.processor_facts()) if device == "cpu" else {},
         **{k: runner.environment[k] for k in sorted(runner.environment)},
     }
 
@@ -185,7 +186,9 @@ def warnings(
 ) -> list[str]:
     """Remarks on a run, each with what to do about it; `restless`: points that saw no calm moment."""
     remarks = []
-    load, threads = where.get("load_at_start"), where["threads"]
+    load = where.get("load_at_start")
+    # Of the machine, whose load it is; a framework may have been given fewer.
+    threads = where.get("processor", {}).get("threads", where["threads"])
     if load is not None and load > BUSY_LOAD * threads:
         remarks.append(
             f"the machine was busy before the run (load {load} on {threads} threads): close other "

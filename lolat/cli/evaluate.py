@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -13,11 +12,6 @@ from lolat.cli.options import Size, json_option, model_argument
 from lolat.errors import InputError
 
 STATE_CHANGED = 0.15
-SAME = (
-    "framework_version", "intra_op_threads", "inter_op_threads", "flags", "float32_products",
-    "cuda_version", "cudnn_version", "cudnn_benchmark", "tf32", "execution_provider", "shared_threads",
-)  # fmt: skip
-"""Of the environment, what is to be as it was; a backend has some of these."""
 EXAMPLES = {
     "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
     "onnxruntime": ("", "network.onnx"),
@@ -58,8 +52,7 @@ def evaluate(
     from lolat.cli.progress import progress
     from lolat.model import load
     from lolat.report.evaluation import compare, lines
-    from microbench import backends
-    from microbench.environment import device_label
+    from microbench import backends, comparable
     from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, measure_networks
 
     if plot is not None:
@@ -73,13 +66,11 @@ def evaluate(
     check_networks(networks, backend, model)
     device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
 
-    def compare_device(name: str | None = None) -> None:
-        here = device_label(device, name, backends.threads_of(backend))
-        if loaded.device != here:
-            say(f"warning: {model} was learned on {loaded.device}; this is {here}")
-
+    here = comparable.here(where, device)
+    known: tuple[comparable.Difference, ...] = ()
     if device == "cpu":  # known before measuring; what a GPU is called, the backend says
-        compare_device()
+        known = comparable.differences_of_device(loaded.device, where, here)
+        warn_of_differences(known, "" if known else comparable.unsaid(where))
     with progress() as bar:
         measured, failures, versions, noise = measure_networks(
             backend,
@@ -90,9 +81,9 @@ def evaluate(
             bar,
             then.get("calm_ms"),
         )
-    if device != "cpu":
-        compare_device(versions.get("device_name"))
-    warn_of_differences(where, versions, then.get("reference_ms"), noise["reference_ms"])
+    found = comparable.differences(loaded.device, where, here | versions)
+    warn_of_differences([d for d in found if d not in known])
+    warn_of_state(then.get("reference_ms"), noise["reference_ms"])
     warn_of_restless([f"{m.spec} x{m.batch_size}" for m in measured if not m.calm])
     result = compare(loaded, measured, failures)
     result["noise"] = noise
@@ -120,13 +111,14 @@ def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
         )
 
 
-def warn_of_differences(
-    learned: Mapping[str, Any], now: Mapping[str, Any], learned_ms: float | None, now_ms: float
-) -> None:
-    """Say where versions, threads, flags or the reference block's time are not those of the model."""
-    for field in SAME:
-        if field in learned and learned[field] != now.get(field):
-            say(f"warning: learned with {field} {learned[field]}, this is {now.get(field)}")
+def warn_of_differences(found: Iterable[object], unsaid: str = "") -> None:
+    """Say where the device, versions, threads or flags are not those of the model, or not known."""
+    for remark in [*map(str, found), *[unsaid] * bool(unsaid)]:
+        say(f"warning: {remark}")
+
+
+def warn_of_state(learned_ms: float | None, now_ms: float) -> None:
+    """Say where the reference block's time is not that of learning."""
     if learned_ms and abs(now_ms / learned_ms - 1) > STATE_CHANGED:
         say(
             f"warning: the reference block takes {now_ms:.2f} ms now and took {learned_ms:.2f} ms when "

@@ -75,11 +75,17 @@ class OnnxRuntimeBackend:
             "intra_op_threads": options.intra_op_num_threads,
             "inter_op_threads": options.inter_op_num_threads,
             "shared_threads": self.shares_threads,
+            "libraries": self.libraries(),
             "optimisation": options.graph_optimization_level.name,
             "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
             **of_threads.environment(self.threads),
             **({"device_name": self.device_name} if self.device_name else {}),
         }
+
+    def libraries(self) -> dict[str, Any]:
+        """How ONNX Runtime was built, as it says; older versions do not."""
+        said = getattr(self.runtime, "get_build_info", None)
+        return {} if said is None else {"build": str(said())}
 
     def available_bytes(self) -> int | None:
         """Free memory of the GPU, as its driver says; None for the host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -84,10 +85,25 @@ class TensorFlowBackend:
             "intra_op_threads": threading.get_intra_op_parallelism_threads(),
             "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": self.jit,
+            "libraries": self.libraries(),
             "flags": flags,
             **of_threads.environment(self.threads),
             **({"device_name": name} if name else {}),
         }
+
+    def libraries(self) -> dict[str, Any]:
+        """How TensorFlow was built, as it says, and whether oneDNN computes: "onednn", where it says so.
+
+        Unasked, it does so on processors with some instruction sets only.
+        """
+        found = {
+            k: v if isinstance(v, bool | int | str) else str(v)
+            for k, v in dict(self.tf.sysconfig.get_build_info()).items()
+        }
+        with contextlib.suppress(Exception):  # TensorFlow's own affair, not of its public interface
+            ports = importlib.import_module("tensorflow.python.util._pywrap_util_port")
+            found["onednn"] = bool(ports.IsMklEnabled())
+        return found
 
     def available_bytes(self) -> int | None:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""

@@ -14,6 +14,7 @@ from lolat.readers.wording import one_line, shortened
 from microbench.backends import threads as of_threads
 from microbench.backends.channels_first import Shape
 from microbench.backends.torch_cuda import Cuda, Host
+from microbench.backends.torch_libraries import libraries
 from microbench.backends.torch_memory import keep_freed_memory
 from microbench.backends.torch_program import runnable
 from microbench.backends.torch_tape import block_module, materialise
@@ -77,6 +78,7 @@ class TorchBackend:
             "inter_op_threads": torch.get_num_interop_threads(),
             "float32_products": torch.get_float32_matmul_precision(),
             "keeps_freed_memory": self.keeps_memory,
+            "libraries": libraries(torch),
             **self.options,
             "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
             **of_threads.environment(self.threads),

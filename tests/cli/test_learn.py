@@ -187,6 +187,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
     monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("microbench.environment.processor_facts", dict)
     monkeypatch.setattr("lolat.learning.model_document", document)
     monkeypatch.setattr("microbench.backends.threads.cpu_count", lambda: 2)
     monkeypatch.setattr("microbench.learn.measure_blocks", measure)

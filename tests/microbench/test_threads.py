@@ -87,6 +87,7 @@ def test_every_backend_can_be_picked_with_threads(monkeypatch: pytest.MonkeyPatc
 
 def test_the_devices_name_says_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
+    monkeypatch.setattr(environment, "processor_facts", dict)
     monkeypatch.setattr(environment, "cpu_count", lambda: 8)
     for where, label in (
         ({}, "EPYC, 8 threads"),
