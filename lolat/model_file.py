@@ -13,6 +13,7 @@ import stat
 from typing import Any, NoReturn
 
 from lolat.errors import InputError, LolatError, ModelFileError
+from lolat.nesting import DEEPEST, text_too_deep
 from lolat.schema import FORMAT_VERSION, SCHEMA, show, validate
 
 __all__ = ["FORMAT_VERSION", "SCHEMA", "NotJsonError", "read", "to_json", "validate", "write"]
@@ -128,6 +129,11 @@ def _parse(content: bytes, source: str) -> Any:
         raise NotJsonError(
             f"{source}: not UTF-8 text (at byte {error.start}); {_EXPECTED}"
         ) from None
+    if text_too_deep(text):  # before the parser, which calls itself for each
+        raise ModelFileError(
+            f"{source}: lists or objects nested too deeply (more than {DEEPEST} in each other); "
+            f"{_EXPECTED}"
+        )
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -137,8 +143,6 @@ def _parse(content: bytes, source: str) -> Any:
             f"{source}: holds {error}, which is not a finite number; {_EXPECTED}, with finite "
             "numbers only"
         ) from None
-    except RecursionError:
-        raise ModelFileError(f"{source}: lists or objects nested too deeply; {_EXPECTED}") from None
     except ValueError:
         # Python's limit on the digits of an integer, which is not a JSONDecodeError.
         raise ModelFileError(

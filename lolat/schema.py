@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lolat.errors import ModelFileError
+from lolat.nesting import DEEPEST, too_deep
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
@@ -26,12 +27,12 @@ def validate(document: Any, source: str) -> None:
     `source` names where it came from and begins the message; it must be one line. The message goes
     on with the field, what it is and what is expected. Nothing is changed or converted.
     """
-    try:
-        _document(document, source)
-    except RecursionError:
+    if too_deep(document):  # what follows calls itself for each
         raise ModelFileError(
-            f"{source}: lists or objects nested too deeply; expected a LoLat model file"
-        ) from None
+            f"{source}: lists or objects nested too deeply (more than {DEEPEST} in each other); "
+            "expected a LoLat model file"
+        )
+    _document(document, source)
 
 
 def show(value: Any) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from lolat.mlp.devices import DEVICES, Device, find, known, merged
-from microbench.environment import SYSTEM, cpu_count
+from microbench.environment import cpu_count
+from microbench.processor import SYSTEM, text
 from microbench.timer import Clock
 
 COPY_BYTES = 256 * 2**20  # more than caches hold
@@ -74,8 +75,8 @@ def copy_bandwidth(threads: int, clock: Clock, size_bytes: int = COPY_BYTES) -> 
 
 
 def _lanes(system: Path) -> int:
-    text = _text(system / "proc/cpuinfo")
-    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    info = text(system / "proc/cpuinfo")
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", info, re.MULTILINE)
     words = set(flags.group(1).split()) if flags else set()
     if not words and sys.platform == "darwin":
         words = {"asimd"}
@@ -83,15 +84,8 @@ def _lanes(system: Path) -> int:
 
 
 def _clock_mhz(system: Path) -> float:
-    said = _text(system / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    said = text(system / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if said.isdigit() and int(said) > 0:
         return int(said) / 1e3
-    now = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", _text(system / "proc/cpuinfo"), re.MULTILINE)
+    now = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", text(system / "proc/cpuinfo"), re.MULTILINE)
     return max(map(float, now), default=USUAL_CLOCK_MHZ)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

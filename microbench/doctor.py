@@ -13,10 +13,11 @@ from typing import Any
 
 from lolat.errors import DeviceError
 from lolat.points import Point
-from microbench import environment
+from microbench import comparable, environment
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
 from microbench.chosen import Chosen, choose
+from microbench.comparable import Difference
 from microbench.learn import BUSY_LOAD, SLICE_S, job_key, predefined_job
 from microbench.levels import Levels, levels
 from microbench.plan import Job, Settings
@@ -35,21 +36,12 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Something of the device or its framework that is not as it was when the model was learned."""
-
-    field: str
-    learned: Any
-    now: Any
-
-
-@dataclass(frozen=True)
 class Examination:
     """What was found. Without `again` nothing was measured: the device is another one, or not there.
 
     `unrest`: the most disturbed tenth of the run over the calmest; `load` and `threads` of the machine
     before; `seconds` in all and `starting_s` of them until the framework was there; `remark`: why there
-    is no such device.
+    is no such device, or what the model does not say of it.
     """
 
     again: tuple[Again, ...] = ()
@@ -87,32 +79,32 @@ def examine(
     """
     began = clock()
     chosen = choose(points, known_blocks(backend, networks))
-    here = environment.describe(device)
-    state: dict[str, Any] = {"load": here["load_at_start"], "threads": here["threads"]}
+    here = comparable.here(learned, device)
+    state: dict[str, Any] = {
+        "load": here["load_at_start"],
+        "threads": environment.cpu_count(),
+    }
     if device == "cpu":
-        other = _other_device(label, learned, environment.device_label(device), here)
+        other = comparable.differences_of_device(label, learned, here)
         if other:
             return Examination(differences=other, seconds=clock() - began, **state)
+        state["remark"] = comparable.unsaid(learned)
     try:
         runner = Runner(backend, device, progress, clock=clock)
     except DeviceError as error:
         if device == "cpu":
             raise
         missing = (Difference("device", label, None),)
-        return Examination((), missing, remark=str(error), seconds=clock() - began, **state)
+        state["remark"] = str(error)
+        return Examination((), missing, seconds=clock() - began, **state)
     with runner:
         starting_s = clock() - began
-        versions = runner.environment
+        versions = here | runner.environment
         if device != "cpu":
-            now = environment.device_label(device, versions.get("device_name"))
-            if now != label:
-                other = (Difference("device", label, now),)
+            other = comparable.differences_of_device(label, learned, versions)
+            if other:
                 return Examination((), other, seconds=clock() - began, **state)
-        differences = tuple(
-            Difference(name, learned[name], versions[name])
-            for name in sorted(versions.keys() & learned.keys())
-            if versions[name] != learned[name]
-        )
+        differences = comparable.differences(label, learned, versions)
         jobs = reference_jobs(chosen)
         outcome = runner.run(jobs, jobs, SETTINGS, None, environment.available_bytes())
     found = levels(outcome.visits)
@@ -136,14 +128,3 @@ def measured_again(chosen: Sequence[Chosen], found: Levels) -> tuple[Again, ...]
     """Those of `chosen` that a run has measured."""
     keyed = [(p, job_key(p.name, p.batch_size)) for p, _ in chosen]
     return tuple(Again(p, found.jobs[key].latency_ms) for p, key in keyed if key in found.jobs)
-
-
-def _other_device(
-    label: str, learned: Mapping[str, Any], now: str, here: Mapping[str, Any]
-) -> tuple[Difference, ...]:
-    """What makes this CPU another device: its name, its threads; or the label, if the file says no more."""
-    if now == label:
-        return ()
-    known = [f for f in ("cpu", "threads") if f in learned and learned[f] != here[f]]
-    found = tuple(Difference(f, learned[f], here[f]) for f in known)
-    return found or (Difference("device", label, now),)

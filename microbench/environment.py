@@ -7,18 +7,19 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-SYSTEM = Path("/")
-"""Where /proc and /sys are; another folder in tests."""
+from microbench import processor
+from microbench.processor import SYSTEM, text
 
 
 def cpu_model(system: Path = SYSTEM) -> str:
     """The processor's name."""
-    text = _text(system / "proc/cpuinfo")
-    found = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
+    info = text(system / "proc/cpuinfo")
+    found = re.search(r"^model name\s*:\s*(\S.*)$", info, re.MULTILINE)
     if found:
         return found.group(1).strip()
     if sys.platform == "darwin":
@@ -50,13 +51,13 @@ def load() -> float | None:
 
 def available_bytes(system: Path = SYSTEM) -> int | None:
     """Memory that can be had without swapping, in this container if it is one; None if not known."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(system / "proc/meminfo"), re.MULTILINE)
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", text(system / "proc/meminfo"), re.MULTILINE)
     free = int(found.group(1)) * 1024 if found else _physical_bytes()
     group = system / "sys/fs/cgroup"
-    limit, used = (_text(group / f"memory.{name}").strip() for name in ("max", "current"))
+    limit, used = (text(group / f"memory.{name}").strip() for name in ("max", "current"))
     if not limit.isdigit() or not used.isdigit():
         return free
-    cached = re.search(r"^inactive_file (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+    cached = re.search(r"^inactive_file (\d+)$", text(group / "memory.stat"), re.MULTILINE)
     left = max(0, int(limit) - int(used) + (int(cached.group(1)) if cached else 0))
     return left if free is None else min(free, left)
 
@@ -68,28 +69,36 @@ def _physical_bytes() -> int | None:
         return None
 
 
-def _text(path: Path) -> str:
-    """What a file of the system says; "" where it is not there."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def processor_facts() -> dict[str, Any]:
+    """Which processor this is (`processor.facts`), its name, and how many threads it gives this process."""
+    return {"name": cpu_model(), **processor.facts(), "threads": cpu_count()}
 
 
-def device_label(device: str, name: str | None = None) -> str:
-    """A name for the device that is measured: the processor and its threads for a CPU.
+def device_label(device: str, name: str | None = None, threads: int | None = None) -> str:
+    """A name for the device that is measured: the processor, its kind and its threads for a CPU.
 
-    `name`: what the backend calls another device, if it says (`device_name` of its environment).
+    `name`: what the backend calls another device, if it says (`device_name` of its environment);
+    `threads`: None for all that this process may use.
     """
     if device == "cpu":
-        count = cpu_count()
-        return f"{cpu_model()}, {count} thread{'s' if count != 1 else ''}"
+        return with_threads(processor.label(cpu_model(), processor_facts()), threads)
     return name or device
 
 
-def slug(text: str) -> str:
-    """`text` as part of a file name."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+def with_threads(named: str, threads: int | None = None) -> str:
+    """A processor's name and its threads; None for all that this process may use."""
+    count = threads or cpu_count()
+    return f"{named}, {count} thread{'s' if count != 1 else ''}"
+
+
+def label_of(device: str, where: Mapping[str, Any]) -> str:
+    """`device_label` by what an environment says of the device's name and threads."""
+    return device_label(device, where.get("device_name"), where.get("threads_asked"))
+
+
+def slug(name: str) -> str:
+    """`name` as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -97,6 +106,7 @@ def describe(device: str) -> dict[str, Any]:
     return {
         "device": device,
         "cpu": cpu_model(),
+        "processor": processor_facts(),
         "threads": cpu_count(),
         "available_bytes": available_bytes(),
         "load_at_start": load(),

@@ -17,7 +17,7 @@ from lolat.errors import InputError, MeasuringError
 from lolat.graph import Graph
 from lolat.points import Point
 from lolat.subgraph import subgraph
-from microbench import environment
+from microbench import comparable
 from microbench.backends import of_model
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
@@ -95,13 +95,13 @@ def measure_extension(
     """
     device, backend = str(learned["device"]), of_model(learned)
     if device == "cpu":  # known before anything is started
-        refuse_another(label, learned, {}, environment.device_label(device))
+        refuse_another(label, learned, comparable.here(learned, device))
     try:
         known = known_blocks(backend, NETWORKS if networks is None else networks)
         own = choose(points, known)
     except InputError:
         own = []
-    check = partial(_refuse, label, learned, device)
+    check = partial(refuse_another, label, learned)
     found, where, noise, warnings, journal = measure_blocks(
         backend,
         device,
@@ -124,7 +124,8 @@ def measure_extension(
         for p, _ in own
         if (key := (p.name, p.batch_size)) in measured
     )
-    remarks = (*warnings, *disagreement(again))
+    unsaid = comparable.unsaid(learned)
+    remarks = (*warnings, *[unsaid] * bool(unsaid), *disagreement(again))
     return Extension(new, again, where, noise, remarks, journal)
 
 
@@ -132,37 +133,20 @@ def _graph(graph: Graph) -> Graph:
     return graph
 
 
-def _refuse(label: str, learned: Mapping[str, Any], device: str, where: Mapping[str, Any]) -> None:
-    here = environment.device_label(device, where.get("device_name"))
-    refuse_another(label, learned, where, here)
-
-
-FIELDS = (
-    "framework", "framework_version", "keras_version", "intra_op_threads", "inter_op_threads", "jit",
-    "flags", "compile", "channels_last", "half", "float32_products", "cuda_version", "cudnn_version",
-    "tf32", "execution_provider", "shared_threads",
-)  # fmt: skip
-"""Of the environment, what makes times comparable."""
-
-
 EXTEND = "extend it where it was learned, or learn this one: python learn_model.py"
 
 
 def refuse_another(
-    label: str, learned: Mapping[str, Any], now: Mapping[str, Any], here: str, advice: str = ""
+    label: str, learned: Mapping[str, Any], now: Mapping[str, Any], advice: str = ""
 ) -> None:
-    """InputError where this device (`here`) or its framework is not what the model was learned with.
+    """InputError where this device or its framework is not what the model was learned with.
 
-    `advice`: how to mend it, if not as when extending a model.
+    `label`, `learned`, `now`: as `microbench.comparable.differences` takes them; `advice`: how to mend it,
+    if not as when extending a model.
     """
-    differences = [] if label == here else [("device", label, here)]
-    differences += [
-        (f, learned[f], now[f])
-        for f in FIELDS
-        if f in learned and f in now and learned[f] != now[f]
-    ]
-    if differences:
-        said = "; ".join(f"{field}: {then}, here {is_}" for field, then, is_ in differences)
+    found = comparable.differences(label, learned, now)
+    if found:
+        said = "; ".join(f"{d.field}: {d.learned}, here {d.now}" for d in found)
         raise InputError(
             f"the model was learned elsewhere ({said}) and times of two places are not to be mixed; "
             + (advice or f"{EXTEND} {learned.get('device', 'cpu')}")

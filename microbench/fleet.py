@@ -84,7 +84,7 @@ def measure_here(
     )
     where["seconds"] = round(time.monotonic() - started, 1)
     journal.remove()
-    label = environment.device_label(device, where.get("device_name"))
+    label = environment.label_of(device, where)
     return Measured(points, where, noise, warnings, label)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from lolat.counts import behaviours, count
 from lolat.graph import Graph
 from lolat.points import Point
-from microbench import environment
+from microbench import environment, processor
 from microbench.backends.known import as_known
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.forecast import keep_bytes, peak_bytes
@@ -127,7 +127,8 @@ def run_key(
         what: fingerprint({j.key: json.dumps(j.payload, sort_keys=True) for j in jobs}),
         "reference": fingerprint(reference.payload),
         "settings": asdict(settings),
-        "device": environment.device_label(device, runner.environment.get("device_name")),
+        "device": environment.label_of(device, runner.environment),
+        "processor": processor.kind(environment.processor_facts()) if device == "cpu" else {},
         **{k: runner.environment[k] for k in sorted(runner.environment)},
     }
 
@@ -199,7 +200,7 @@ def remarks(
     if apart > UNSTEADY or noise["floor"] > FLOOR:
         found.append(
             f"unsteady machine: all took {apart:.1f} times as long in its busiest tenth as in its calmest, "
-            f"repeated measurements were {100 * noise['floor']:.0f} % apart; that is taken out as far as it "
+            f"repeated measurements were {100 * noise['floor']:.0f} % apart; it is taken out as far as it "
             "can be; close other programs and run again for narrower intervals (on a virtual machine, "
             "neighbours may be the cause: docs/why-different.md)"
         )
@@ -260,7 +261,9 @@ def warnings(
 
 def busy_before(where: Mapping[str, Any]) -> list[str]:
     """A remark where other programs were at work before the run."""
-    load, threads = where.get("load_at_start"), where["threads"]
+    load = where.get("load_at_start")
+    # Of the machine, whose load it is; a framework may have been given fewer.
+    threads = where.get("processor", {}).get("threads", where["threads"])
     if load is None or load <= BUSY_LOAD * threads:
         return []
     return [

@@ -102,7 +102,7 @@ def measure_layers(
 
 def gpu_name(device: str, where: Mapping[str, Any]) -> str:
     """What the column `gpu` says: the device's name, without the commas that separate names."""
-    return environment.device_label(device, where.get("device_name")).replace(",", "")
+    return environment.label_of(device, where).replace(",", "")
 
 
 def write_csv(path: Path, table: LayerTable) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,6 @@ def test_a_huge_file_is_refused_before_it_is_read(
         (b'{"schema": "onnx", "version": 1}', "its `schema` is 'onnx'"),
         (b'{"schema": "\\ud800\\u0007' + b"x" * 500 + b'"}', "its `schema` is '\\ud800\\x07xxx"),
         (b'{"schema": ["lolat-model"]}', "its `schema` is a list of 1"),
-        (b"[" * 200_000, "nested too deeply"),
-        (b'{"a": ' * 200_000, "nested too deeply"),
         (b'{"a": ' + b"1" * 5000 + b"}", "integer of thousands of digits"),
         (b'{"a": NaN}', "holds NaN"),
         (b'{"a": [-Infinity]}', "holds -Infinity"),
@@ -141,14 +140,35 @@ def test_cut_off_anywhere_it_says_truncated(tmp_path: Path) -> None:
         assert "looks truncated" in _refusal_of(tmp_path, whole[:length]), whole[:length]
 
 
-def test_nesting_that_the_parser_takes_and_the_check_does_not(tmp_path: Path) -> None:
+@pytest.fixture(params=[1_000, 100_000])
+def recursion_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Python's own limit: its default, and as other packages raise it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(request.param, before))
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("recursion_limit")
+def test_how_deep_is_too_deep_hangs_on_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     start = as_json(small())[:-1] + b', "deep": '
-    path.write_bytes(start + b"[" * 50 + b"0.5" + b"]" * 50 + b"}")
+
+    def deep(depth: int) -> bytes:  # the document itself is one
+        return start + b"[" * (depth - 1) + b"0.5" + b"]" * (depth - 1) + b"}"
+
+    path.write_bytes(deep(100))
     assert model_file.read(path)["deep"] != []
-    for depth in (1000, 2000):
-        path.write_bytes(start + b"[" * depth + b"0.5" + b"]" * depth + b"}")
-        assert "nested too deeply" in _refusal(path)
+    for depth in (101, 1_000, 2_000, 50_000):
+        path.write_bytes(deep(depth))
+        assert "nested too deeply (more than 100 in each other)" in _refusal(path)
+
+
+@pytest.mark.usefixtures("recursion_limit")
+@pytest.mark.parametrize("depth", [200_000, 5_000_000])
+def test_deep_text_never_ends_the_process(tmp_path: Path, depth: int) -> None:
+    assert "nested too deeply" in _refusal_of(tmp_path, b"[" * depth)
+    assert "nested too deeply" in _refusal_of(tmp_path, b'{"a": ' * (depth // 10))
 
 
 def test_checking_costs_no_more_than_parsing(tmp_path: Path) -> None:

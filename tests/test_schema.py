@@ -252,3 +252,11 @@ def test_a_list_of_samples_is_good_when_each_of_them_is(samples: list[Any]) -> N
         with pytest.raises(ModelFileError, match=r"^here: `points\[0\]\.samples_ms\[\d+\]` is"):
             schema.validate(document, "here")
     assert repr(document) == repr(before), "checking changes nothing"
+
+
+def test_a_document_in_memory_may_be_too_deep_too() -> None:
+    document, deep = small(), [0.5]
+    for _ in range(100):
+        deep = [deep]  # type: ignore[list-item]
+    document["deep"] = deep
+    assert "nested too deeply (more than 100 in each other)" in _refusal_of(document)

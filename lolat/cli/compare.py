@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import click
 
 from lolat.cli.errors import say
 from lolat.cli.options import json_option, model_argument
+
+KIND = re.compile(r" \(family \d+ model \d+\)")
+"""What newer labels of processors have behind the name."""
 
 
 @click.command()
@@ -50,9 +54,8 @@ def compare(
     require_points(loaded.source, points)
     networks, device = read_evaluation(evaluation) if evaluation is not None else ([], None)
     if device is not None and device != loaded.device:
-        say(
-            f"warning: {evaluation} was measured for {device}; {model} was learned on {loaded.device}"
-        )
+        both = f"{evaluation} was measured for {device}; {model} was learned on {loaded.device}"
+        say(f"warning: {both}{of_one_name(device, loaded.device)}")
     with progress() as bar:
         if networks:
             bar.start("reading networks", len(networks))
@@ -79,6 +82,17 @@ def compare(
 
         write_page(html_file, result)
         say(f"written: {html_file}")
+
+
+def of_one_name(one: str, other: str) -> str:
+    """What is to be added where of two devices' labels one says which kind of a processor it is."""
+    without = {KIND.sub("", label) for label in (one, other)}
+    if len(without) == 1 and without & {one, other}:
+        return (
+            ": one of these does not say which processor that is, so that they may be two or one; learn "
+            "or measure it again to know"
+        )
+    return ""
 
 
 def check_writable(path: str, option: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -12,11 +11,6 @@ from lolat.cli.errors import say
 from lolat.cli.options import Size, json_option, model_argument
 from lolat.errors import InputError
 
-SAME = (
-    "framework_version", "intra_op_threads", "inter_op_threads", "flags", "float32_products",
-    "cuda_version", "cudnn_version", "cudnn_benchmark", "tf32", "execution_provider", "shared_threads",
-)  # fmt: skip
-"""Of the environment, what is to be as it was; a backend has some of these."""
 EXAMPLES = {
     "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
     "onnxruntime": ("", "network.onnx"),
@@ -62,8 +56,7 @@ def evaluate(
     from lolat.points import Point
     from lolat.report.diagnosis import state_now
     from lolat.report.evaluation import compare, lines
-    from microbench import backends
-    from microbench.environment import device_label
+    from microbench import backends, comparable
     from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, cases, measure_cases
 
     if plot is not None:
@@ -76,13 +69,11 @@ def evaluate(
     check_networks(networks, backend, model)
     device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
 
-    def compare_device(name: str | None = None) -> None:
-        here = device_label(device, name)
-        if loaded.device != here:
-            say(f"warning: {model} was learned on {loaded.device}; this is {here}")
-
+    here = comparable.here(where, device)
+    known: tuple[comparable.Difference, ...] = ()
     if device == "cpu":  # known before measuring; what a GPU is called, the backend says
-        compare_device()
+        known = comparable.differences_of_device(loaded.device, where, here)
+        warn_of_differences(known, "" if known else comparable.unsaid(where))
     with progress() as bar:
         found = measure_cases(
             backend,
@@ -91,9 +82,8 @@ def evaluate(
             [Point.from_dict(p) for p in loaded.document["points"]],
             bar,
         )
-    if device != "cpu":
-        compare_device(found.environment.get("device_name"))
-    warn_of_differences(where, found.environment)
+    now = comparable.differences(loaded.device, where, here | found.environment)
+    warn_of_differences([d for d in now if d not in known])
     result = compare(loaded, found.measured, found.failures, state_now(loaded, found.again))
     result["noise"] = found.noise
     if as_json:
@@ -120,8 +110,7 @@ def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
         )
 
 
-def warn_of_differences(learned: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Say where versions, threads or flags are not those of the model."""
-    for field in SAME:
-        if field in learned and learned[field] != now.get(field):
-            say(f"warning: learned with {field} {learned[field]}, this is {now.get(field)}")
+def warn_of_differences(found: Iterable[object], unsaid: str = "") -> None:
+    """Say where the device, versions, threads or flags are not those of the model, or not known."""
+    for remark in [*map(str, found), *[unsaid] * bool(unsaid)]:
+        say(f"warning: {remark}")

@@ -90,7 +90,9 @@ def files(folder: Path, nodes: Sequence[Node], with_what: str) -> dict[Node, Pat
     used: Counter[str] = Counter()
     found = {}
     for node in nodes:
-        stem = "-".join([node.name, *[with_what.replace("_", "-")] * bool(with_what)])
+        stem = "-".join(
+            [node.name, *[with_what.replace("_", "-").replace("=", "-")] * bool(with_what)]
+        )
         used[stem] += 1
         found[node] = folder / f"{stem}{f'-{used[stem]}' if used[stem] > 1 else ''}.json"
     return found

@@ -37,6 +37,12 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 @click.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
 @click.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
 @click.option(
+    "--threads",
+    type=int,
+    metavar="N",
+    help="Of the cpu: measure with N threads; as many as there are processors if not given.",
+)
+@click.option(
     "--mode",
     type=click.Choice(["inference", "training"]),
     default="inference",
@@ -73,6 +79,7 @@ def learn(
     device: str | None,
     output: Path | None,
     backend: str | None,
+    threads: int | None,
     mode: str,
     restart: bool,
     extend: str | None,
@@ -97,6 +104,8 @@ def learn(
     the folder already are left out.
     """
     given = [name for name, is_given in options.items() if is_given]
+    if threads is not None:
+        given.append(f"threads={threads}")
     if extend is None:
         _only_with_extend(network, batch_sizes, input_size)
         if fleet is not None:
@@ -107,10 +116,12 @@ def learn(
                 )
             from lolat.cli.fleet import learn_fleet
 
+            _check_threads(threads, device or "cpu", of_nodes=True)
             learn_fleet(fleet, device or "cpu", output, backend, given, restart)
             return
         if device is None:
             raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
+        _check_threads(threads, device, of_nodes=False)
         _learn(device, output, backend, given, restart, mode == "training")
     elif mode == "training":
         raise InputError(
@@ -144,10 +155,19 @@ def _not_with_extend(given: Sequence[str], fleet: bool) -> None:
             "--fleet does not go with --extend MODEL: every node gets a model of its own; leave one out"
         )
     if given:
+        first = given[0].partition("=")[0].replace("_", "-")
         raise InputError(
-            f"--{given[0].replace('_', '-')} does not go with --extend MODEL: blocks are added with the "
+            f"--{first} does not go with --extend MODEL: blocks are added with the "
             "backend and the options that the model was learned with; leave it out"
         )
+
+
+def _check_threads(threads: int | None, device: str, of_nodes: bool) -> None:
+    """InputError where there are not so many: before anything is started; how many nodes have, they say."""
+    if threads is not None:
+        from microbench.backends.threads import check, check_asked
+
+        (check_asked if of_nodes else check)(threads, device)
 
 
 def _learn(
@@ -170,10 +190,11 @@ def _learn(
     started = time.monotonic()
     backend, output = _backend_and_output(device, output, name, options)
     if training:
+        from microbench.backends import threads_of
         from microbench.backends.training import check
 
         check(backend)
-        known = None if restart else known_model(output, device)
+        known = None if restart else known_model(output, device, threads_of(backend))
         if known is not None:
             say(f"{output} is of this device: its latencies are kept, training is added")
             add_training(known, output, backend, device, restart)
@@ -185,7 +206,7 @@ def _learn(
                 backend, device, journal_path, time.time(), restart, bar
             )
         where["seconds"] = round(time.monotonic() - started, 1)
-        label = environment.device_label(device, where.get("device_name"))
+        label = environment.label_of(device, where)
         document = model_document(output.stem, label, points, where, noise, warnings)
         kept = kept_training(output, document)
         write(output, document | kept)
@@ -217,8 +238,10 @@ def _backend_and_output(
     else:
         backend = backends.joined(name, options)
     if output is None:  # what a GPU is called is not known before the backend has started
-        label = f"cpu {environment.device_label(device)}" if device == "cpu" else device
-        with_what = "" if backend == USUAL else f" {backend}"
+        threads, plain = backends.threads_of(backend), backends.without_threads(backend)
+        own = environment.device_label(device, threads=threads)  # which says the threads
+        label = f"cpu {own}" if device == "cpu" else device
+        with_what = "" if plain == USUAL else f" {plain}"
         output = local_folder() / f"{environment.slug(label + with_what)}.json"
         check_writable(output)
     return backend, output

@@ -20,13 +20,14 @@ ADVICE = (
 )
 
 
-def known_model(output: Path, device: str) -> dict[str, Any] | None:
+def known_model(output: Path, device: str, threads: int | None = None) -> dict[str, Any] | None:
     """The model in `output`, to which training can be added; None where there is none.
 
-    What else stands there is replaced, as by any learning. InputError for a model of another device.
+    `threads`: that were asked for, if so. What else stands there is replaced, as by any learning.
+    InputError for a model of another device.
     """
     from lolat.model_file import read
-    from microbench import environment
+    from microbench import comparable, environment
 
     if not output.exists():
         return None
@@ -34,11 +35,13 @@ def known_model(output: Path, device: str) -> dict[str, Any] | None:
         document = read(output)
     except LolatError:
         return None
-    own, label = document["environment"].get("device"), str(document["device"])
-    here = environment.device_label(device) if device == "cpu" else f"a {device}"
-    if own != device or (device == "cpu" and label != here):
+    learned, label = document["environment"], str(document["device"])
+    here = comparable.here({"threads_asked": threads}, device)
+    other = device == "cpu" and comparable.differences_of_device(label, learned, here)
+    if learned.get("device") != device or other:
+        own = environment.label_of(device, here) if device == "cpu" else f"a {device}"
         raise InputError(
-            f"{output} is a model of another device: {label}, and this is {here}; give another --output, "
+            f"{output} is a model of another device: {label}, and this is {own}; give another --output, "
             "or --restart to replace it"
         )
     return document
@@ -55,8 +58,7 @@ def kept_training(output: Path, learned: Mapping[str, Any]) -> dict[str, Any]:
     try:
         old = read(output)
         section = old["training"]
-        label = str(learned["device"])
-        refuse_another(str(old["device"]), section["environment"], learned["environment"], label)
+        refuse_another(str(old["device"]), section["environment"], learned["environment"])
     except (LolatError, KeyError, TypeError, AttributeError):
         return {}
     return {"training": section}
@@ -73,19 +75,23 @@ def add_training(
     from lolat.cli.learn import interruptible
     from lolat.cli.progress import progress
     from lolat.model_file import write
+    from microbench import comparable
+    from microbench.backends import threads_of
     from microbench.learn_training import measure_training
 
     started = time.monotonic()
+    if unsaid := comparable.unsaid(document["environment"]):
+        say(f"warning: {output}: {unsaid}")
     journal_path = output.with_name(output.name + ".training.journal.jsonl")
     with interruptible(journal_path):
         with progress() as bar:
             section, journal = measure_training(
                 backend, device, journal_path, time.time(), restart, bar,
-                check=partial(_refuse, document, device),
+                check=partial(_refuse, document),
             )  # fmt: skip
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
-        now = known_model(output, device) or document
-        _refuse(now, device, section["environment"])
+        now = known_model(output, device, threads_of(backend)) or document
+        _refuse(now, section["environment"])
         write(output, {**now, "training": section})
     journal.remove()
     for remark in section["warnings"]:
@@ -94,13 +100,11 @@ def add_training(
         click.echo(line)
 
 
-def _refuse(document: Mapping[str, Any], device: str, where: Mapping[str, Any]) -> None:
+def _refuse(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
     """InputError where training would be measured otherwise than the latencies of the file were."""
-    from microbench import environment
     from microbench.extend import refuse_another
 
-    here = environment.device_label(device, where.get("device_name"))
-    refuse_another(str(document["device"]), document["environment"], where, here, ADVICE)
+    refuse_another(str(document["device"]), document["environment"], where, ADVICE)
 
 
 def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:

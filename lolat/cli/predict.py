@@ -13,6 +13,7 @@ from lolat.cli.errors import say
 from lolat.cli.options import Columns, Milliseconds, coverage_option, network_options
 from lolat.domain import FOR_NETWORK
 from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
+from lolat.places import LOCAL
 from lolat.prediction import Prediction
 
 
@@ -30,6 +31,7 @@ def answer(
     from lolat.readers import read
 
     loaded = load(model)
+    warn_of_processor(model, loaded)
     formula = loaded.predictor(predictor)
     if coverage is not None:
         interval_width(loaded.document["predictors"][formula.name], coverage)
@@ -37,6 +39,22 @@ def answer(
     found = loaded.predict(graph, batch_size, predictor, coverage)
     named = tuple(w.replace(FOR_NETWORK, _for(network, input_size)) for w in found.warnings)
     return loaded, graph, replace(found, warnings=named)
+
+
+def warn_of_processor(model: str, loaded: Any) -> None:
+    """Say where the model called `local` is of another processor than this one, or does not say."""
+    where = loaded.document["environment"]
+    if model != LOCAL or where.get("device") != "cpu":
+        return
+    from microbench import comparable
+
+    here = comparable.here(where, "cpu")
+    found = comparable.differences_of_device(loaded.device, where, here)
+    if found:
+        said = "; ".join(map(str, found))
+        say(f"warning: {loaded.source}: {said}; learn again with: python learn_model.py cpu")
+    elif unsaid := comparable.unsaid(where):
+        say(f"warning: {loaded.source}: {unsaid}")
 
 
 def _for(network: str, input_size: tuple[int, ...]) -> str:
@@ -254,7 +272,7 @@ def other_side(
         except ModelFileError as error:
             from pathlib import Path
 
-            if against == "local" or Path(against).is_file():
+            if against == LOCAL or Path(against).is_file():
                 raise
             known = str(error).partition("expected ")[2]
         else:

@@ -33,11 +33,11 @@ class Again(Protocol):
 
 
 class Difference(Protocol):
-    """What is not as it was (`microbench.doctor.Difference`)."""
+    """What is not as it was (`microbench.comparable.Difference`)."""
 
     @property
     def field(self) -> str:
-        """A field of the model's environment, or `device`."""
+        """What differs, such as `flags`, `processor` or `device`."""
 
     @property
     def learned(self) -> Any:
@@ -89,7 +89,7 @@ class Examination(Protocol):
 
     @property
     def remark(self) -> str:
-        """Why a device is not there."""
+        """Why a device is not there, or what the model does not say of it."""
 
 
 def off(ratio: float) -> float:

@@ -18,7 +18,9 @@ MEASURED = {
     UNSETTLED: "The machine is busy or unsteady, so the networks say little",
 }
 FIELDS = {
-    "cpu": "processor",
+    "l1d_bytes": "bytes of first-level cache",
+    "l2_bytes": "bytes of second-level cache",
+    "l3_bytes": "bytes of third-level cache",
     "framework_version": "framework version",
     "keras_version": "Keras version",
     "intra_op_threads": "threads within an operation",
@@ -28,7 +30,7 @@ FIELDS = {
 
 def lines(model: Model, model_name: str, result: Mapping[str, Any]) -> Iterator[str]:
     """What `doctor` prints: the model, the blocks then and now, the verdict, what to do."""
-    yield f"{plain(model.name)}: {headline(model)}"
+    yield headline(model)
     if result["networks"]:
         yield ""
         yield from _table(result)
@@ -93,7 +95,10 @@ def _answer(result: Mapping[str, Any]) -> Iterator[str]:
 def _difference(d: Mapping[str, Any]) -> str:
     name = FIELDS.get(d["field"], plain(d["field"].replace("_", " ")))
     now = "not there" if d["now"] is None else plain(str(d["now"]) or "none")
-    return f"learned with {name} {plain(str(d['learned']))}, here it is {now}"
+    then = plain(str(d["learned"]) or "none")
+    if d["field"] == "processor":
+        return f"this is another processor: learned on {then}, here {now}"
+    return f"learned with {name} {then}, here it is {now}"
 
 
 def _advice(result: Mapping[str, Any], model: str, learn: str) -> Iterator[str]:

@@ -209,20 +209,18 @@ def _state_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """What the machine's state was, and what the errors are without it."""
     if result["state"] is None:
         yield (
-            "the model has no networks to tell the machine's state by: predictions are for the machine as it "
-            "was when the model was learned"
+            "the model has no networks to tell the machine's state by: predictions are for the machine "
+            "as it was when the model was learned"
         )
         return
     words = ", ".join(f"{kind} {factor:.2f}" for kind, factor in result["state"].items())
     found = result["as_usual"][result["default"]]
     yield f"the machine while measuring, as factors of its usual speed: {words}"
     yield (
-        "predictions are for that state, so that an error is the formula's; for the machine as it usually is "
-        f"({USUAL}) they are off by {percent(found['median'])} at the median, {100 * found['bias']:+.0f} % bias"
+        "predictions are for that state, so that an error is the formula's; as usual (`lolat predict` "
+        f"without --state) they are off by {percent(found['median'])} at the median, "
+        f"{100 * found['bias']:+.0f} % bias"
     )
-
-
-USUAL = "`lolat predict` without --state"
 
 
 def lines(result: Mapping[str, Any]) -> Iterator[str]:

@@ -127,9 +127,9 @@ def print_report(
 
 
 def headline(model: Model) -> str:
-    """Device, framework, age and noise of a model, in one line."""
+    """Name, device, framework, age and noise of a model, in one line."""
     where: Mapping[str, Any] = model.document["environment"]
-    parts = [plain(model.device)]
+    parts = [f"{plain(model.name)}: {plain(model.device)}"]
     if "framework" in where:
         parts.append(plain(f"{where['framework']} {where.get('framework_version', '')}".strip()))
     age = _age(where.get("date"))
@@ -152,7 +152,7 @@ def _age(date: Any) -> str:
 def describe(model: Model) -> Iterator[str]:
     """What `lolat show` prints."""
     document = model.document
-    yield f"{plain(model.name)}: {headline(model)}"
+    yield headline(model)
     yield (
         f"{len(document['points'])} points; default predictor: {model.default}; "
         "FLOPs are multiply-accumulates (1 MAC = 1 FLOP)"

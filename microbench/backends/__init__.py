@@ -1,7 +1,8 @@
 """Backends: a Graph or a network -> something that runs, and how to wait for it. One module each.
 
-A backend is written as its name and the options it is to run with: `torch`, `torch+compile+half`. Options
-make times different, so they are part of what a run is called, and of the environment that it records.
+A backend is written as its name and the options it is to run with: `torch`, `torch+compile+threads=2`.
+Options make times different, so they are part of what a run is called, and of the environment that it
+records.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from microbench.backends import threads
 
 BACKENDS = {
     "tensorflow": "microbench.backends.tensorflow:TensorFlowBackend",
@@ -27,7 +29,7 @@ LAYER_STEPS = {
 }
 """Backends that can train a layer."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
-"""Backend -> options that it has; each is a field of its environment, true or false."""
+"""Backend -> options that it has; each is a field of its environment, true or false. All have threads=N."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,12 @@ def layer_step(backend: Backend, layer: Mapping[str, Any]) -> Callable[[], None]
 
 def flag(option: str) -> str:
     """How an option is given on the command line."""
-    return f"--{option.replace('_', '-')}"
+    return f"--{option.replace('_', '-').replace('=', ' ')}"
+
+
+def has(name: str, option: str) -> bool:
+    """Whether a backend has an option, such as `half` or `threads=2`."""
+    return option in OPTIONS.get(name, ()) or option.startswith(threads.PREFIX)
 
 
 def joined(name: str, options: Collection[str] = ()) -> str:
@@ -89,17 +96,31 @@ def joined(name: str, options: Collection[str] = ()) -> str:
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = OPTIONS.get(name, ())
-    strange = [flag(o) for o in options if o not in own]
+    strange = [flag(o) for o in options if not has(name, o)]
     if strange:
-        has = f"it has {', '.join(map(flag, own))}" if own else "it has no options"
-        raise InputError(f"the {name} backend has no {', '.join(strange)}; {has}")
-    return "+".join([name, *(o for o in own if o in options)])
+        known = f"it has {', '.join(map(flag, own))}" if own else "it has no options"
+        raise InputError(f"the {name} backend has no {', '.join(strange)}; {known}")
+    asked = [threads.number(o) for o in options if o.startswith(threads.PREFIX)]
+    valued = [f"{threads.PREFIX}{n}" for n in asked[-1:]]
+    return "+".join([name, *(o for o in own if o in options), *valued])
 
 
 def split(backend: str) -> tuple[str, list[str]]:
     """(name, options) of what `joined` gave."""
     name, *options = backend.split("+")
     return name, options
+
+
+def threads_of(backend: str) -> int | None:
+    """How many threads `backend` is to use; None where that was not asked for."""
+    asked = [threads.number(o) for o in split(backend)[1] if o.startswith(threads.PREFIX)]
+    return asked[-1] if asked else None
+
+
+def without_threads(backend: str) -> str:
+    """`backend` as it is without the option `threads=N`."""
+    name, options = split(backend)
+    return joined(name, [o for o in options if not o.startswith(threads.PREFIX)])
 
 
 def check(backend: str) -> None:
@@ -110,15 +131,21 @@ def check(backend: str) -> None:
 def of_model(environment: Mapping[str, Any]) -> str:
     """The backend that a model was learned with, its options too; TensorFlow if the file does not say."""
     name = str(environment.get("framework", "tensorflow"))
-    return joined(name, [o for o in OPTIONS.get(name, ()) if environment.get(o) is True])
+    options = [o for o in OPTIONS.get(name, ()) if environment.get(o) is True]
+    asked = environment.get("threads_asked")
+    if type(asked) is int and asked > 0:
+        options.append(f"{threads.PREFIX}{asked}")
+    return joined(name, options)
 
 
 def create(backend: str, device: str) -> Backend:
     """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
     check(backend)
-    name, options = split(backend)
+    asked = threads_of(backend)
+    threads.check(asked, device)
+    name, options = split(without_threads(backend))
     module, _, attribute = BACKENDS[name].partition(":")
     found: Backend = getattr(importlib.import_module(module), attribute)(
-        device, **dict.fromkeys(options, True)
+        device, **dict.fromkeys(options, True), **({} if asked is None else {"threads": asked})
     )
     return found

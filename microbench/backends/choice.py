@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
-from microbench.backends import OPTIONS, flag, joined
+from microbench.backends import OPTIONS, flag, has, joined
 from microbench.process import JobFailed, WorkerDied, WorkerProcess
 
 PACKAGES = {
@@ -48,7 +48,7 @@ def pick(
     process of its own. Raises InputError when no backend has these options, MissingPackageError or
     DeviceError, with what was looked for, when there is none.
     """
-    able = [n for n in ORDER[device] if set(options) <= set(OPTIONS.get(n, ()))]
+    able = [n for n in ORDER[device] if all(has(n, o) for o in options)]
     if not able:
         each = "; ".join(f"{n} has {', '.join(map(flag, own))}" for n, own in OPTIONS.items())
         raise InputError(f"no backend has {' and '.join(map(flag, options))} together; {each}")

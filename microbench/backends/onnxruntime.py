@@ -16,6 +16,7 @@ from lolat.graph import Graph
 from lolat.readers import onnx_file, onnx_inputs
 from lolat.readers.wording import shortened
 from microbench.backends import Prepared
+from microbench.backends import threads as of_threads
 from microbench.backends.onnxruntime_tape import at_batch, block_model
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
@@ -39,8 +40,11 @@ class OnnxRuntimeBackend:
 
     name = "onnxruntime"
 
-    def __init__(self, device: str) -> None:
-        """`device`: cpu or gpu. Raises MissingPackageError or DeviceError when it is not there."""
+    def __init__(self, device: str, threads: int | None = None) -> None:
+        """`device`: cpu or gpu; `threads`: None for as many as cores.
+
+        Raises MissingPackageError or DeviceError when it is not there.
+        """
         self.onnx = onnx_file.import_onnx()
         try:
             self.runtime: Any = importlib.import_module("onnxruntime")
@@ -59,7 +63,8 @@ class OnnxRuntimeBackend:
                 "onnxruntime-gpu"
             )
         self.device_name, _ = self._graphics_card() if device == "gpu" else (None, None)
-        self.shares_threads = _share(self.runtime)
+        self.threads = threads
+        self.shares_threads = _share(self.runtime, threads)
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable. 0 threads: as many as cores."""
@@ -71,10 +76,17 @@ class OnnxRuntimeBackend:
             "intra_op_threads": options.intra_op_num_threads,
             "inter_op_threads": options.inter_op_num_threads,
             "shared_threads": self.shares_threads,
+            "libraries": self.libraries(),
             "optimisation": options.graph_optimization_level.name,
             "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
+            **of_threads.environment(self.threads),
             **({"device_name": self.device_name} if self.device_name else {}),
         }
+
+    def libraries(self) -> dict[str, Any]:
+        """How ONNX Runtime was built, as it says; older versions do not."""
+        said = getattr(self.runtime, "get_build_info", None)
+        return {} if said is None else {"build": str(said())}
 
     def available_bytes(self) -> int | None:
         """Free memory of the GPU, as its driver says; None for the host."""
@@ -117,6 +129,8 @@ class OnnxRuntimeBackend:
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
         options.use_per_session_threads = not self.shares_threads
+        # Where threads are shared, these say how large the shared pool is.
+        options.intra_op_num_threads, options.inter_op_num_threads = _pools(self.threads)
         for key, value in (SETTINGS if self.shares_threads else SETTINGS | ALONE).items():
             options.add_session_config_entry(key, value)
         return options
@@ -150,8 +164,19 @@ class OnnxRuntimeBackend:
         return None, None
 
 
-def _share(runtime: Any) -> bool:
-    """Let all sessions of this process have one pool of memory, and of threads where there can be one."""
+def _pools(threads: int | None) -> tuple[int, int]:
+    """Threads (within an operation, between operations); 0: as many as cores.
+
+    Operations run one after the other here, so that those between them have nothing to do.
+    """
+    return (0, 0) if threads is None else (threads, 1)
+
+
+def _share(runtime: Any, threads: int | None = None) -> bool:
+    """Let all sessions of this process have one pool of memory, and of threads where there can be one.
+
+    Where there is a pool of threads already and `threads` are asked for, each session has its own.
+    """
     kind = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = runtime.OrtMemoryInfo("Cpu", kind, 0, runtime.OrtMemType.DEFAULT)
     with contextlib.suppress(Exception):  # there already; a class of its own
@@ -159,9 +184,9 @@ def _share(runtime: Any) -> bool:
     if not hasattr(runtime, "set_global_thread_pool_sizes"):
         return False
     try:
-        runtime.set_global_thread_pool_sizes(0, 0)
+        runtime.set_global_thread_pool_sizes(*_pools(threads))
     except Exception as error:  # a class of its own
-        return "already" in str(error)
+        return threads is None and "already" in str(error)
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.readers.wording import shortened
 from microbench.backends import Prepared
+from microbench.backends import threads as of_threads
 from microbench.backends.tensorflow_layers import build_graph
 
 FLAGS = (
@@ -30,8 +32,11 @@ class TensorFlowBackend:
 
     name = "tensorflow"
 
-    def __init__(self, device: str, jit: bool = False) -> None:
-        """`device`: cpu or gpu; `jit`: compiled by XLA. DeviceError when TensorFlow has no such device."""
+    def __init__(self, device: str, jit: bool = False, threads: int | None = None) -> None:
+        """`device`: cpu or gpu; `jit`: compiled by XLA; `threads`: None for as many as processors.
+
+        DeviceError when TensorFlow has no such device.
+        """
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
@@ -44,6 +49,10 @@ class TensorFlowBackend:
                 "it with: pip install 'lolat[tensorflow]'"
             ) from error
         self.tf: Any = tensorflow
+        self.threads = threads
+        if threads is not None:  # before anything runs, for then it is too late
+            self.tf.config.threading.set_intra_op_parallelism_threads(threads)
+            self.tf.config.threading.set_inter_op_parallelism_threads(threads)
         if self.keras.backend.backend() != "tensorflow":
             raise DeviceError(
                 f"Keras runs on {self.keras.backend.backend()!r} here, but the tensorflow backend "
@@ -77,9 +86,25 @@ class TensorFlowBackend:
             "intra_op_threads": threading.get_intra_op_parallelism_threads(),
             "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": self.jit,
+            "libraries": self.libraries(),
             "flags": flags,
+            **of_threads.environment(self.threads),
             **({"device_name": name} if name else {}),
         }
+
+    def libraries(self) -> dict[str, Any]:
+        """How TensorFlow was built, as it says, and whether oneDNN computes: "onednn", where it says so.
+
+        Unasked, it does so on processors with some instruction sets only.
+        """
+        found = {
+            k: v if isinstance(v, bool | int | str) else str(v)
+            for k, v in dict(self.tf.sysconfig.get_build_info()).items()
+        }
+        with contextlib.suppress(Exception):  # TensorFlow's own affair, not of its public interface
+            ports = importlib.import_module("tensorflow.python.util._pywrap_util_port")
+            found["onednn"] = bool(ports.IsMklEnabled())
+        return found
 
     def available_bytes(self) -> int | None:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""

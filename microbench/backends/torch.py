@@ -12,8 +12,10 @@ from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
 from lolat.readers.wording import one_line, shortened
 from microbench.backends import Prepared
+from microbench.backends import threads as of_threads
 from microbench.backends.channels_first import Shape
 from microbench.backends.torch_cuda import Cuda, Host
+from microbench.backends.torch_libraries import libraries
 from microbench.backends.torch_memory import keep_freed_memory
 from microbench.backends.torch_program import runnable
 from microbench.backends.torch_tape import block_module, materialise
@@ -36,16 +38,26 @@ class TorchBackend:
     name = "torch"
 
     def __init__(
-        self, device: str, compile: bool = False, channels_last: bool = False, half: bool = False
+        self,
+        device: str,
+        compile: bool = False,
+        channels_last: bool = False,
+        half: bool = False,
+        threads: int | None = None,
     ) -> None:
         """`device`: cpu or gpu. Options: torch.compile, images channels last in memory, float16.
 
+        `threads`: None for as many as PyTorch takes by itself.
         Raises MissingPackageError without PyTorch, DeviceError when it finds no such device.
         """
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         self.torch: Any = import_torch()
         self.device: Host = Cuda(self.torch) if device == "gpu" else Host()
+        self.threads = threads
+        if threads is not None:  # before anything runs, for then it is too late
+            self.torch.set_num_threads(threads)
+            self.torch.set_num_interop_threads(threads)
         self.options = {"compile": compile, "channels_last": channels_last, "half": half}
         # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
         self.torch.set_flush_denormal(True)
@@ -67,8 +79,10 @@ class TorchBackend:
             "inter_op_threads": torch.get_num_interop_threads(),
             "float32_products": torch.get_float32_matmul_precision(),
             "keeps_freed_memory": self.keeps_memory,
+            "libraries": libraries(torch),
             **self.options,
             "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
+            **of_threads.environment(self.threads),
             **self.device.environment(),
         }
 

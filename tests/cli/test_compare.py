@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lolat.cli import compare
 from lolat.comparison.candidates import CANDIDATES
 from lolat.comparison.learners import fit_forest
 from tests import synthetic
@@ -137,3 +138,19 @@ def test_without_scikit_learn(lolat: Command, small: Path, monkeypatch: pytest.M
         importlib.util, "find_spec", lambda name, *a: None if name == "sklearn" else find(name, *a)
     )
     assert "pip install scikit-learn" in lolat.refused("compare", small)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "unsaid"),
+    [
+        ("EPYC, 2 threads", "EPYC (family 25 model 17), 2 threads", True),
+        ("EPYC (family 25 model 1), 2 threads", "EPYC, 2 threads", True),
+        ("EPYC (family 25 model 1), 2 threads", "EPYC (family 25 model 17), 2 threads", False),
+        ("EPYC, 4 threads", "EPYC (family 25 model 17), 2 threads", False),
+        ("Xeon, 2 threads", "EPYC, 2 threads", False),
+    ],
+)
+def test_a_label_that_does_not_say_which_processor(one: str, other: str, unsaid: bool) -> None:
+    said = compare.of_one_name(one, other)
+    assert ("does not say which processor" in said) == unsaid
+    assert bool(said) == unsaid

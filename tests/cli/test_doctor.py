@@ -147,7 +147,8 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
         doctor, "Runner", lambda b, d, p, clock: Runner(b, d, p, found.start, found.clock)
     )
     monkeypatch.setattr(environment, "load", lambda: 0.1)
-    monkeypatch.setattr(environment, "device_label", lambda *unused: "a desk, 2 threads")
+    monkeypatch.setattr(environment, "cpu_model", lambda: "a desk")
+    monkeypatch.setattr(environment, "cpu_count", lambda: 2)
     return found
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from lolat.errors import NetworkError
 from lolat.model import load
+from microbench.comparable import UNSAID
 from tests import synthetic
 from tests.cli.commands import Command
 
@@ -22,7 +23,7 @@ class Device:
         self.asked: list[tuple[Any, ...]] = []
         self.failures: dict[str, str] = {}
         self.error: BaseException | None = None
-        self.label = "a desk, 2 threads"
+        self.cpu = "a desk"
         self.versions: dict[str, Any] = {"framework_version": "2.21.0"}
         self.reference_ms = 1.0
         self.restless: set[str] = set()
@@ -50,9 +51,14 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, model: Path) -> Device:
     fake = Device()
+    document = synthetic.document()
+    document["environment"] |= {"cpu": "a desk", "threads": 2, "processor": {"name": "a desk"}}
+    model.write_text(json.dumps(document))
     fake.model = load(model)
     monkeypatch.setattr("microbench.evaluate.measure_networks", fake.measure)
-    monkeypatch.setattr("microbench.environment.device_label", lambda *unused: fake.label)
+    monkeypatch.setattr("microbench.environment.cpu_model", lambda: fake.cpu)
+    monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("microbench.environment.processor_facts", lambda: {"name": fake.cpu})
     return fake
 
 
@@ -94,17 +100,16 @@ def test_networks_that_saw_no_calm_moment_are_named(
 
 
 def test_a_gpu_is_compared_by_the_name_that_the_backend_says(
-    lolat: Command, tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+    lolat: Command, tmp_path: Path, device: Device
 ) -> None:
     path = tmp_path / "gpu.json"
     environment = {"framework": "tensorflow", "device": "gpu"}
     path.write_text(json.dumps(synthetic.document(device="NVIDIA T4", environment=environment)))
-    monkeypatch.setattr("microbench.environment.device_label", lambda device, name=None: name)
     device.versions = {"device_name": "NVIDIA T4"}
     assert lolat("evaluate", path, "keras:A").err == ""
     device.versions = {"device_name": "NVIDIA L4"}
     said = lolat("evaluate", path, "keras:A").err
-    assert "learned on NVIDIA T4; this is NVIDIA L4" in said
+    assert "this is another device: learned on NVIDIA T4, here NVIDIA L4" in said
 
 
 def test_options(lolat: Command, model: Path, device: Device) -> None:
@@ -172,14 +177,14 @@ def test_ctrl_c(lolat: Command, model: Path, device: Device) -> None:
 def test_another_machine_versions_or_state_is_a_warning(
     lolat: Command, model: Path, device: Device
 ) -> None:
-    device.label, device.versions, device.reference_ms = "a rack", {"framework_version": "3"}, 1.5
+    device.cpu, device.versions, device.reference_ms = "a rack", {"framework_version": "3"}, 1.5
     found = lolat("evaluate", model, "keras:A", "--json")
     assert found.code == 0
     json.loads(found.out)
     lines = found.err.splitlines()
     assert len(lines) == 3
     assert all(line.startswith("lolat: warning: ") for line in lines)
-    assert "learned on a desk, 2 threads; this is a rack" in lines[0]
+    assert "this is another processor: learned on a desk, here a rack" in lines[0]
     assert "framework_version 2.21.0, this is 3" in lines[1]
     assert "another state" in lines[2]
 
@@ -204,6 +209,7 @@ def test_a_framework_that_this_version_cannot_measure(
         ({"framework": "torch", "compile": True, "channels_last": False, "half": True},
          "torch+compile+half"),
         ({"framework": "onnxruntime"}, "onnxruntime"),
+        ({"framework": "torch", "threads": 1, "threads_asked": 1}, "torch+threads=1"),
     ],
 )  # fmt: skip
 def test_the_backend_and_the_options_are_the_models(
@@ -244,4 +250,6 @@ def test_another_cuda_is_a_warning(lolat: Command, tmp_path: Path, device: Devic
     path.write_text(json.dumps(synthetic.document(environment=environment)))
     device.versions = {"cuda_version": "12.8", "tf32": {"a": True}}
     said = lolat("evaluate", path, "A").err
-    assert said == "lolat: warning: learned with cuda_version 12.4, this is 12.8\n"
+    assert said == (
+        f"lolat: warning: {UNSAID}\nlolat: warning: learned with cuda_version 12.4, this is 12.8\n"
+    )

@@ -14,6 +14,7 @@ import pytest
 
 from lolat.cli import learn
 from lolat.cli.errors import run
+from microbench.backends import threads_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,6 +72,14 @@ def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
          "--backend does not go with --extend MODEL: blocks are added with the backend and the options"),
         (["--extend", "m.json", "--for", "n", "--channels-last"],
          "--channels-last does not go with --extend MODEL"),
+        (["--extend", "m.json", "--for", "n", "--threads", "1"],
+         "--threads does not go with --extend MODEL: blocks are added with the backend and the options"),
+        (["cpu", "--threads", "0"], "--threads 0: expected a whole number of threads, 1 or more"),
+        (["cpu", "--threads", "100000"], "--threads 100000: this process may use "),
+        (["gpu", "--threads", "1"], "--threads 1 is for the cpu; a gpu computes with all that it has"),
+        (["cpu", "--threads", "two"], "'two' is not a valid integer"),
+        (["cpu", "--fleet", "--threads", "0"], "--threads 0: expected a whole number of threads"),
+        (["gpu", "--fleet", "--threads", "1"], "--threads 1 is for the cpu"),
         (["cpu", "--output", "."], "is a folder; expected the name of a JSON file"),
         (["cpu", "--output", "/dev/null"], "is not a regular file"),
         (["cpu", "--output", "/dev/null/m.json"], "cannot write /dev/null/m.json: "),
@@ -138,6 +147,9 @@ def test_ctrl_c_before_anything_was_measured(
     [
         (["cpu"], "tensorflow", ["cpu-epyc-2-threads", "EPYC, 2 threads"]),
         (["cpu"], "torch", ["cpu-epyc-2-threads-torch", "EPYC, 2 threads"]),
+        (["cpu", "--threads", "1"], "tensorflow", ["cpu-epyc-1-thread", "EPYC, 1 thread"]),
+        (["cpu", "--threads", "2", "--backend", "torch", "--half"], "",
+         ["cpu-epyc-2-threads-torch-half", "EPYC, 2 threads"]),
         (["gpu"], "torch", ["gpu-torch", "NVIDIA T4"]),
         (["gpu", "--backend", "tensorflow"], "", ["gpu", "NVIDIA T4"]),
         (["gpu", "--backend", "torch", "--half", "--channels-last"], "",
@@ -158,17 +170,27 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         written.extend([name, label])
         raise Stop
 
-    def pick(asked: str, options: list[str]) -> tuple[str, str]:
-        assert (asked, options, bool(picked)) == (device, [], True)
-        return picked, f"measuring with {picked}" if picked == "torch" else ""
+    threads = [f"threads={n}" for n in arguments[2:3] if "--threads" in arguments]
 
-    where = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
+    def pick(asked: str, options: list[str]) -> tuple[str, str]:
+        assert (asked, options, bool(picked)) == (device, threads, True)
+        remark = f"measuring with {picked}" if picked == "torch" else ""
+        return "+".join([picked, *options]), remark
+
+    def measure(backend: str, *_: object) -> Any:
+        asked = threads_of(backend)
+        assert asked == (int(arguments[2]) if threads else None)
+        name = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
+        return [], {**name, "threads_asked": asked}, {}, [], None
+
     monkeypatch.setattr("microbench.backends.choice.pick", pick)
     monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("microbench.environment.processor_facts", dict)
     monkeypatch.setattr("lolat.learning.model_document", document)
-    monkeypatch.setattr("microbench.learn.measure_blocks", lambda *_: ([], where, {}, [], None))
+    monkeypatch.setattr("microbench.backends.threads.cpu_count", lambda: 2)
+    monkeypatch.setattr("microbench.learn.measure_blocks", measure)
     assert learn.main(arguments) == 1
     assert written == expected
     said = capsys.readouterr().err

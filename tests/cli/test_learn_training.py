@@ -18,6 +18,7 @@ from lolat.errors import InputError
 from lolat.model_file import read, write
 from lolat.training.model import load_training
 from microbench import environment
+from microbench.comparable import UNSAID
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import training_points
@@ -77,6 +78,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
     monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
     monkeypatch.setattr(environment, "cpu_count", lambda: 2)
+    monkeypatch.setattr(environment, "processor_facts", dict)
     monkeypatch.setattr("microbench.learn.measure_blocks", found.blocks)
     monkeypatch.setattr("microbench.learn_training.measure_training", found.training)
     return found
@@ -114,6 +116,7 @@ def test_training_is_added_to_a_model_of_this_machine(
     assert section["environment"]["seconds"] >= 0
     assert found.err.splitlines() == [
         f"lolat: {output} is of this device: its latencies are kept, training is added",
+        f"lolat: warning: {output}: {UNSAID}",
         "lolat: warning: 32 points saw no calm moment",
     ]
     lines = found.out.splitlines()

@@ -16,6 +16,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.model import load
 from lolat.readers import read as read_really
 from lolat.units import milliseconds
+from microbench.comparable import UNSAID
 from tests import synthetic
 from tests.cli.commands import Command, one_line, process
 
@@ -337,3 +338,43 @@ def test_against_what_is_neither(
     line = lolat.refused("report", model, "keras:A", *page, two, "--predictor", "two-regime")
     assert "bare.json has no predictor 'two-regime'" in line
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of local models, on a desk of two threads."""
+    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
+    monkeypatch.setattr("microbench.environment.cpu_model", lambda: "a desk")
+    monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
+    facts = {"family": 25, "model": 17}
+    monkeypatch.setattr("microbench.environment.processor_facts", lambda: facts)
+    return tmp_path / "mine.json"
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"processor": {"family": 25, "model": 17}}, ""),
+        ({"processor": {"family": 25, "model": 1}},
+         "this is another processor: learned on a desk (family 25 model 1), here a desk (family 25 model "
+         "17); learn again with: python learn_model.py cpu"),
+        ({"processor": {"family": 25, "model": 17}, "threads": 8},
+         "this is another processor: learned with threads 8, this is 2; learn again with: python "
+         "learn_model.py cpu"),
+        ({"processor": {"family": 25, "model": 17}, "threads": 1, "threads_asked": 1}, ""),
+        ({}, UNSAID),
+        ({"device": "gpu", "processor": {"family": 6, "model": 1}}, ""),
+    ],
+)  # fmt: skip
+def test_the_local_model_of_another_processor(
+    lolat: Command, local: Path, environment: dict[str, Any], said: str
+) -> None:
+    document = synthetic.document()
+    document["environment"] |= {"cpu": "a desk", "threads": 2, **environment}
+    local.write_text(json.dumps(document))
+    found = lolat("predict", "local", "keras:A", "--json")
+    assert found.code == 0
+    assert found.err == (f"lolat: warning: {local}: {said}\n" if said else "")
+    json.loads(found.out)
+    # Another name asks about that model, not about this machine.
+    assert lolat("predict", local, "keras:A").err == ""

@@ -11,6 +11,7 @@ from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.points import Point
 from microbench import doctor, environment
 from microbench.blocks import Predefined
+from microbench.comparable import UNSAID
 from microbench.doctor import LEAST_ROUNDS, Difference, Examination
 from microbench.layers import Layers
 from microbench.runner import Runner
@@ -18,7 +19,8 @@ from tests.microbench.fakes import FakeDevice, FakeWorker
 from tests.microbench.test_learn import Notes
 
 VERSIONS = {"framework": "fake", "framework_version": "1", "flags": {}}
-LABEL = "a desk, 2 threads"
+LABEL = "a desk (family 25 model 17), 2 threads"
+FACTS = {"vendor": "AuthenticAMD", "family": 25, "model": 17, "stepping": 1, "l3_bytes": 2**25}
 
 
 class Desk(FakeDevice):
@@ -81,13 +83,14 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(environment, "load", lambda: 0.1)
     monkeypatch.setattr(environment, "cpu_model", lambda: "a desk")
     monkeypatch.setattr(environment, "cpu_count", lambda: 2)
+    monkeypatch.setattr(environment, "processor_facts", lambda: dict(FACTS))
     return found
 
 
 def examine(desk: Desk, **options: Any) -> Examination:
     points = options.pop("points", learned())
     label = options.pop("label", LABEL)
-    where = options.pop("learned", {**VERSIONS, "cpu": "a desk", "threads": 2, "python": "3"})
+    where = options.pop("learned", {**VERSIONS, "cpu": "a desk", "threads": 2, "processor": FACTS})
     options = {"calm_ms": 6.5, "backend": "fake", "blocks": BLOCKS, "clock": desk.clock, **options}
     found = doctor.examine(points, {}, label, where, **options)
     assert all(w.closed for w in desk.workers), "a worker was left behind"
@@ -165,7 +168,7 @@ def test_on_another_processor_nothing_is_measured(desk: Desk) -> None:
     where = {"cpu": "a rack", "threads": 64}
     found = examine(desk, label="a rack, 64 threads", learned=where)
     assert found.differences == (
-        Difference("cpu", "a rack", "a desk"),
+        Difference("processor", "a rack", "a desk (AuthenticAMD family 25 model 17 stepping 1)"),
         Difference("threads", 64, 2),
     )
     assert (found.blocks, desk.workers) == ((), [])
@@ -174,11 +177,49 @@ def test_on_another_processor_nothing_is_measured(desk: Desk) -> None:
     assert found.differences == (Difference("device", "a phone", LABEL),)
 
 
+def test_a_model_of_the_old_label_does_not_say_its_processor(desk: Desk) -> None:
+    """One name, two processors: it holds here, or not, but which one it is of nobody knows."""
+    old = {**VERSIONS, "cpu": "a desk", "threads": 2}
+    found = examine(desk, label="a desk, 2 threads", learned=old)
+    assert (found.differences, len(found.blocks), found.remark) == ((), 5, UNSAID)
+
+
+@pytest.mark.parametrize(
+    ("field", "then", "differs"),
+    [
+        ("model", 1, Difference(
+            "processor", "a desk (AuthenticAMD family 25 model 1 stepping 1)",
+            "a desk (AuthenticAMD family 25 model 17 stepping 1)")),
+        ("l3_bytes", 2**24, Difference("l3_bytes", 2**24, 2**25)),
+    ],
+)  # fmt: skip
+def test_a_processor_of_the_same_name_is_another_one(
+    desk: Desk, field: str, then: int, differs: Difference
+) -> None:
+    where = {**VERSIONS, "cpu": "a desk", "threads": 2, "processor": FACTS | {field: then}}
+    found = examine(desk, learned=where)
+    assert found.differences == (differs,)
+    assert (found.blocks, desk.workers) == ((), [])
+
+
+def test_the_models_threads_are_what_is_compared(desk: Desk) -> None:
+    one = {**VERSIONS, "cpu": "a desk", "threads": 1, "threads_asked": 1}
+    desk.environment |= {"threads": 1, "threads_asked": 1}
+    found = examine(desk, label="a desk, 1 thread", learned=one, backend="fake+threads=1")
+    assert (found.differences, len(found.blocks)) == ((), 5)
+    assert found.threads == 2, "of the machine, whose load it is"
+    eight = one | {"threads": 8, "threads_asked": 8}
+    workers = len(desk.workers)
+    found = examine(desk, label="a desk, 8 threads", learned=eight, backend="fake+threads=8")
+    assert found.differences == (Difference("threads", 8, 2),)
+    assert len(desk.workers) == workers
+
+
 def test_with_another_version_or_flag_all_is_measured(desk: Desk) -> None:
     desk.environment |= {"framework_version": "2", "flags": {"X": "1"}, "new field": 1}
     found = examine(desk)
     assert found.differences == (
-        Difference("flags", {}, {"X": "1"}), Difference("framework_version", "1", "2"),
+        Difference("framework_version", "1", "2"), Difference("flags", {}, {"X": "1"}),
     )  # fmt: skip
     assert len(found.blocks) == 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from pathlib import Path
@@ -82,17 +83,30 @@ def test_a_container_may_have_less(tmp_path: Path, files: dict[str, str], answer
     assert environment.available_bytes(system(tmp_path, meminfo=MEMINFO, **files)) == answer
 
 
-def test_a_device_is_named_after_processor_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        ({}, ""),
+        ({"family": 6, "stepping": 8}, ""),
+        ({"family": 6, "model": 143}, " (family 6 model 143)"),
+    ],
+)
+def test_a_device_is_named_after_processor_kind_and_threads(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, int], kind: str
+) -> None:
     monkeypatch.setattr(environment, "cpu_model", lambda: "Intel(R) Xeon(R) @ 2.20GHz")
+    monkeypatch.setattr(environment, "processor_facts", lambda: facts)
     for count, label in (
-        (2, "Intel(R) Xeon(R) @ 2.20GHz, 2 threads"),
-        (1, "Intel(R) Xeon(R) @ 2.20GHz, 1 thread"),
+        (2, f"Intel(R) Xeon(R) @ 2.20GHz{kind}, 2 threads"),
+        (1, f"Intel(R) Xeon(R) @ 2.20GHz{kind}, 1 thread"),
     ):
         monkeypatch.setattr(environment, "cpu_count", lambda n=count: n)
         assert environment.device_label("cpu") == label
+        assert environment.device_label("cpu", threads=9) == label.partition(",")[0] + ", 9 threads"
     assert environment.device_label("gpu") == "gpu"
     assert environment.device_label("gpu", "NVIDIA T4") == "NVIDIA T4"
-    assert environment.slug("cpu " + label) == "cpu-intel-r-xeon-r-2-20ghz-1-thread"
+    if not kind:
+        assert environment.slug("cpu " + label) == "cpu-intel-r-xeon-r-2-20ghz-1-thread"
 
 
 def test_load_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +120,9 @@ def test_the_description_holds_what_a_model_file_needs() -> None:
     found = environment.describe("cpu")
     assert found["device"] == "cpu"
     assert found["threads"] == len(os.sched_getaffinity(0))
+    assert found["processor"]["threads"] == found["threads"]
+    assert found["processor"]["name"] == found["cpu"] == environment.cpu_model()
+    assert json.loads(json.dumps(found)) == found, "plain JSON"
     assert {"cpu", "available_bytes", "load_at_start", "operating_system", "python", "date"} <= set(
         found
     )

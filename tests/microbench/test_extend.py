@@ -17,6 +17,7 @@ from lolat.model import Model
 from lolat.model_file import read, write
 from microbench import environment, extend, learn
 from microbench.blocks import Predefined
+from microbench.comparable import UNSAID
 from microbench.extend import as_blocks, disagreement
 from microbench.layers import Layers
 from microbench.plan import Settings
@@ -263,9 +264,34 @@ def test_another_machine_is_refused_before_anything_is_started(
     monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
     workers = len(device.workers)
     said = lolat.refused("--extend", model, "--for", "x")
-    assert "device: EPYC, " in said
-    assert "here Xeon, " in said
+    assert "(processor: EPYC (" in said
+    assert "), here Xeon (" in said
     assert len(device.workers) == workers
+
+
+def test_a_model_that_does_not_say_its_processor_is_extended_with_a_remark(
+    device: FakeDevice, model: Path, lolat: Lolat
+) -> None:
+    document = read(model)
+    del document["environment"]["processor"]
+    old = document | {"device": f"EPYC, {document['environment']['threads']} threads"}
+    write(model, old)
+    code, _, err = lolat("--extend", model, "--for", "x")
+    assert code == 0, err
+    assert f"warning: {UNSAID}" in err
+    assert any(UNSAID in w for w in read(model)["warnings"])
+
+
+def test_another_processor_of_the_same_name_is_refused(
+    device: FakeDevice, model: Path, lolat: Lolat
+) -> None:
+    document = read(model)
+    facts = document["environment"]["processor"]
+    document["environment"]["processor"] = facts | {"vendor": "Other", "family": 1, "model": 2}
+    write(model, document)
+    said = lolat.refused("--extend", model, "--for", "x")
+    assert "(processor: EPYC (Other family 1 model 2" in said
+    assert device.keys("time") == []
 
 
 def test_a_machine_in_another_state_is_said(device: FakeDevice, model: Path, lolat: Lolat) -> None:

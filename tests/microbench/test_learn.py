@@ -10,7 +10,7 @@ import pytest
 
 from lolat.counts import count
 from lolat.errors import InputError, MeasuringError
-from microbench import learn
+from microbench import environment, learn
 from microbench.blocks import Predefined
 from microbench.layers import Layers
 from microbench.plan import Settings
@@ -109,6 +109,40 @@ def test_another_reference_block_is_another_run(
     measure(tmp_path / "j", progress=notes)
     assert "measured with other reference; it is kept as" in notes.notes[0]
     assert (tmp_path / "j.old").exists()
+
+
+def test_another_number_of_threads_is_another_run(device: FakeDevice, tmp_path: Path) -> None:
+    plain = dict(device.environment)
+    _, where, *_ = measure(tmp_path / "j")
+    assert where["threads"] == environment.cpu_count()
+    device.environment = plain | {"threads": 1, "threads_asked": 1}
+    notes = Notes()
+    _, where, *_ = measure(tmp_path / "j", progress=notes)
+    assert (where["threads"], where["threads_asked"]) == (1, 1)
+    assert "threads_asked" in notes.notes[0]
+    assert (tmp_path / "j.old").exists()
+
+
+def test_another_processor_of_the_same_name_is_another_run(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts: dict[str, Any] = {"stepping": 1, "memory_bytes": 1, "threads": 2}
+    monkeypatch.setattr(environment, "processor_facts", lambda: dict(facts))
+    measure(tmp_path / "j")
+    notes = Notes()
+    facts["memory_bytes"] = 2
+    measure(tmp_path / "j", progress=notes, now=1e9 + 60)
+    assert notes.notes[0].startswith("going on from")
+    facts["stepping"] = 2
+    measure(tmp_path / "j", progress=notes, now=1e9 + 60)
+    assert "measured with other processor; it is kept" in notes.notes[1]
+
+
+def test_the_load_is_that_of_the_machine_not_of_the_threads_asked_for() -> None:
+    noise = {"calm_share": 1.0, "floor": 0.0}
+    where = {"load_at_start": 1.0, "threads": 1, "processor": {"threads": 8}}
+    assert learn.warnings(where, noise, {}) == []
+    assert "(load 1.0 on 1 threads)" in learn.warnings(where | {"processor": {}}, noise, {})[0]
 
 
 def test_going_on_is_said(device: FakeDevice, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Timed:
     monkeypatch.setattr(
         learn_layers.environment,
         "device_label",
-        lambda device, name=None: name or "EPYC, 2 threads",
+        lambda device, name=None, threads=None: name or "EPYC, 2 threads",
     )
     return found
 

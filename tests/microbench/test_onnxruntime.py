@@ -229,10 +229,16 @@ def test_the_environment_says_what_makes_times_comparable(monkeypatch: pytest.Mo
         "intra_op_threads": 0,
         "inter_op_threads": 0,
         "shared_threads": hasattr(runtime, "set_global_thread_pool_sizes"),
+        "libraries": {"build": runtime.get_build_info()},
         "optimisation": "ORT_ENABLE_ALL",
         "flags": {"OMP_NUM_THREADS": "1"},
     }
     assert create("onnxruntime", "cpu").available_bytes() is None
+
+
+def test_an_older_version_does_not_say_how_it_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(runtime, "get_build_info")
+    assert create("onnxruntime", "cpu").environment()["libraries"] == {}
 
 
 def test_sessions_share_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -165,6 +168,28 @@ def test_what_changes_times_is_recorded(
     assert name not in backend.environment()["flags"]
     monkeypatch.setenv(name, "1")
     assert backend.environment()["flags"][name] == "1"
+
+
+def test_the_libraries_that_it_computes_with(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether oneDNN is switched on, the next test asks in a process of its own."""
+    backend: Any = create("tensorflow", "cpu")
+    found = backend.environment()["libraries"]
+    assert json.loads(json.dumps(found)) == found
+    assert found.items() >= {"is_cuda_build": backend.tf.test.is_built_with_cuda()}.items()
+    monkeypatch.setattr(
+        backend.tf.sysconfig, "get_build_info", lambda: {"odd": (1, 2), "cuda_version": "12"}
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow.python.util._pywrap_util_port", None)
+    assert backend.libraries() == {"odd": "(1, 2)", "cuda_version": "12"}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="where oneDNN can be switched")
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_whether_onednn_computes_is_recorded(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", switch)
+    with WorkerProcess("tensorflow", "cpu") as started:
+        found = started.request({"do": "environment"}, 60)["environment"]
+    assert found["libraries"]["onednn"] is (switch == "1")
 
 
 def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:

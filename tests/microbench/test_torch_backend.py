@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from microbench.backends import create
 from microbench.backends import torch as backend_module
 from microbench.backends.channels_first import first
 from microbench.backends.known import as_known
+from microbench.backends.torch_libraries import libraries
 from microbench.backends.torch_memory import keep_freed_memory
 from microbench.backends.torch_tape import block_module, materialise
 from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
@@ -268,10 +270,45 @@ def test_the_environment_says_what_makes_times_comparable(monkeypatch: pytest.Mo
         "inter_op_threads": torch.get_num_interop_threads(),
         "float32_products": "highest",
         "keeps_freed_memory": keep_freed_memory(),
+        "libraries": libraries(torch),
         "compile": True, "channels_last": False, "half": True,
         "flags": {"OMP_NUM_THREADS": "1"},
     }  # fmt: skip
     assert create("torch", "cpu").available_bytes() is None
+
+
+BUILT = """PyTorch built with:
+  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64
+  - Intel(R) MKL-DNN v3.12.0 (Git Hash 80afa71049cd69a3df32adcccb623b12cd7baa22)
+  - OpenMP 201511 (a.k.a. OpenMP 4.5)
+  - Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release, USE_MKL=ON
+"""
+
+
+def made_up(built: str, **cpu: Any) -> Any:
+    """What `libraries` asks of PyTorch."""
+    yes, no = (SimpleNamespace(is_available=lambda n=n: n, enabled=n) for n in (True, False))
+    backends = SimpleNamespace(mkldnn=yes, mkl=yes, openmp=no, **cpu)
+    config = SimpleNamespace(show=lambda: built)
+    return SimpleNamespace(__config__=config, backends=backends)
+
+
+def test_the_libraries_that_it_computes_with() -> None:
+    switches = {"onednn": True, "onednn_enabled": True, "mkl": True, "openmp": False}
+    cpu = SimpleNamespace(get_cpu_capability=lambda: "AVX512")
+    assert libraries(made_up(BUILT, cpu=cpu)) == switches | {
+        "onednn_version": "3.12.0", "mkl_version": "2024.2-Product", "openmp_version": "201511",
+        "blas": "mkl", "cpu_capability": "AVX512",
+    }  # fmt: skip
+    assert libraries(made_up("PyTorch built with:\n")) == switches
+
+
+def test_onednn_switched_off_is_seen() -> None:
+    found = libraries(torch)
+    assert found["onednn"] == torch.backends.mkldnn.is_available()
+    assert found["cpu_capability"] in torch.__config__.show(), "as PyTorch says in another place"
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert libraries(torch) == found | {"onednn_enabled": False}
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, backend: str) -> tuple[Any, list[Any]]:

@@ -141,12 +141,12 @@ def test_on_a_busy_machine() -> None:
 
 def test_another_machine_is_said_with_what_differs() -> None:
     away = Examination(
-        differences=(Difference("cpu", "a rack", "a desk"), Difference("threads", 64, 2))
+        differences=(Difference("processor", "a rack", "a desk"), Difference("threads", 64, 2))
     )
     verdict, text = said(away)
     assert verdict == "another machine"
     assert (
-        "another machine: learned with processor a rack, here it is a desk; learned with threads "
+        "another machine: this is another processor: learned on a rack, here a desk; learned with threads "
         "64, here it is 2" in text
     )
     assert "learned       now" not in text

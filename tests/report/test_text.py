@@ -59,7 +59,7 @@ def test_a_coverage_is_not_rounded(coverage: float, shown: str) -> None:
 def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
     shown = report(capsys)
     assert "hand made · batch 4" in shown
-    assert "a desk, 2 threads · tensorflow 2.21.0" in shown
+    assert "desk: a desk, 2 threads · tensorflow 2.21.0" in shown
     for block in PREDICTION.blocks:
         line = next(
             x for x in shown.splitlines() if x.strip().startswith(block.name.split(" ·")[0])
@@ -98,7 +98,9 @@ def test_a_path_with_spaces_can_be_copied(capsys: pytest.CaptureFixture[str]) ->
 def test_the_age_of_a_model(days: int, words: str) -> None:
     date = (datetime.now(UTC) - timedelta(days=days, minutes=5)).isoformat()
     document = synthetic.document(environment={"date": date})
-    assert text.headline(Model(document)) == f"a desk, 2 threads · learned {words} · noise 3.0 %"
+    assert (
+        text.headline(Model(document)) == f"desk: a desk, 2 threads · learned {words} · noise 3.0 %"
+    )
 
 
 @pytest.mark.parametrize("date", [None, 17, "soon", "2026-01-01", "2026-01-01T00:00:00"])

@@ -27,7 +27,7 @@ def page(
     data = document(sides, batch_size, predictor, coverage)
     script = _template("page.js")
     networks = list(dict.fromkeys(s.graph.name for s in sides))
-    devices = list(dict.fromkeys(s.model.device for s in sides))
+    devices = list(dict.fromkeys(f"{s.model.name}: {s.model.device}" for s in sides))
     both = zip(sides, data["sides"], strict=True)
     return Template(_template("page.html")).substitute(
         title=element("title", f"{' and '.join(networks)}: where the time goes"),

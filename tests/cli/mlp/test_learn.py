@@ -31,7 +31,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
         learn_layers, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock)
     )
     monkeypatch.setattr(
-        "microbench.environment.device_label", lambda device, name=None: name or "EPYC, 2 threads"
+        "microbench.environment.device_label",
+        lambda device, name=None, threads=None: name or "EPYC, 2 threads",
     )
     monkeypatch.setattr(device_facts, "cpu_facts", lambda name: FACTS)
     return found
