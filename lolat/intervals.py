@@ -21,7 +21,7 @@ STEPS = 50  # tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
 TAMED = 2.5
-DRIFT = 0.25  # of the way from the calmest to the busiest tenth: half of it either side, averaged out by half
+DRIFT = 0.25  # of the way from the calmest to the busiest tenth, either side
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 
 

@@ -39,7 +39,8 @@ class Again:
 class Examination:
     """What was found. Without `again` nothing was measured: the device is another one, or not there.
 
-    `unrest`: the most disturbed tenth of the run over the calmest; `load` and `threads` of the machine
+    `unrest`: the most disturbed tenth of the run over the calmest; `loaded`: by what factor all takes
+    longer for the other programs at work, which `again` leaves out; `load` and `threads` of the machine
     before; `seconds` in all and `starting_s` of them until the framework was there; `remark`: why there
     is no such device, or what the model does not say of it.
     """
@@ -48,6 +49,7 @@ class Examination:
     differences: tuple[Difference, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     unrest: float | None = None
+    loaded: float = 1.0
     load: float | None = None
     threads: int = 1
     seconds: float = 0.0
@@ -107,12 +109,13 @@ def examine(
         differences = comparable.differences(label, learned, versions)
         jobs = reference_jobs(chosen)
         outcome = runner.run(jobs, jobs, SETTINGS, None, environment.available_bytes())
-    found = levels(outcome.visits)
+    found = levels(outcome.visits, environment.cpu_count())
     return Examination(
         again=measured_again(chosen, found),
         differences=differences,
         failures=outcome.failures,
         unrest=found.busy / found.quiet,
+        loaded=found.loaded,
         seconds=clock() - began,
         starting_s=starting_s,
         **state,

@@ -11,7 +11,7 @@ from lolat.graph import Graph
 from lolat.points import Point
 from lolat.readers import open_network
 from lolat.subgraph import block_graph
-from microbench import backends
+from microbench import backends, environment
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
 from microbench.chosen import choose
@@ -112,7 +112,7 @@ def measure_cases(
         free = free_bytes(runner, device)
         before = own or [j for j in jobs if j.whole]
         outcome = runner.run([*jobs, *own], before, settings, None, free)
-    found = levels(outcome.visits)
+    found = levels(outcome.visits, environment.cpu_count())
     measured = tuple(
         MeasuredNetwork(
             case.spec,

@@ -75,7 +75,8 @@ def measure_blocks(
             for b in (*blocks, *extra)
             for n in b.batch_sizes
         ]
-        before = [j for j in jobs if j.whole]
+        small = {job_key(b.name, b.batch_sizes[0]) for b in (*blocks, *extra) if b.whole}
+        before = [j for j in jobs if j.key in small]
         where = environment.describe(device) | runner.environment
         if check is not None:
             check(where)
@@ -88,7 +89,7 @@ def measure_blocks(
         except BaseException:
             journal.close()
             raise
-    found = levels(outcome.visits)
+    found = levels(outcome.visits, environment.cpu_count())
     points = [
         _point(b, graphs[b.name], n, outcome.visits[name], found.jobs[name])
         for b in blocks
@@ -182,12 +183,14 @@ def noise_of(found: Levels) -> dict[str, Any]:
 
     `floor`: what measuring a point again gives (median over the points of how far two halves of its samples
     are apart, the machine's state taken out); `quiet`, `busy`: how long things took in the calmest and the
-    most disturbed tenth of the run, as factors of the usual.
+    most disturbed tenth of the run, as factors of the usual; `others`: how many processors other programs
+    used on average, whose effect is taken out.
     """
     return {
         "floor": round(found.floor, 5),
         "quiet": round(found.quiet, 4),
         "busy": round(found.busy, 4),
+        "others": round(found.others, 3),
     }
 
 

@@ -81,5 +81,6 @@ def recall(outcome: Outcome, records: Sequence[dict[str, Any]]) -> None:
                 tuple(record["reference_ms"]),
                 tuple(record.get("at_s", ())),
                 str(record.get("before") or ""),
+                record.get("others_s"),
             )
             outcome.visits.setdefault(key, []).append(taken)

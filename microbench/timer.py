@@ -34,6 +34,8 @@ class Visit:
     """When each sample began, seconds since the epoch; () where that was not recorded."""
     before: str = ""
     """Which network ran before each sample, once, in `reference` ms; "" in a loop of its own."""
+    others_s: float | None = None
+    """Processor seconds that other programs had used when the visit was over (`environment.others_s`)."""
 
     def beside(self) -> list[float]:
         """For each sample: the slower one of the references beside it."""

@@ -25,6 +25,7 @@ from lolat.errors import LolatError
 from lolat.graph import Graph
 from microbench import backends
 from microbench.backends import training
+from microbench.environment import others_s
 from microbench.timer import sample, settle, visit, wait_for_calm
 
 FIRST = -20  # the highest priority that there is, as a nice value
@@ -68,6 +69,7 @@ class Worker:
                 return {
                     "samples_ms": taken_ms, "reference_ms": before_ms,
                     "at_s": [round(t, 3) for t in moments], "before": name,
+                    "others_s": others_s((os.getpid(), os.getppid())),
                 }  # fmt: skip
             case "start":
                 job = request["job"]

@@ -124,7 +124,7 @@ def _state(given: str, loaded: Any, model: str) -> Any:
     from lolat.report.diagnosis import state_now
 
     found = examined(loaded)
-    state = state_now(loaded, found.again)
+    state = state_now(loaded, found.again, found.loaded)
     if state is None or found.differences:
         raise InputError(
             f"--state now: {model} is not of this machine or its framework (lolat doctor {model} says how "

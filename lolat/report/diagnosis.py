@@ -68,6 +68,10 @@ class Examination(Protocol):
         """Most disturbed over calmest tenth of the run."""
 
     @property
+    def loaded(self) -> float:
+        """By what factor all takes longer for the other programs at work, which `again` leaves out."""
+
+    @property
     def load(self) -> float | None:
         """Load of the machine before."""
 
@@ -97,8 +101,11 @@ def off(ratio: float) -> float:
     return max(ratio, 1.0 / ratio) - 1.0
 
 
-def state_now(model: Model, again: Sequence[Again]) -> State | None:
-    """The state of the machine that networks measured again tell; None without any."""
+def state_now(model: Model, again: Sequence[Again], loaded: float = 1.0) -> State | None:
+    """The state of the machine that networks measured again tell; None without any.
+
+    `loaded`: by what factor all takes longer for other programs, if it is to be in it.
+    """
     if not again:
         return None
     formula = model.predictor()
@@ -110,7 +117,7 @@ def state_now(model: Model, again: Sequence[Again]) -> State | None:
             for f, c in zip(formula.features, formula.coefficients, strict=True)
         }
         parts.append(parts_of(terms, formula.constant))
-    return state_of(parts, [a.now_ms / a.point.latency_ms for a in again])
+    return state_of(parts, [loaded * a.now_ms / a.point.latency_ms for a in again])
 
 
 def diagnose(model: Model, found: Examination) -> dict[str, Any]:
@@ -121,7 +128,7 @@ def diagnose(model: Model, found: Examination) -> dict[str, Any]:
     """
     ratios = [a.now_ms / a.point.latency_ms for a in found.again]
     measured = _of_networks(ratios, found) if ratios else None
-    state = state_now(model, found.again)
+    state = state_now(model, found.again, found.loaded)
     return {
         "model": model.name,
         "device": model.device,
@@ -143,6 +150,7 @@ def diagnose(model: Model, found: Examination) -> dict[str, Any]:
             for a in found.again
         ],
         "unrest": found.unrest,
+        "loaded": found.loaded,
         "seconds": round(found.seconds, 2),
         "starting_seconds": round(found.starting_s, 2),
         "differences": [
