@@ -334,7 +334,7 @@ def _formula_counts(graph: Graph, operation: Operation, batch_size: int) -> Coun
         plain = formula(
             operation.attributes, [tensors[i].elements(batch_size) for i in operation.inputs], outs
         )
-        return plain._replace(**_by_kind(operation, plain, outs, batch_size))
+        return plain._replace(**_by_kind(graph, operation, plain, outs))
     except (KeyError, IndexError, TypeError, ZeroDivisionError) as error:
         raise InputError(
             f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
@@ -361,7 +361,7 @@ _CLASSES: dict[str, tuple[str, str]] = {  # kind -> (its elements, its operation
 
 
 def _by_kind(
-    operation: Operation, plain: Count, outs: Sequence[int], batch_size: int
+    graph: Graph, operation: Operation, plain: Count, outs: Sequence[int]
 ) -> dict[str, int]:
     """The counts of KINDS, `unfolded` and `gelus`, of an operation whose formula says `plain`."""
     kind, a = operation.kind, operation.attributes
@@ -370,7 +370,8 @@ def _by_kind(
     elements, started = _CLASSES.get(kind, ("moved_elements", "move_ops"))
     found = {elements: plain.traffic, started: plain.ops, "dense_weights": plain.weights}
     if plain.flops:
-        flat = kind == "dense" and outs[0] <= a["out_features"] * batch_size
+        one = graph.tensors[operation.outputs[0]].elements()
+        flat = kind == "dense" and one <= a["out_features"]  # at a single position
         found["product_macs" if kind == "matmul" else "flat_macs" if flat else "dense_macs"] = (
             plain.flops
         )

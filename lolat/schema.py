@@ -123,6 +123,15 @@ def _count(value: Any) -> str | None:
     return None if type(value) is int and 0 <= value <= _MOST else "an integer from 0 to 2**63 - 1"
 
 
+def _yes_or_no(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "true or false"
+
+
+def _least(least: int) -> _Check:
+    expected = f"an integer of {least} or more"
+    return lambda value: None if type(value) is int and least <= value <= _MOST else expected
+
+
 def _batch_size(value: Any) -> str | None:
     return None if type(value) is int and 1 <= value <= _MOST else "an integer of 1 or more"
 
@@ -170,9 +179,22 @@ _POINT: _Table = {
     "latency_ms": _positive,
     "samples_ms": _or_null(_list),
 }
-_ENTRY: _Table = {"error": _number_or_object, "residuals": _list, "interval": _object}
+_ENTRY: _Table = {
+    "error": _number_or_object,
+    "residuals": _list,
+    "interval": _object,
+    "alone": _object,
+    "networks": _object,
+}
 _INTERVAL: _Table = {"exponent": _not_negative, "ops": _range, "scores": _list}
-_MORE: _Table = {"kinds": _list, "reference_ms": _or_null(_list), "spread": _or_null(_number)}
+_NETWORKS: _Table = {"ops": _not_negative, "spread": _not_negative, "count": _least(2)}
+_NOISE: _Table = {"quiet": _positive, "busy": _positive}
+_MORE: _Table = {
+    "kinds": _list,
+    "reference_ms": _or_null(_list),
+    "spread": _or_null(_number),
+    "whole": _yes_or_no,
+}
 _DOMAIN: _Table = {"kinds": _list, "dtypes": _list, "ratios": _object, "sizes": _object}
 
 
@@ -228,6 +250,7 @@ def _faults(document: dict[str, Any]) -> Iterator[str]:
     for index, point in enumerate(document["points"]):
         yield from _point(point, f"points[{index}]")
     yield from _domain(document["domain"])
+    yield from _optional(_NOISE, document["noise"], "noise.")
     yield from _optional({"warnings": _list}, document, "")
     yield from _texts(document.get("warnings", []), "warnings")
     yield from _non_finite(document, "")
@@ -249,6 +272,11 @@ def _predictor(predictor: Any, name: str, place: str) -> Iterator[str]:
     if (interval := predictor.get("interval")) is not None:
         yield from _fields(_INTERVAL, interval, f"{place}.interval.")
         yield from _numbers(interval["scores"], f"{place}.interval.scores", _number)
+    for term, value in predictor.get("alone", {}).items():
+        if (expected := _not_negative(value)) is not None:
+            yield _fault(f"{place}.alone.{_key(term)}", value, expected)
+    if (networks := predictor.get("networks")) is not None:
+        yield from _fields(_NETWORKS, networks, f"{place}.networks.")
     if "six_counts" in predictor:
         yield from _predictor(predictor["six_counts"], "", f"{place}.six_counts")
 

@@ -20,6 +20,7 @@ UNITS = {
     **dict.fromkeys(KINDS["ops"], "started"),
 }  # fmt: skip
 ELEMENTS = "elements"  # the unit of all other terms
+STARTED = {"ops", "serial", "groups", "ragged", "threaded", *KINDS["ops"]}  # told of one, not a million
 TOP_BLOCKS = 5
 MOST_COUNTS = 6
 LEAST_TERMS = 12
@@ -88,9 +89,9 @@ def _next(explanation: Explanation, asked: str) -> Iterator[str]:
 def rate(term: Term) -> tuple[str, str]:
     """A term's count, and what a unit of it costs: ("3.86 GMACs", "8.52 ms/G")."""
     unit = UNITS.get(term.name, ELEMENTS)
-    if term.name in ("ops", "serial", "groups", "ragged", "threaded"):
+    if term.name in STARTED:
         return f"{quantity(term.count)} {unit}", milliseconds(term.rate_ms)
-    scale, prefix = (1e9, "G") if term.name == "flops" else (1e6, "M")
+    scale, prefix = (1e9, "G") if unit == "MACs" else (1e6, "M")
     count = quantity(term.count, unit) if unit == "MACs" else f"{quantity(term.count)} {unit}"
     return count, f"{milliseconds(term.rate_ms * scale)}/{prefix}"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
-from lolat.counts import COLUMNS
+from lolat.counts import COLUMNS, KINDS
 from lolat.errors import InputError
 from lolat.intervals import COVERAGE, interval_width, noise_floor
 from lolat.model import Model
@@ -218,7 +219,11 @@ def error_lines(entry: Mapping[str, Any], floor: float | None = None) -> Iterato
     found = entry.get("error")
     if not isinstance(found, Mapping):
         return
-    for key, words in (("fitted", "on its points"), ("left_out", "each block left out")):
+    for key, words in (
+        ("fitted", "on its points"),
+        ("left_out", "each block left out"),
+        ("networks_left_out", "whole networks among them"),
+    ):
         figures = found.get(key)
         if figures and {"median", "within_10_percent"} <= figures.keys():
             sizes = [
@@ -249,6 +254,8 @@ def interval_line(entry: Mapping[str, Any], floor: float | None) -> Iterator[str
         sizes = (
             f"{few} up to {width.scale.low:.0f} operations, {many} from {width.scale.high:.0f} on"
         )
+    if width.networks is not None:
+        sizes += f", {_around(width.half(width.networks[0]))} of whole networks"
     yield f"  {100 * COVERAGE:g} % intervals: {sizes}"
 
 
@@ -261,8 +268,10 @@ def bound_sentence(model: Model) -> str:
     """What the device is bound by, from the coefficients of the default predictor."""
     formula = model.predictor()
     cost = dict(zip(formula.features, formula.coefficients, strict=True))
-    flop = cost.get("flops", 0.0)
+    flop = cost.get("flops", 0.0) or _usual(cost, "flops")
     element = max(cost.get("traffic", 0.0), cost.get("acts", 0.0), cost.get("inp", 0.0))
+    element = element or _usual(cost, "elements")
+    started = cost.get("ops", 0.0) or _usual(cost, "ops")
     parts = []
     if flop > 0:
         parts.append(f"this device does {quantity(1e3 / flop, 'MACs')} a second")
@@ -271,11 +280,17 @@ def bound_sentence(model: Model) -> str:
             f"{element / flop:.0f} in the time of moving one element: blocks with fewer MACs per "
             "element are bound by memory, the others by compute"
         )
-    if cost.get("ops"):
-        parts.append(f"starting one operation costs {1e3 * cost['ops']:.3g} µs")
+    if started > 0:
+        parts.append(f"starting one operation costs {1e3 * started:.3g} µs")
     parts.append(f"one call costs {milliseconds(formula.constant)}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _usual(cost: Mapping[str, float], family: str) -> float:
+    """The median cost of a family's kinds that cost anything; 0 of a formula that has none of them."""
+    found = [cost[name] for name in KINDS[family] if cost.get(name, 0.0) > 0]
+    return statistics.median(found) if found else 0.0
 
 
 def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
