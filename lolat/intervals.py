@@ -21,7 +21,8 @@ STEPS = 50  # tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
 TAMED = 2.5
-DRIFT = 0.25  # of the way from the calmest to the busiest tenth: half of it either side, averaged out by half
+DRIFT = 0.25
+"""Of the way from the calmest to the busiest tenth: half of it either side, averaged out by half."""
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 
 
@@ -129,7 +130,7 @@ def drift(document: Mapping[str, Any]) -> float:
 
 
 def machine_factor(document: Mapping[str, Any], name: str) -> float | None:
-    """`quiet` or `busy` of a file's noise: times in such moments over the usual; None where it is not told."""
+    """`quiet` or `busy` of a file: times in such moments over the usual ones; None where not told."""
     value = document["noise"].get(name)
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
     return float(value) if good else None

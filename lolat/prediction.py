@@ -252,10 +252,8 @@ def _outside(
             rows, complete = domain.to_measure(counts[:, _SIX], kinds, shares, np.array(able))
             measure = tuple(names[i] for i in rows)
             complete = complete and domain.dtypes.issuperset(floating_types(network))
-            if model.document["environment"].get("device") in (
-                "cpu",
-                "gpu",
-            ):  # one that can measure
+            where = model.document["environment"].get("device")
+            if where in ("cpu", "gpu"):  # one that can measure
                 strange = [*strange, *advice(model.source, measure, complete, asked[0])]
         found = ((*beyond, *strange), widening, measure)
         kept[asked] = (domain, found)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
-from lolat.counts import COLUMNS, KINDS
+from lolat.counts import COLUMNS
 from lolat.errors import InputError
 from lolat.intervals import COVERAGE, interval_width, noise_floor
 from lolat.model import Model
@@ -19,7 +18,7 @@ from lolat.predictors.formula import CONSTANT
 from lolat.report.block_table import block_table
 from lolat.report.familiar import Figures
 from lolat.report.rows import View
-from lolat.report.words import bottleneck_sentence
+from lolat.report.words import bottleneck_sentence, bound_sentence
 from lolat.units import milliseconds, percent, plain, quantity
 
 CAPITALS = {"acts": "ACTS", "inp": "INP", "flops": "FLOPs"}  # the names of the publications
@@ -262,35 +261,6 @@ def interval_line(entry: Mapping[str, Any], floor: float | None) -> Iterator[str
 def _around(half: float) -> str:
     """An interval around its prediction: -18 .. +22 %."""
     return f"{100 * math.expm1(-half):+.0f} .. {100 * math.expm1(half):+.0f} %"
-
-
-def bound_sentence(model: Model) -> str:
-    """What the device is bound by, from the coefficients of the default predictor."""
-    formula = model.predictor()
-    cost = dict(zip(formula.features, formula.coefficients, strict=True))
-    flop = cost.get("flops", 0.0) or _usual(cost, "flops")
-    element = max(cost.get("traffic", 0.0), cost.get("acts", 0.0), cost.get("inp", 0.0))
-    element = element or _usual(cost, "elements")
-    started = cost.get("ops", 0.0) or _usual(cost, "ops")
-    parts = []
-    if flop > 0:
-        parts.append(f"this device does {quantity(1e3 / flop, 'MACs')} a second")
-    if flop > 0 and element > 0:
-        parts.append(
-            f"{element / flop:.0f} in the time of moving one element: blocks with fewer MACs per "
-            "element are bound by memory, the others by compute"
-        )
-    if started > 0:
-        parts.append(f"starting one operation costs {1e3 * started:.3g} µs")
-    parts.append(f"one call costs {milliseconds(formula.constant)}")
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def _usual(cost: Mapping[str, float], family: str) -> float:
-    """The median cost of a family's kinds that cost anything; 0 of a formula that has none of them."""
-    found = [cost[name] for name in KINDS[family] if cost.get(name, 0.0) > 0]
-    return statistics.median(found) if found else 0.0
 
 
 def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
