@@ -15,52 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, is_convolution, kind_label
+from lolat.families import GROUPS as GROUPS
+from lolat.families import KINDS as KINDS
+from lolat.families import by_kind
+from lolat.graph import Graph, Operation, kind_label
 from lolat.kinds import ELEMENTWISE, EXPONENTIALS, FREE, NORMALISATIONS, PASSES, POOLINGS
+from lolat.paths import border, longest_path
 
 FEATURES = ("acts", "inp", "flops", "traffic", "weights", "ops")
 SHAPES = (
     "patches", "narrow", "groups", "passes", "serial", "ragged", "repacked", "threaded", "streamed",
     "maxima", "means", "exps", "border",
 )  # fmt: skip
-KINDS: dict[str, tuple[str, ...]] = {
-    "flops": (
-        "pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs", "dense_macs", "flat_macs",
-        "product_macs",
-    ),
-    "weights": ("pointwise_weights", "spatial_weights", "grouped_weights", "dense_weights"),
-    "elements": (
-        "conv_reads", "conv_writes", "depthwise_reads", "depthwise_writes", "dense_elements",
-        "pool_elements", "norm_elements", "layer_norm_elements", "curve_elements", "clip_elements",
-        "pair_elements", "joined_elements", "moved_elements",
-    ),
-    "ops": (
-        "conv_ops", "depthwise_ops", "dense_ops", "pool_ops", "norm_ops", "curve_ops", "pair_ops",
-        "move_ops",
-    ),
-}  # fmt: skip
-"""The same work told apart by kinds of operations: what a family counts -> its kinds, which add up to it.
-
-A device's formula starts from one cost for each family and lets a kind differ from it where the points of
-the device say so (`lolat.fitting.fit_families`).
-"""
-GROUPS: dict[str, str] = {
-    **{
-        name: "memory" if family == "elements" else family
-        for family, names in KINDS.items()
-        for name in names
-    },
-    **{name: name for name in ("flops", "weights", "ops", "patches")},
-    **dict.fromkeys(("exps", "gelus"), "flops"),
-    "narrow": "patches",
-    **dict.fromkeys(("repacked",), "weights"),
-    **dict.fromkeys(("serial", "groups", "ragged", "threaded"), "ops"),
-    **dict.fromkeys(
-        ("acts", "inp", "traffic", "passes", "streamed", "maxima", "means", "border", "unfolded"),
-        "memory",
-    ),
-}
-"""What the time of each term goes to, in a word: flops (computing), weights, memory, patches, ops."""
 EXTRAS = (*SHAPES, *(name for names in KINDS.values() for name in names), "unfolded", "gelus")
 COLUMNS = FEATURES + EXTRAS
 PLAIN = FEATURES + SHAPES
@@ -90,7 +56,7 @@ class Count(NamedTuple):
     - `border`: elements of the graph's own inputs and outputs, which a runtime that keeps tensors in
       another order inside puts into that order and back;
     - `..._macs`, `..._weights`, `..._reads`, `..._writes`, `..._elements`, `..._ops`: the six, told apart
-      by kinds of operations (KINDS, `_by_kind`);
+      by kinds of operations (`lolat.families`);
     - `unfolded`: elements of the windows that convolutions larger than 1x1 go over (im2col);
     - `gelus`: elements of results of gelu and erf, dearer than an exponential.
 
@@ -334,73 +300,12 @@ def _formula_counts(graph: Graph, operation: Operation, batch_size: int) -> Coun
         plain = formula(
             operation.attributes, [tensors[i].elements(batch_size) for i in operation.inputs], outs
         )
-        return plain._replace(**_by_kind(operation, plain, outs, batch_size))
+        return plain._replace(**by_kind(graph, operation, plain, outs))
     except (KeyError, IndexError, TypeError, ZeroDivisionError) as error:
         raise InputError(
             f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
             f"{error}; expected the attributes and inputs that lolat/counts.py names for this kind"
         ) from error
-
-
-_CURVES = EXPONENTIALS | {"trigonometric", "power", "sqrt", "rsqrt"}
-_PAIRS = frozenset(["add", "subtract", "multiply", "divide", "scale", "rescale", "maximum", "minimum",
-                    "average", "square", "absolute", "negative", "where", "compare"])  # fmt: skip
-_BATCH_NORMS = frozenset({"batch_norm"})
-_CLASSES: dict[str, tuple[str, str]] = {  # kind -> (its elements, its operations)
-    **dict.fromkeys(ELEMENTWISE, ("clip_elements", "curve_ops")),
-    **dict.fromkeys(_CURVES, ("curve_elements", "curve_ops")),
-    **dict.fromkeys(_PAIRS, ("pair_elements", "pair_ops")),
-    **dict.fromkeys(NORMALISATIONS - _BATCH_NORMS, ("layer_norm_elements", "norm_ops")),
-    **dict.fromkeys(_BATCH_NORMS, ("norm_elements", "norm_ops")),
-    **dict.fromkeys(POOLINGS, ("pool_elements", "pool_ops")),
-    **dict.fromkeys(("concatenate", "stack"), ("joined_elements", "move_ops")),
-    **dict.fromkeys(
-        ("dense", "matmul", "lstm", "gru", "simple_rnn"), ("dense_elements", "dense_ops")
-    ),
-}
-
-
-def _by_kind(
-    operation: Operation, plain: Count, outs: Sequence[int], batch_size: int
-) -> dict[str, int]:
-    """The counts of KINDS, `unfolded` and `gelus`, of an operation whose formula says `plain`."""
-    kind, a = operation.kind, operation.attributes
-    if is_convolution(kind):
-        return _convolution_by_kind(kind, a, plain, outs)
-    elements, started = _CLASSES.get(kind, ("moved_elements", "move_ops"))
-    found = {elements: plain.traffic, started: plain.ops, "dense_weights": plain.weights}
-    if plain.flops:
-        flat = kind == "dense" and outs[0] <= a["out_features"] * batch_size
-        found["product_macs" if kind == "matmul" else "flat_macs" if flat else "dense_macs"] = (
-            plain.flops
-        )
-    if kind in ("gelu", "erf"):
-        found["gelus"] = sum(outs)
-    return found
-
-
-def _convolution_by_kind(
-    kind: str, a: Mapping[str, Any], plain: Count, outs: Sequence[int]
-) -> dict[str, int]:
-    """`_by_kind` of a convolution: 1x1, larger (and transposed), in groups, or one kernel a channel."""
-    pointwise = kind == "conv" and prod(a["kernel"]) == 1
-    depthwise = kind == "depthwise_conv"
-    grouped = kind == "grouped_conv"
-    name = (
-        "depthwise" if depthwise else "grouped" if grouped
-        else "pointwise" if pointwise else "spatial"
-    )  # fmt: skip
-    place = "depthwise" if depthwise else "conv"
-    found = {
-        f"{name}_macs": plain.flops,
-        f"{'grouped' if depthwise else name}_weights": plain.weights,
-        f"{place}_reads": plain.inp,
-        f"{place}_writes": plain.acts,
-        f"{place}_ops": plain.ops,
-    }
-    if kind == "conv" and not pointwise:
-        found["unfolded"] = outs[0] // a["out_channels"] * prod(a["kernel"]) * a["in_channels"]
-    return found
 
 
 def _repacked(graph: Graph, operation: Operation) -> int:
@@ -493,47 +398,10 @@ def _count(graph: Graph) -> GraphCounts:
     fixed = one.reshape(shape) - scaled
     path = longest_path(graph, fixed[:, OPS])
     fixed[path, COLUMNS.index("serial")] = fixed[path, OPS]
-    fixed[:, BORDER] = _border(graph, 0)
-    scaled[:, BORDER] = _border(graph, 1) - fixed[:, BORDER]
+    fixed[:, BORDER] = border(graph, 0)
+    scaled[:, BORDER] = border(graph, 1) - fixed[:, BORDER]
     fixed[:, REPACKED] = [_repacked(graph, o) for o in graph.operations]
     return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
-
-
-def _border(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations,) elements of the graph's inputs, where they are first read, and of its outputs."""
-    found = np.zeros(len(graph.operations), np.int64)
-    ends = set(graph.inputs) | set(graph.outputs)
-    for position, operation in enumerate(graph.operations):
-        for tensor in (*operation.inputs, *operation.outputs):
-            if tensor in ends:
-                ends.remove(tensor)
-                found[position] += graph.tensors[tensor].elements(batch_size)
-    return found
-
-
-def longest_path(graph: Graph, ops: np.ndarray) -> list[int]:
-    """Positions of the operations on the path that starts most operations, in running order.
-
-    `ops`: (operations,) how many each one starts.
-    """
-    reached: dict[
-        int, tuple[int, int]
-    ] = {}  # tensor -> (operations so far, position of its writer)
-    best: list[tuple[int, int]] = []  # per operation: (operations so far, position before it)
-    for position, operation in enumerate(graph.operations):
-        before, previous = max(
-            (reached[t] for t in operation.inputs if t in reached), default=(0, -1)
-        )
-        best.append((before + int(ops[position]), previous))
-        reached.update((t, (best[-1][0], position)) for t in operation.outputs)
-    if not best:
-        return []
-    position = max(range(len(best)), key=lambda i: best[i][0])
-    path = []
-    while position >= 0:
-        path.append(position)
-        position = best[position][1]
-    return path[::-1]
 
 
 def _unknown(graph: Graph) -> tuple[str, ...]:

@@ -54,19 +54,27 @@ def _reweighted(relative: np.ndarray, rounds: int) -> np.ndarray:
     return found
 
 
-def _balanced(relative: np.ndarray, found: np.ndarray, rounds: int) -> np.ndarray:
+def _balanced(
+    relative: np.ndarray,
+    found: np.ndarray,
+    rounds: int,
+    base: np.ndarray | float = 1.0,
+    prior: tuple[np.ndarray, np.ndarray] | None = None,
+) -> np.ndarray:
     """Coefficients for when a few points that are far too fast have pulled all others down.
 
     The error of such a point, relative to its time, is that of many points predicted as 0. Relative
     to the geometric mean of time and prediction, twice and half are alike and the majority wins: the
-    sum of these errors' absolute values, reweighted from `found` on.
+    sum of these errors' absolute values, reweighted from `found` on. `base`: roots of the points'
+    weights; `prior`: further rows and what they are to be.
     """
     solve = solver()
+    rows, wanted = (np.zeros((0, relative.shape[1])), np.zeros(0)) if prior is None else prior
     for _ in range(rounds):
         ratio = np.maximum(relative @ found, 1e-3)
         error = np.maximum(np.abs(ratio - 1.0) / np.sqrt(ratio), 1e-3)
-        root = 1.0 / np.sqrt(ratio * error)
-        found = solve(relative * root[:, None], root)
+        root = base / np.sqrt(ratio * error)
+        found = solve(np.vstack([relative * root[:, None], rows]), np.concatenate([root, wanted]))
     return found
 
 
@@ -144,6 +152,10 @@ def _shrunk(
         root = base * np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))
         if np.allclose(found, before, rtol=1e-3, atol=0.0):
             break
+    if rounds > 1:
+        other = _balanced(relative, found, rounds, base, (prior, wanted))
+        if _middle(relative @ other) < BETTER * _middle(relative @ found):
+            found = other
     return found
 
 

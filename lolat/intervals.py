@@ -122,12 +122,17 @@ def drift(document: Mapping[str, Any]) -> float:
     A prediction is for the machine as it usually is; when somebody measures, it is somewhere between its
     calm and its busy tenth (`microbench.levels`).
     """
-    noise = document["noise"]
-    quiet, busy = noise.get("quiet"), noise.get("busy")
-    good = all(
-        isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in (quiet, busy)
-    )
-    return DRIFT * math.log(busy / quiet) if good and busy > quiet else 0.0
+    quiet, busy = (machine_factor(document, name) for name in ("quiet", "busy"))
+    if quiet is None or busy is None or busy <= quiet:
+        return 0.0
+    return DRIFT * math.log(busy / quiet)
+
+
+def machine_factor(document: Mapping[str, Any], name: str) -> float | None:
+    """`quiet` or `busy` of a file: times in such moments over the usual ones; None where not told."""
+    value = document["noise"].get(name)
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+    return float(value) if good else None
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:

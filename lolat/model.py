@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS, FEATURES
+from lolat.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.errors import InputError, ModelFileError
 from lolat.predictors import from_dict
-from lolat.predictors.extended import Extended
+from lolat.predictors.extended import FAMILY, Extended
 from lolat.predictors.formula import Formula
 
 if TYPE_CHECKING:
@@ -96,8 +96,9 @@ class Model:
 
         With only the first three the two-regime formula answers, with all six the default; some of
         the others is an InputError. `extra`: further counts of the model's formula (see
-        `lolat.counts.EXTRAS`); without any of them its form fitted on the six counts answers, with
-        some the others are 0. A number must be finite and not negative; in an array a NaN gives a
+        `lolat.counts.EXTRAS`); without any of them, or of those that tell kinds of operations
+        apart where the formula does, its form fitted on the six counts answers; with some the others
+        are 0. A number must be finite and not negative; in an array a NaN gives a
         NaN.
         """
         rest = {"traffic": traffic, "weights": weights, "ops": ops}
@@ -113,8 +114,10 @@ class Model:
         else:
             predictor = predictor or "two-regime"
         formula = self.predictor(predictor)
-        if isinstance(formula, Extended) and formula.six is not None and not extra:
-            formula = formula.six
+        if isinstance(formula, Extended) and formula.six is not None:
+            told = {name for name, value in extra.items() if value is not None}
+            if not told & (FAMILY.keys() & set(formula.features) or set(EXTRAS)):
+                formula = formula.six
         for name, value in extra.items():
             if name not in COLUMNS:
                 raise InputError(f"no count {name!r}; the counts are {', '.join(COLUMNS)}")

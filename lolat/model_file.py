@@ -12,9 +12,10 @@ import os
 import stat
 from typing import Any, NoReturn
 
+from lolat.checks import show
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.nesting import DEEPEST, text_too_deep
-from lolat.schema import FORMAT_VERSION, SCHEMA, show, validate
+from lolat.schema import FORMAT_VERSION, SCHEMA, validate
 
 __all__ = ["FORMAT_VERSION", "SCHEMA", "NotJsonError", "read", "to_json", "validate", "write"]
 

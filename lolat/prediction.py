@@ -15,7 +15,7 @@ from lolat.counts import COLUMNS, FEATURES, GROUPS, behaviours, count
 from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
-from lolat.intervals import COVERAGE, drift, half_width
+from lolat.intervals import COVERAGE, drift, half_width, machine_factor
 from lolat.remarks import of_its_source, other_framework
 from lolat.state import OF_GROUP, State
 from lolat.subgraph import block_kinds
@@ -177,7 +177,7 @@ def predict_network(
     if half is not None:
         half *= widening
         interval = _interval(latency, math.hypot(half, drift(model.document)))
-    quiet = model.document["noise"].get("quiet")
+    quiet = machine_factor(model.document, "quiet")
     return Prediction(
         network=network.name,
         batch_size=batch_size,
@@ -200,7 +200,7 @@ def predict_network(
         call_ms=call_ms,
         measure=measure,
         half=half,
-        quiet_ms=latency * quiet if isinstance(quiet, float) else None,
+        quiet_ms=None if quiet is None else latency * quiet,
     )
 
 
@@ -252,10 +252,8 @@ def _outside(
             rows, complete = domain.to_measure(counts[:, _SIX], kinds, shares, np.array(able))
             measure = tuple(names[i] for i in rows)
             complete = complete and domain.dtypes.issuperset(floating_types(network))
-            if model.document["environment"].get("device") in (
-                "cpu",
-                "gpu",
-            ):  # one that can measure
+            where = model.document["environment"].get("device")
+            if where in ("cpu", "gpu"):  # one that can measure
                 strange = [*strange, *advice(model.source, measure, complete, asked[0])]
         found = ((*beyond, *strange), widening, measure)
         kept[asked] = (domain, found)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS, EXTRAS, FEATURES, behaviours, count
+from lolat.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviours, count
 from lolat.graph import Graph, GraphBuilder
 from lolat.learning import model_document
 from lolat.points import Point
@@ -18,6 +18,16 @@ from lolat.points import Point
 # Milliseconds per unit of each count, like those of a small CPU.
 TRUE = {"acts": 2e-6, "inp": 1e-6, "flops": 2e-8, "traffic": 8e-7, "weights": 5e-7, "ops": 0.01}
 CALL_MS = 0.15
+OF_SIX = {
+    "flops": KINDS["flops"],
+    "weights": KINDS["weights"],
+    "ops": KINDS["ops"],
+    "inp": ("conv_reads", "depthwise_reads"),
+    "acts": ("conv_writes", "depthwise_writes"),
+    "traffic": tuple(n for n in KINDS["elements"] if not n.endswith(("_reads", "_writes"))),
+}
+"""The six, each of which is the sum of these kinds."""
+STAYS = {"weights", "ops", *KINDS["weights"], *KINDS["ops"]}  # at any batch size
 
 
 def counts(blocks: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -36,7 +46,18 @@ def counts(blocks: int, seed: int = 0) -> dict[str, np.ndarray]:
         "weights": spread(1e3, 2e6),
         "ops": random.integers(3, 60, blocks).astype(float),
     }
-    return made | {extra: np.zeros(blocks) for extra in EXTRAS}
+    return made | {extra: np.zeros(blocks) for extra in EXTRAS} | _apart(made, random)
+
+
+def _apart(made: dict[str, np.ndarray], random: np.random.Generator) -> dict[str, np.ndarray]:
+    """The six told apart by kinds of operations, of which each block has some of each."""
+    found = {}
+    for whole, kinds in OF_SIX.items():
+        parts = random.dirichlet(np.full(len(kinds), 0.5), len(made[whole]))
+        rows = np.floor(parts * made[whole][:, None])
+        rows[:, 0] += made[whole] - rows.sum(axis=1)
+        found |= dict(zip(kinds, rows.T, strict=True))
+    return found
 
 
 def measured(blocks: int = 35, batches: Sequence[int] = (1, 2, 4), noise: float = 0.03,
@@ -47,7 +68,7 @@ def measured(blocks: int = 35, batches: Sequence[int] = (1, 2, 4), noise: float 
     points = []
     for i in range(blocks):
         for batch in batches:
-            row = {c: int(made[c][i]) * (1 if c in ("weights", "ops") else batch) for c in COLUMNS}
+            row = {c: int(made[c][i]) * (1 if c in STAYS else batch) for c in COLUMNS}
             time = CALL_MS + sum(TRUE[c] * row[c] for c in FEATURES)
             time *= float(np.exp(noise * random.standard_normal()))
             points.append(

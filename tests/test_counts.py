@@ -15,14 +15,17 @@ from lolat.counts import (
     FEATURES,
     FORMULAS,
     FREE,
+    GROUPS,
+    KINDS,
     NORMALISATIONS,
     PASSES,
+    PLAIN,
     POOLINGS,
     count,
     count_operation,
 )
 from lolat.errors import InputError
-from lolat.graph import Graph, GraphBuilder
+from lolat.graph import Graph, GraphBuilder, Operation
 from tests.synthetic import one
 
 
@@ -318,6 +321,164 @@ def test_the_border_is_what_a_graph_is_given_and_gives() -> None:
 
 def test_the_document_explains_every_count() -> None:
     text = (Path(__file__).parents[1] / "docs" / "counting.md").read_text()
-    table = text[text.index("| count |") : text.index("\n\nPublished")]
+    table = text[text.index("| count |") : text.index("\n\nThose from")]
     names = [row.split("|")[1].strip().lower() for row in table.splitlines()[2:]]
     assert names == [name.lower() for name in COLUMNS]
+
+
+# ---- told apart by kinds of operations, by hand ---------------------------------------------------
+
+APART = (*(name for names in KINDS.values() for name in names), "unfolded", "gelus")
+
+
+def apart(graph: Graph, batch_size: int, **expected: int) -> None:
+    """The counts of kinds of operations: those named, and no other."""
+    found = count(graph).total(batch_size)._asdict()
+    assert {n: found[n] for n in APART if found[n]} == expected
+    alone = count_operation(graph, graph.operations[0], batch_size)._asdict()
+    assert {n: alone[n] for n in APART if alone[n]} == expected
+
+
+def test_a_pointwise_convolution_apart() -> None:
+    """5 channels to 4 on 7 x 9: no windows to unfold, with a stride or without."""
+    graph = one("conv", [(1, 7, 9, 5)], [(1, 7, 9, 4)], **conv((1, 1), 5, 4))
+    apart(graph, 3, pointwise_macs=3 * 63 * 5 * 4, pointwise_weights=5 * 4 + 4,
+          conv_reads=3 * 63 * 5, conv_writes=3 * 63 * 4, conv_ops=1)  # fmt: skip
+
+
+def test_a_larger_convolution_apart() -> None:
+    """3 x 5 from 2 to 4 channels, 25 positions, each of which sees a window of 3 x 5 x 2."""
+    graph = one("conv", [(1, 7, 9, 2)], [(1, 5, 5, 4)], **conv((3, 5), 2, 4, bias=False))
+    apart(graph, 3, spatial_macs=3 * 25 * 30 * 4, spatial_weights=30 * 4, conv_reads=3 * 63 * 2,
+          conv_writes=3 * 25 * 4, conv_ops=1, unfolded=3 * 25 * 30)  # fmt: skip
+
+
+def test_a_transposed_convolution_apart() -> None:
+    """Whatever its kernel, it is no product of matrices alone; it unfolds nothing that it reads."""
+    graph = one("transposed_conv", [(1, 3, 5, 2)], [(1, 6, 10, 4)], **conv((3, 3), 2, 4))
+    apart(graph, 2, spatial_macs=2 * 15 * 2 * 36, spatial_weights=9 * 2 * 4 + 4,
+          conv_reads=2 * 30, conv_writes=2 * 60 * 4, conv_ops=1)  # fmt: skip
+    small = one("transposed_conv", [(1, 3, 5, 2)], [(1, 3, 5, 4)], **conv((1, 1), 2, 4, bias=False))
+    apart(small, 1, spatial_macs=15 * 2 * 4, spatial_weights=8, conv_reads=30, conv_writes=60,
+          conv_ops=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_a_grouped_convolution_apart(kernel: int) -> None:
+    side = (kernel, kernel)
+    graph = one("grouped_conv", [(1, 5, 7, 6)], [(1, 5, 7, 9)], **conv(side, 6, 9, 3))
+    apart(graph, 2, grouped_macs=2 * 35 * 9 * kernel**2 * 2, grouped_weights=kernel**2 * 2 * 9 + 9,
+          conv_reads=2 * 35 * 6, conv_writes=2 * 35 * 9, conv_ops=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_a_depthwise_convolution_apart(kernel: int) -> None:
+    side = (kernel, kernel)
+    graph = one("depthwise_conv", [(1, 5, 7, 3)], [(1, 5, 7, 6)], **conv(side, 3, 6, 3))
+    apart(graph, 2, depthwise_macs=2 * 35 * 6 * kernel**2, grouped_weights=kernel**2 * 6 + 6,
+          depthwise_reads=2 * 35 * 3, depthwise_writes=2 * 35 * 6, depthwise_ops=1)  # fmt: skip
+
+
+def test_a_dense_layer_apart() -> None:
+    """Once a sample it reads its kernel for one position; on 5 positions of a sequence for five."""
+    layer = {"in_features": 7, "out_features": 4, "bias": True}
+    apart(one("dense", [(1, 7)], [(1, 4)], **layer), 3, flat_macs=3 * 28, dense_weights=32,
+          dense_elements=3 * 11, dense_ops=1)  # fmt: skip
+    apart(one("dense", [(1, 1, 7)], [(1, 1, 4)], **layer), 3, flat_macs=3 * 28, dense_weights=32,
+          dense_elements=3 * 11, dense_ops=1)  # fmt: skip
+    apart(one("dense", [(1, 5, 7)], [(1, 5, 4)], **layer), 3, dense_macs=3 * 5 * 28,
+          dense_weights=32, dense_elements=3 * 5 * 11, dense_ops=1)  # fmt: skip
+
+
+@pytest.mark.parametrize(("positions", "name"), [(1, "flat_macs"), (2, "dense_macs")])
+def test_a_dense_layer_of_a_constant_is_the_same_at_any_batch_size(
+    positions: int, name: str
+) -> None:
+    """Two positions that do not grow with the batch are two at batch size 2 as well."""
+    b = GraphBuilder("constant")
+    b.input((1, 3))
+    x = b.tensor((positions, 7), batched=False)
+    y = b.tensor((positions, 4), batched=False)
+    b.operations.append(Operation("d", "dense", (x,), (y,), {
+        "in_features": 7, "out_features": 4, "bias": False}))  # fmt: skip
+    graph = b.build([y])
+    for batch_size in (1, 2, 5):
+        apart(graph, batch_size, dense_weights=28, dense_elements=positions * 11, dense_ops=1,
+              **{name: positions * 28})  # fmt: skip
+
+
+def test_a_product_of_activations_apart() -> None:
+    graph = one("matmul", [(1, 2, 5, 3), (1, 2, 3, 7)], [(1, 2, 5, 7)], contracted=3)
+    apart(graph, 4, product_macs=4 * 70 * 3, dense_elements=4 * 2 * (15 + 21 + 35), dense_ops=1)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "simple_rnn"])
+def test_a_recurrent_layer_apart(kind: str) -> None:
+    """As dense layers on many positions; its other counts are done by hand above."""
+    graph = recurrent(kind)
+    whole = count(graph).total(2)
+    gates = {"lstm": 4, "gru": 3, "simple_rnn": 1}[kind]
+    apart(graph, 2, dense_macs=2 * 5 * gates * 4 * (3 + 4), dense_weights=whole.weights,
+          dense_elements=whole.traffic, dense_ops=5)  # fmt: skip
+
+
+def test_an_embedding_apart() -> None:
+    graph = one("embedding", [(1, 9)], [(1, 9, 16)], rows=1000, out_features=16)
+    apart(graph, 3, dense_weights=3 * 144, moved_elements=3 * (9 + 144), move_ops=1)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "elements", "started"),
+    [
+        ("max_pool average_pool global_average_pool global_max_pool adaptive_pool", "pool", "pool"),
+        ("batch_norm", "norm", "norm"),
+        ("layer_norm group_norm instance_norm rms_norm unit_norm", "layer_norm", "norm"),
+        ("sigmoid silu tanh softmax log_softmax elu exponential log mish softplus sqrt rsqrt power "
+         "trigonometric", "curve", "curve"),
+        ("relu relu6 leaky_relu hard_sigmoid hard_silu clip cast round sign", "clip", "curve"),
+        ("add subtract multiply divide maximum minimum average scale rescale square absolute negative "
+         "where compare", "pair", "pair"),
+        ("concatenate stack", "joined", "move"),
+        ("pad resize transpose reduce repeat cumulative roll sort scatter unfold Fancy", "moved", "move"),
+    ],
+)  # fmt: skip
+def test_what_only_moves_data_apart(kinds: str, elements: str, started: str) -> None:
+    """15 elements in, 15 out, two samples."""
+    for kind in kinds.split():
+        graph = one(kind, [(1, 3, 5)], [(1, 3, 5)], kernel=(1, 1))
+        apart(graph, 2, **{f"{elements}_elements": 60, f"{started}_ops": 1})
+
+
+@pytest.mark.parametrize("kind", ["gelu", "erf"])
+def test_a_gelu_is_dearer_than_an_exponential(kind: str) -> None:
+    apart(one(kind, [(1, 3, 5)], [(1, 3, 5)]), 2, curve_elements=60, curve_ops=1, gelus=30)
+
+
+def test_a_selection_apart() -> None:
+    for kind in ("slice", "crop", "split", "gather"):
+        apart(one(kind, [(1, 100)], [(1, 7)]), 2, moved_elements=28, move_ops=1)
+    apart(one("fill", [(1, 100)], [(1, 7)]), 2, moved_elements=14, move_ops=1)
+
+
+@pytest.mark.parametrize("kind", sorted(FREE))
+def test_what_is_free_is_of_no_kind(kind: str) -> None:
+    apart(one(kind, [(1, 6)], [(1, 2, 3)]), 8)
+
+
+def test_every_count_is_of_a_group() -> None:
+    assert set(GROUPS) == set(COLUMNS)
+    assert set(GROUPS.values()) == {"flops", "weights", "memory", "patches", "ops"}
+    for family, names in KINDS.items():
+        group = "memory" if family == "elements" else family
+        assert {GROUPS[name] for name in names} == {group}
+    assert {name for name in COLUMNS if GROUPS[name] == "flops" and name not in KINDS["flops"]} == {
+        "flops", "exps", "gelus"
+    }  # fmt: skip
+
+
+def test_columns_stand_where_files_have_them() -> None:
+    """The six first, then those of models of before, then the others; nothing twice."""
+    assert COLUMNS[: len(PLAIN)] == PLAIN
+    assert PLAIN[:6] == FEATURES
+    assert len(set(COLUMNS)) == len(COLUMNS)
+    assert set(COLUMNS) - set(PLAIN) == set(APART)

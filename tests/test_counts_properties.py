@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lolat.counts import COLUMNS, FORMULAS, Count, count, count_operation
+from lolat.counts import COLUMNS, FORMULAS, KINDS, Count, count, count_operation
 from lolat.graph import Graph, GraphBuilder, Operation
 from tests.synthetic import one
 
@@ -120,6 +120,25 @@ def test_counts_of_a_graph_are_those_of_its_operations(graph: Graph, batch: int)
     )
     assert (counts.at(batch) >= 0).all()
     assert (counts.scaled >= 0).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(networks(), st.integers(1, 300))
+def test_the_kinds_of_a_family_add_up_to_what_it_counts(graph: Graph, batch: int) -> None:
+    """Operation by operation, so that nothing that is missing in one can be too much in another."""
+    for row in count(graph).at(batch).tolist():
+        named = dict(zip(COLUMNS, row, strict=True))
+        sums = {family: sum(named[n] for n in names) for family, names in KINDS.items()}
+        assert sums == {
+            "flops": named["flops"],
+            "weights": named["weights"],
+            "ops": named["ops"],
+            "elements": named["acts"] + named["inp"] + named["traffic"],
+        }
+        for names in KINDS.values():
+            of = {n for n in names if named[n]}
+            assert len(of) <= 1 or of in ({"conv_reads", "conv_writes"},
+                                          {"depthwise_reads", "depthwise_writes"})  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)

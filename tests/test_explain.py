@@ -101,7 +101,7 @@ def test_a_line_is_a_count_times_its_coefficient() -> None:
     assert [t.name for t in found.total.terms] == [c for c in COLUMNS if c in coefficients]
     operation = explain_block(MODEL, NETWORK, "conv1_block1", 2).operations[0]
     assert (operation.name, operation.kind) == ("conv1_block1_1_conv", "conv")
-    flops = next(t for t in operation.terms if t.name == "flops")
+    flops = next(t for t in operation.terms if t.name == "spatial_macs")
     assert flops.count == 2 * 56 * 56 * 32 * 9 * 32
 
 

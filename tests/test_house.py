@@ -21,7 +21,7 @@ FRAMEWORKS = {"tensorflow", "keras", "torch", "torchvision", "onnx", "onnxruntim
 GROUPS = {
     "base": {"lolat.errors", "lolat.units"},
     "graph": {"lolat.graph"},
-    "counts": {"lolat.counts", "lolat.kinds"},
+    "counts": {"lolat.counts", "lolat.families", "lolat.kinds", "lolat.paths"},
     "blocks": {
         "lolat.subgraph",
         "lolat.naming",
@@ -34,6 +34,7 @@ GROUPS = {
     "fitting": {"lolat.fitting", "lolat.nnls"},
     "predictors": {"lolat.predictors"},
     "file": {
+        "lolat.checks",
         "lolat.nesting",
         "lolat.schema",
         "lolat.json_file",
@@ -41,7 +42,7 @@ GROUPS = {
         "lolat.places",
     },
     "points": {"lolat.points", "lolat.intervals", "lolat.domain"},
-    "model": {"lolat.model", "lolat.prediction", "lolat.remarks"},
+    "model": {"lolat.model", "lolat.prediction", "lolat.remarks", "lolat.state"},
     "answers": {"lolat.receipts", "lolat.explain", "lolat.largest", "lolat.budget"},
     "learning": {"lolat.learning"},
     "comparison": {"lolat.comparison"},

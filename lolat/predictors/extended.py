@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lolat.counts import FEATURES, KINDS, PLAIN
+from lolat.counts import COLUMNS, FEATURES, KINDS, PLAIN
 from lolat.fitting import fit_families, fit_relative, point_weights
 from lolat.predictors.formula import Formula, from_coefficients
 
 FAMILY = {name: family for family, names in KINDS.items() for name in names}
 APART = ("patches", "groups", "maxima", "means", "exps", "gelus", "unfolded", "border", "serial")
 """Counts of no family: what some work costs on top of it."""
-TERMS = (*FAMILY, *APART)
+TERMS = tuple(name for name in COLUMNS if name in FAMILY or name in APART)
 """Of the formula of a device whose points know kinds of operations."""
 ALONE = ("call", "border", "weights", "ops")
 """What a block that is measured alone pays more than inside a network: a call, its ends, weights and

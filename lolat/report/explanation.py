@@ -20,6 +20,20 @@ UNITS = {
     **dict.fromkeys(KINDS["ops"], "started"),
 }  # fmt: skip
 ELEMENTS = "elements"  # the unit of all other terms
+STARTED = {
+    "ops",
+    "serial",
+    "groups",
+    "ragged",
+    "threaded",
+    *KINDS["ops"],
+}  # told of one, not a million
+SIZES = (
+    ("flops", *KINDS["flops"]),
+    ("acts", "inp", "traffic", *KINDS["elements"]),
+    ("weights", *KINDS["weights"]),
+)
+"""MACs, elements and weights: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5
 MOST_COUNTS = 6
 LEAST_TERMS = 12
@@ -88,9 +102,9 @@ def _next(explanation: Explanation, asked: str) -> Iterator[str]:
 def rate(term: Term) -> tuple[str, str]:
     """A term's count, and what a unit of it costs: ("3.86 GMACs", "8.52 ms/G")."""
     unit = UNITS.get(term.name, ELEMENTS)
-    if term.name in ("ops", "serial", "groups", "ragged", "threaded"):
+    if term.name in STARTED:
         return f"{quantity(term.count)} {unit}", milliseconds(term.rate_ms)
-    scale, prefix = (1e9, "G") if term.name == "flops" else (1e6, "M")
+    scale, prefix = (1e9, "G") if unit == "MACs" else (1e6, "M")
     count = quantity(term.count, unit) if unit == "MACs" else f"{quantity(term.count)} {unit}"
     return count, f"{milliseconds(term.rate_ms * scale)}/{prefix}"
 
@@ -163,15 +177,12 @@ def _operations(block: Receipt, operations: Sequence[Receipt]) -> list[list[str]
         counts = {t.name: t.count for t in operation.terms}
         if not any(counts.values()):
             continue  # what is free
-        moved = sum(counts.get(n, 0) for n in ("acts", "inp", "traffic"))
+        sizes = (sum(counts.get(n, 0) for n in names) for names in SIZES)
         rows.append(
             [
                 plain(operation.name.removeprefix(label).lstrip("_/.") or operation.name),
                 plain((operation.kind or "").replace("_", " ")),
-                *(
-                    quantity(n) if n else ""
-                    for n in (counts.get("flops"), moved, counts.get("weights"))
-                ),
+                *(quantity(n) if n else "" for n in sizes),
                 _bare(operation.latency_ms),
                 percent(operation.latency_ms / whole) if whole else "",
             ]

@@ -18,7 +18,7 @@ from lolat.predictors.formula import CONSTANT
 from lolat.report.block_table import block_table
 from lolat.report.familiar import Figures
 from lolat.report.rows import View
-from lolat.report.words import bottleneck_sentence
+from lolat.report.words import bottleneck_sentence, bound_sentence
 from lolat.units import milliseconds, percent, plain, quantity
 
 CAPITALS = {"acts": "ACTS", "inp": "INP", "flops": "FLOPs"}  # the names of the publications
@@ -218,7 +218,11 @@ def error_lines(entry: Mapping[str, Any], floor: float | None = None) -> Iterato
     found = entry.get("error")
     if not isinstance(found, Mapping):
         return
-    for key, words in (("fitted", "on its points"), ("left_out", "each block left out")):
+    for key, words in (
+        ("fitted", "on its points"),
+        ("left_out", "each block left out"),
+        ("networks_left_out", "whole networks among them"),
+    ):
         figures = found.get(key)
         if figures and {"median", "within_10_percent"} <= figures.keys():
             sizes = [
@@ -249,33 +253,14 @@ def interval_line(entry: Mapping[str, Any], floor: float | None) -> Iterator[str
         sizes = (
             f"{few} up to {width.scale.low:.0f} operations, {many} from {width.scale.high:.0f} on"
         )
+    if width.networks is not None:
+        sizes += f", {_around(width.half(width.networks[0]))} of whole networks"
     yield f"  {100 * COVERAGE:g} % intervals: {sizes}"
 
 
 def _around(half: float) -> str:
     """An interval around its prediction: -18 .. +22 %."""
     return f"{100 * math.expm1(-half):+.0f} .. {100 * math.expm1(half):+.0f} %"
-
-
-def bound_sentence(model: Model) -> str:
-    """What the device is bound by, from the coefficients of the default predictor."""
-    formula = model.predictor()
-    cost = dict(zip(formula.features, formula.coefficients, strict=True))
-    flop = cost.get("flops", 0.0)
-    element = max(cost.get("traffic", 0.0), cost.get("acts", 0.0), cost.get("inp", 0.0))
-    parts = []
-    if flop > 0:
-        parts.append(f"this device does {quantity(1e3 / flop, 'MACs')} a second")
-    if flop > 0 and element > 0:
-        parts.append(
-            f"{element / flop:.0f} in the time of moving one element: blocks with fewer MACs per "
-            "element are bound by memory, the others by compute"
-        )
-    if cost.get("ops"):
-        parts.append(f"starting one operation costs {1e3 * cost['ops']:.3g} µs")
-    parts.append(f"one call costs {milliseconds(formula.constant)}")
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:

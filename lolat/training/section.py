@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.schema import show
+from lolat.checks import show
 from lolat.training.passes import PASS_TERMS
 
 LARGEST = 1e300  # a float holds it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lolat.counts import Count, count
+from lolat.counts import KINDS, Count, count
 from lolat.graph import Graph
 from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras_calls import without_weights
@@ -28,7 +28,20 @@ def graph_of(
     call: Callable[..., Any], *shapes: tuple[int | None, ...], dtype: str = "float32"
 ) -> Graph:
     """The graph of such a network."""
-    return read_model(functional(call, *shapes, dtype=dtype))
+    graph = read_model(functional(call, *shapes, dtype=dtype))
+    check_families(graph)
+    return graph
+
+
+def check_families(graph: Graph, batch_size: int = 3) -> None:
+    """Whatever the network: the kinds of a family add up to what the family counts."""
+    found = count(graph).total(batch_size)._asdict()
+    assert {family: sum(found[n] for n in names) for family, names in KINDS.items()} == {
+        "flops": found["flops"],
+        "weights": found["weights"],
+        "ops": found["ops"],
+        "elements": found["acts"] + found["inp"] + found["traffic"],
+    }
 
 
 def counted(

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.blocks import cut
-from lolat.counts import COLUMNS
+from lolat.counts import COLUMNS, GROUPS, PLAIN
 from lolat.errors import InputError, LolatError
 from lolat.model import Model
-from lolat.prediction import MOVING
 from lolat.report.bottlenecks.data import FAMILIES, Side, document, pairs, side_names
 from lolat.report.bottlenecks.page import embedded, page, write_page
 from lolat.report.folding import module_paths
@@ -49,7 +48,8 @@ def counts_at(column: dict[str, Any], at: int, size: int) -> np.ndarray:
 def test_counts_of_every_batch_size() -> None:
     """`repacked`, `threaded` and `streamed` know thresholds; the others are a line in the batch size."""
     graph = synthetic.network(size=112)
-    made = document([side(graph)], 3, None, None)
+    before = Model(synthetic.document(synthetic.measured(columns=PLAIN)))
+    made = document([side(graph, before)], 3, None, None)
     assert made["batches"] == [1, 2, 3, 4, 8, 16, 32, 64, 128, 256]
     assert made["batches"][made["start"]] == 3
     (told,) = made["sides"]
@@ -95,7 +95,19 @@ def test_a_batch_size_too_large_is_left_out() -> None:
 def test_every_count_has_a_colour() -> None:
     terms = [term for _, own in FAMILIES.values() for term in own]
     assert sorted(terms) == sorted(COLUMNS)
-    assert set(FAMILIES["memory"][1]) == MOVING
+    of = {"compute": "flops", "memory": "memory", "weights": "weights", "shapes": "patches",
+          "starting": "ops"}  # fmt: skip
+    for key, group in of.items():
+        assert {GROUPS[term] for term in FAMILIES[key][1]} == {group}
+    assert FAMILIES.keys() - of.keys() == {"call"}
+
+
+def test_the_page_is_told_the_groups() -> None:
+    """With them it says in a word what a block is bound by, as the terminal does."""
+    made = document([side()], 1, None, None)
+    assert made["groups"] == GROUPS
+    assert set(GROUPS.values()) | {"nothing", made["call"]} <= set(made["words"])
+    assert not {"moving", "memory"} & made.keys()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,11 @@ NETWORK = synthetic.network()
         (Term("traffic", 41_000_000, 1e-7, 4.1), "41.0 M elements", "0.100 ms/M"),
         (Term("weights", 25_500, 1e-7, 0.0026), "25.5 k weights", "0.100 ms/M"),
         (Term("ops", 175, 0.02, 3.5), "175 started", "0.020 ms"),
+        (Term("spatial_macs", 3_860_000_000, 6.1e-9, 23.5), "3.86 GMACs", "6.10 ms/G"),
+        (Term("dense_weights", 25_500, 1e-7, 0.0026), "25.5 k weights", "0.100 ms/M"),
+        (Term("pair_elements", 41_000_000, 1e-7, 4.1), "41.0 M elements", "0.100 ms/M"),
+        (Term("conv_ops", 53, 0.02, 1.06), "53 started", "0.020 ms"),
+        (Term("gelus", 2_000_000, 1e-6, 2.0), "2.00 M elements", "1.00 ms/M"),
         (Term("serial", 12, 0.02, 0.24), "12 in line", "0.020 ms"),
         (Term("patches", 2_000_000, 1e-6, 2.0), "2.00 M elements", "1.00 ms/M"),
     ],
@@ -39,10 +44,10 @@ def test_the_receipt_of_a_network(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert lines[0] == "hand made · batch 1"
-    compute = next(line for line in lines if line.startswith("  compute"))
-    flops = next(t for t in found.total.terms if t.name == "flops")
+    compute = next(line for line in lines if line.startswith("  larger convolution "))
+    flops = next(t for t in found.total.terms if t.name == "spatial_macs")
     assert " ".join(compute.split()).startswith(
-        f"compute {rate(flops)[0]} x {rate(flops)[1]} = {milliseconds(flops.latency_ms)}"
+        f"larger convolution {rate(flops)[0]} x {rate(flops)[1]} = {milliseconds(flops.latency_ms)}"
     )
     assert any(line.startswith("  one call of the framework") for line in lines)
     (total,) = [line for line in lines if line.startswith("  together")]
@@ -61,7 +66,8 @@ def test_the_receipt_of_a_block(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("conv1_block1 · ") and "of the network" in line for line in lines)
     first = next(line for line in lines if line.startswith("  1_conv "))
-    assert first.split()[1:4] == ["conv", "28.9", "M"]  # 56 x 56 x 32 x 9 x 32
+    # 56 x 56 x 32 x 9 x 32 MACs, 2 x 56 x 56 x 32 elements, 9 x 32 x 32 weights
+    assert first.split()[1:8] == ["conv", "28.9", "M", "201", "k", "9.22", "k"]
     assert any("16 fewer channels inside (32 -> 16)" in line for line in lines)
     assert lines[-1] == "Next: lolat explain desk.json keras:A"
     assert not any(line.startswith("a sample takes") for line in lines)
