@@ -172,7 +172,7 @@ class Runner:
         end = self.clock() + limit_s
         known = outcome.reference()
         for _ in range(settings.extra_rounds if known else 0):
-            calm = settings.calm_ms or calm_limit(outcome.reference())
+            calm = calm_limit(outcome.reference())
             restless = [
                 j
                 for j in group

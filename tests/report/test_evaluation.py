@@ -26,9 +26,9 @@ from lolat.report.evaluation import (
     verdict,
 )
 from lolat.state import State
-from tests import synthetic
+from tests import by_hand, synthetic
 
-MODEL = Model(synthetic.document())
+MODEL = Model(by_hand.document())
 GRAPH = synthetic.network()
 BIG = synthetic.network(size=224, name="big")
 
@@ -132,7 +132,7 @@ def test_in_a_state_the_predictions_are_for_that_state() -> None:
 def test_a_state_of_one_kind_slows_down_what_the_formula_says() -> None:
     """By hand: only what goes for MACs takes three times as long."""
     usual = MODEL.predict(GRAPH)
-    macs = usual.block_terms[:, list(usual.features).index("flops")].sum()
+    macs = by_hand.COEFFICIENTS["flops"] * synthetic.totals(GRAPH)["flops"]
     networks = [synthetic.Measured("a", GRAPH, 1, 1.0)]
     (row,) = compare(MODEL, networks, {}, State(computing=3.0))["networks"]
     assert row["predicted_ms"]["extended"] == pytest.approx(usual.latency_ms + 2.0 * macs)
