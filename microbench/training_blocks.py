@@ -60,7 +60,9 @@ TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
             "small mobile net 3x224x224", partial(families.mobile_network, 224, "relu6", False), ()
         ),
         Predefined(
-            "small mobile net silu 3x192x192", partial(families.mobile_network, 192, "silu", True), ()
+            "small mobile net silu 3x192x192",
+            partial(families.mobile_network, 192, "silu", True),
+            (),
         ),
     )
 )

@@ -37,7 +37,9 @@ class Device:
         self, backend: str, device: str, wanted: Sequence[Case], points: Sequence[Point] = (),
         progress: Any = None,
     ) -> Evaluation:  # fmt: skip
-        self.asked.append((backend, device, tuple((c.spec, c.batch_size, c.input_size) for c in wanted)))
+        self.asked.append(
+            (backend, device, tuple((c.spec, c.batch_size, c.input_size) for c in wanted))
+        )
         self.points = len(points)
         if self.error is not None:
             raise self.error

@@ -47,7 +47,9 @@ class DeskWorker(FakeWorker):
 
     def request(self, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
         key, device = document.get("key", ""), self.device
-        if document["do"] == "sample" and device.keys("sample").count(key) == device.dies_at.get(key):
+        if document["do"] == "sample" and device.keys("sample").count(key) == device.dies_at.get(
+            key
+        ):
             device.dies["sample", key] = 1
         return super().request(document, limit_s)
 
@@ -130,7 +132,9 @@ def test_how_long_it_took(desk: Desk) -> None:
 def test_a_gpus_own_memory_says_what_fits(desk: Desk) -> None:
     desk.environment["device_name"] = "NVIDIA L4"
     desk.free_bytes = 2**20
-    with pytest.raises(MeasuringError, match=r"a x1: skipped: needs about 0\.0 GiB of memory, 0\.0"):
+    with pytest.raises(
+        MeasuringError, match=r"a x1: skipped: needs about 0\.0 GiB of memory, 0\.0"
+    ):
         examine(desk, device="gpu", label="NVIDIA L4")
     assert len(examine(desk).again) == 5, "a cpu's memory is the host's"
 

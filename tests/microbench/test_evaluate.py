@@ -86,7 +86,7 @@ def test_networks_in_loops_of_their_own_and_blocks_after_the_models_networks(
         if r["do"] == "sample":
             before.setdefault(r["key"], set()).add(r["before"])
     own = {f"own {i} x1" for i in range(3)}
-    assert before == {"a x1": {""}, "a block 0 x1": own, **dict.fromkeys(own, {""})}
+    assert before == {"a x1": {""}, "a block 0 x1": own, **{key: {""} for key in own}}
     assert device.keys("sample").count("a x1") == evaluate.SETTINGS.rounds
 
 

@@ -114,7 +114,9 @@ def test_a_network_outside_is_inside_afterwards(
     labels = [name.partition(" · ")[0] for name in prediction.measure]
     assert [p["name"] for p in new] == [f"hand made/{label}" for label in labels]
     assert {len(p["samples_ms"]) for p in new} == {learn.ROUNDS}, "measured as learning does"
-    ran = {(r["key"].partition("/")[0], r["before"]) for r in device.requests if r["do"] == "sample"}
+    ran = {
+        (r["key"].partition("/")[0], r["before"]) for r in device.requests if r["do"] == "sample"
+    }
     assert {before for name, before in ran if name == "hand made"} == OWN
     assert set(after["domain"]["kinds"]) == {*before["domain"]["kinds"], "dense"}
     assert len(after["predictors"]["extended"]["residuals"]) == len(after["points"])

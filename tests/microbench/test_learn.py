@@ -106,7 +106,9 @@ def test_the_state_of_the_machine_is_no_part_of_a_latency(
     device.ms = {f"b{i} x1": 1.0 + i for i in range(12)} | {"net x1": 40.0}
     # Twelve blocks and a network of three calls: 15 moments, a tenth of a second each, in a round.
     device.slowness = lambda at: 1.0 if at - START_S < 0.1 * 15 * 6 else 2.5
-    points, _, noise, warnings, _ = measure(tmp_path / "j", blocks=blocks, settings=Settings(rounds=9))
+    points, _, noise, warnings, _ = measure(
+        tmp_path / "j", blocks=blocks, settings=Settings(rounds=9)
+    )
     assert {p.name: p.latency_ms for p in points} == pytest.approx(
         {k.removesuffix(" x1"): ms for k, ms in device.ms.items()}, rel=0.02
     )
@@ -159,7 +161,9 @@ def test_what_failed_is_said(device: FakeDevice, tmp_path: Path) -> None:
 def test_other_networks_are_another_run(device: FakeDevice, tmp_path: Path) -> None:
     measure(tmp_path / "j")
     notes = Notes()
-    measure(tmp_path / "j", progress=notes, blocks=(*BLOCKS, Predefined("net", tiny(7), (1,), True)))
+    measure(
+        tmp_path / "j", progress=notes, blocks=(*BLOCKS, Predefined("net", tiny(7), (1,), True))
+    )
     assert "measured with other blocks, reference; it is kept as" in notes.notes[0]
     assert (tmp_path / "j.old").exists()
 
@@ -279,7 +283,13 @@ def test_noise_of_levels_by_hand() -> None:
     [
         (1.3, 1.0, 1.0, 0.0, ["busy before the run (load 1.3 on 2 threads)"]),
         (1.2, 0.8, 1.2, 0.08, []),
-        (None, 0.8, 1.28, 0.01, ["all took 1.6 times as long in its busiest tenth as in its calmest"]),
+        (
+            None,
+            0.8,
+            1.28,
+            0.01,
+            ["all took 1.6 times as long in its busiest tenth as in its calmest"],
+        ),
         (0.0, 1.0, 1.0, 0.09, ["repeated measurements were 9 % apart"]),
         (9.0, 1.0, 4.0, 0.5, ["busy before", "unsteady machine"]),
     ],

@@ -1,4 +1,4 @@
-"""The latencies behind samples of a machine whose speed changes; the machine is made up, so both are known."""
+"""The latencies behind samples of a machine whose speed changes; it is made up, so both are known."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ def test_the_spread_is_between_every_other_sample() -> None:
     """By hand: the samples of one job are 10 and 12 in turns, among many that are steady."""
     visits = measured(JOBS, 8, usual)
     jumping = sorted(visits["job 9"], key=lambda v: v.at_s)
-    visits["job 9"] = [
-        Visit((10.0 if i % 2 else 12.0,), (), v.at_s) for i, v in enumerate(jumping)
-    ]
+    visits["job 9"] = [Visit((10.0 if i % 2 else 12.0,), (), v.at_s) for i, v in enumerate(jumping)]
     found = levels(visits)
     assert found.jobs["job 9"].spread == pytest.approx(0.2)
     assert found.jobs["job 9"].latency_ms == pytest.approx(math.sqrt(10.0 * 12.0))
@@ -135,7 +133,9 @@ def test_the_network_before_a_block_tells_of_the_moment_alone() -> None:
     assert ratio == pytest.approx(1.5, rel=0.02), "not 3"
     assert set(found.jobs) == {"early", "late", "net"}
     # In a loop of its own the network takes 40, not the 50 of a loop that is broken up.
-    assert found.jobs["net"].latency_ms / found.jobs["early"].latency_ms == pytest.approx(10, rel=0.02)
+    assert found.jobs["net"].latency_ms / found.jobs["early"].latency_ms == pytest.approx(
+        10, rel=0.02
+    )
 
 
 def test_a_network_that_was_only_run_before_others_gets_no_level() -> None:
@@ -165,11 +165,13 @@ def test_any_jobs_any_step_any_order(
     ms: Sequence[float], seed: int, factor: float, when: float
 ) -> None:
     jobs = {str(i): t for i, t in enumerate(ms)}
-    found = latencies(levels(measured(jobs, 10, lambda at: 1.0 if at < when else factor, seed=seed)))
+    found = latencies(
+        levels(measured(jobs, 10, lambda at: 1.0 if at < when else factor, seed=seed))
+    )
     scale = statistics.median(found[k] / t for k, t in jobs.items())
     assert min(1.0, factor) * 0.95 <= scale <= max(1.0, factor) * 1.05
     # Only the NEIGHBORS around the step can be taken for the other side of it.
-    assert NEIGHBORS < len(jobs)
+    assert len(jobs) > NEIGHBORS
     for key, t in jobs.items():
         assert found[key] == pytest.approx(scale * t, rel=0.1)
 
@@ -181,7 +183,10 @@ def test_units_of_time_and_the_clocks_begin_do_not_matter(
 ) -> None:
     visits = measured(JOBS, 5, lambda at: 1.0 + at, noise=0.05, seed=seed)
     moved = {
-        k: [Visit(tuple(scale * t for t in v.samples), (), tuple(t + shift for t in v.at_s)) for v in vs]
+        k: [
+            Visit(tuple(scale * t for t in v.samples), (), tuple(t + shift for t in v.at_s))
+            for v in vs
+        ]
         for k, vs in visits.items()
     }
     before, after = levels(visits), levels(moved)

@@ -65,7 +65,9 @@ def test_vgg_by_hand() -> None:
     dense = ((3 * 3 * 512, 1024), (1024, 1000))
     found = count(BY_NAME["vgg 11 3x96x96"].make()).total()
     assert found.flops == sum(9 * n * i * o for n, i, o in layers) + sum(i * o for i, o in dense)
-    assert found.weights == sum(9 * i * o + o for _, i, o in layers) + sum(i * o + o for i, o in dense)
+    assert found.weights == sum(9 * i * o + o for _, i, o in layers) + sum(
+        i * o + o for i, o in dense
+    )
     assert found.acts == sum(n * o for n, _, o in layers)
     assert found.inp == sum(n * i for n, i, _ in layers)
     # eight convolutions, each with relu; five pools; two dense layers, relu and softmax
@@ -94,7 +96,9 @@ def test_a_u_net_by_hand() -> None:
         macs += 9 * size * size * (inside * width + width * width)
         inside = width
     for width, size in zip(widths[-2::-1], sizes[-2::-1], strict=True):
-        macs += 4 * (size // 2) ** 2 * (2 * width) * width  # each position to 2x2, from twice the width
+        macs += (
+            4 * (size // 2) ** 2 * (2 * width) * width
+        )  # each position to 2x2, from twice the width
         macs += 9 * size * size * (2 * width * width + width * width)
     graph = BY_NAME["u-net 3x96x96"].make()
     assert count(graph).total().flops == macs + 96 * 96 * 32 * 2
@@ -111,6 +115,7 @@ def test_it_is_a_whole_network(network: Predefined) -> None:
     channels, height, width = map(int, network.name.rsplit(" ", 1)[1].split("x"))
     assert given == (1, height, width, channels)
     assert out == ((1, 1000) if network.name[:5] != "u-net" else (1, height, width, 2))
-    assert 10**8 < count(made).total(1).flops < 3 * 10**9, "some ten calls a second"
+    work = count(made).total(network.batch_sizes[0]).flops
+    assert 10**8 < work < 4 * 10**9, "at 50 GMAC/s ten calls a second or more"
     used = {i for o in made.operations for i in o.inputs} | set(made.outputs)
     assert all(set(o.outputs) & used for o in made.operations), "nothing is computed for nobody"

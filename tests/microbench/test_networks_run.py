@@ -1,4 +1,4 @@
-"""Every backend builds and runs every block and network that is measured, and knows where its inputs lie."""
+"""Every backend builds and runs every network and new block, and knows where their inputs lie."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ def test_a_network_runs(name: str, network: Predefined) -> None:
     call.touch()
 
 
-NEW = [b for b in BLOCKS if b.name.startswith(("up ", "depthwise", "2 encoders", "token mlp", "norm, "))]
+NEW = [
+    b
+    for b in BLOCKS
+    if b.name.startswith(("up ", "depthwise", "2 encoders", "token mlp", "norm, "))
+]
 
 
 @pytest.mark.slow

@@ -19,7 +19,8 @@ from tests.microbench.processes import is_running, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
 
-# The command as a user runs it, but on five tiny blocks and two tiny networks; what it asks its worker is written to a log.
+# The command as a user runs it, but on five tiny blocks and two tiny networks; what it asks its worker is
+# written to a log.
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background

@@ -136,7 +136,9 @@ def test_a_network_that_cannot_be_built_again_is_not_the_blocks_fault(
     watch = Watch(device, break_n1)
     outcome = run(device, progress=watch)
     assert set(outcome.failures) | outcome.stopped == {"b", "n1"}
-    assert {k: len(v) for k, v in outcome.visits.items() if k in "acdef"} == dict.fromkeys("acdef", 3)
+    assert {k: len(v) for k, v in outcome.visits.items() if k in "acdef"} == dict.fromkeys(
+        "acdef", 3
+    )
     assert any(n.startswith("n1: ") for n in watch.notes)
 
 
@@ -229,7 +231,9 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, after: int) -> 
     journal.close()
     assert len(first.keys("sample")) + len(second.keys("sample")) == 27
     assert {k: len(v) for k, v in outcome.visits.items()} == {j.key: 3 for j in JOBS}
-    assert not any(visit.reference and not visit.before for v in outcome.visits.values() for visit in v)
+    assert not any(
+        visit.reference and not visit.before for v in outcome.visits.values() for visit in v
+    )
 
 
 def test_a_network_that_needs_too_much_memory_is_not_run_before_others(device: FakeDevice) -> None:

@@ -212,10 +212,10 @@ def test_a_disturbed_half_does_not_move_the_centre(
     calm: list[float], disturbed: list[tuple[float, float, bool]]
 ) -> None:
     visits = [Visit((t,), (8.0, 8.0)) for t in calm]
-    for sample, factor, before in disturbed[: len(calm)]:
+    for time_ms, factor, before in disturbed[: len(calm)]:
         slow = 8.0 * factor
         reference = (slow, 8.0) if before else (8.0, slow)
-        visits.append(Visit((sample * factor,), reference))
+        visits.append(Visit((time_ms * factor,), reference))
     limit = calm_limit([t for v in visits for t in v.reference])
     assert limit == pytest.approx(1.3 * 8)
     assert centre(visits, limit) == statistics.median(calm)

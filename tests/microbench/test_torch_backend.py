@@ -361,7 +361,7 @@ def test_touching_a_call_reads_what_the_network_reads() -> None:
     (given,) = call.inputs
     assert np.shares_memory(given, x.numpy()), "no copy"
     call.touch()
-    assert [i.shape for i in made.prepare_graph(small(), 2).inputs][0][0] == 2
+    assert [len(i) for i in made.prepare_graph(small(), 2).inputs] == [2]
 
 
 @pytest.mark.slow

@@ -49,7 +49,11 @@ def test_a_block_runs_after_the_network_with_its_own_input_touched(
     answer = working.answer({"do": "sample", "key": "block", "before": "net", "calls": 2})
     assert called == ["net", "touch block", "block"] * 2
     assert answer["before"] == "net"
-    assert (len(answer["samples_ms"]), len(answer["reference_ms"]), len(answer["at_s"])) == (2, 2, 2)
+    assert (len(answer["samples_ms"]), len(answer["reference_ms"]), len(answer["at_s"])) == (
+        2,
+        2,
+        2,
+    )
 
 
 def test_a_network_runs_in_a_loop(working: Worker, called: list[str]) -> None:
@@ -63,9 +67,7 @@ def test_what_has_no_input_to_touch_runs_all_the_same(working: Worker, called: l
     assert called == ["net", "layer"]
 
 
-def test_moments_are_on_the_systems_clock(
-    working: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moments_are_on_the_systems_clock(working: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.time, "time", lambda: 1.7e9 + 0.12345)
     answer = working.answer({"do": "sample", "key": "net", "before": "", "calls": 1})
     assert answer["at_s"] == [1.7e9 + 0.123]

@@ -80,7 +80,9 @@ def test_all_is_well() -> None:
     verdict, text = said(found(1.02, 1.02, 1.02, 1.02, 1.02))
     assert verdict == "ok"
     assert "ok: the model holds on this machine." in text
-    assert "The networks are 2.0 % slower at the median (1.02 to 1.02 times as long); up to " in text
+    assert (
+        "The networks are 2.0 % slower at the median (1.02 to 1.02 times as long); up to " in text
+    )
     assert "10 % is noise." in text
     assert "What to do" not in text
 
@@ -120,7 +122,9 @@ def test_a_busy_or_unsteady_machine_is_no_drift(busy: dict[str, Any]) -> None:
     assert said(found(1.0, 1.0, 1.05, **busy))[0] == "ok"
 
 
-@pytest.mark.parametrize("calm", [{"load": 1.2}, {"unrest": 1.5}, {"load": None, "unrest": None}], ids=str)
+@pytest.mark.parametrize(
+    "calm", [{"load": 1.2}, {"unrest": 1.5}, {"load": None, "unrest": None}], ids=str
+)
 def test_what_is_neither_busy_nor_unsteady(calm: dict[str, Any]) -> None:
     """Two threads, of which 0.6 each may be busy."""
     assert said(found(1.4, 1.4, 1.4, **calm))[0] == "drifted"
@@ -168,7 +172,10 @@ def test_another_version_is_said_with_what_was_measured() -> None:
     [
         (Difference("l3_bytes", 1, 2), "learned with bytes of third-level cache 1, here it is 2"),
         (Difference("intra_op_threads", 1, 2), "learned with threads within an operation 1, here"),
-        (Difference("float32_products", "high", ""), "learned with float32 products high, here it is none"),
+        (
+            Difference("float32_products", "high", ""),
+            "learned with float32 products high, here it is none",
+        ),
         (Difference("instruction_sets", "", "avx512"), "instruction sets none, here it is avx512"),
     ],
 )
@@ -252,9 +259,10 @@ def test_kinds_of_work_that_are_slower_are_told_apart() -> None:
     wanted = {k: (r + 0.15 * 1.2) / 1.15 for k, r in
               {"computing": 1.0, "starting": 2.0, "moving": 1.2}.items()}  # fmt: skip
     assert state.to_dict() == pytest.approx(wanted, rel=0.01)
-    assert "now, as factors of the usual: computing 1." in said(
-        Examination(machine(1.0, 2.0, 1.2), threads=2)
-    )[1]
+    assert (
+        "now, as factors of the usual: computing 1."
+        in said(Examination(machine(1.0, 2.0, 1.2), threads=2))[1]
+    )
 
 
 def test_what_is_told_is_what_predict_takes(tmp_path: Any) -> None:

@@ -158,13 +158,17 @@ def test_the_lines_of_a_state() -> None:
     cells = text[1].split()
     assert cells[:2] == ["keras:Small", "1"]
     assert [float(c) for c in cells[2:5]] == pytest.approx([2 * usual, usual, 2 * usual], abs=0.006)
-    assert text[1].index(f"{usual:.2f}") + len(f"{usual:.2f}") == text[0].index("as usual") + len("as usual")
+    end = text[0].index("as usual") + len("as usual")
+    assert text[1][:end].endswith(f" {usual:.2f}"), "each figure under its word"
     joined = "\n".join(text)
     assert (
         "the machine while measuring, as factors of its usual speed: computing 2.00, moving 2.00, starting"
         in joined
     )
-    assert "as usual (`lolat predict` without --state) they are off by 50 % at the median, -50 % b" in joined
+    assert (
+        "as usual (`lolat predict` without --state) they are off by 50 % at the median, -50 % b"
+        in joined
+    )
 
 
 def judged(
@@ -187,6 +191,9 @@ def test_a_good_model() -> None:
     assert judged(0.151).startswith("This model is poor here, off by 15 % at the median; ")
 
 
+BOTH_WAYS = "the formula does not know something about this device: its errors go both ways."
+
+
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
@@ -197,9 +204,9 @@ def test_a_good_model() -> None:
          "the machine is noisy: close other programs, learn and evaluate again."),
         ({"bias": 0.15}, "all come out too slow, so the machine has changed: learn again."),
         ({"bias": -0.15}, "all come out too fast, so the machine has changed: learn again."),
-        ({"bias": 0.13}, "the formula does not know something about this device: its errors go both ways."),
-        ({"floor": 0.1}, "the formula does not know something about this device: its errors go both ways."),
-        ({"floor": None}, "the formula does not know something about this device: its errors go both ways."),
+        ({"bias": 0.13}, BOTH_WAYS),
+        ({"floor": 0.1}, BOTH_WAYS),
+        ({"floor": None}, BOTH_WAYS),
     ],
 )  # fmt: skip
 def test_what_limits_a_model(given: dict[str, Any], limit: str) -> None:
