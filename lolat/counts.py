@@ -27,7 +27,13 @@ SHAPES = (
     "patches", "narrow", "groups", "passes", "serial", "ragged", "repacked", "threaded", "streamed",
     "maxima", "means", "exps", "border",
 )  # fmt: skip
-EXTRAS = (*SHAPES, *(name for names in KINDS.values() for name in names), "unfolded", "gelus")
+EXTRAS = (
+    *SHAPES,
+    *(name for names in KINDS.values() for name in names),
+    "unfolded",
+    "gelus",
+    "maps",
+)
 COLUMNS = FEATURES + EXTRAS
 PLAIN = FEATURES + SHAPES
 OPS = FEATURES.index("ops")
@@ -58,7 +64,9 @@ class Count(NamedTuple):
     - `..._macs`, `..._weights`, `..._reads`, `..._writes`, `..._elements`, `..._ops`: the six, told apart
       by kinds of operations (`lolat.families`);
     - `unfolded`: elements of the windows that convolutions larger than 1x1 go over (im2col);
-    - `gelus`: elements of results of gelu and erf, dearer than an exponential.
+    - `gelus`: elements of results of gelu and erf, dearer than an exponential;
+    - `maps`: groups x batch size of grouped and depthwise convolutions: a backend that has no kernel of
+      its own for these convolves the groups of every sample one after the other.
 
     `narrow`, `ragged`, `repacked`, `threaded` and `streamed` know constants of one processor: formulas of
     latencies no longer have them. They are for model files of before, and for training.
@@ -117,6 +125,7 @@ class Count(NamedTuple):
     move_ops: int = 0
     unfolded: int = 0
     gelus: int = 0
+    maps: int = 0
 
 
 VECTOR = 8  # channels that one vector instruction works on

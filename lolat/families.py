@@ -43,7 +43,7 @@ GROUPS: dict[str, str] = {
     **dict.fromkeys(("exps", "gelus"), "flops"),
     "narrow": "patches",
     **dict.fromkeys(("repacked",), "weights"),
-    **dict.fromkeys(("serial", "groups", "ragged", "threaded"), "ops"),
+    **dict.fromkeys(("serial", "groups", "maps", "ragged", "threaded"), "ops"),
     **dict.fromkeys(
         ("acts", "inp", "traffic", "passes", "streamed", "maxima", "means", "border", "unfolded"),
         "memory",
@@ -72,10 +72,13 @@ _CLASSES: dict[str, tuple[str, str]] = {  # kind -> (its elements, its operation
 def by_kind(
     graph: Graph, operation: Operation, plain: Count, outs: Sequence[int]
 ) -> dict[str, int]:
-    """The counts of KINDS, `unfolded` and `gelus`, of an operation whose formula says `plain`."""
+    """The counts of KINDS, `unfolded`, `maps` and `gelus`, of an operation whose formula says `plain`."""
     kind, a = operation.kind, operation.attributes
     if is_convolution(kind):
-        return _convolution_by_kind(kind, a, plain, outs)
+        found = _convolution_by_kind(kind, a, plain, outs)
+        if kind in ("depthwise_conv", "grouped_conv"):
+            found["maps"] = a["groups"] * outs[0] // graph.tensors[operation.outputs[0]].elements()
+        return found
     elements, started = _CLASSES.get(kind, ("moved_elements", "move_ops"))
     found = {elements: plain.traffic, started: plain.ops, "dense_weights": plain.weights}
     if plain.flops:

@@ -18,7 +18,7 @@ from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
 from microbench.chosen import Chosen, choose
 from microbench.comparable import Difference
-from microbench.learn import BUSY_LOAD, SLICE_S, job_key, predefined_job
+from microbench.learn import BUSY_LOAD, SLICE_S, free_bytes, job_key, predefined_job
 from microbench.levels import Levels, levels
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
@@ -108,7 +108,7 @@ def examine(
                 return Examination((), other, seconds=clock() - began, **state)
         differences = comparable.differences(label, learned, versions)
         jobs = reference_jobs(chosen)
-        outcome = runner.run(jobs, jobs, SETTINGS, None, environment.available_bytes())
+        outcome = runner.run(jobs, jobs, SETTINGS, None, free_bytes(runner, device))
     found = levels(outcome.visits, environment.cpu_count())
     return Examination(
         again=measured_again(chosen, found),

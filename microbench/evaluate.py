@@ -17,7 +17,14 @@ from microbench.blocks import NETWORKS, Predefined
 from microbench.chosen import choose
 from microbench.doctor import Again, measured_again, reference_jobs
 from microbench.forecast import keep_bytes, peak_bytes
-from microbench.learn import SLICE_S, free_bytes, job_key, noise_of, predefined_job
+from microbench.learn import (
+    SLICE_S,
+    free_bytes,
+    job_key,
+    noise_of,
+    predefined_job,
+    references,
+)
 from microbench.levels import levels
 from microbench.plan import Job, Settings
 from microbench.runner import Progress, Runner
@@ -110,8 +117,9 @@ def measure_cases(
     own = reference_jobs(chosen)
     with Runner(backend, device, progress) as runner:
         free = free_bytes(runner, device)
-        before = own or [j for j in jobs if j.whole]
-        outcome = runner.run([*jobs, *own], before, settings, None, free)
+        before = own or [j for j in jobs if j.whole] or _usual_networks(backend)
+        more = [j for j in before if j not in jobs]
+        outcome = runner.run([*jobs, *more], before, settings, None, free)
     found = levels(outcome.visits, environment.cpu_count())
     measured = tuple(
         MeasuredNetwork(
@@ -143,6 +151,12 @@ def case_graph(case: Case, network: Graph) -> Graph:
     if case.block is None:
         return network
     return block_graph(network, case.block, case.name)
+
+
+def _usual_networks(backend: str) -> list[Job]:
+    """Networks to measure blocks after where neither the model nor the cases have one."""
+    found = known_blocks(backend, references())
+    return [predefined_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in found]
 
 
 def _job(case: Case, graph: Graph) -> Job:

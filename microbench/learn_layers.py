@@ -182,7 +182,7 @@ def _measured(
     where: Mapping[str, Any],
     journal: Journal,
 ) -> MeasuredLayers:
-    limit = settled_limit(outcome.visits.values(), settings.calm_ms)
+    limit = settled_limit(outcome.visits.values())
     rows = [row for row, job in enumerate(jobs) if outcome.visits.get(job.key)]
     visits = [outcome.visits[jobs[row].key] for row in rows]
     times = np.array([_times(v, limit) for v in visits])

@@ -206,7 +206,7 @@ def _section(
     where: Mapping[str, Any],
     settings: Settings,
 ) -> dict[str, Any]:
-    limit = settled_limit(outcome.visits.values(), settings.calm_ms)
+    limit = settled_limit(outcome.visits.values())
     passes = [
         _pass_point(block.name, graphs[block.name], n, backward, visits, limit)
         for block in blocks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lolat.graph import Graph, GraphBuilder
+from lolat.graph import Graph
 from microbench import families as f
 from microbench.layers import Layers
 from microbench.parts import encode
@@ -121,7 +121,6 @@ def convnext(size: int, depths: Sequence[int], width: int = 96) -> Graph:
 
 def transformer(size: int, patch: int, features: int, heads: int, depth: int) -> Graph:
     """A vision transformer (Dosovitskiy et al. 2021) without a class token."""
-    builder = GraphBuilder("transformer")
     n = Layers("transformer", size, 3)
     x = n.conv(n.input, features, patch, patch, bias=True)
     tokens = (size // patch) ** 2

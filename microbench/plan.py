@@ -29,10 +29,10 @@ class Job:
 class Settings:
     """How long and how often.
 
-    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so; then up to
-    `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s` seconds are left.
-    `calm_ms`: up to which time of the reference the machine is calm, where that is known from an
-    earlier run; else this run decides. An extra visit waits up to `patience_s` for a calm moment.
+    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so; beside a reference
+    block then up to `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s`
+    seconds are left.
+    An extra visit waits up to `patience_s` for a calm moment.
     `least_calm`: fewer calm samples than that are too few. `together`: at most so many jobs are held in
     memory and measured in turns, then the next so many; None: as many as there is room for.
     """
@@ -42,7 +42,6 @@ class Settings:
     extra_rounds: int = 20
     extra_s: float = 100.0
     seed: int = 2026
-    calm_ms: float | None = None
     patience_s: float = 3.0
     least_calm: int = LEAST_CALM
     together: int | None = None

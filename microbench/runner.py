@@ -172,7 +172,7 @@ class Runner:
         end = self.clock() + limit_s
         known = outcome.reference()
         for _ in range(settings.extra_rounds if known else 0):
-            calm = settings.calm_ms or calm_limit(outcome.reference())
+            calm = calm_limit(outcome.reference())
             restless = [
                 j
                 for j in group
@@ -251,19 +251,27 @@ class Runner:
         journal: Journal | None,
     ) -> None:
         """Take some samples of a job as it is in use; see `timer.sample`."""
-        before = ""
-        if not job.whole:
-            able = [n for n in networks if not outcome.over(n.key)]
-            if not able:
-                raise MeasuringError("none of the networks to measure blocks after could be built")
-            self.turn += 1
-            chosen = able[self.turn % len(able)]
-            self._estimate(chosen)
-            before = chosen.key
+        before = "" if job.whole else self._network(networks, outcome, journal)
         estimate = self._estimate(job)
         calls = calls_per_visit(estimate, settings.slice_s, most=MOST_LOOPS) if job.whole else 1
         request = {"do": "sample", "key": job.key, "before": before, "calls": calls}
         keep(outcome, journal, {"key": job.key, **self._ask(request)})
+
+    def _network(self, networks: Sequence[Job], outcome: Outcome, journal: Journal | None) -> str:
+        """The network whose turn it is, prepared; one that cannot be, or kills the worker, is out."""
+        while able := [n for n in networks if not outcome.over(n.key)]:
+            self.turn += 1
+            chosen = able[self.turn % len(able)]
+            deaths = self.deaths
+            self._guarded(chosen, outcome, journal, partial(self._estimate, chosen))
+            if not outcome.over(chosen.key):
+                self.deaths = deaths  # of jobs in a row: that a network can be built ends no row
+                return chosen.key
+        reasons = [f"{n.key}: {outcome.failures.get(n.key, 'it ended')}" for n in networks]
+        raise MeasuringError(
+            "none of the networks to measure blocks after can be run "
+            f"(first: {reasons[0] if reasons else 'there are none'})"
+        )
 
     def _guarded(
         self, job: Job, outcome: Outcome, journal: Journal | None, act: Callable[[], object]

@@ -173,15 +173,15 @@ def calm_limit(reference: Sequence[float]) -> float:
     return limit
 
 
-def settled_limit(jobs: Collection[Sequence[Visit]], known: float | None = None) -> float:
+def settled_limit(jobs: Collection[Sequence[Visit]]) -> float:
     """The limit that a finished run is judged by: of the fastest state that most jobs were seen in.
 
-    `jobs`: the visits of each; `known`: a limit of an earlier run, to be preferred. With different
-    states for different jobs their times would not be comparable.
+    `jobs`: the visits of each. With different states for different jobs their times would not be
+    comparable.
     """
     reference = [t for visits in jobs for v in visits for t in v.reference]
     limit = 0.0
-    for limit in [*([] if known is None else [known]), *states(reference)]:
+    for limit in states(reference):
         seen = sum(is_calm(visits, limit) for visits in jobs)
         if seen >= MOST_JOBS * len(jobs):
             break

@@ -1,4 +1,4 @@
-"""What is measured to learn training: the predefined blocks, two more, and at which batch sizes."""
+"""What is measured to learn training: the predefined blocks, five more, and at which batch sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from lolat.counts import count
 from lolat.graph import Graph
-from microbench import parts
+from microbench import families, parts
 from microbench.blocks import BLOCKS, Predefined
 
 LARGE = (4, 16, 64)
@@ -54,5 +54,15 @@ TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
         *BLOCKS,
         Predefined("3 dense, dropout, norm 784", partial(parts.regularized, 784, 512, 3), ()),
         Predefined("small vgg 3x32x32", partial(parts.small_vgg, 32, 32), ()),
+        # Small networks from image to classes, some of which are started too.
+        Predefined("small resnet 3x224x224", partial(families.residual_network, 224, 64), ()),
+        Predefined(
+            "small mobile net 3x224x224", partial(families.mobile_network, 224, "relu6", False), ()
+        ),
+        Predefined(
+            "small mobile net silu 3x192x192",
+            partial(families.mobile_network, 192, "silu", True),
+            (),
+        ),
     )
 )

@@ -149,7 +149,6 @@ class Measured:
     batch_size: int
     latency_ms: float
     spread: float | None = 0.01
-    calm: bool = True
     input_size: tuple[int, ...] = ()
     block: int | None = None
 

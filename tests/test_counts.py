@@ -328,7 +328,7 @@ def test_the_document_explains_every_count() -> None:
 
 # ---- told apart by kinds of operations, by hand ---------------------------------------------------
 
-APART = (*(name for names in KINDS.values() for name in names), "unfolded", "gelus")
+APART = (*(name for names in KINDS.values() for name in names), "unfolded", "gelus", "maps")
 
 
 def apart(graph: Graph, batch_size: int, **expected: int) -> None:
@@ -368,7 +368,7 @@ def test_a_grouped_convolution_apart(kernel: int) -> None:
     side = (kernel, kernel)
     graph = one("grouped_conv", [(1, 5, 7, 6)], [(1, 5, 7, 9)], **conv(side, 6, 9, 3))
     apart(graph, 2, grouped_macs=2 * 35 * 9 * kernel**2 * 2, grouped_weights=kernel**2 * 2 * 9 + 9,
-          conv_reads=2 * 35 * 6, conv_writes=2 * 35 * 9, conv_ops=1)  # fmt: skip
+          conv_reads=2 * 35 * 6, conv_writes=2 * 35 * 9, conv_ops=1, maps=2 * 3)  # fmt: skip
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
@@ -376,7 +376,7 @@ def test_a_depthwise_convolution_apart(kernel: int) -> None:
     side = (kernel, kernel)
     graph = one("depthwise_conv", [(1, 5, 7, 3)], [(1, 5, 7, 6)], **conv(side, 3, 6, 3))
     apart(graph, 2, depthwise_macs=2 * 35 * 6 * kernel**2, grouped_weights=kernel**2 * 6 + 6,
-          depthwise_reads=2 * 35 * 3, depthwise_writes=2 * 35 * 6, depthwise_ops=1)  # fmt: skip
+          depthwise_reads=2 * 35 * 3, depthwise_writes=2 * 35 * 6, depthwise_ops=1, maps=2 * 3)  # fmt: skip
 
 
 def test_a_dense_layer_apart() -> None:

@@ -17,7 +17,18 @@ from lolat.fitting import fit_families, fit_relative, point_weights
 from lolat.predictors.formula import Formula, from_coefficients
 
 FAMILY = {name: family for family, names in KINDS.items() for name in names}
-APART = ("patches", "groups", "maxima", "means", "exps", "gelus", "unfolded", "border", "serial")
+APART = (
+    "patches",
+    "groups",
+    "maxima",
+    "means",
+    "exps",
+    "gelus",
+    "unfolded",
+    "border",
+    "serial",
+    "maps",
+)
 """Counts of no family: what some work costs on top of it."""
 TERMS = tuple(name for name in COLUMNS if name in FAMILY or name in APART)
 """Of the formula of a device whose points know kinds of operations."""

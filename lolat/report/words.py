@@ -64,6 +64,7 @@ TERMS = {
     "move_ops": "starting slices, joins and copies",
     "unfolded": "windows of convolutions",
     "gelus": "gelu",
+    "maps": "groups one after the other",
     MEMORY: "memory traffic",
     NOTHING: "nothing",
     CALL: "fixed cost",

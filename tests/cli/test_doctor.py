@@ -14,8 +14,9 @@ from lolat.errors import DeviceError
 from lolat.learning import model_document
 from lolat.points import Point
 from microbench import doctor, environment
-from microbench.blocks import BLOCKS
+from microbench.blocks import BLOCKS, NETWORKS
 from microbench.doctor import Again, Difference, Examination
+from microbench.learn import REFERENCES
 from microbench.runner import Runner
 from tests import synthetic
 from tests.cli.commands import Command
@@ -32,18 +33,14 @@ class Machine:
         self.error: BaseException | None = None
 
     def examine(
-        self, points: Any, coefficients: Any, label: str, learned: Any, calm_ms: Any, backend: str,
-        device: str, progress: Any,
-    ) -> Examination:  # fmt: skip
-        self.asked.append({"points": len(points), "coefficients": coefficients, "label": label,
-                           "calm_ms": calm_ms, "backend": backend, "device": device})  # fmt: skip
+        self, points: Any, label: str, learned: Any, backend: str, device: str, progress: Any
+    ) -> Examination:
+        self.asked.append({"points": len(points), "label": label, "learned": learned,
+                           "backend": backend, "device": device})  # fmt: skip
         if self.error is not None:
             raise self.error
-        blocks = tuple(
-            Again(p.name, p.batch_size, "compute", p.latency_ms, self.ratio * p.latency_ms, True)
-            for p in points[:5]
-        )
-        return Examination(blocks, self.differences, {}, 1.0, 1.1, True, 0.1, 2, 9.0, 5.0)
+        again = tuple(Again(p, self.ratio * p.latency_ms) for p in points[:5])
+        return Examination(again, self.differences, {}, 1.1, 0.1, 2, 9.0, 5.0)
 
 
 @pytest.fixture
@@ -58,15 +55,15 @@ def test_a_model_that_holds(lolat: Command, model: Path, machine: Machine) -> No
     found = lolat("doctor", model)
     assert (found.code, found.err) == (0, "")
     assert "ok: the model holds on this machine." in found.out
-    assert "The blocks are 2.0 % slower at the median (1.02 to 1.02 times as long)" in found.out
+    assert "The networks are 2.0 % slower at the median (1.02 to 1.02 times as long)" in found.out
     assert f"Next: lolat evaluate {model}" in found.out
     assert model.read_bytes() == before
     assert list(model.parent.iterdir()) == [model]
     (asked,) = machine.asked
     assert asked["points"] == 105
-    assert set(asked["coefficients"]) >= {"flops", "weights", "call"}
-    assert (asked["label"], asked["backend"], asked["device"], asked["calm_ms"]) == (
-        "a desk, 2 threads", "tensorflow", "cpu", None,
+    assert asked["learned"] == json.loads(model.read_text())["environment"]
+    assert (asked["label"], asked["backend"], asked["device"]) == (
+        "a desk, 2 threads", "tensorflow", "cpu",
     )  # fmt: skip
 
 
@@ -77,8 +74,9 @@ def test_json(lolat: Command, model: Path, machine: Machine) -> None:
     answer = json.loads(found.out)
     assert answer["verdict"] == "ok"
     assert answer["ratio"] == pytest.approx(1.02)
-    assert {"name", "batch_size", "learned_ms", "now_ms", "ratio"} <= answer["blocks"][0].keys()
+    assert {"name", "batch_size", "learned_ms", "now_ms", "ratio"} <= answer["networks"][0].keys()
     assert (answer["seconds"], answer["differences"]) == (9.0, [])
+    assert answer["state"] == pytest.approx({"computing": 1.02, "moving": 1.02, "starting": 1.02})
     assert isinstance(answer["warnings"], list)
 
 
@@ -93,7 +91,7 @@ def test_a_model_that_does_not_hold(
         assert json.loads(found.out)["verdict"] == "drifted"
     else:
         assert "drifted by +30 %" in found.out
-        assert "block 1" in found.out
+        assert "block 1 " in found.out, "the networks are listed"
     machine.ratio, machine.differences = 1.0, (Difference("threads", 2, 4),)
     found = lolat("doctor", model)
     assert found.code == 3
@@ -111,18 +109,16 @@ def test_a_device_that_is_not_there(lolat: Command, model: Path, machine: Machin
     assert "no cpu here" in lolat.refused("doctor", model)
 
 
-def test_a_model_without_points(lolat: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_model_without_networks(lolat: Command, tmp_path: Path, count: int) -> None:
     path = tmp_path / "bare.json"
-    path.write_text(json.dumps(synthetic.document(points=None) | {"points": []}))
+    document = synthetic.document()
+    path.write_text(json.dumps(document | {"points": document["points"][:count]}))
     assert (
-        "no points, so there is nothing to measure again; expected a model that was learned by"
-        in (lolat.refused("doctor", path))
+        f"none of the model's {count} points is a whole network of this version, so there is nothing to "
+        "measure again; expected a model learned by measuring: python learn_model.py cpu"
+        in lolat.refused("doctor", path)
     )
-
-
-def test_points_of_something_else(lolat: Command, model: Path) -> None:
-    said = lolat.refused("doctor", model)
-    assert "none of the model's 105 points is a predefined block of this version" in said
 
 
 def test_an_unknown_framework_and_model(lolat: Command, tmp_path: Path, machine: Machine) -> None:
@@ -153,21 +149,23 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 
 
 def test_from_the_file_to_the_verdict(lolat: Command, tmp_path: Path, desk: FakeDevice) -> None:
-    """Everything but the worker, which says 2 ms for every block and 5 ms for the reference."""
+    """Everything but the worker, which says 2 ms for every network."""
     points = [
-        Point(b.name, n, count(g).total(n)._asdict(), 2.0, (2.0,), (5.0,), 0.0, ("depthwise_conv",))
-        for b in BLOCKS[:12]
+        Point(b.name, n, count(g).total(n)._asdict(), 2.0, (2.0,), (), 0.0, ("conv",), b.whole)
+        for b in (*BLOCKS[:12], *NETWORKS)
         for g in [b.make()]
         for n in b.batch_sizes
     ]
-    noise = {"floor": 0.01, "reference_ms": 5.0, "calm_ms": 6.5}
+    noise = {"floor": 0.01, "quiet": 0.9, "busy": 1.2}
     document = model_document("desk", "a desk, 2 threads", points, desk.environment, noise)
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(document))
     found = lolat("doctor", path, "--json")
     answer = json.loads(found.out)
-    assert (found.code, answer["verdict"], answer["ratio"]) == (0, "ok", 1.0)
-    assert [b["now_ms"] for b in answer["blocks"]] == [2.0] * 5
+    assert (found.code, answer["verdict"], answer["ratio"]) == (0, "ok", pytest.approx(1.0))
+    assert sorted(n["name"] for n in answer["networks"]) == sorted(REFERENCES)
+    assert [n["now_ms"] for n in answer["networks"]] == pytest.approx([2.0] * 5)
+    assert answer["state"] == pytest.approx({"computing": 1.0, "moving": 1.0, "starting": 1.0})
     for point in document["points"]:
         point["latency_ms"] = 1.5
     path.write_text(json.dumps(document))

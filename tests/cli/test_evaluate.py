@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 
 from lolat.errors import NetworkError
 from lolat.model import load
+from lolat.points import Point
 from microbench.comparable import UNSAID
+from microbench.doctor import Again
+from microbench.evaluate import Case, Evaluation, MeasuredNetwork
 from tests import synthetic
 from tests.cli.commands import Command
 
@@ -25,27 +29,32 @@ class Device:
         self.error: BaseException | None = None
         self.cpu = "a desk"
         self.versions: dict[str, Any] = {"framework_version": "2.21.0"}
-        self.reference_ms = 1.0
-        self.restless: set[str] = set()
+        self.ratio: float | None = None  # of the model's own networks; None: it has none
+        self.points = 0
         self.model: Any = None
 
     def measure(
-        self, backend: str, device: str, networks: Any, batch_sizes: Any, input_size: Any = (),
-        progress: Any = None, calm_ms: float | None = None,
-    ) -> tuple[list[synthetic.Measured], dict[str, str], dict[str, Any], dict[str, Any]]:  # fmt: skip
-        self.asked.append((backend, device, tuple(networks), tuple(batch_sizes), input_size))
+        self, backend: str, device: str, wanted: Sequence[Case], points: Sequence[Point] = (),
+        progress: Any = None,
+    ) -> Evaluation:  # fmt: skip
+        self.asked.append(
+            (backend, device, tuple((c.spec, c.batch_size, c.input_size) for c in wanted))
+        )
+        self.points = len(points)
         if self.error is not None:
             raise self.error
         found = []
-        for i, spec in enumerate(networks):
-            graph = synthetic.network(stages=1 + i % 4, size=32 + 8 * i, name=spec)
-            for batch in batch_sizes:
-                if spec not in self.failures:
-                    time = 1.1 * self.model.predict(graph, batch).latency_ms
-                    found.append(
-                        synthetic.Measured(spec, graph, batch, time, calm=spec not in self.restless)
-                    )
-        return found, self.failures, self.versions, {"reference_ms": self.reference_ms}
+        names = list(dict.fromkeys(c.spec for c in wanted))
+        for case in wanted:
+            i = names.index(case.spec)
+            graph = synthetic.network(stages=1 + i % 4, size=32 + 8 * i, name=case.spec)
+            if case.spec not in self.failures:
+                time = 1.1 * self.model.predict(graph, case.batch_size).latency_ms
+                found.append(MeasuredNetwork(case.spec, graph, case.batch_size, time, 0.01))
+        own = () if self.ratio is None else points[:5]
+        again = tuple(Again(p, (self.ratio or 1.0) * p.latency_ms) for p in own)
+        noise = {"floor": 0.02, "quiet": 0.9, "busy": 1.3}
+        return Evaluation(tuple(found), self.failures, again, self.versions, noise)
 
 
 @pytest.fixture
@@ -55,7 +64,7 @@ def device(monkeypatch: pytest.MonkeyPatch, model: Path) -> Device:
     document["environment"] |= {"cpu": "a desk", "threads": 2, "processor": {"name": "a desk"}}
     model.write_text(json.dumps(document))
     fake.model = load(model)
-    monkeypatch.setattr("microbench.evaluate.measure_networks", fake.measure)
+    monkeypatch.setattr("microbench.evaluate.measure_cases", fake.measure)
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: fake.cpu)
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
     monkeypatch.setattr("microbench.environment.processor_facts", lambda: {"name": fake.cpu})
@@ -66,10 +75,13 @@ def test_ten_networks_at_two_batch_sizes(lolat: Command, model: Path, device: De
     found = lolat("evaluate", model)
     assert found.code == 0
     assert found.err == ""
-    ((backend, where, networks, batch_sizes, size),) = device.asked
-    assert (backend, where, batch_sizes, size) == ("tensorflow", "cpu", (1, 4), ())
-    assert len(set(networks)) == 10
+    ((backend, where, wanted),) = device.asked
+    assert (backend, where) == ("tensorflow", "cpu")
+    networks = {spec for spec, _, _ in wanted}
+    assert sorted(wanted) == sorted((spec, n, ()) for spec in networks for n in (1, 4))
+    assert len(networks) == 10
     assert all(spec.startswith("keras:") for spec in networks)
+    assert device.points == 105, "of the model, to choose from"
     error = "extended (default): median error 9.1 % (noise floor 3.0 %), 100 % within 10 %"
     assert error in found.out
     assert re.search(r"inside the 90 % interval: \d+ of 20 \(\d+ .. \d+ % with 95 % ", found.out)
@@ -90,13 +102,26 @@ def test_json(lolat: Command, model: Path, device: Device) -> None:
     assert answer["noise_floor"] == 0.03
 
 
-def test_networks_that_saw_no_calm_moment_are_named(
+def test_what_the_models_networks_say_of_the_machine_is_taken_out(
     lolat: Command, model: Path, device: Device
 ) -> None:
-    device.restless = {"keras:B"}
+    """They take a tenth longer too: then every prediction is right, but for the machine as it is."""
+    device.ratio = 1.1
     found = lolat("evaluate", model, "keras:A", "keras:B", "--batch-size", 2, "--json")
-    assert "lolat: warning: no calm moment for keras:B x2: the time is the fastest of" in found.err
-    assert [n["calm"] for n in json.loads(found.out)["networks"]] == [True, False]
+    answer = json.loads(found.out)
+    assert answer["state"] == pytest.approx({"computing": 1.1, "moving": 1.1, "starting": 1.1})
+    assert answer["summary"]["extended"]["median"] == pytest.approx(0.0, abs=1e-3)
+    assert answer["as_usual"]["extended"]["median"] == pytest.approx(1 - 1 / 1.1, abs=1e-3)
+    assert answer["noise"] == {"floor": 0.02, "quiet": 0.9, "busy": 1.3}
+    text = lolat("evaluate", model, "keras:A").out
+    assert "computing 1.10, moving 1.10, starting 1.10" in text
+    assert "This model is good here" in text
+
+
+def test_a_model_without_networks_says_so(lolat: Command, model: Path, device: Device) -> None:
+    assert json.loads(lolat("evaluate", model, "keras:A", "--json").out)["state"] is None
+    text = lolat("evaluate", model, "keras:A").out
+    assert "the model has no networks to tell the machine's state by" in text
 
 
 def test_a_gpu_is_compared_by_the_name_that_the_backend_says(
@@ -114,7 +139,7 @@ def test_a_gpu_is_compared_by_the_name_that_the_backend_says(
 
 def test_options(lolat: Command, model: Path, device: Device) -> None:
     lolat("evaluate", model, "keras:A", "--batch-size", 2, "--batch-size", 8, "--input-size", 96)
-    assert device.asked[0][2:] == (("keras:A",), (2, 8), (96,))
+    assert device.asked[0][2] == (("keras:A", 2, (96,)), ("keras:A", 8, (96,)))
 
 
 def test_a_plot(lolat: Command, model: Path, device: Device, tmp_path: Path) -> None:
@@ -174,26 +199,25 @@ def test_ctrl_c(lolat: Command, model: Path, device: Device) -> None:
     assert found.out == ""
 
 
-def test_another_machine_versions_or_state_is_a_warning(
+def test_another_machine_or_version_is_a_warning(
     lolat: Command, model: Path, device: Device
 ) -> None:
-    device.cpu, device.versions, device.reference_ms = "a rack", {"framework_version": "3"}, 1.5
+    device.cpu, device.versions = "a rack", {"framework_version": "3"}
     found = lolat("evaluate", model, "keras:A", "--json")
     assert found.code == 0
     json.loads(found.out)
     lines = found.err.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 2
     assert all(line.startswith("lolat: warning: ") for line in lines)
     assert "this is another processor: learned on a desk, here a rack" in lines[0]
     assert "framework_version 2.21.0, this is 3" in lines[1]
-    assert "another state" in lines[2]
 
 
 def test_a_framework_that_this_version_cannot_measure(
     lolat: Command, tmp_path: Path, device: Device
 ) -> None:
     path = tmp_path / "other.json"
-    document = synthetic.document(environment={"framework": "jax"}, noise={"reference_ms": "fast"})
+    document = synthetic.document(environment={"framework": "jax"}, noise={"floor": "low"})
     path.write_text(json.dumps(document))
     assert "no backend 'jax'; this version has" in lolat.refused("evaluate", path)
     assert device.asked == []
@@ -218,7 +242,7 @@ def test_the_backend_and_the_options_are_the_models(
     path = tmp_path / "other.json"
     path.write_text(json.dumps(synthetic.document(environment={"device": "cpu", **environment})))
     assert lolat("evaluate", path, "A", "--batch-size", 2).code == 0
-    assert device.asked == [(backend, "cpu", ("A",), (2,), ())]
+    assert device.asked == [(backend, "cpu", (("A", 2, ()),))]
 
 
 @pytest.mark.parametrize(

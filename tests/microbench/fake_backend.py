@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError
+from microbench.backends import Prepared
 
 GREETING = "import broken"
 
@@ -26,19 +26,24 @@ class Fake:
             raise DeviceError("no gpu here: looked under the table")
         if device == "broken":
             raise RuntimeError(GREETING)
+        # As it was when threads of a framework would have been started.
+        self.nice = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
 
     def environment(self) -> dict[str, Any]:
-        return {"framework": "fake", "cwd_on_path": "" in sys.path, "ints": list(range(100_000))}
+        return {
+            "framework": "fake",
+            "cwd_on_path": "" in sys.path,
+            "ints": list(range(100_000)),
+            "nice": self.nice,
+        }
 
     def available_bytes(self) -> int | None:
         return 12345
 
-    def prepare_graph(self, graph: Any, batch_size: int) -> Callable[[], None]:
-        return lambda: None
+    def prepare_graph(self, graph: Any, batch_size: int) -> Prepared:
+        return Prepared(lambda: None)
 
-    def prepare_network(
-        self, spec: str, input_size: tuple[int, ...], batch_size: int
-    ) -> Callable[[], None]:
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         match spec:
             case "sleep":
                 time.sleep(600)
@@ -79,7 +84,7 @@ class Fake:
                 raise ValueError
             case "known":
                 raise MeasuringError("operation 'foo' is not built here")
-        return lambda: None
+        return Prepared(lambda: None)
 
 
 def _is_pipe(descriptor: str) -> bool:

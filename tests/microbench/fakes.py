@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from microbench.process import JobFailed, WorkerDied
+
+START_S = 1.7e9
 
 
 class FakeDevice:
     """Starts workers; all of them write what they are asked into `asked`: (worker, verb, key).
 
     `dies` and `refuses`: (verb, key) -> how many times (a large number: always). Every request takes
-    `request_s` seconds of the fake `clock`; a visit's reference is `reference_ms(key, number)`.
+    `request_s` seconds of the fake `clock`. A call takes `ms` of its key, 2 if not given, times
+    `slowness` of the moment; moments are a tenth of a second apart and begin at START_S.
     """
 
     def __init__(self) -> None:
@@ -23,6 +27,9 @@ class FakeDevice:
         self.refuses: Counter[tuple[str, str]] = Counter()
         self.estimate_ms: dict[str, float] = {}
         self.restless: set[str] = set()
+        self.ms: dict[str, float] = {}
+        self.slowness: Callable[[float], float] = lambda at_s: 1.0
+        self.moments = 0
         self.environment: dict[str, Any] = {"framework": "fake"}
         self.free_bytes: int | None = None
         self.now = 0.0
@@ -36,6 +43,11 @@ class FakeDevice:
 
     def clock(self) -> float:
         return self.now
+
+    def moment(self) -> float:
+        """The next moment, seconds since the epoch."""
+        self.moments += 1
+        return START_S + self.moments / 10
 
     def keys(self, verb: str) -> list[str]:
         """The jobs that were asked for with `verb`, in order."""
@@ -75,10 +87,27 @@ class FakeWorker:
             assert set(document["keys"]) <= self.prepared
             self.prepared -= set(document["keys"])
             return {}
+        if verb == "sample":
+            return self.sample(key, document["before"], document["calls"])
+        assert verb == "time", f"unknown request {verb!r}"
         assert {key, document["reference"]} <= self.prepared, "timed what is not prepared"
         calls = document["calls"]
         reference = 50.0 if key in device.restless else 5.0
         return {"samples_ms": [2.0] * calls, "reference_ms": [reference] * (calls + 1)}
+
+    def sample(self, key: str, before: str, calls: int) -> dict[str, Any]:
+        """Samples of a network in a loop, or of a block after the network `before`."""
+        assert {key, *([before] if before else [])} <= self.prepared, "timed what is not prepared"
+        assert before != key
+        device = self.device
+        moments = [device.moment() for _ in range(calls)]
+        slowness = [device.slowness(at) for at in moments]
+        return {
+            "samples_ms": [device.ms.get(key, 2.0) * s for s in slowness],
+            "reference_ms": [device.ms.get(before, 2.0) * s for s in slowness] if before else [],
+            "at_s": moments,
+            "before": before,
+        }
 
     def close(self) -> None:
         self.closed = True

@@ -10,7 +10,7 @@ import pytest
 from lolat.counts import FEATURES, count
 from lolat.fitting import condition_number
 from lolat.graph import is_convolution
-from microbench.blocks import BLOCKS, PUBLISHED, REFERENCE_BLOCK, points
+from microbench.blocks import BLOCKS, NETWORKS, PUBLISHED, REFERENCE_BLOCK, points
 
 BY_NAME = {b.name: b for b in BLOCKS}
 
@@ -47,7 +47,47 @@ def test_names_are_unique_and_graphs_are_made_alike_each_time() -> None:
 
 
 def test_about_a_hundred_points() -> None:
-    assert 90 <= len(points()) <= 105
+    assert 100 <= len(points()) <= 120
+    assert len(points(BLOCKS)) + len(points(NETWORKS)) == len(points())
+    assert 10 <= len(NETWORKS) <= 15
+
+
+def test_networks_are_told_from_blocks() -> None:
+    assert not any(b.whole for b in BLOCKS)
+    assert all(b.whole for b in NETWORKS)
+    assert len({b.name for b in (*BLOCKS, *NETWORKS)}) == len(BLOCKS) + len(NETWORKS)
+    for block in (*BLOCKS, *NETWORKS):
+        assert min(block.batch_sizes) >= 1
+
+
+def test_what_networks_are_made_of_is_among_the_blocks() -> None:
+    """Else nothing would tell what it costs apart from the rest of the network."""
+    kinds = {o.kind for _, _, g in points(BLOCKS) for o in g.operations}
+    assert {o.kind for _, _, g in points(NETWORKS) for o in g.operations} <= kinds
+
+
+def encoder_macs(tokens: int, features: int) -> int:
+    """By hand: four products with weights, scores, weighted values, a perceptron four times as wide."""
+    return 4 * tokens * features**2 + 2 * tokens**2 * features + 8 * tokens * features**2
+
+
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    [
+        ("2 encoders 197x192", 2 * encoder_macs(197, 192)),
+        ("encoder 128x768", encoder_macs(128, 768)),
+        ("encoder 64x256", encoder_macs(64, 256)),
+        ("token mlp 3136x96", 3136 * 2 * 96 * 384),
+        ("token mlp 784x192 relu", 784 * 2 * 192 * 768),
+        ("depthwise 7x7 192x28x28", 28 * 28 * 49 * 192),
+        ("mlp 2 x 4096", 2 * 4096 * 4096),
+        # 2x2 from 64 to 32 channels, then 3x3 over what is twice as large, the skip beside it
+        ("up transposed 64x56x56", 4 * 56 * 56 * 64 * 32 + 112 * 112 * 9 * 64 * 32),
+        ("conv 3x3 512x14x14", 14 * 14 * 9 * 512 * 512),
+    ],
+)
+def test_work_by_hand(name: str, macs: int) -> None:
+    assert count(BY_NAME[name].make()).total(1).flops == macs
 
 
 def test_what_they_cover() -> None:

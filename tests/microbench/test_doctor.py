@@ -1,4 +1,4 @@
-"""A model's blocks measured again by fake workers, in fake seconds."""
+"""A model's networks measured again by fake workers, in fake seconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from lolat.counts import count
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.points import Point
 from microbench import doctor, environment
+from microbench.backends.known import as_known
 from microbench.blocks import Predefined
 from microbench.comparable import UNSAID
-from microbench.doctor import LEAST_ROUNDS, Difference, Examination
+from microbench.doctor import Difference, Examination
 from microbench.layers import Layers
 from microbench.runner import Runner
-from tests.microbench.fakes import FakeDevice, FakeWorker
+from tests.microbench.fakes import START_S, FakeDevice, FakeWorker
 from tests.microbench.test_learn import Notes
 
 VERSIONS = {"framework": "fake", "framework_version": "1", "flags": {}}
@@ -24,13 +25,11 @@ FACTS = {"vendor": "AuthenticAMD", "family": 25, "model": 17, "stepping": 1, "l3
 
 
 class Desk(FakeDevice):
-    """A machine that takes `ms` for each block, and `reference_ms`; `dies_at`: in a block's n-th visit."""
+    """A machine whose framework takes `start_s` to start, or is not there; `dies_at`: in the n-th visit."""
 
     def __init__(self) -> None:
         super().__init__()
         self.environment = dict(VERSIONS)
-        self.ms: dict[str, float] = {}
-        self.reference_ms = 5.0
         self.dies_at: dict[str, int] = {}
         self.start_s = 0.0
         self.error: BaseException | None = None
@@ -48,14 +47,11 @@ class DeskWorker(FakeWorker):
 
     def request(self, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
         key, device = document.get("key", ""), self.device
-        if document["do"] == "time" and device.keys("time").count(key) == device.dies_at.get(key):
-            device.dies["time", key] = 1
-        answer = super().request(document, limit_s)
-        if "samples_ms" in answer and key not in device.restless:
-            answer["reference_ms"] = [device.reference_ms] * len(answer["reference_ms"])
-        if "samples_ms" in answer:
-            answer["samples_ms"] = [device.ms.get(key, 2.0)] * len(answer["samples_ms"])
-        return answer
+        if document["do"] == "sample" and device.keys("sample").count(key) == device.dies_at.get(
+            key
+        ):
+            device.dies["sample", key] = 1
+        return super().request(document, limit_s)
 
 
 def tiny(channels: int) -> Any:
@@ -66,12 +62,12 @@ def tiny(channels: int) -> Any:
     return make
 
 
-BLOCKS = tuple(Predefined(name, tiny(4 + i), (1,)) for i, name in enumerate("abcde"))
+NETWORKS = tuple(Predefined(name, tiny(4 + i), (1,), True) for i, name in enumerate("abcde"))
 KEYS = [f"{name} x1" for name in "abcde"]
 
 
-def learned(blocks: tuple[Predefined, ...] = BLOCKS, ms: float = 2.0) -> list[Point]:
-    return [Point(b.name, 1, count(b.make()).total(1)._asdict(), ms, spread=0.01) for b in blocks]
+def learned(networks: tuple[Predefined, ...] = NETWORKS, ms: float = 2.0) -> list[Point]:
+    return [Point(b.name, 1, count(b.make()).total(1)._asdict(), ms, whole=True) for b in networks]
 
 
 @pytest.fixture
@@ -91,70 +87,56 @@ def examine(desk: Desk, **options: Any) -> Examination:
     points = options.pop("points", learned())
     label = options.pop("label", LABEL)
     where = options.pop("learned", {**VERSIONS, "cpu": "a desk", "threads": 2, "processor": FACTS})
-    options = {"calm_ms": 6.5, "backend": "fake", "blocks": BLOCKS, "clock": desk.clock, **options}
-    found = doctor.examine(points, {}, label, where, **options)
+    options = {"backend": "fake", "networks": NETWORKS, "clock": desk.clock, **options}
+    found = doctor.examine(points, label, where, **options)
     assert all(w.closed for w in desk.workers), "a worker was left behind"
     return found
 
 
-def test_every_block_then_and_now(desk: Desk) -> None:
+def test_every_network_then_and_now(desk: Desk) -> None:
     desk.ms = {"a x1": 2.2, "b x1": 1.0}
     found = examine(desk)
-    assert sorted((b.name, b.batch_size, b.learned_ms, b.now_ms) for b in found.blocks) == [
-        ("a", 1, 2.0, 2.2), ("b", 1, 2.0, 1.0), ("c", 1, 2.0, 2.0), ("d", 1, 2.0, 2.0),
-        ("e", 1, 2.0, 2.0),
-    ]  # fmt: skip
-    assert all(b.calm for b in found.blocks)
+    assert [(a.point.name, a.point.latency_ms) for a in found.again] == [(n, 2.0) for n in "abcde"]
+    assert [a.now_ms for a in found.again] == pytest.approx([2.2, 1.0, 2.0, 2.0, 2.0])
     assert (found.differences, found.failures, found.remark) == ((), {}, "")
-    assert (found.reference_ms, found.unrest, found.at_known_calm) == (5.0, 1.0, True)
+    assert found.unrest == pytest.approx(1.0)
     assert (found.load, found.threads, found.busy) == (0.1, 2, False)
 
 
-def test_a_calm_machine_is_not_kept_longer_than_needed(desk: Desk) -> None:
+def test_each_is_measured_in_a_loop_of_its_own_in_every_round(desk: Desk) -> None:
     examine(desk)
-    for key in KEYS:  # all once, then some rounds with one visit at once and one after a wait
-        assert desk.keys("time").count(key) == 1 + 2 * LEAST_ROUNDS
-    waits = [r for r in desk.requests if r.get("patience_s")]
-    assert len(waits) == LEAST_ROUNDS * len(KEYS)
-    assert all(r["calm_ms"] == 6.5 for r in waits)
+    asked = desk.keys("sample")
+    assert [sorted(asked[i : i + 5]) for i in range(0, 30, 5)] == [KEYS] * doctor.SETTINGS.rounds
+    assert len(asked) == 5 * doctor.SETTINGS.rounds
+    assert {r["before"] for r in desk.requests if r["do"] == "sample"} == {""}
 
 
-@pytest.mark.parametrize("request_s", [0.05, 0.3, 0.7])
-def test_slow_blocks_cost_samples_not_time(desk: Desk, request_s: float) -> None:
-    desk.request_s, desk.reference_ms = request_s, 50.0  # never calm: as long as it may
+def test_a_machine_that_slows_down_meanwhile_is_said(desk: Desk) -> None:
+    # Six rounds of five networks, three calls each: 90 moments, a tenth of a second apart.
+    desk.slowness = lambda at: 1.0 if at - START_S < 4.5 else 1.8
     found = examine(desk)
-    assert len(found.blocks) == 5
-    one_more = 2 * request_s  # the clock is looked at before each pair of visits
-    assert 10 - one_more <= found.seconds <= 10 + request_s + one_more
-    assert found.seconds < 20
+    assert found.unrest == pytest.approx(1.8, rel=0.02)
+    ratios = [a.now_ms / 2.0 for a in found.again]
+    assert max(ratios) / min(ratios) == pytest.approx(1.0, rel=0.02), "all the same"
+
+
+def test_how_long_it_took(desk: Desk) -> None:
+    desk.start_s, desk.request_s = 3.0, 0.1
+    found = examine(desk)
+    assert found.starting_s == pytest.approx(3.1), "with asking what it is"
+    # Five to build, five in each of six rounds.
+    assert found.seconds == pytest.approx(3.1 + 0.1 * 35)
     assert found.seconds == pytest.approx(desk.now)
-    assert found.starting_s == pytest.approx(request_s)
 
 
-def test_one_visit_of_each_block_is_always_made(desk: Desk) -> None:
-    desk.request_s = 2.0
-    found = examine(desk)
-    assert sorted(desk.keys("time")) == KEYS
-    assert len(found.blocks) == 5
-
-
-def test_a_slow_start_leaves_some_time_to_measure(desk: Desk) -> None:
-    desk.start_s, desk.request_s, desk.reference_ms = 15.0, 0.1, 50.0
-    found = examine(desk)
-    assert found.starting_s == pytest.approx(15.1)
-    assert 18.0 <= found.seconds <= 18.4
-
-
-def test_moments_as_calm_as_those_of_learning_are_sought(desk: Desk) -> None:
-    desk.restless = {"c x1"}
-    found = examine(desk)
-    assert {b.name: b.calm for b in found.blocks} == {n: n != "c" for n in "abcde"}
-    assert (found.at_known_calm, found.reference_ms) == (True, 5.0)
-    desk.restless, desk.reference_ms = set(), 8.0
-    found = examine(desk)
-    assert (found.at_known_calm, found.reference_ms) == (False, 8.0)
-    found = examine(desk, calm_ms=None)
-    assert (found.at_known_calm, found.reference_ms) == (None, 8.0)
+def test_a_gpus_own_memory_says_what_fits(desk: Desk) -> None:
+    desk.environment["device_name"] = "NVIDIA L4"
+    desk.free_bytes = 2**20
+    with pytest.raises(
+        MeasuringError, match=r"a x1: skipped: needs about 0\.0 GiB of memory, 0\.0"
+    ):
+        examine(desk, device="gpu", label="NVIDIA L4")
+    assert len(examine(desk).again) == 5, "a cpu's memory is the host's"
 
 
 def test_a_busy_machine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +153,7 @@ def test_on_another_processor_nothing_is_measured(desk: Desk) -> None:
         Difference("processor", "a rack", "a desk (AuthenticAMD family 25 model 17 stepping 1)"),
         Difference("threads", 64, 2),
     )
-    assert (found.blocks, desk.workers) == ((), [])
+    assert (found.again, desk.workers) == ((), [])
     # A file that says no more than its label.
     found = examine(desk, label="a phone", learned={})
     assert found.differences == (Difference("device", "a phone", LABEL),)
@@ -181,7 +163,7 @@ def test_a_model_of_the_old_label_does_not_say_its_processor(desk: Desk) -> None
     """One name, two processors: it holds here, or not, but which one it is of nobody knows."""
     old = {**VERSIONS, "cpu": "a desk", "threads": 2}
     found = examine(desk, label="a desk, 2 threads", learned=old)
-    assert (found.differences, len(found.blocks), found.remark) == ((), 5, UNSAID)
+    assert (found.differences, len(found.again), found.remark) == ((), 5, UNSAID)
 
 
 @pytest.mark.parametrize(
@@ -199,14 +181,14 @@ def test_a_processor_of_the_same_name_is_another_one(
     where = {**VERSIONS, "cpu": "a desk", "threads": 2, "processor": FACTS | {field: then}}
     found = examine(desk, learned=where)
     assert found.differences == (differs,)
-    assert (found.blocks, desk.workers) == ((), [])
+    assert (found.again, desk.workers) == ((), [])
 
 
 def test_the_models_threads_are_what_is_compared(desk: Desk) -> None:
     one = {**VERSIONS, "cpu": "a desk", "threads": 1, "threads_asked": 1}
     desk.environment |= {"threads": 1, "threads_asked": 1}
     found = examine(desk, label="a desk, 1 thread", learned=one, backend="fake+threads=1")
-    assert (found.differences, len(found.blocks)) == ((), 5)
+    assert (found.differences, len(found.again)) == ((), 5)
     assert found.threads == 2, "of the machine, whose load it is"
     eight = one | {"threads": 8, "threads_asked": 8}
     workers = len(desk.workers)
@@ -221,7 +203,7 @@ def test_with_another_version_or_flag_all_is_measured(desk: Desk) -> None:
     assert found.differences == (
         Difference("framework_version", "1", "2"), Difference("flags", {}, {"X": "1"}),
     )  # fmt: skip
-    assert len(found.blocks) == 5
+    assert len(found.again) == 5
 
 
 def test_a_gpu_that_is_not_there(desk: Desk) -> None:
@@ -237,15 +219,15 @@ def test_a_gpu_of_another_name(desk: Desk) -> None:
     desk.environment["device_name"] = "NVIDIA L4"
     found = examine(desk, device="gpu", label="NVIDIA T4")
     assert found.differences == (Difference("device", "NVIDIA T4", "NVIDIA L4"),)
-    assert desk.keys("time") == []
+    assert desk.keys("sample") == []
     found = examine(desk, device="gpu", label="NVIDIA L4")
-    assert (found.differences, len(found.blocks)) == ((), 5)
+    assert (found.differences, len(found.again)) == ((), 5)
 
 
-def test_a_block_that_cannot_be_measured(desk: Desk) -> None:
+def test_a_network_that_cannot_be_measured(desk: Desk) -> None:
     desk.refuses["prepare", "a x1"] = 1
     found = examine(desk)
-    assert sorted(b.name for b in found.blocks) == ["b", "c", "d", "e"]
+    assert [a.point.name for a in found.again] == ["b", "c", "d", "e"]
     assert found.failures == {"a x1": "ResourceExhausted: no"}
     for key in KEYS:
         desk.refuses["prepare", key] = 1
@@ -253,22 +235,40 @@ def test_a_block_that_cannot_be_measured(desk: Desk) -> None:
         examine(desk)
 
 
-@pytest.mark.parametrize("visit", [1, 2, 4])
-def test_a_block_that_fails_later_keeps_the_times_that_it_has(desk: Desk, visit: int) -> None:
-    desk.dies_at = {"a x1": visit}
-    found = examine(desk)
-    assert len(found.blocks) == 5
-    assert desk.keys("time").count("a x1") == visit + 1
-    assert len(desk.workers) == 2
+def test_a_network_that_fails_later_keeps_the_times_that_it_has(desk: Desk) -> None:
+    """Three calls in the first round are enough; a first call that dies is none."""
+    for visit, left in ((0, "bcde"), (1, "abcde"), (4, "abcde")):
+        fresh = len(desk.workers)
+        desk.asked.clear()
+        desk.dies_at = {"a x1": visit}
+        found = examine(desk)
+        assert [a.point.name for a in found.again] == list(left)
+        assert desk.keys("sample").count("a x1") == visit + 1
+        assert len(desk.workers) == fresh + 2
+        assert set(found.failures) == (set() if "a" in left else {"a x1"})
 
 
-def test_a_model_without_points_starts_nothing(desk: Desk) -> None:
-    with pytest.raises(InputError, match="no points"):
+def test_a_model_without_networks_starts_nothing(desk: Desk) -> None:
+    with pytest.raises(InputError, match="none of the model's 0 points is a whole network"):
         examine(desk, points=[])
+    blocks = [Point(p.name, 1, p.counts, 2.0) for p in learned()]
+    with pytest.raises(InputError, match="none of the model's 5 points is a whole network"):
+        examine(desk, points=blocks)
     assert desk.workers == []
 
 
-def test_remarks_reach_the_user_and_stages_of_single_visits_do_not(desk: Desk) -> None:
+def test_the_networks_are_those_that_the_backend_knows(desk: Desk) -> None:
+    """A model learned with ONNX Runtime has its networks without batch norms."""
+    b = NETWORKS[0]
+    folded = count(as_known("onnxruntime", b.make())).total(1)._asdict()
+    assert folded["weights"] != count(b.make()).total(1).weights
+    points = [Point("a", 1, folded, 2.0, whole=True)]
+    assert len(examine(desk, points=points, backend="onnxruntime").again) == 1
+    with pytest.raises(InputError, match="whole network of this version"):
+        examine(desk, points=points)
+
+
+def test_remarks_reach_the_user(desk: Desk) -> None:
     class Stages(Notes):
         def __init__(self) -> None:
             super().__init__()
@@ -283,7 +283,7 @@ def test_remarks_reach_the_user_and_stages_of_single_visits_do_not(desk: Desk) -
 
     desk.dies_at, seen = {"a x1": 3}, Stages()
     examine(desk, progress=seen)
-    assert seen.stages == [("building", 5), ("measuring", 5), ("measuring", 5 * LEAST_ROUNDS)]
+    assert seen.stages == [("building", 5), ("measuring", 5 * doctor.SETTINGS.rounds)]
     assert seen.done == sum(total for _, total in seen.stages)
     assert len(seen.notes) == 1
     assert "a x1: the measuring process was killed" in seen.notes[0]
@@ -297,18 +297,3 @@ def test_ctrl_c_ends_the_worker(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(KeyboardInterrupt):
         examine(desk)
     assert [w.closed for w in desk.workers] == [True]
-
-
-def test_the_stage_is_done_when_the_time_is(desk: Desk) -> None:
-    class Steps(Notes):
-        left = 0
-
-        def start(self, text: str, total: int) -> None:
-            self.left += total
-
-        def step(self) -> None:
-            self.left -= 1
-
-    desk.request_s, seen = 2.0, Steps()
-    examine(desk, progress=seen)
-    assert seen.left == 0

@@ -1,15 +1,21 @@
-"""Whole networks are measured as blocks are, and say whether they saw calm moments; a fake worker."""
+"""Users' networks, measured in rounds with some of the model's own; a fake worker."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from lolat.counts import count
 from lolat.errors import InputError, MeasuringError
 from lolat.graph import Graph, GraphBuilder
+from lolat.points import Point
 from microbench import evaluate
+from microbench.blocks import Predefined
 from microbench.layers import Layers
+from microbench.learn import REFERENCES
 from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice
 
@@ -17,6 +23,18 @@ from tests.microbench.fakes import FakeDevice
 def graph() -> Graph:
     n = Layers("tiny", 8, 3)
     return n.done(n.conv(n.input, 4))
+
+
+def tiny(channels: int) -> Any:
+    def make() -> Graph:
+        n = Layers(f"tiny {channels}", 8, 3)
+        return n.done(n.cba(n.input, channels, 3))
+
+    return make
+
+
+OWN = tuple(Predefined(f"own {i}", tiny(4 + i), (1,), True) for i in range(3))
+POINTS = [Point(b.name, 1, count(b.make()).total(1)._asdict(), 10.0, whole=True) for b in OWN]
 
 
 @pytest.fixture
@@ -29,33 +47,85 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     return device
 
 
+def measure(wanted: Sequence[evaluate.Case], **options: Any) -> evaluate.Evaluation:
+    options = {"networks": OWN, "points": POINTS, **options}
+    backend, where = options.pop("backend", "fake"), options.pop("where", "cpu")
+    return evaluate.measure_cases(backend, where, wanted, **options)
+
+
+def test_every_network_at_every_batch_size_none_twice() -> None:
+    found = evaluate.cases(["a", "b", "a"], [4, 1, 4], (96,))
+    assert [(c.spec, c.batch_size, c.input_size, c.block) for c in found] == [
+        ("a", 4, (96,), None), ("a", 1, (96,), None), ("b", 4, (96,), None), ("b", 1, (96,), None),
+    ]  # fmt: skip
+    assert {c.name for c in found} == {"a 96", "b 96"}
+
+
 def test_sizes_and_blocks_are_measured_apart(device: FakeDevice) -> None:
     wanted = [
         evaluate.Case("a", 2),
         evaluate.Case("a", 2, (96,)),
         evaluate.Case("a", 2, (96,), 0),
     ]
-    measured, failures, _, _ = evaluate.measure_cases("fake", "cpu", wanted)
-    assert failures == {}
-    assert [(m.spec, m.batch_size, m.input_size, m.block) for m in measured] == [
+    found = measure(wanted)
+    assert found.failures == {}
+    assert [(m.spec, m.batch_size, m.input_size, m.block) for m in found.measured] == [
         ("a", 2, (), None), ("a", 2, (96,), None), ("a", 2, (96,), 0),
     ]  # fmt: skip
-    assert [m.graph.name for m in measured] == ["tiny", "tiny", "a 96 block 0"]
+    assert [m.graph.name for m in found.measured] == ["tiny", "tiny", "a 96 block 0"]
     with pytest.raises(InputError, match="no block 7: expected 0 to 0"):
-        evaluate.measure_cases("fake", "cpu", [evaluate.Case("a", 1, (), 7)])
+        measure([evaluate.Case("a", 1, (), 7)])
 
 
-def test_a_network_without_calm_moments_is_told_from_the_others(
+def test_networks_in_loops_of_their_own_and_blocks_after_the_models_networks(
     device: FakeDevice,
 ) -> None:
-    device.restless = {"d x1"}
-    measured, failures, versions, noise = evaluate.measure_networks("fake", "cpu", "abcd", [1])
-    assert failures == {}
-    assert versions == device.environment
-    assert {m.spec: (m.calm, m.spread) for m in measured} == {
-        "a": (True, 0.0), "b": (True, 0.0), "c": (True, 0.0), "d": (False, None),
-    }  # fmt: skip
-    assert noise["points_without_calm"] == 1
+    measure([evaluate.Case("a"), evaluate.Case("a", 1, (), 0)])
+    before: dict[str, set[str]] = {}
+    for r in device.requests:
+        if r["do"] == "sample":
+            before.setdefault(r["key"], set()).add(r["before"])
+    own = {f"own {i} x1" for i in range(3)}
+    assert before == {"a x1": {""}, "a block 0 x1": own, **{key: {""} for key in own}}
+    assert device.keys("sample").count("a x1") == evaluate.SETTINGS.rounds
+
+
+def test_the_models_networks_are_measured_again_in_the_same_rounds(device: FakeDevice) -> None:
+    device.ms = {"a x1": 30.0, "own 0 x1": 12.0, "own 1 x1": 9.0, "own 2 x1": 10.0}
+    found = measure([evaluate.Case("a")])
+    assert [m.latency_ms for m in found.measured] == pytest.approx([30.0])
+    assert {a.point.name: a.now_ms for a in found.again} == pytest.approx(
+        {"own 0": 12.0, "own 1": 9.0, "own 2": 10.0}
+    )
+    keys = device.keys("sample")
+    assert {len(set(keys[i : i + 4])) for i in range(0, len(keys), 4)} == {4}, "once a round"
+    assert found.environment == {"framework": "fake"}
+    assert found.noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+    assert found.measured[0].spread == pytest.approx(0.0)
+
+
+def test_a_network_that_fails_is_said_and_the_others_are_measured(device: FakeDevice) -> None:
+    device.refuses["prepare", "b x1"] = 1
+    device.refuses["prepare", "own 1 x1"] = 1
+    found = measure([evaluate.Case("a"), evaluate.Case("b")])
+    assert [m.spec for m in found.measured] == ["a"]
+    assert found.failures == dict.fromkeys(["b x1", "own 1 x1"], "ResourceExhausted: no")
+    assert [a.point.name for a in found.again] == ["own 0", "own 2"]
+
+
+def test_a_model_without_networks_has_none_to_measure_again(device: FakeDevice) -> None:
+    found = measure([evaluate.Case("a"), evaluate.Case("a", 1, (), 0)], points=())
+    assert (found.again, len(found.measured)) == ((), 2)
+    before = {r["before"] for r in device.requests if r["do"] == "sample" and "block" in r["key"]}
+    assert before == {"a x1"}, "what there is"
+
+
+def test_a_block_alone_is_measured_after_the_networks_of_this_version(device: FakeDevice) -> None:
+    found = measure([evaluate.Case("a", 1, (), 0)], points=())
+    assert [(m.spec, m.block) for m in found.measured] == [("a", 0)]
+    assert found.again == ()
+    before = {r["before"] for r in device.requests if r["do"] == "sample" and "block" in r["key"]}
+    assert before == {f"{name} x1" for name in REFERENCES}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +145,8 @@ def test_a_network_is_of_the_type_that_it_was_run_in(
     table = b.add("embedding", [indices], (1, 4, 8), dtype="float32", rows=9, out_features=8)
     typed = b.build([table])
     monkeypatch.setattr(evaluate, "open_network", lambda *_: SimpleNamespace(graph=lambda: typed))
-    measured, *_ = evaluate.measure_cases(backend, "cpu", [evaluate.Case("a")])
-    assert {t.dtype for t in measured[0].graph.tensors} == dtypes
+    found = measure([evaluate.Case("a")], backend=backend)
+    assert {t.dtype for t in found.measured[0].graph.tensors} == dtypes
     assert {t.dtype for t in typed.tensors} == {"float32", "int64"}
 
 
@@ -84,5 +154,5 @@ def test_a_gpus_own_memory_says_what_fits(device: FakeDevice) -> None:
     device.free_bytes = 2**20
     wanted = [evaluate.Case("a")]
     with pytest.raises(MeasuringError, match="a x1: skipped: needs about"):
-        evaluate.measure_cases("fake", "gpu", wanted)
-    assert evaluate.measure_cases("fake", "cpu", wanted)[1] == {}
+        measure(wanted, where="gpu")
+    assert measure(wanted).failures == {}

@@ -35,7 +35,11 @@ def tiny(channels: int) -> Graph:
     return n.done(n.cba(n.cba(n.input, channels, 3), 2 * channels))
 
 
-BLOCKS = tuple(Predefined(f"tiny {c}", lambda c=c: tiny(c), (1, 3)) for c in range(2, 14))
+BLOCKS = (
+    *(Predefined(f"tiny {c}", lambda c=c: tiny(c), (1, 3)) for c in range(2, 14)),
+    *(Predefined(f"net {c}", lambda c=c: tiny(c), (1,), True) for c in range(14, 17)),
+)
+OWN = {f"net {c} x1" for c in range(14, 17)}
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     found = FakeDevice()
     found.environment = VERSIONS
     monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
-    monkeypatch.setattr(extend, "BLOCKS", BLOCKS)
+    monkeypatch.setattr(extend, "NETWORKS", BLOCKS[-3:])
     monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
     monkeypatch.setattr("lolat.readers.read", lambda spec, size: NETWORK)
     return found
@@ -109,7 +113,11 @@ def test_a_network_outside_is_inside_afterwards(
     assert json.dumps(old) == json.dumps(before["points"])
     labels = [name.partition(" · ")[0] for name in prediction.measure]
     assert [p["name"] for p in new] == [f"hand made/{label}" for label in labels]
-    assert all(len(p["samples_ms"]) >= 10 for p in new), "measured as learning does"
+    assert {len(p["samples_ms"]) for p in new} == {learn.ROUNDS}, "measured as learning does"
+    ran = {
+        (r["key"].partition("/")[0], r["before"]) for r in device.requests if r["do"] == "sample"
+    }
+    assert {before for name, before in ran if name == "hand made"} == OWN
     assert set(after["domain"]["kinds"]) == {*before["domain"]["kinds"], "dense"}
     assert len(after["predictors"]["extended"]["residuals"]) == len(after["points"])
     assert before["environment"].items() <= after["environment"].items()
@@ -117,6 +125,8 @@ def test_a_network_outside_is_inside_afterwards(
     assert record["network"] == "hand made"
     assert record["points"] == [f"{p['name']} x1" for p in new]
     assert [a["learned_ms"] for a in record["again"]] == [2.0] * 3, "three of its own again"
+    assert {a["point"] for a in record["again"]} == OWN
+    assert record["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
     assert "an old remark" in after["warnings"]
     assert [p.name for p in model.parent.iterdir()] == ["mine.json"], "no journal is left"
 
@@ -133,9 +143,9 @@ def test_only_the_blocks_that_are_needed_are_measured(
 ) -> None:
     wanted = Model(read(model)).predict(NETWORK).measure
     lolat("--extend", model, "--for", "x")
-    timed = set(device.keys("time"))
+    timed = set(device.keys("sample"))
     assert len([k for k in timed if k.startswith("hand made/")]) == len(wanted)
-    assert len([k for k in timed if k.startswith("tiny")]) == 3
+    assert {k for k in timed if not k.startswith("hand made/")} == OWN
 
 
 def test_several_batch_sizes_in_one_go(device: FakeDevice, model: Path, lolat: Lolat) -> None:
@@ -203,7 +213,7 @@ def test_a_run_that_is_interrupted_goes_on(
     content, real, left = model.read_bytes(), FakeWorker.request, [25]
 
     def request(self: Any, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        left[0] -= document["do"] == "time"
+        left[0] -= document["do"] == "sample"
         if left[0] < 0:
             raise KeyboardInterrupt
         return real(self, document, limit_s)
@@ -218,12 +228,12 @@ def test_a_run_that_is_interrupted_goes_on(
     assert journal.exists()
 
     left[0] = 10**9
-    first = len(device.keys("time"))
+    first = len(device.keys("sample"))
     assert first == 25
     assert lolat("--extend", model, "--for", "x")[0] == 0
-    again = len(device.keys("time")) - first
-    jobs = len(set(device.keys("time")))
-    assert again == 10 * jobs - first, "nothing twice"
+    again = len(device.keys("sample")) - first
+    jobs = len(set(device.keys("sample")))
+    assert again == learn.ROUNDS * jobs - first, "nothing twice"
     assert not journal.exists()
 
 
@@ -233,7 +243,7 @@ def test_a_file_that_somebody_else_changed_is_left(
     real, changed = FakeWorker.request, read(model) | {"warnings": ["mine"]}
 
     def request(self: Any, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        if document["do"] == "time":
+        if document["do"] == "sample":
             write(model, changed)
         return real(self, document, limit_s)
 
@@ -254,7 +264,7 @@ def test_another_framework_is_refused_before_measuring(
     said = lolat.refused("--extend", model, "--for", "x")
     assert f"({field}: {VERSIONS[field]}, here {now})" in said
     assert "are not to be mixed; extend it where it was learned, or learn this one" in said
-    assert device.keys("time") == []
+    assert device.keys("sample") == []
     assert model.read_bytes() == content
 
 
@@ -291,7 +301,7 @@ def test_another_processor_of_the_same_name_is_refused(
     write(model, document)
     said = lolat.refused("--extend", model, "--for", "x")
     assert "(processor: EPYC (Other family 1 model 2" in said
-    assert device.keys("time") == []
+    assert device.keys("sample") == []
 
 
 def test_a_machine_in_another_state_is_said(device: FakeDevice, model: Path, lolat: Lolat) -> None:
@@ -348,7 +358,7 @@ def test_disagreement_begins_at_a_tenth() -> None:
 def test_when_none_of_its_own_points_is_known_here(
     device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extend, "BLOCKS", ())
+    monkeypatch.setattr(extend, "NETWORKS", ())
     code, _, err = lolat("--extend", model, "--for", "x")
     assert code == 0
     assert "none of the model's own points could be measured again" in err
@@ -402,7 +412,7 @@ def test_what_measuring_does_not_help_with_is_said(
     assert said in out
     assert f"Nothing to measure; {model} is unchanged." in out
     assert model.read_bytes() == content
-    assert device.keys("time") == []
+    assert device.keys("sample") == []
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,18 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError, LolatError, MeasuringError
 from microbench.journal import Journal, parse
+from microbench.outcome import Outcome, recall
+from microbench.timer import Visit
 
 KEY = {"blocks": "abc", "framework_version": "2.21", "flags": {}}
 VISIT = {"key": "conv x1", "samples_ms": [1.5, 2.5], "reference_ms": [4.0, 5.0, 6.0]}
+AFTER = {
+    "key": "conv x1", "samples_ms": [1.5], "reference_ms": [40.0], "at_s": [1.7e9], "before": "net x1",
+}  # fmt: skip
+LOOP = {
+    "key": "net x1", "samples_ms": [40.5, 41.0], "reference_ms": [], "at_s": [1.7e9, 1.7e9 + 0.04],
+    "before": "",
+}  # fmt: skip
 FAILURE = {"key": "big x8", "failed": "not enough memory"}
 NOW = 1.7e9
 
@@ -75,6 +85,55 @@ def test_a_torn_last_line_is_the_only_loss(path: Path, cut: int) -> None:
     journal.append(FAILURE)
     journal.close()
     assert opened(path).records == [*[VISIT, FAILURE, VISIT][:whole], FAILURE]
+
+
+@pytest.mark.parametrize("record", [AFTER, LOOP])
+@pytest.mark.parametrize("cut", range(1, 60, 4))
+def test_a_torn_record_of_a_sample_is_the_only_loss(
+    path: Path, record: dict[str, Any], cut: int
+) -> None:
+    written(path, LOOP, AFTER, record)
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert opened(path).records == [LOOP, AFTER, record][: 3 if cut == 1 else 2]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reference_ms": []},  # a block, but what ran before it is not there
+        {"reference_ms": [40.0, 41.0]},
+        {"at_s": []},
+        {"at_s": [1.7e9, 1.8e9]},
+        {"at_s": None},
+        {"at_s": ["noon"]},
+        {"at_s": [math.nan]},
+        {"samples_ms": [math.inf]},
+        {"samples_ms": []},
+        {"before": ""},  # a network in a loop of its own has nothing before it
+    ],
+)
+def test_a_sample_that_does_not_fit_together_is_left_out(
+    path: Path, changes: dict[str, Any]
+) -> None:
+    written(path, AFTER, AFTER | changes, LOOP)
+    assert opened(path).records == [AFTER, LOOP]
+
+
+def test_a_network_alone_with_a_reference_is_left_out(path: Path) -> None:
+    written(path, LOOP | {"reference_ms": [1.0, 2.0]}, LOOP | {"at_s": [1.0]}, LOOP)
+    assert opened(path).records == [LOOP]
+
+
+def test_a_record_comes_back_as_the_visit_that_it_was(path: Path) -> None:
+    outcome = Outcome()
+    recall(outcome, opened(written(path, LOOP, AFTER, VISIT)).records)
+    assert outcome.visits == {
+        "net x1": [Visit((40.5, 41.0), (), (1.7e9, 1.7e9 + 0.04), "")],
+        "conv x1": [
+            Visit((1.5,), (40.0,), (1.7e9,), "net x1"),
+            Visit((1.5, 2.5), (4.0, 5.0, 6.0)),
+        ],
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ import pytest
 from lolat.counts import count
 from lolat.errors import InputError, MeasuringError
 from microbench import environment, learn
+from microbench.blocks import NETWORKS as known_networks
 from microbench.blocks import Predefined
 from microbench.layers import Layers
+from microbench.levels import Level, Levels
 from microbench.plan import Settings
 from microbench.runner import Runner
-from tests.microbench.fakes import FakeDevice
+from tests.microbench.fakes import START_S, FakeDevice
 
 
 def tiny(channels: int) -> Any:
@@ -27,7 +29,9 @@ def tiny(channels: int) -> Any:
 
 
 BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))
-SETTINGS = Settings(rounds=3, extra_rounds=0)
+NETWORKS = (Predefined("net", tiny(6), (1,), True),)
+ALL = (*BLOCKS, *NETWORKS)
+SETTINGS = Settings(rounds=4)
 
 
 class Notes:
@@ -48,6 +52,7 @@ class Notes:
 def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     found = FakeDevice()
     monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+    monkeypatch.setattr(environment, "load", lambda: 0.0)
     return found
 
 
@@ -57,8 +62,8 @@ def measure(path: Path, **options: Any) -> Any:
         options.pop("device", "cpu"),
         path,
         options.pop("now", 1e9),
-        settings=SETTINGS,
-        blocks=options.pop("blocks", BLOCKS),
+        settings=options.pop("settings", SETTINGS),
+        blocks=options.pop("blocks", ALL),
         **options,
     )
     result[-1].close()
@@ -66,48 +71,100 @@ def measure(path: Path, **options: Any) -> Any:
 
 
 def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) -> None:
+    device.ms = {"a x8": 3.0, "net x1": 40.0}
     points, where, noise, warnings, journal = measure(tmp_path / "j")
-    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 8), ("b", 2)]
+    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 8), ("b", 2), ("net", 1)]
     point = points[1]
     assert point.counts["flops"] == 8 * 8 * 8 * 9 * 3 * 4
     assert point.counts == count(BLOCKS[0].make()).total(8)._asdict()
-    assert point.samples_ms == (2.0,) * 12
-    assert point.reference_ms == (5.0,) * 12
-    assert (point.latency_ms, point.spread) == (2.0, 0.0)
+    assert point.samples_ms == (3.0,) * 4
+    assert point.reference_ms == (40.0,) * 4, "of the network that ran before"
+    assert (point.latency_ms, point.spread) == (3.0, 0.0)
     assert "conv" in point.kinds
     assert where["framework"] == "fake"
     assert where["device"] == "cpu"
-    assert noise == {
-        "floor": 0.0, "reference_ms": 5.0, "calm_ms": 6.5, "calm_share": 1.0, "slow_factor": 1.0,
-        "points_without_calm": 0,
-    }  # fmt: skip
+    assert noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
     assert journal.path.exists(), "kept until the model is written"
-    assert warnings == [w for w in warnings if "busy before" in w]
+    assert warnings == []
 
 
-def test_the_blocks_are_looked_up_when_asked(
+def test_whole_networks_are_points_of_their_own_kind(device: FakeDevice, tmp_path: Path) -> None:
+    points, *_ = measure(tmp_path / "j")
+    assert {p.name: p.whole for p in points} == {"a": False, "b": False, "net": True}
+    net = points[-1]
+    assert net.samples_ms == (2.0,) * 12, "three in a loop, four rounds"
+    assert net.reference_ms == ()
+    assert net.to_dict()["whole"] is True
+    assert "whole" not in points[0].to_dict()
+
+
+def test_the_state_of_the_machine_is_no_part_of_a_latency(
+    device: FakeDevice, tmp_path: Path
+) -> None:
+    """Slow for the last third of the run, in which one of the blocks is measured for the first time."""
+    blocks = (*(Predefined(f"b{i}", tiny(4 + i), (1,)) for i in range(12)), *NETWORKS)
+    device.ms = {f"b{i} x1": 1.0 + i for i in range(12)} | {"net x1": 40.0}
+    # Twelve blocks and a network of three calls: 15 moments, a tenth of a second each, in a round.
+    device.slowness = lambda at: 1.0 if at - START_S < 0.1 * 15 * 6 else 2.5
+    points, _, noise, warnings, _ = measure(
+        tmp_path / "j", blocks=blocks, settings=Settings(rounds=9)
+    )
+    assert {p.name: p.latency_ms for p in points} == pytest.approx(
+        {k.removesuffix(" x1"): ms for k, ms in device.ms.items()}, rel=0.02
+    )
+    assert noise["busy"] / noise["quiet"] == pytest.approx(2.5, rel=0.02)
+    assert any("2.5 times as long in its busiest tenth" in w for w in warnings)
+
+
+def test_blocks_alone_are_measured_after_the_networks_of_this_version(
+    device: FakeDevice, tmp_path: Path
+) -> None:
+    points, *_ = measure(tmp_path / "j", blocks=BLOCKS)
+    assert [p.name for p in points] == ["a", "a", "b"], "these networks are no points"
+    before = {r["before"] for r in device.requests if r["do"] == "sample" and r["key"] == "a x1"}
+    assert before <= {learn.job_key(name, 1) for name in learn.REFERENCES}
+    assert len(before) > 1
+
+
+def test_the_references_are_networks_of_this_version() -> None:
+    found = learn.references()
+    assert sorted(b.name for b in found) == sorted(learn.REFERENCES)
+    assert all(b.whole and b.batch_sizes == (1,) for b in found)
+    assert {b.name for b in known_networks} > {b.name for b in found}
+
+
+def test_blocks_and_networks_are_looked_up_when_asked(
     device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learn, "BLOCKS", BLOCKS[1:])
+    monkeypatch.setattr(learn, "NETWORKS", NETWORKS)
     points, *_ = learn.measure_blocks("fake", "cpu", tmp_path / "j", 1e9, settings=SETTINGS)
-    assert [p.name for p in points] == ["b"]
+    assert [p.name for p in points] == ["b", "net"]
+
+
+def test_a_run_of_its_own_accord_takes_the_usual_settings(
+    device: FakeDevice, tmp_path: Path
+) -> None:
+    points, *_, journal = learn.measure_blocks("fake", "cpu", tmp_path / "j", 1e9, blocks=ALL)
+    journal.close()
+    assert {len(p.samples_ms) for p in points if not p.whole} == {learn.ROUNDS}
+    assert json.loads(journal.path.read_text().splitlines()[0])["key"]["settings"]["rounds"] == 8
 
 
 def test_what_failed_is_said(device: FakeDevice, tmp_path: Path) -> None:
     device.refuses["prepare", "a x8"] = 1
     points, _, _, warnings, _ = measure(tmp_path / "j")
-    assert [p.batch_size for p in points] == [1, 2]
+    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("b", 2), ("net", 1)]
     assert "1 point could not be measured (first: a x8: ResourceExhausted: no)" in warnings[-1]
 
 
-def test_another_reference_block_is_another_run(
-    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_networks_are_another_run(device: FakeDevice, tmp_path: Path) -> None:
     measure(tmp_path / "j")
     notes = Notes()
-    monkeypatch.setattr(learn, "REFERENCE_BLOCK", BLOCKS[0])
-    measure(tmp_path / "j", progress=notes)
-    assert "measured with other reference; it is kept as" in notes.notes[0]
+    measure(
+        tmp_path / "j", progress=notes, blocks=(*BLOCKS, Predefined("net", tiny(7), (1,), True))
+    )
+    assert "measured with other blocks, reference; it is kept as" in notes.notes[0]
     assert (tmp_path / "j.old").exists()
 
 
@@ -148,13 +205,13 @@ def test_the_load_is_that_of_the_machine_not_of_the_threads_asked_for() -> None:
 def test_going_on_is_said(device: FakeDevice, tmp_path: Path) -> None:
     measure(tmp_path / "j")
     notes = Notes()
-    asked = len(device.keys("time"))
+    asked = len(device.keys("sample"))
     points, *_ = measure(tmp_path / "j", progress=notes, now=1e9 + 60)
-    assert "9 measurements are there already (--restart" in notes.notes[0]
-    assert len(device.keys("time")) == asked
-    assert len(points) == 3
+    assert "16 measurements are there already (--restart" in notes.notes[0]
+    assert len(device.keys("sample")) == asked == 16
+    assert len(points) == 4
     measure(tmp_path / "j", restart=True)
-    assert len(device.keys("time")) == 2 * asked
+    assert len(device.keys("sample")) == 2 * asked
 
 
 def test_noise_by_hand() -> None:
@@ -168,18 +225,14 @@ def test_noise_by_hand() -> None:
     assert learn.describe_noise(reference, 13, [None], 1)["floor"] == 0.0
 
 
-def test_points_that_saw_no_calm_moment_are_said(device: FakeDevice, tmp_path: Path) -> None:
-    blocks = (Predefined("a", tiny(4), (1, 2, 4)), Predefined("b", tiny(5), (2,)))
-    device.restless = {"b x2"}
-    points, _, noise, warnings, _ = measure(tmp_path / "j", blocks=blocks)
-    assert noise["points_without_calm"] == 1
-    assert noise["floor"] == 0.0
-    assert [p.spread for p in points] == [0.0, 0.0, 0.0, None]
-    assert warnings[-1] == (
+def test_points_that_saw_no_calm_moment_are_said() -> None:
+    noise = {"calm_share": 1.0, "floor": 0.0}
+    said = learn.warnings({"threads": 2}, noise, {}, ["b x2"])
+    assert said == [
         "1 point saw no calm moment (first: b x2): its time is the fastest of disturbed ones; run "
         "again when the machine is quieter"
-    )
-    said = learn.warnings({"threads": 2}, noise | {"calm_share": 1.0}, {}, ["a", "b"])
+    ]
+    said = learn.warnings({"threads": 2}, noise, {}, ["a", "b"])
     assert said[-1].startswith("2 points saw no calm moment (first: a): their times are the")
 
 
@@ -217,15 +270,43 @@ def test_a_noisy_run_says_so_and_what_to_do(
         assert "--restart" not in remark, "the journal of a finished run is gone"
 
 
-def test_a_known_limit_says_which_moments_are_calm(device: FakeDevice, tmp_path: Path) -> None:
-    """That of the run in which the model was learned, where this run saw such moments."""
-    for known, limit in ((5.2, 5.2), (0.1, 6.5)):
-        result = learn.measure_blocks(
-            "fake", "cpu", tmp_path / f"j{known}", 1e9, blocks=BLOCKS,
-            settings=Settings(rounds=3, extra_rounds=0, calm_ms=known),
-        )  # fmt: skip
-        result[-1].close()
-        assert result[2]["calm_ms"] == limit
+def test_noise_of_levels_by_hand() -> None:
+    spreads = (0.01, 0.05, None, 0.02)
+    found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456)
+    assert learn.noise_of(found) == {"floor": 0.02, "quiet": 0.8, "busy": 1.2346}
+    unknown = Levels({"a": Level(1.0, None)}, 1.0, 1.0)
+    assert learn.noise_of(unknown) == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("load", "quiet", "busy", "floor", "said"),
+    [
+        (1.3, 1.0, 1.0, 0.0, ["busy before the run (load 1.3 on 2 threads)"]),
+        (1.2, 0.8, 1.2, 0.08, []),
+        (
+            None,
+            0.8,
+            1.28,
+            0.01,
+            ["all took 1.6 times as long in its busiest tenth as in its calmest"],
+        ),
+        (0.0, 1.0, 1.0, 0.09, ["repeated measurements were 9 % apart"]),
+        (9.0, 1.0, 4.0, 0.5, ["busy before", "unsteady machine"]),
+    ],
+)
+def test_what_is_remarked_on(
+    load: float | None, quiet: float, busy: float, floor: float, said: list[str]
+) -> None:
+    noise = {"quiet": quiet, "busy": busy, "floor": floor}
+    found = learn.remarks({"load_at_start": load, "threads": 2}, noise, {})
+    assert len(found) == len(said)
+    for remark, part in zip(found, said, strict=True):
+        assert part in remark
+        assert "run again" in remark
+    failures = {"a x1": "no memory", "b x1": "no"}
+    assert learn.remarks({"threads": 2}, {"quiet": 1.0, "busy": 1.0, "floor": 0.0}, failures) == [
+        "2 points could not be measured (first: a x1: no memory); the model is fitted on the others"
+    ]
 
 
 def test_the_environment_can_be_refused_before_anything_is_measured(
@@ -258,13 +339,13 @@ def test_a_gpus_own_memory_says_what_fits(
         ):
             measure(tmp_path / "j", device=kind, progress=notes)
     else:
-        assert len(measure(tmp_path / "j", device=kind, progress=notes)[0]) == 3
+        assert len(measure(tmp_path / "j", device=kind, progress=notes)[0]) == 4
     assert ("memory" in {verb for _, verb, _ in device.asked}) == (kind == "gpu")
 
 
 def test_a_worker_that_cannot_say_what_is_free(device: FakeDevice, tmp_path: Path) -> None:
     device.refuses["memory", ""] = 1
-    assert len(measure(tmp_path / "j", device="gpu")[0]) == 3
+    assert len(measure(tmp_path / "j", device="gpu")[0]) == 4
     device.dies["memory", ""] = 1
     with pytest.raises(
         MeasuringError, match="does not say what is free: the measuring process was"

@@ -19,14 +19,14 @@ from microbench.backends import create, onnxruntime, onnxruntime_tape
 from microbench.backends.channels_first import first
 from microbench.backends.known import as_known
 from microbench.backends.onnxruntime_tape import OnnxTape, block_model
-from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.layers import Layers
 from microbench.plan import Settings
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")
 
-ALL = [*BLOCKS, REFERENCE_BLOCK]
+ALL = [*BLOCKS, *NETWORKS, REFERENCE_BLOCK]
 
 
 @pytest.fixture
@@ -372,15 +372,19 @@ def tiny_block(channels: int) -> Any:
     return make
 
 
-def test_a_tiny_run_in_a_real_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learn, "REFERENCE_BLOCK", Predefined("reference", tiny_block(8), (1,)))
-    blocks = (Predefined("a", tiny_block(4), (1, 2)), Predefined("b", tiny_block(5), (1,)))
-    settings = Settings(rounds=2, slice_s=0.001, extra_rounds=0)
+def test_a_tiny_run_in_a_real_worker(tmp_path: Path) -> None:
+    blocks = (
+        Predefined("a", tiny_block(4), (1, 2)),
+        Predefined("b", tiny_block(5), (1,)),
+        Predefined("net", tiny_block(8), (1,), True),
+    )
+    settings = Settings(rounds=2, slice_s=0.001)
     points, where, _, _, journal = learn.measure_blocks(
         "onnxruntime", "cpu", tmp_path / "j", 1e9, settings=settings, blocks=blocks
     )
     journal.remove()
-    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1)]
+    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1), ("net", 1)]
+    assert [len(p.reference_ms) for p in points] == [2, 2, 2, 0], "a network before each of a block"
     assert all(p.latency_ms > 0 for p in points)
     assert where["framework"] == "onnxruntime"
 

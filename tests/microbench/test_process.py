@@ -59,6 +59,37 @@ def test_prepare_time_forget(worker: WorkerProcess) -> None:
         worker.request(time_it(), 10)
 
 
+def test_a_sample_after_another_job(worker: WorkerProcess) -> None:
+    for key in ("net", "block"):
+        worker.request(prepare("good", key), 10)
+    began = time.time()
+    after = worker.request({"do": "sample", "key": "block", "before": "net", "calls": 2}, 10)
+    alone = worker.request({"do": "sample", "key": "net", "before": "", "calls": 3}, 10)
+    assert {k: v if k == "before" else len(v) for k, v in after.items()} == {
+        "samples_ms": 2, "reference_ms": 2, "at_s": 2, "before": "net",
+    }  # fmt: skip
+    assert {k: v if k == "before" else len(v) for k, v in alone.items()} == {
+        "samples_ms": 3, "reference_ms": 0, "at_s": 3, "before": "",
+    }  # fmt: skip
+    moments = [*after["at_s"], *alone["at_s"]]
+    assert moments == sorted(moments)
+    assert began - 0.001 <= moments[0] <= moments[-1] <= time.time() + 0.001
+    with pytest.raises(JobFailed, match="KeyError: 'gone'"):
+        worker.request({"do": "sample", "key": "block", "before": "gone", "calls": 1}, 10)
+
+
+@pytest.mark.skipif(not hasattr(os, "setpriority"), reason="where there are priorities")
+def test_it_goes_before_other_programs_where_that_is_allowed(worker: WorkerProcess) -> None:
+    """Whether it is, a process says that tries it, and ends."""
+    ask = "import os; os.setpriority(os.PRIO_PROCESS, 0, -20)"
+    allowed = subprocess.run([sys.executable, "-c", ask], capture_output=True).returncode == 0
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    nice = worker.request({"do": "environment"}, 10)["environment"]["nice"]
+    assert nice == (-20 if allowed else own), "of the thread in which the framework was started"
+    assert os.getpriority(os.PRIO_PROCESS, worker.pid) == nice
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own, "the parent stays as it is"
+
+
 def test_a_long_answer_and_a_long_request(worker: WorkerProcess) -> None:
     assert len(worker.request({"do": "environment"}, 10)["environment"]["ints"]) == 100_000
     worker.request(prepare("x" * 10_000_000), 10)

@@ -19,7 +19,8 @@ from tests.microbench.processes import is_running, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
 
-# The command as a user runs it, but on five tiny blocks; what it asks its worker is written to a log.
+# The command as a user runs it, but on five tiny blocks and two tiny networks; what it asks its worker is
+# written to a log.
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
@@ -35,8 +36,10 @@ def tiny(size, channels):
 learn.BLOCKS = tuple(
     Predefined(f"tiny {{c}}", lambda c=c: tiny(8 * c, 2 * c), (1, 4)) for c in (1, 2, 3, 4, 5)
 )
-learn.REFERENCE_BLOCK = Predefined("reference", lambda: tiny(16, 8), (1,))
-learn.Settings = lambda: Settings(rounds={ROUNDS}, extra_s=0)
+learn.NETWORKS = tuple(
+    Predefined(f"net {{c}}", lambda c=c: tiny(16, 2 * c), (1,), True) for c in (3, 4)
+)
+learn.USUAL = Settings(rounds={ROUNDS})
 
 class Logged(process.WorkerProcess):
     def request(self, document, limit_s):
@@ -49,7 +52,7 @@ learn.Runner = lambda backend, device, progress: real(backend, device, progress,
 from lolat.cli.learn import main
 sys.exit(main(sys.argv[2:]))
 """
-POINTS = 10
+POINTS = 12
 
 
 class Run:
@@ -115,7 +118,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
     first.process.communicate()
     wait_until(lambda: not any(map(is_running, first.workers())), 10, "the worker's end")
     kept = first.visits()
-    timed = [key for _, verb, key in first.asked() if verb == "time"]
+    timed = [key for _, verb, key in first.asked() if verb == "sample"]
     assert len(timed) - len(kept) in (0, 1), "at most one measurement is lost"
     assert not first.output.exists()
 
@@ -123,7 +126,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
     code, out, err = second.done()
     assert code == 0, err
     assert f"going on from {first.journal}: {len(kept)} measurements" in err
-    timed = [key for _, verb, key in second.asked() if verb == "time"]
+    timed = [key for _, verb, key in second.asked() if verb == "sample"]
     assert len(kept) + len(timed) == ROUNDS * POINTS
     document = read(first.output)
     assert len(document["points"]) == POINTS

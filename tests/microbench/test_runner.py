@@ -78,10 +78,6 @@ class TestExtraRounds:
         run(device, jobs, Settings(rounds=2, extra_rounds=9, extra_s=25))
         assert device.keys("time")[24:] == ["b", "b", "b"]  # at 0, 10 and 20 of 25 s
 
-    def test_take_the_limit_of_an_earlier_run(self, device: FakeDevice) -> None:
-        run(device, ABC, Settings(rounds=1, extra_rounds=2, extra_s=1e9, calm_ms=4.0))
-        assert sorted(device.keys("time")[3:]) == ["a", "a", "b", "b", "c", "c"]
-
     def test_wait_for_a_calm_moment(self, device: FakeDevice) -> None:
         device.restless = {"b"}
         jobs = [Job(k, {}) for k in "abcdefghijkl"]

@@ -24,7 +24,7 @@ from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras_calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
-from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.layers import Layers
 from microbench.process import JobFailed, WorkerProcess
 
@@ -50,7 +50,13 @@ def windows(graph: Graph) -> Counter[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("block", [*BLOCKS, REFERENCE_BLOCK], ids=lambda b: b.name)
+@pytest.mark.parametrize(
+    "block",
+    [
+        *(pytest.param(b, id=b.name) for b in (*BLOCKS, REFERENCE_BLOCK)),
+        *(pytest.param(b, id=b.name, marks=pytest.mark.slow) for b in NETWORKS),
+    ],
+)
 def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
     keras: Any, block: Predefined
 ) -> None:

@@ -20,14 +20,14 @@ from microbench.backends.known import as_known
 from microbench.backends.torch_libraries import libraries
 from microbench.backends.torch_memory import keep_freed_memory
 from microbench.backends.torch_tape import block_module, materialise
-from microbench.blocks import BLOCKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.layers import Layers
 
 torch: Any = pytest.importorskip("torch")
 
-ALL = [*BLOCKS, REFERENCE_BLOCK]
+ALL = [*BLOCKS, *NETWORKS, REFERENCE_BLOCK]
 READ_BACK = (
-    "basic 256x14x14", "mbconv 40x28x28", "stem 7x7/2 3x224x224", "grouped 3x3 64x56x56",
+    "basic 256x14x14", "mbconv 40x28x28", "stem 7x7/2 3x224x224", "grouped 3x3 128x28x28",
     "4 mobile v3 112x14x14", "2 separable 128x74x74", "transition 256x56x56", "up transposed 256x14x14",
     "convnext 96x56x56", "layer norm, gelu 384x14x14", "flat head 512x7x7",
 )  # fmt: skip
@@ -352,6 +352,16 @@ def test_a_call_runs_without_gradients_and_makes_what_it_should() -> None:
     call = made._call(module, [torch.ones(1)])  # type: ignore[attr-defined]
     assert call() is None
     assert called == [(True, torch.ones(1))]
+
+
+def test_touching_a_call_reads_what_the_network_reads() -> None:
+    x = torch.ones(2, 3)
+    made = create("torch", "cpu")
+    call = made._call(lambda x: x, [x])  # type: ignore[attr-defined]
+    (given,) = call.inputs
+    assert np.shares_memory(given, x.numpy()), "no copy"
+    call.touch()
+    assert [len(i) for i in made.prepare_graph(small(), 2).inputs] == [2]
 
 
 @pytest.mark.slow

@@ -194,17 +194,21 @@ def tiny_block(channels: int) -> Any:
     return make
 
 
-TINY = (Predefined("a", tiny_block(4), (1, 2)), Predefined("b", tiny_block(5), (1,)))
+TINY = (
+    Predefined("a", tiny_block(4), (1, 2)),
+    Predefined("b", tiny_block(5), (1,)),
+    Predefined("net", tiny_block(8), (1,), True),
+)
 
 
-def test_a_tiny_run_in_a_real_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learn, "REFERENCE_BLOCK", Predefined("reference", tiny_block(8), (1,)))
-    settings = Settings(rounds=2, slice_s=0.001, extra_rounds=0)
+def test_a_tiny_run_in_a_real_worker(tmp_path: Path) -> None:
+    settings = Settings(rounds=2, slice_s=0.001)
     points, where, noise, _, journal = learn.measure_blocks(
         "torch+channels_last", "cpu", tmp_path / "j", 1e9, settings=settings, blocks=TINY
     )
     journal.remove()
-    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1)]
+    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1), ("net", 1)]
+    assert [len(p.reference_ms) for p in points] == [2, 2, 2, 0], "a network before each of a block"
     assert all(p.latency_ms > 0 for p in points)
     assert (where["framework"], where["channels_last"], where["half"]) == ("torch", True, False)
-    assert noise["reference_ms"] > 0
+    assert 0 < noise["quiet"] <= noise["busy"]

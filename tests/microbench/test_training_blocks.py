@@ -24,8 +24,8 @@ from microbench.training_blocks import (
 BY_NAME = {b.name: b for b in TRAINING_BLOCKS}
 
 
-def test_they_are_the_predefined_blocks_and_two_more() -> None:
-    assert len(BY_NAME) == len(TRAINING_BLOCKS) == len(BLOCKS) + 2
+def test_they_are_the_predefined_blocks_and_five_more() -> None:
+    assert len(BY_NAME) == len(TRAINING_BLOCKS) == len(BLOCKS) + 5
     assert {b.name for b in BLOCKS} < set(BY_NAME)
 
 
@@ -55,7 +55,7 @@ def test_counts_of_a_small_vgg() -> None:
         ("vgg 64x224x224", (1,)),  # 3.7 G already at 1
         ("head 2048x7x7", (1, 64)),
         ("max pool 3x3/2 64x112x112", (1, 64)),  # 64 times 1 M elements
-        ("grouped 3x3 64x56x56", (1,)),
+        ("grouped 3x3 128x28x28", (1,)),
         ("depthwise 5x5/2 144x56x56", (1, 64)),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +23,12 @@ from lolat.report.evaluation import (
     r_squared,
     ranks,
     share_bounds,
+    verdict,
 )
-from tests import synthetic
+from lolat.state import State
+from tests import by_hand, synthetic
 
-MODEL = Model(synthetic.document())
+MODEL = Model(by_hand.document())
 GRAPH = synthetic.network()
 BIG = synthetic.network(size=224, name="big")
 
@@ -104,14 +107,116 @@ def test_the_result_is_one_json_object() -> None:
     assert found["noise_floor"] == 0.03
 
 
-def test_a_network_without_calm_moments_is_marked() -> None:
-    small = MODEL.predict(GRAPH).latency_ms
-    networks = [
-        synthetic.Measured("a", GRAPH, 1, small),
-        synthetic.Measured("b", GRAPH, 1, small, None, calm=False),
-    ]
-    rows = json.loads(json.dumps(compare(MODEL, networks, {})))["networks"]
-    assert [(r["calm"], r["spread"]) for r in rows] == [(True, 0.01), (False, None)]
+SLOW = State(computing=2.0, moving=2.0, starting=2.0)
+
+
+def test_in_a_state_the_predictions_are_for_that_state() -> None:
+    """All twice as slow: what was measured twice as long as usual is as predicted."""
+    usual = MODEL.predict(GRAPH)
+    networks = [synthetic.Measured("keras:Small", GRAPH, 1, 2.0 * usual.latency_ms)]
+    found = json.loads(json.dumps(compare(MODEL, networks, {}, SLOW), allow_nan=False))
+    (row,) = found["networks"]
+    assert found["state"] == {"computing": 2.0, "moving": 2.0, "starting": 2.0}
+    assert row["predicted_ms"]["extended"] == pytest.approx(2.0 * usual.latency_ms)
+    assert row["usual_ms"]["extended"] == pytest.approx(usual.latency_ms)
+    assert row["error"]["extended"] == pytest.approx(0.0)
+    assert found["summary"]["extended"]["median"] == pytest.approx(0.0)
+    assert found["as_usual"]["extended"]["median"] == pytest.approx(0.5)
+    assert found["as_usual"]["extended"]["bias"] == pytest.approx(-0.5)
+    low, high = row["interval_ms"]
+    assert low < 2.0 * usual.latency_ms < high
+    assert (row["inside"], row["inside_usual"]) == (True, False)
+    assert (found["inside_interval"], found["inside_usual_interval"]) == (1, 0)
+
+
+def test_a_state_of_one_kind_slows_down_what_the_formula_says() -> None:
+    """By hand: only what goes for MACs takes three times as long."""
+    usual = MODEL.predict(GRAPH)
+    macs = by_hand.COEFFICIENTS["flops"] * synthetic.totals(GRAPH)["flops"]
+    networks = [synthetic.Measured("a", GRAPH, 1, 1.0)]
+    (row,) = compare(MODEL, networks, {}, State(computing=3.0))["networks"]
+    assert row["predicted_ms"]["extended"] == pytest.approx(usual.latency_ms + 2.0 * macs)
+
+
+def test_without_a_state_both_are_the_same() -> None:
+    found = compare(MODEL, measured(), {})
+    assert found["state"] is None
+    assert found["as_usual"] == found["summary"]
+    for row in found["networks"]:
+        assert row["usual_ms"] == row["predicted_ms"]
+        assert row["inside"] == row["inside_usual"]
+    text = "\n".join(lines(found))
+    assert "the model has no networks to tell the machine's state by: predictions are for" in text
+    assert "as usual" not in text.splitlines()[0]
+
+
+def test_the_lines_of_a_state() -> None:
+    usual = MODEL.predict(GRAPH).latency_ms
+    networks = [synthetic.Measured("keras:Small", GRAPH, 1, 2.0 * usual)]
+    text = list(lines(compare(MODEL, networks, {}, SLOW)))
+    assert "as usual" in text[0]
+    cells = text[1].split()
+    assert cells[:2] == ["keras:Small", "1"]
+    assert [float(c) for c in cells[2:5]] == pytest.approx([2 * usual, usual, 2 * usual], abs=0.006)
+    end = text[0].index("as usual") + len("as usual")
+    assert text[1][:end].endswith(f" {usual:.2f}"), "each figure under its word"
+    joined = "\n".join(text)
+    assert (
+        "the machine while measuring, as factors of its usual speed: computing 2.00, moving 2.00, starting"
+        in joined
+    )
+    assert (
+        "as usual (`lolat predict` without --state) they are off by 50 % at the median, -50 % b"
+        in joined
+    )
+
+
+def judged(
+    error: float, bias: float = 0.0, floor: float | None = 0.03, outside: int = 0, of: int = 3
+) -> str:
+    """The verdict on `of` networks, `outside` of them outside the domain."""
+    return verdict({
+        "model": "desk", "default": "extended", "noise_floor": floor,
+        "summary": {"extended": {"median": error, "bias": bias}},
+        "networks": [{"network": f"keras:N{i}", "in_domain": i >= outside} for i in range(of)],
+    })  # fmt: skip
+
+
+def test_a_good_model() -> None:
+    said = "This model is good here: half of these networks are within 8.0 %."
+    assert judged(0.08) == said
+    assert judged(0.08, bias=-0.08, floor=0.5, outside=3) == said, "there is nothing to mend"
+    assert judged(0.0801).startswith("This model is fair here, off by 8.0 % at the median; ")
+    assert judged(0.15).startswith("This model is fair here, off by 15 % at the median; ")
+    assert judged(0.151).startswith("This model is poor here, off by 15 % at the median; ")
+
+
+BOTH_WAYS = "the formula does not know something about this device: its errors go both ways."
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({"outside": 2, "bias": 0.2, "floor": 0.5},
+         "most of these networks (keras:N0 ...) hold what was never measured: lolat learn --extend desk "
+         "--for keras:N0."),
+        ({"outside": 1, "floor": 0.11, "bias": 0.2},
+         "the machine is noisy: close other programs, learn and evaluate again."),
+        ({"bias": 0.15}, "all come out too slow, so the machine has changed: learn again."),
+        ({"bias": -0.15}, "all come out too fast, so the machine has changed: learn again."),
+        ({"bias": 0.13}, BOTH_WAYS),
+        ({"floor": 0.1}, BOTH_WAYS),
+        ({"floor": None}, BOTH_WAYS),
+    ],
+)  # fmt: skip
+def test_what_limits_a_model(given: dict[str, Any], limit: str) -> None:
+    assert judged(0.2, **given) == f"This model is poor here, off by 20 % at the median; {limit}"
+
+
+def test_the_verdict_is_printed() -> None:
+    found = compare(MODEL, measured(), {})
+    assert verdict(found) in list(lines(found))
+    assert verdict(found).startswith("This model is poor here, off by 20 % at the median")
 
 
 def test_the_lines_say_all_of_it() -> None:

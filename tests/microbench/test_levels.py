@@ -1,0 +1,208 @@
+"""The latencies behind samples of a machine whose speed changes; it is made up, so both are known."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from microbench.levels import NEIGHBORS, Levels, levels
+from microbench.timer import Visit
+
+Slowness = Callable[[float], float]  # of 0 (the run's begin) to 1 (its end)
+
+
+def usual(at: float) -> float:
+    return 1.0
+
+
+def measured(
+    jobs: Mapping[str, float], rounds: int, slowness: Slowness, noise: float = 0.0, seed: int = 1
+) -> dict[str, list[Visit]]:
+    """Every job once a round in random order; a sample is the job's ms times the moment's slowness."""
+    draw = random.Random(seed)
+    order = [k for _ in range(rounds) for k in draw.sample(list(jobs), len(jobs))]
+    found: dict[str, list[Visit]] = {k: [] for k in jobs}
+    for i, key in enumerate(order):
+        factor = slowness(i / len(order)) * math.exp(noise * draw.gauss(0, 1))
+        found[key].append(Visit((jobs[key] * factor,), (), (1e9 + 0.1 * i,)))
+    return found
+
+
+def latencies(found: Levels) -> dict[str, float]:
+    return {k: level.latency_ms for k, level in found.jobs.items()}
+
+
+JOBS = {f"job {i}": 0.5 * 1.2**i for i in range(30)}  # 0.5 to 100 ms
+
+
+def test_on_a_steady_machine_every_sample_is_the_latency() -> None:
+    found = levels(measured(JOBS, 8, usual))
+    assert latencies(found) == pytest.approx(JOBS)
+    assert (found.quiet, found.busy, found.floor) == pytest.approx((1.0, 1.0, 0.0))
+    assert [level.spread for level in found.jobs.values()] == pytest.approx([0.0] * len(JOBS))
+
+
+def test_a_machine_that_is_twice_as_slow_from_the_middle_on() -> None:
+    """Half of the samples of each are twice as long, or all of some: their proportions stay."""
+    found = levels(measured(JOBS, 8, lambda at: 1.0 if at < 0.5 else 2.0))
+    scale = statistics.median(found.jobs[k].latency_ms / ms for k, ms in JOBS.items())
+    assert 1.0 <= scale <= 2.0, "the usual machine is between the two"
+    assert latencies(found) == pytest.approx({k: scale * ms for k, ms in JOBS.items()}, rel=0.02)
+    assert found.busy / found.quiet == pytest.approx(2.0, rel=0.02)
+    assert found.floor < 0.01, "what the machine did is no noise of the points"
+
+
+def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
+    """The point of it: a plain median of its samples would be twice the latency."""
+    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.75 else 2.0)
+    begin = 1e9 + 0.1 * 0.75 * 8 * len(JOBS)
+    visits["job 3"] = [v for v in visits["job 3"] if v.at_s[0] >= begin]
+    assert len(visits["job 3"]) == 2
+    assert {v.samples[0] for v in visits["job 3"]} == {2 * JOBS["job 3"]}
+    found = levels(visits)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+    assert found.jobs["job 3"].spread is None, "two samples have no halves"
+
+
+def test_one_wild_sample_moves_nothing() -> None:
+    visits = measured(JOBS, 8, usual)
+    at = visits["job 5"][3].at_s
+    visits["job 5"][3] = Visit((1000 * JOBS["job 5"],), (), at)
+    assert latencies(levels(visits)) == pytest.approx(JOBS)
+
+
+def test_the_spread_is_between_every_other_sample() -> None:
+    """By hand: the samples of one job are 10 and 12 in turns, among many that are steady."""
+    visits = measured(JOBS, 8, usual)
+    jumping = sorted(visits["job 9"], key=lambda v: v.at_s)
+    visits["job 9"] = [Visit((10.0 if i % 2 else 12.0,), (), v.at_s) for i, v in enumerate(jumping)]
+    found = levels(visits)
+    assert found.jobs["job 9"].spread == pytest.approx(0.2)
+    assert found.jobs["job 9"].latency_ms == pytest.approx(math.sqrt(10.0 * 12.0))
+    assert found.floor == pytest.approx(0.0), "the median of thirty"
+
+
+@pytest.mark.parametrize(("samples", "known"), [(3, False), (4, True)])
+def test_of_fewer_than_four_samples_no_halves_are_compared(samples: int, known: bool) -> None:
+    found = levels(measured(JOBS, samples, usual))
+    assert {level.spread is not None for level in found.jobs.values()} == {known}
+    assert found.floor == pytest.approx(0.0)
+
+
+def test_single_samples() -> None:
+    assert latencies(levels({"a": [Visit((3.0,), (), (1.0,))]})) == pytest.approx({"a": 3.0})
+    found = levels({"a": [Visit((3.0,), (), (1.0,))], "b": [Visit((5.0,), (), (2.0,))]})
+    assert latencies(found) == pytest.approx({"a": 3.0, "b": 5.0})
+
+
+@pytest.mark.parametrize("visits", [{}, {"a": []}, {"a": [Visit((), (), ())]}])
+def test_without_samples_there_is_no_level(visits: dict[str, list[Visit]]) -> None:
+    with pytest.raises(ValueError, match="at least one sample"):
+        levels(visits)
+
+
+def test_a_moment_is_of_each_sample_not_of_the_visit() -> None:
+    """One visit, its second sample after the machine got three times as slow."""
+    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.5 else 3.0)
+    length = 0.1 * 8 * len(JOBS)
+    visits["x"] = [Visit((7.0, 21.0), (), (1e9 + 0.25 * length, 1e9 + 0.75 * length))]
+    found = levels(visits)
+    ratio = found.jobs["x"].latency_ms / found.jobs["job 9"].latency_ms
+    assert ratio == pytest.approx(7.0 / JOBS["job 9"], rel=0.01)
+
+
+def test_the_network_before_a_block_tells_of_the_moment_alone() -> None:
+    """Two blocks, each measured in another half of the run; only the network before both connects them."""
+
+    def visit(ms: float, i: int, slow: float) -> Visit:
+        return Visit((ms * slow,), (50.0 * slow,), (1e9 + i,), "net")
+
+    visits = {
+        "early": [visit(4.0, i, 1.0) for i in range(20)],
+        "late": [visit(6.0, i, 2.0) for i in range(20, 40)],
+        "net": [Visit((40.0,), (), (1e9 + 0.5,))],
+    }
+    found = levels(visits)
+    ratio = found.jobs["late"].latency_ms / found.jobs["early"].latency_ms
+    assert ratio == pytest.approx(1.5, rel=0.02), "not 3"
+    assert set(found.jobs) == {"early", "late", "net"}
+    # In a loop of its own the network takes 40, not the 50 of a loop that is broken up.
+    assert found.jobs["net"].latency_ms / found.jobs["early"].latency_ms == pytest.approx(
+        10, rel=0.02
+    )
+
+
+def test_a_network_that_was_only_run_before_others_gets_no_level() -> None:
+    visits = {"block": [Visit((4.0,), (50.0,), (float(i),), "gone") for i in range(5)]}
+    assert set(levels(visits).jobs) == {"block"}
+
+
+def test_quiet_and_busy_are_tenths_of_the_run() -> None:
+    """A fifth of the run at half the time, a fifth at three times: the tenths lie inside of them."""
+
+    def slowness(at: float) -> float:
+        return 0.5 if at < 0.2 else 1.0 if at < 0.8 else 3.0
+
+    found = levels(measured(JOBS, 10, slowness))
+    assert (found.quiet, found.busy) == pytest.approx((0.5, 3.0), rel=0.02)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.floats(0.05, 200.0), min_size=8, max_size=20),
+    st.integers(0, 10_000),
+    st.floats(0.2, 5.0),
+    st.floats(0.2, 0.8),
+)
+def test_any_jobs_any_step_any_order(
+    ms: Sequence[float], seed: int, factor: float, when: float
+) -> None:
+    jobs = {str(i): t for i, t in enumerate(ms)}
+    found = latencies(
+        levels(measured(jobs, 10, lambda at: 1.0 if at < when else factor, seed=seed))
+    )
+    scale = statistics.median(found[k] / t for k, t in jobs.items())
+    assert min(1.0, factor) * 0.95 <= scale <= max(1.0, factor) * 1.05
+    # Only the NEIGHBORS around the step can be taken for the other side of it.
+    assert len(jobs) > NEIGHBORS
+    for key, t in jobs.items():
+        assert found[key] == pytest.approx(scale * t, rel=0.1)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10_000), st.floats(0.01, 100.0), st.floats(-1e6, 1e6))
+def test_units_of_time_and_the_clocks_begin_do_not_matter(
+    seed: int, scale: float, shift: float
+) -> None:
+    visits = measured(JOBS, 5, lambda at: 1.0 + at, noise=0.05, seed=seed)
+    moved = {
+        k: [
+            Visit(tuple(scale * t for t in v.samples), (), tuple(t + shift for t in v.at_s))
+            for v in vs
+        ]
+        for k, vs in visits.items()
+    }
+    before, after = levels(visits), levels(moved)
+    assert latencies(after) == pytest.approx(
+        {k: scale * t for k, t in latencies(before).items()}, rel=1e-6
+    )
+    assert (after.quiet, after.busy) == pytest.approx((before.quiet, before.busy))
+
+
+def test_noise_of_the_samples_averages_out() -> None:
+    """Against numbers of statistics: a median of 20 of deviation s scatters by about 1.25 s / sqrt(20)."""
+    found = levels(measured(JOBS, 20, lambda at: 1.0 + 0.5 * math.sin(12 * at), noise=0.04))
+    scale = statistics.median(found.jobs[k].latency_ms / ms for k, ms in JOBS.items())
+    off = [math.log(found.jobs[k].latency_ms / ms / scale) for k, ms in JOBS.items()]
+    expected = 1.25 * 0.04 / math.sqrt(20)
+    assert 0.5 * expected < statistics.pstdev(off) < 2 * expected
+    # Two halves of ten each: the median of |N(0, s)| is 0.67 s, s of the difference of two medians.
+    halves = 0.67 * math.sqrt(2) * 1.25 * 0.04 / math.sqrt(10)
+    assert 0.5 * halves < found.floor < 2 * halves
