@@ -1,7 +1,7 @@
 """Measures the devices of the zoo: every one in a process of its own, all jobs in the same random rounds.
 
     python benchmarks/zoo/measure.py DEVICE ... [--folder benchmarks/zoo/results]
-    python benchmarks/zoo/measure.py --graphs           # read the networks once: benchmarks/zoo/graphs.json.xz
+    python benchmarks/zoo/measure.py --graphs   # read the networks once: benchmarks/zoo/graphs.json.xz
 
 A device is a backend with its switches (DEVICES). Per device: the predefined blocks, candidates for
 them, blocks cut from networks, whole networks. Kept is every raw time, with the moment and how long the
@@ -46,7 +46,6 @@ DEVICES: dict[str, tuple[str, dict[str, str], int]] = {
     "torch-gpu-half": ("torch+half", {}, 0),
 }
 ROUNDS = int(os.environ.get("ZOO_ROUNDS", "6"))
-CUT = 12
 
 
 def delay_ms() -> float:
@@ -86,7 +85,9 @@ def graphs() -> dict[str, Any]:
     """What `read_graphs` kept: name and size -> Graph."""
     from lolat.graph import Graph
 
-    return {k: Graph.from_dict(v) for k, v in json.loads(lzma.decompress(GRAPHS.read_bytes())).items()}
+    return {
+        k: Graph.from_dict(v) for k, v in json.loads(lzma.decompress(GRAPHS.read_bytes())).items()
+    }
 
 
 def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
@@ -102,10 +103,14 @@ def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
     found = []
     for block in (*BLOCKS, *CANDIDATES):
         for n in block.batch_sizes:
-            found.append(({"what": "block", "name": block.name, "batch": n}, as_known(backend, block.make())))
+            found.append(
+                ({"what": "block", "name": block.name, "batch": n}, as_known(backend, block.make()))
+            )
     for block in NETWORKS:
         for n in block.batch_sizes:
-            found.append(({"what": "level", "name": block.name, "batch": n}, as_known(backend, block.make())))
+            found.append(
+                ({"what": "level", "name": block.name, "batch": n}, as_known(backend, block.make()))
+            )
     kept = graphs()
     draw = random.Random(7)
     whole, parts = [], []
@@ -115,43 +120,28 @@ def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
         entry = {"half": half, "family": family, "name": key, "batch": n}
         whole.append(({"what": "network", **entry}, graph))
         number = draw.randrange(len(cut(graph)))
-        parts.append(({"what": "cut", **entry, "block": number}, block_graph(graph, number, f"{key}/{number}")))
+        parts.append(
+            (
+                {"what": "cut", **entry, "block": number},
+                block_graph(graph, number, f"{key}/{number}"),
+            )
+        )
     return found + whole + parts[::2]
 
 
 def measure(device: str, folder: Path) -> None:
     """Measure one device, in this process."""
     backend, switches, threads = DEVICES[device]
-    import numpy as np
-
     from lolat.graph import GraphBuilder
     from microbench import backends, environment
 
-    if backend == "tensorflow" and threads:
-        import tensorflow as tf
-
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
     where = "gpu" if "gpu" in device else "cpu"
-    made = backends.create(backend, where)
+    made = backends.create(backend + (f"+threads={threads}" if threads else ""), where)
     backend = backend.partition("+")[0]
-    if backend == "torch":
+    if "LOLAT_ZOO_NO_MKLDNN" in os.environ:
         import torch
 
-        if threads:
-            torch.set_num_threads(threads)
-        if "LOLAT_ZOO_NO_MKLDNN" in os.environ:
-            torch.backends.mkldnn.set_flags(False)
-    if backend == "onnxruntime" and threads:
-        plain = made._options
-
-        def one_thread() -> Any:
-            options = plain()
-            options.use_per_session_threads = True
-            options.intra_op_num_threads = threads
-            return options
-
-        made._options = one_thread
+        torch.backends.mkldnn.set_flags(False)
 
     def probe(kind: str) -> Any:
         b = GraphBuilder(kind)
@@ -177,10 +167,16 @@ def measure(device: str, folder: Path) -> None:
         try:
             if entry["what"] == "network":
                 spec, _, pixels = entry["name"].partition(" ")
-                native = (backend == "tensorflow" and not "torch_networks" in spec) or (
+                native = (backend == "tensorflow" and "torch_networks" not in spec) or (
                     backend == "torch" and "torch_networks" in spec
                 )
-                size = () if pixels == "0" else (int(pixels),) if backend == "tensorflow" else (3, int(pixels), int(pixels))
+                size = (
+                    ()
+                    if pixels == "0"
+                    else (int(pixels),)
+                    if backend == "tensorflow"
+                    else (3, int(pixels), int(pixels))
+                )
                 if native:
                     call = made.prepare_network(spec, size, entry["batch"])
                 else:
@@ -245,7 +241,12 @@ def measure(device: str, folder: Path) -> None:
     print(device, "measured in", round(time.perf_counter() - start), "s", flush=True)
     document = {
         "device": device,
-        "environment": {**environment.describe(where), **made.environment(), "switches": switches, "threads_asked": threads},
+        "environment": {
+            **environment.describe(where),
+            **made.environment(),
+            "switches": switches,
+            "threads_asked": threads,
+        },
         "cpuinfo": Path("/proc/cpuinfo").read_text().split("\n\n")[0],
         "jobs": [e for e, _ in wanted],
         "samples": samples,
@@ -265,7 +266,8 @@ def fillers(ready: list[tuple[int, Any]], wanted: Any) -> list[Any]:
     """Calls of networks that take 10 to 40 ms and have weights of some 10 to 30 M."""
     if not _FILLERS:
         _FILLERS.extend(
-            (number, call) for number, call in ready
+            (number, call)
+            for number, call in ready
             if wanted[number][0]["what"] == "level" and wanted[number][0]["rough_ms"] < 45
         )
     return _FILLERS

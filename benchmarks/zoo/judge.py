@@ -1,0 +1,184 @@
+"""Judges the formula on the zoo, without measuring anything: the tables of docs/accuracy.md.
+
+    python benchmarks/zoo/judge.py [--half chosen|reported] [--rows]
+
+For each device: a model is fitted to its blocks and to the thirteen predefined networks, as learning does;
+then it predicts the other networks, which were measured in the same random rounds. Formula, blocks and
+thresholds were chosen on the first half of the families alone.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent.parent))
+
+import measure
+from networks import CHOSEN, REPORTED
+
+from lolat.counts import behaviours, count
+from lolat.graph import Graph
+from lolat.learning import model_document
+from lolat.model import Model
+from lolat.points import Point
+from lolat.predictors.extended import Extended
+from microbench.levels import Levels, levels
+from microbench.timer import Visit
+
+FILLER, OWN = 3, (1, 2)  # modes of a sample: before or after another, and in a loop of its own
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the zoo, learned: its model, and (entry, Graph, measured ms) of the rest."""
+
+    name: str
+    model: Model
+    levels: Levels
+    networks: list[tuple[dict[str, Any], Graph, float]]
+    cut: list[tuple[dict[str, Any], Graph, float]]
+
+
+def visits(document: dict[str, Any]) -> dict[str, list[Visit]]:
+    """The samples of a results file as a run has them: blocks with the network before them."""
+    found: dict[str, list[Visit]] = {}
+    before = ("", 0.0)
+    for job, mode, at, ms, _ in sorted(document["samples"], key=lambda s: s[2]):
+        level = document["jobs"][job]["what"] == "level"
+        if mode == FILLER and level:
+            before = (str(job), ms)
+        elif mode == FILLER:
+            found.setdefault(str(job), []).append(Visit((ms,), (before[1],), (at,), before[0]))
+        elif mode in OWN:
+            found.setdefault(str(job), []).append(Visit((ms,), (), (at,)))
+    return found
+
+
+def _key(entry: dict[str, Any]) -> tuple[Any, ...]:
+    return entry["what"], entry["name"], entry["batch"], entry.get("block")
+
+
+def learn(path: Path) -> Device:
+    """The model of the device whose results are in `path`."""
+    document = json.loads(lzma.decompress(path.read_bytes()))
+    backend = measure.DEVICES[document["device"]][0].partition("+")[0]
+    graphs = {_key(entry): graph for entry, graph in measure.jobs(backend)}
+    found = levels(visits(document))
+    points, networks, cut = [], [], []
+    for number, entry in enumerate(document["jobs"]):
+        level, graph = found.jobs.get(str(number)), graphs.get(_key(entry))
+        if level is None or graph is None:
+            continue
+        if entry["what"] in ("block", "level"):
+            counts = count(graph).total(entry["batch"])._asdict()
+            kinds = tuple(sorted(behaviours(graph.operations)))
+            whole = entry["what"] == "level"
+            points.append(
+                Point(
+                    entry["name"],
+                    entry["batch"],
+                    counts,
+                    level.latency_ms,
+                    kinds=kinds,
+                    whole=whole,
+                )
+            )
+        else:
+            kept = networks if entry["what"] == "network" else cut
+            kept.append((entry, graph, level.latency_ms))
+    name = document["device"]
+    made = model_document(name, name, points, document["environment"], {"floor": found.floor})
+    return Device(name, Model(made), found, networks, cut)
+
+
+def row(device: Device, half: str) -> tuple[list[str], list[float], list[bool], list[float]]:
+    """Cells of the table, and (errors, whether inside, widths) of the networks of a half."""
+    errors, published, inside, widths = [], [], [], []
+    for entry, graph, ms in device.networks:
+        if entry["half"] == half:
+            found = device.model.predict(graph, entry["batch"])
+            low, high = found.interval_ms or (0.0, np.inf)
+            errors.append(found.latency_ms / ms - 1)
+            inside.append(bool(low <= ms <= high))
+            widths.append((high - low) / found.latency_ms)
+            two = device.model.predict(graph, entry["batch"], "two-regime")
+            published.append(two.latency_ms / ms - 1)
+    cut = [_alone(device, *c) for c in device.cut if c[0]["half"] == half]
+    size = np.abs(errors)
+    cells = [
+        device.name,
+        str(len(errors)),
+        _percent(np.median(size)),
+        f"{100 * np.median(errors):+.1f} %",
+        f"{100 * np.mean(size <= 0.1):.0f} %",
+        f"{sum(inside)} of {len(inside)}",
+        _percent(np.median(widths)),
+        _percent(np.median(np.abs(published))),
+        _percent(np.median(np.abs(cut))) if cut else "-",
+        _percent(device.levels.floor),
+    ]
+    return cells, errors, inside, widths
+
+
+def _alone(device: Device, entry: dict[str, Any], graph: Graph, ms: float) -> float:
+    """The error on a block that was cut from a network and measured alone."""
+    formula = device.model.predictor()
+    found = device.model.predict(graph, entry["batch"])
+    more = formula.alone_ms(found.counts) if isinstance(formula, Extended) else 0.0
+    return (found.latency_ms + more) / ms - 1
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+HEADER = (
+    "device", "networks", "median error", "bias", "within 10 %", "inside the 90 % interval", "its width",
+    "two-regime", "cut blocks", "noise floor",
+)  # fmt: skip
+
+
+def tables(halves: list[str]) -> Iterator[str]:
+    """A Markdown table for each half."""
+    devices = [learn(p) for p in sorted((HERE / "results").glob("*.json.xz"))]
+    for half in halves:
+        yield f"\n{half}:\n\n| " + " | ".join(HEADER) + " |\n|" + " --- |" * len(HEADER)
+        medians, all_inside, all_widths = [], [], []
+        for device in devices:
+            cells, errors, inside, widths = row(device, half)
+            medians.append(float(np.median(np.abs(errors))))
+            all_inside += inside
+            all_widths += widths
+            yield "| " + " | ".join(cells) + " |"
+        yield (
+            f"\nMiddle device {_percent(np.median(medians))}, worst {_percent(max(medians))}; inside "
+            f"{100 * np.mean(all_inside):.0f} % of {len(all_inside)}, median width "
+            f"{_percent(np.median(all_widths))}."
+        )
+        if "--rows" in sys.argv:
+            for device in devices:
+                for entry, graph, ms in device.networks:
+                    if entry["half"] == half:
+                        off = device.model.predict(graph, entry["batch"]).latency_ms / ms - 1
+                        yield f"{device.name} {entry['name']} x{entry['batch']} {ms:.1f} {off:+.1%}"
+
+
+def main() -> None:
+    """Print the tables."""
+    given = sys.argv[sys.argv.index("--half") + 1] if "--half" in sys.argv else None
+    for line in tables([given] if given else [CHOSEN, REPORTED]):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
