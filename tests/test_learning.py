@@ -9,12 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lolat.counts import COLUMNS, FEATURES
+from lolat.counts import COLUMNS, FEATURES, KINDS, PLAIN
 from lolat.errors import InputError
 from lolat.fitting import fit_relative
-from lolat.learning import FEW_BLOCKS, answers, errors, fit_document, model_document
+from lolat.learning import (
+    FEW_BLOCKS,
+    LEAST_NETWORKS,
+    answers,
+    as_measured,
+    errors,
+    fit_document,
+    model_document,
+)
 from lolat.model import Model
 from lolat.points import Point, matrix, read_csv, times
+from lolat.predictors.extended import TERMS, Extended
 from lolat.schema import validate
 from tests import synthetic
 
@@ -45,10 +54,14 @@ def test_all_counts_give_both_predictors() -> None:
     assert set(document["predictors"]) == {"two-regime", "extended"}
     assert document["default"] == "extended"
     assert document["warnings"] == []
+    found = coefficients(document, "extended")
+    assert set(found) == {*TERMS, "call"}
+    for feature in ("flops", "weights", "ops"):  # whatever kind, they cost the same
+        for kind in KINDS[feature]:
+            assert found[kind] == pytest.approx(synthetic.TRUE[feature], rel=0.3), kind
+    six = document["predictors"]["extended"]["six_counts"]["coefficients"]
     for feature in FEATURES:
-        assert coefficients(document, "extended")[feature] == pytest.approx(
-            synthetic.TRUE[feature], rel=0.3
-        )
+        assert six[feature] == pytest.approx(synthetic.TRUE[feature], rel=0.3)
 
 
 def test_three_counts_give_the_two_regime_one_only() -> None:
@@ -127,10 +140,82 @@ def test_intervals_cover_what_they_say() -> None:
     assert 0.84 < inside.mean() < 0.97
 
 
+EXTRA_MS = 0.5
+
+
+def with_networks(networks: int, noise: float = 0.05) -> list[Point]:
+    """Blocks that take EXTRA_MS longer alone, and whole networks, each a name of its own."""
+    blocks = [
+        replace(p, latency_ms=p.latency_ms + EXTRA_MS)
+        for p in synthetic.measured(30, (1, 2), noise=noise)
+    ]
+    return blocks + [
+        replace(p, name=f"network {i}", whole=True)
+        for i, p in enumerate(synthetic.measured(networks, (1,), noise=noise, seed=77))
+    ]
+
+
+def test_blocks_are_judged_as_they_are_measured_and_networks_as_they_are() -> None:
+    """By hand: a block's answer is the formula's and what it pays for being alone."""
+    points = with_networks(12)
+    formula = Extended.fit(
+        matrix(points, COLUMNS), times(points), COLUMNS, np.array([p.whole for p in points])
+    )
+    assert formula.alone["call"] > 0.3
+    plain = answers(formula, matrix(points, TERMS))
+    more = [
+        0.0
+        if p.whole
+        else formula.alone["call"]
+        + sum(formula.alone[n] * p.counts[n] for n in ("border", "weights", "ops"))
+        for p in points
+    ]
+    assert as_measured(formula, points) == pytest.approx(plain + np.array(more))
+    entry = fit_document(points)["predictors"]["extended"]
+    assert entry["alone"] == formula.alone
+    assert entry["error"]["fitted"] == pytest.approx(
+        errors(plain + np.array(more), times(points))
+    )
+
+
+def test_networks_left_out_have_errors_of_their_own() -> None:
+    points = with_networks(12)
+    document = synthetic.document(points)
+    validate(document, "made up")
+    entry = document["predictors"]["extended"]
+    residuals = np.array(entry["residuals"])[[p.whole for p in points]]
+    found = entry["error"]["networks_left_out"]
+    measured = np.array([p.latency_ms for p in points if p.whole])
+    assert found == pytest.approx(errors(measured / np.exp(residuals), measured), rel=1e-4)
+    assert found["points"] == 12
+    # Residuals of 12 networks of 5 % noise; their spread is that of the noise, if a little more.
+    assert entry["networks"]["count"] == 12
+    assert 0.03 < entry["networks"]["spread"] < 0.12
+    ops = sorted(p.counts["ops"] for p in points if p.whole)
+    assert ops[0] <= entry["networks"]["ops"] <= ops[2]
+
+
+def test_a_network_is_left_out_with_all_its_batch_sizes() -> None:
+    """One network that is five times as slow at each of two batch sizes stands alone with that."""
+    points = with_networks(12)
+    odd = [replace(p, name="odd", latency_ms=5 * p.latency_ms) for p in points[-2:]]
+    points = points[:-2] + odd
+    residuals = fit_document(points)["predictors"]["extended"]["residuals"]
+    assert residuals[-2:] == pytest.approx([np.log(5)] * 2, abs=0.3)
+
+
+def test_few_networks_say_nothing_of_intervals() -> None:
+    for networks, told in ((LEAST_NETWORKS - 1, False), (LEAST_NETWORKS, True)):
+        entry = fit_document(with_networks(networks))["predictors"]["extended"]
+        assert ("networks" in entry) == told
+        assert entry["error"]["networks_left_out"]["points"] == networks
+    assert "networks_left_out" not in fit_document(synthetic.measured())["predictors"]["extended"]["error"]
+
+
 def uneven() -> list[Point]:
     """Points of few operations off by far, those of many by little, as measured ones are."""
     random = np.random.default_rng(11)
-    points = synthetic.measured(noise=0.0)
+    points = synthetic.measured(noise=0.0, columns=PLAIN)
     return [
         replace(p, latency_ms=p.latency_ms * float(np.exp(0.4 * random.standard_normal() / n)))
         for p, n in ((p, p.counts["ops"]) for p in points)

@@ -30,17 +30,19 @@ class Candidate:
     """A predictor to compare.
 
     `needs`: the counts that it cannot do without; `all_counts`: whether it takes all others that the
-    points have too; `fit` gets (points, features) counts, (points,) ms and the names of the counts;
-    `numbers` says how many numbers a fitted one keeps.
+    points have too; `fit` gets (points, features) counts, (points,) ms, the names of the counts, and
+    where it `knows_networks` (points,), which are whole networks; `numbers` says how many numbers a
+    fitted one keeps.
     """
 
     name: str
     label: str
     about: str
     needs: tuple[str, ...]
-    fit: Callable[[np.ndarray, np.ndarray, Sequence[str]], Any]
+    fit: Callable[..., Any]
     numbers: Callable[[Any], int]
     all_counts: bool = False
+    knows_networks: bool = False
 
     def features(self, known: Sequence[str]) -> tuple[str, ...]:
         """The counts that it is fitted on where points have those of `known`."""
@@ -65,8 +67,9 @@ CANDIDATES = (
         "LoLat's formula: a coefficient >= 0 for each count, and a constant",
         SIX,
         Extended.fit,
-        lambda f: len(f.coefficients) + 1,
+        lambda f: len(f.coefficients) + 1 + len(f.alone),
         all_counts=True,
+        knows_networks=True,
     ),
     Candidate(
         "two-regime",

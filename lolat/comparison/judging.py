@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from lolat.comparison.candidates import CANDIDATES, Candidate, Fitted
-from lolat.counts import COLUMNS
+from lolat.counts import COLUMNS, PLAIN
 from lolat.errors import InputError
 from lolat.fitting import leave_out
 from lolat.points import Point, known_features, matrix, times
+from lolat.predictors.extended import Extended
 
 FOLDS = 10  # so that the learners, which take a second to fit, are done within the minute
 
@@ -64,6 +65,7 @@ def judge(
         )
     known = known_features(points)
     measured = times(points)
+    whole = np.array([p.whole for p in points])
     folds = list(leave_out(blocks, FOLDS))
     fewest = min(int(kept.sum()) for kept in folds)
     judged, missing = [], {}
@@ -76,15 +78,18 @@ def judge(
                 done()
             continue
         features = matrix(points, names)
+        more = (whole,) if candidate.knows_networks else ()
         left_out = np.empty(len(points))
         for kept in folds:
-            fitted = candidate.fit(features[kept], measured[kept], names)
-            left_out[~kept] = _answers(fitted, features[~kept])
+            fitted = candidate.fit(features[kept], measured[kept], names, *(w[kept] for w in more))
+            own = [names.index(name) for name in _own(fitted, names)]
+            others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
+            left_out[~kept] = _answers(fitted, features[~kept][:, own]) + _alone(fitted, others)
             done()
-        fitted = candidate.fit(features, measured, names)
+        fitted = candidate.fit(features, measured, names, *more)
         done()
-        columns = [COLUMNS.index(name) for name in names]
-        asked = _answers(fitted, networks[:, columns])
+        names = _own(fitted, names)
+        asked = _answers(fitted, networks[:, [COLUMNS.index(name) for name in names]])
         judged.append(Judged(candidate, names, fitted, left_out, asked))
     if not judged:
         raise InputError(
@@ -105,10 +110,23 @@ def _lacking(candidate: Candidate, known: Sequence[str], fewest: int) -> str | N
     lacking = [name for name in candidate.needs if name not in known]
     if lacking:
         return f"not all points have {', '.join(lacking)}"
-    needed = len(candidate.features(known)) + 2
+    # Kinds of operations are drawn to their families, so they need no points of their own.
+    needed = sum(name in PLAIN for name in candidate.features(known)) + 2
     if fewest < needed:
         return f"a fit needs {needed} points; {fewest} are left without the blocks left out"
     return None
+
+
+def _own(fitted: Fitted, names: Sequence[str]) -> tuple[str, ...]:
+    """The counts that a fitted predictor answers from, of those it was given."""
+    return fitted.features if isinstance(fitted, Extended) else tuple(names)
+
+
+def _alone(fitted: Fitted, points: Sequence[Point]) -> np.ndarray:
+    """(points,) ms that blocks take longer because they were measured alone, where that is known."""
+    if not isinstance(fitted, Extended):
+        return np.zeros(len(points))
+    return np.array([0.0 if p.whole else fitted.alone_ms(p.counts) for p in points])
 
 
 def _answers(fitted: Fitted, features: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,10 @@ import pytest
 
 from lolat.comparison.candidates import CANDIDATES, Candidate
 from lolat.comparison.judging import judge, steps
-from lolat.counts import COLUMNS, FEATURES
+from lolat.counts import COLUMNS, FEATURES, PLAIN
 from lolat.errors import InputError
-from lolat.points import Point, times
+from lolat.points import Point, matrix, times
+from lolat.predictors.extended import TERMS
 from tests import synthetic
 
 NONE = np.empty((0, len(COLUMNS)))
@@ -86,12 +87,29 @@ def test_every_fit_is_reported_even_of_what_is_missing() -> None:
 
 
 def test_the_real_ones_follow_points_made_by_a_formula() -> None:
-    points = synthetic.measured(blocks=20, batches=(1, 4), noise=0.0)
+    points = synthetic.measured(blocks=20, batches=(1, 4), noise=0.0, columns=PLAIN)
     chosen = [c for c in CANDIDATES if c.name in ("extended", "flops")]
     found = {j.candidate.name: j for j in judge(points, NONE, chosen).judged}
     np.testing.assert_allclose(found["extended"].left_out_ms, times(points), rtol=1e-3)
-    assert found["extended"].candidate.numbers(found["extended"].fitted) == len(COLUMNS) + 1
+    assert found["extended"].candidate.numbers(found["extended"].fitted) == len(PLAIN) + 1
     assert np.median(abs(found["flops"].left_out_ms / times(points) - 1)) > 0.05
+
+
+def test_the_formula_is_judged_as_it_is_measured() -> None:
+    """Blocks that take half a millisecond longer alone than in networks, and networks that do not."""
+    points = [
+        replace(p, whole=i % 2 == 0, latency_ms=p.latency_ms + 0.5 * (i % 2))
+        for i, p in enumerate(synthetic.measured(blocks=80, batches=(1, 4, 5), noise=0.0))
+    ]
+    chosen = [c for c in CANDIDATES if c.name == "extended"]
+    networks = matrix(points, COLUMNS)
+    (found,) = judge(points, networks, chosen).judged
+    assert found.features == TERMS
+    assert np.median(abs(found.left_out_ms / times(points) - 1)) < 0.03
+    inside = times(points) - [0.0 if p.whole else 0.5 for p in points]
+    assert np.median(abs(found.networks_ms / inside - 1)) < 0.05
+    assert found.candidate.numbers(found.fitted) == len(TERMS) + 1 + len(found.fitted.alone)  # type: ignore[attr-defined]
+    assert found.fitted.alone["call"] > 0.3  # type: ignore[attr-defined]
 
 
 def test_a_table_of_three_counts_leaves_out_what_needs_more(
@@ -115,7 +133,7 @@ def test_too_few_points_for_a_formula_are_said() -> None:
     found = judge(points, NONE, chosen)
     assert [j.candidate.name for j in found.judged] == ["two-regime"]
     assert found.missing == {
-        "extended": f"a fit needs {len(COLUMNS) + 2} points; 8 are left without the blocks left out"
+        "extended": f"a fit needs {len(PLAIN) + 2} points; 8 are left without the blocks left out"
     }
 
 

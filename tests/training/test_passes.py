@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import COLUMNS, count
+from lolat.counts import PLAIN, count
 from lolat.graph import Graph, GraphBuilder
 from lolat.training.passes import PASS_TERMS, pass_rows, started, variables
 from tests import synthetic
 
-OWN = PASS_TERMS[len(COLUMNS) :]
+OWN = PASS_TERMS[len(PLAIN) :]
 
 
 def terms(graph: Graph, batch_size: int = 1) -> dict[str, float]:
@@ -33,12 +33,12 @@ def conv(kind: str, size: int, channels: int, out: int, kernel: int, groups: int
 
 
 def test_terms_are_the_counts_and_further_ones() -> None:
-    assert PASS_TERMS[: len(COLUMNS)] == COLUMNS
+    assert PASS_TERMS[: len(PLAIN)] == PLAIN
     assert len(set(PASS_TERMS)) == len(PASS_TERMS)
     graph = synthetic.network()
     for batch_size in (1, 8):
-        rows = pass_rows(graph, batch_size)[:, : len(COLUMNS)]
-        assert (rows == count(graph).at(batch_size)).all(), (
+        rows = pass_rows(graph, batch_size)[:, : len(PLAIN)]
+        assert (rows == count(graph).at(batch_size)[:, : len(PLAIN)]).all(), (
             "no dropout, no groups: nothing replaced"
         )
 
