@@ -15,7 +15,7 @@ from lolat.graph import Graph, GraphBuilder, Tensor
 from microbench.backends import shapes
 from microbench.backends.channels_first import Call, build, is_channels_last
 from microbench.backends.windows import transposed_padding, window
-from microbench.blocks import BLOCKS
+from microbench.blocks import BLOCKS, NETWORKS
 from microbench.layers import Layers
 
 
@@ -108,8 +108,12 @@ def test_what_is_repeated_for_each_sample_grows() -> None:
     assert found == "add(x(1, 4), grown c(1, 4))(1, 4)"
 
 
-def test_all_predefined_blocks_are_channels_last() -> None:
-    assert all(is_channels_last(b.make()) for b in BLOCKS)
+def test_all_predefined_blocks_of_images_are_channels_last() -> None:
+    """Those of tokens have no channels to turn."""
+    graphs = [b.make() for b in (*BLOCKS, *NETWORKS)]
+    images = [g for g in graphs if len(g.tensors[g.inputs[0]].shape) == 4]
+    assert len(images) > 80
+    assert all(is_channels_last(g) for g in images)
 
 
 @pytest.mark.parametrize(
