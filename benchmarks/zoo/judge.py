@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import measure
 from networks import CHOSEN, REPORTED
@@ -35,6 +34,7 @@ from lolat.predictors.extended import Extended
 from microbench.levels import Levels, levels
 from microbench.timer import Visit
 
+HERE = Path(__file__).resolve().parent
 FILLER, OWN = 3, (1, 2)  # modes of a sample: before or after another, and in a loop of its own
 
 
