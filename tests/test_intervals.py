@@ -18,12 +18,16 @@ from lolat.intervals import (
     LEAST_POINTS,
     STEEPEST,
     Scale,
+    Width,
     conformal_quantile,
+    drift,
     effective_ops,
     half_width,
     interval_entry,
     interval_width,
+    network_entry,
     noise_floor,
+    student_quantile,
 )
 
 
@@ -264,6 +268,116 @@ def test_errors_average_out_as_effective_operations_say() -> None:
     each = np.repeat(times / ops, ops)
     totals = (each * (1 + 0.1 * random.standard_normal((20000, len(each))))).sum(axis=1) / 10
     assert totals.std() == pytest.approx(0.1 / math.sqrt(effective_ops(times, ops)), rel=0.03)
+
+
+# ---- whole networks, and the machine's ups and downs -----------------------------------------------
+
+
+@pytest.mark.parametrize("probability", [0.6, 0.75, 0.9, 0.95, 0.975])
+@pytest.mark.parametrize("degrees", [5, 7, 11, 19, 49, 500])
+def test_student_by_scipy(probability: float, degrees: int) -> None:
+    """Coverages from 20 to 95 %."""
+    wanted = stats.t.ppf(probability, degrees)
+    assert student_quantile(probability, degrees) == pytest.approx(wanted, rel=0.01)
+    assert student_quantile(1 - probability, degrees) == pytest.approx(-wanted, rel=0.01)
+
+
+@pytest.mark.parametrize("probability", [0.9, 0.95, 0.995, 0.9995])
+def test_student_of_few_degrees_and_rare_events_is_never_narrower_than_normal(
+    probability: float,
+) -> None:
+    found = [student_quantile(probability, degrees) for degrees in (0, 1, 2, 3, 5, 7, 50)]
+    assert found[0] == found[1]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] > stats.norm.ppf(probability)
+
+
+def test_what_is_kept_of_networks_by_hand() -> None:
+    """Ten of spread 0.1 or so, one ten times as far off: it counts as 2.5 times what is usual."""
+    residuals = np.array([0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, 1.0])
+    entry = network_entry(residuals, np.arange(10, 110, 10))
+    largest = 2.5 * 1.4826 * 0.1
+    assert entry == {
+        "ops": pytest.approx(19.0),  # a tenth of the way from the smallest to the largest
+        "spread": pytest.approx(math.sqrt((9 * 0.01 + largest**2) / 10), abs=1e-6),
+        "count": 10,
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_networks_whose_errors_are_normal_the_spread_is_theirs(seed: int) -> None:
+    """But for the few beyond 2.5 times what is usual, which is 2.5 standard deviations."""
+    residuals = np.random.default_rng(seed).normal(0.0, 0.08, 4000)
+    wanted = 0.08 * math.sqrt(stats.norm.expect(lambda z: min(z * z, 2.5**2)))
+    found = network_entry(residuals, np.ones(4000))["spread"]
+    assert found == pytest.approx(wanted, rel=0.05)
+    assert wanted == pytest.approx(0.08, rel=0.05)
+
+
+def entry_with_networks(spread: float, count: int = 12, ops: float = 100.0) -> dict[str, Any]:
+    return {"residuals": RESIDUALS, "networks": {"ops": ops, "spread": spread, "count": count}}
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
+def test_networks_have_students_interval_of_a_new_one(coverage: float) -> None:
+    """As SciPy's, of a mean of nothing: t * spread * sqrt(1 + 1 / n)."""
+    width = interval_width(entry_with_networks(0.05), coverage)
+    wanted = stats.t.ppf((1 + coverage) / 2, 11) * 0.05 * math.sqrt(13 / 12)
+    for ops in (100, 1000, 1e9):
+        assert width.half(ops) == pytest.approx(wanted, rel=0.01)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.6])
+def test_between_blocks_and_networks_it_goes_over(spread: float) -> None:
+    blocks = interval_width({"residuals": RESIDUALS}, 0.9).half(1)
+    width = interval_width(entry_with_networks(spread), 0.9)
+    found = [width.half(n) for n in (0, 1, 2, 5, 10, 40, 99, 100, 500)]
+    assert found[0] == found[1] == blocks
+    assert found[-1] == found[-2] == width.networks[1]  # type: ignore[index]
+    assert found == sorted(found, reverse=blocks > found[-1])
+    assert width.half(10) == pytest.approx((blocks + found[-1]) / 2)  # half of the way to 100
+
+
+@given(
+    st.floats(0, 1), st.floats(0, 3), st.floats(0.01, 0.5), st.floats(0, 1e4),
+    st.lists(st.floats(0, 1e6), min_size=2, max_size=9),
+)  # fmt: skip
+def test_whatever_the_file_it_lies_between_the_two(
+    half: float, quantile: float, exponent: float, large: float, asked: list[float]
+) -> None:
+    scale = Scale(exponent, 3.0, 60.0)
+    blocks, both = Width(quantile, scale), Width(quantile, scale, 0.0, (large, half))
+    for ops in asked:
+        ends = sorted([blocks.half(ops), half])
+        assert ends[0] - 1e-12 <= both.half(ops) <= ends[1] + 1e-12
+    if half <= blocks.half(1e9):  # better known than any block: never wider for more operations
+        found = [both.half(n) for n in sorted(asked)]
+        assert all(b <= a + 1e-12 for a, b in zip(found, found[1:], strict=False))
+
+
+def test_networks_are_not_known_better_than_can_be_measured_either() -> None:
+    width = interval_width(entry_with_networks(0.001), 0.9, floor=0.02)
+    assert width.half(1000) == pytest.approx(math.log(1.02))
+
+
+@pytest.mark.parametrize(
+    ("noise", "expected"),
+    [
+        ({"quiet": 0.8, "busy": 1.3}, 0.25 * math.log(1.3 / 0.8)),
+        ({"quiet": 1, "busy": 2}, 0.25 * math.log(2)),
+        ({"quiet": 1.0, "busy": 1.0}, 0.0),
+        ({"quiet": 1.3, "busy": 0.8}, 0.0),
+        ({}, 0.0),
+        ({"quiet": 0.8}, 0.0),
+        ({"busy": 1.5}, 0.0),
+        ({"quiet": "low", "busy": 1.5}, 0.0),
+        ({"quiet": True, "busy": 1.5}, 0.0),
+        ({"quiet": 0.0, "busy": 1.5}, 0.0),
+        ({"quiet": None, "busy": 1.5}, 0.0),
+    ],
+)
+def test_how_far_a_machine_moves(noise: dict[str, Any], expected: float) -> None:
+    assert drift({"noise": noise}) == pytest.approx(expected)
 
 
 RESIDUALS = [i / 100 for i in range(-50, 50)]  # the 91st smallest of their sizes is 0.45

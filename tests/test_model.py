@@ -19,6 +19,7 @@ from lolat.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
 from lolat.model import Model, load
+from lolat.state import State
 from tests import synthetic
 
 BREAKPOINT, SLOPE = 6.0, 0.5
@@ -447,7 +448,7 @@ class TestNetworks:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
             "network", "batch_size", "predictor", "latency_ms", "quiet_ms", "state", "interval_ms",
-            "coverage",            "in_domain", "warnings", "measure", "counts", "blocks",
+            "coverage", "in_domain", "warnings", "measure", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):
@@ -462,6 +463,112 @@ class TestNetworks:
         again = json.loads(json.dumps(found, allow_nan=False))
         assert again == found
         assert isinstance(again["interval_ms"], list)
+
+
+NOISE = {"floor": 0.03, "quiet": 0.8, "busy": 1.3}
+DRIFT = 0.25 * math.log(1.3 / 0.8)
+
+
+class TestStates:
+    """The machine as it usually is, when it is quiet, and in a state that is known."""
+
+    @pytest.mark.parametrize("predictor", ["extended", "two-regime"])
+    def test_terms_are_scaled_by_hand(self, predictor: str) -> None:
+        state = State(computing=2.0, moving=0.5, starting=3.0)
+        usual = MODEL.predict(NETWORK, 2, predictor)
+        found = usual.under(state)
+        factors = {"flops": 2.0, "acts": 0.5, "inp": 0.5, "traffic": 0.5, "weights": 0.5, "ops": 3.0}
+        for before, after in zip(usual.blocks[:-1], found.blocks[:-1], strict=True):
+            wanted = {n: factors[n] * ms for n, ms in before.terms_ms.items()}
+            assert after.terms_ms == pytest.approx(wanted)
+            assert after.latency_ms == pytest.approx(sum(wanted.values()))
+        assert found.call_ms == pytest.approx(3.0 * usual.call_ms)
+        total = sum(b.latency_ms for b in found.blocks)
+        assert found.latency_ms == pytest.approx(total, rel=1e-12)
+        assert sum(b.share for b in found.blocks) == pytest.approx(1.0)
+        assert found.counts == usual.counts
+        assert found.state == state
+        assert usual.state is None
+
+    def test_kinds_of_operations_are_scaled_too(self) -> None:
+        usual = Model(synthetic.document()).predict(NETWORK)
+        found = usual.under(State(2.0, 1.0, 1.0))
+        ends = ("_macs",)
+        computing = sum(
+            ms for b in usual.blocks for n, ms in b.terms_ms.items() if n.endswith(ends)
+        )
+        assert computing > 0.1
+        assert found.latency_ms == pytest.approx(usual.latency_ms + computing)
+
+    def test_the_usual_state_changes_no_time(self) -> None:
+        usual = MODEL.predict(NETWORK)
+        found = usual.under(State())
+        assert found.latency_ms == pytest.approx(usual.latency_ms, rel=1e-12)
+        assert (found.block_terms == usual.block_terms).all()
+
+    def test_the_machines_ups_and_downs_widen_an_interval_until_its_state_is_known(self) -> None:
+        found = Model(by_hand(noise=NOISE)).predict(NETWORK)
+        assert found.interval_ms is not None
+        wide = math.log(found.interval_ms[1] / found.latency_ms)
+        assert wide == pytest.approx(math.hypot(0.45, DRIFT))
+        assert found.interval_ms[0] == pytest.approx(found.latency_ms * math.exp(-wide))
+        known = found.under(State(1.5, 1.5, 1.5))
+        assert known.interval_ms is not None
+        assert known.latency_ms == pytest.approx(1.5 * found.latency_ms)
+        for end, sign in zip(known.interval_ms, (-1, 1), strict=True):
+            assert end == pytest.approx(known.latency_ms * math.exp(sign * 0.45))
+        assert known.coverage == 0.9
+
+    def test_without_an_interval_there_is_none_in_a_state(self) -> None:
+        document = by_hand(noise=NOISE)
+        for predictor in document["predictors"].values():
+            del predictor["residuals"]
+        assert Model(document).predict(NETWORK).under(State()).interval_ms is None
+
+    @pytest.mark.parametrize(
+        ("noise", "factor"),
+        [(NOISE, 0.8), ({"quiet": 1, "busy": 2}, 1.0), ({"quiet": 0.9}, 0.9), ({}, None),
+         ({"busy": 1.3}, None), ({"quiet": None}, None), ({"quiet": True}, None)],
+    )  # fmt: skip
+    def test_a_quiet_machine(self, noise: dict[str, Any], factor: float | None) -> None:
+        found = Model(by_hand(noise=noise)).predict(NETWORK)
+        if factor is None:
+            assert found.quiet_ms is None
+        else:
+            assert found.quiet_ms == pytest.approx(factor * found.latency_ms)
+        assert json.loads(json.dumps(found.to_dict()))["quiet_ms"] == found.quiet_ms
+
+    def test_a_state_stands_in_the_answer(self) -> None:
+        usual = MODEL.predict(NETWORK)
+        assert usual.to_dict()["state"] is None
+        found = usual.under(State(1.25, 1.0, 0.5)).to_dict()
+        assert found["state"] == {"computing": 1.25, "moving": 1.0, "starting": 0.5}
+
+    def test_networks_left_out_decide_the_interval_of_a_network(self) -> None:
+        """Of 12 of spread 0.05: t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12)."""
+        document = by_hand(noise={})
+        document["predictors"]["extended"]["networks"] = {"ops": 5, "spread": 0.05, "count": 12}
+        found = Model(document).predict(NETWORK)
+        assert found.interval_ms is not None
+        half = math.log(found.interval_ms[1] / found.latency_ms)
+        assert half == pytest.approx(1.796 * 0.05 * math.sqrt(13 / 12), rel=0.01)
+
+
+class TestKinds:
+    """Who gives counts that tell no kinds apart is answered by the fit on six."""
+
+    def test_counts_without_kinds_are_answered_by_six(self) -> None:
+        model = Model(synthetic.document())
+        six = model.predict_counts(**COUNTS)
+        assert six == pytest.approx(float(plain(COUNTS)[0]), rel=0.1)
+        for extra in ({"patches": 0}, {"exps": 1e6}, {"spatial_macs": None}, {"serial": 12}):
+            assert model.predict_counts(**COUNTS, **extra) == six
+
+    def test_counts_with_kinds_are_answered_by_kinds(self) -> None:
+        model = Model(synthetic.document())
+        totals = synthetic.totals(NETWORK)
+        network = model.predict(NETWORK).latency_ms
+        assert model.predict_counts(**totals) == pytest.approx(network)
 
 
 class TestLoading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -144,3 +145,15 @@ def test_arrays_have_a_row_for_every_point() -> None:
     assert found[1].tolist() == [points[1].counts["flops"], points[1].counts["acts"]]
     assert matrix([], ("flops",)).shape == (0, 1)
     assert known_features(points) == COLUMNS
+
+
+def test_a_whole_network_survives_the_model_file() -> None:
+    """Said of networks only: a point of before is a block."""
+    block = replace(synthetic.measured(1, (1,))[0], samples_ms=(1.5, 2.25))
+    network = replace(block, whole=True)
+    document = json.loads(json.dumps(network.to_dict()))
+    assert document["whole"] is True
+    assert Point.from_dict(document) == network
+    assert "whole" not in block.to_dict()
+    assert Point.from_dict(json.loads(json.dumps(block.to_dict()))) == block
+    assert Point.from_dict(document | {"whole": False}) == block

@@ -30,6 +30,9 @@ def _full() -> dict[str, Any]:
         "ops": [3, 60.0],
         "scores": [0.1, 0],
     }
+    document["predictors"]["extended"]["alone"] = {"call": 0.1, "ops": 0}
+    document["predictors"]["extended"]["networks"] = {"ops": 98.5, "spread": 0.05, "count": 12}
+    document["noise"] |= {"quiet": 0.9, "busy": 1.25}
     document["domain"] = {
         "kinds": ["conv", "relu"],
         "dtypes": ["float32"],
@@ -37,6 +40,7 @@ def _full() -> dict[str, Any]:
         "sizes": {"weights": [0, 1e6]},
     }
     document["points"][0] |= {"kinds": ["conv"], "reference_ms": [1, 1.5], "spread": 0.01}
+    document["points"][0]["whole"] = True
     document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None}
     return document
 
@@ -90,6 +94,8 @@ _WRONG = {
     "number or null": ("1", True, [1.0], 10**400),
     "range": ([], [1], [1, 2, 3], ["1", 2], [None, 1], [True, 1], {}, 5, None, "12"),
     "count": (-1, 1.5, 3.0, True, None, "3", 2**63, 10**400, [1]),
+    "yes or no": (0, 1, None, "true", []),
+    "from 2": (1, 0, -5, 12.0, True, None, "12", 2**63),
     "count or null": (-1, 1.5, 3.0, True, "3", 2**63),
     "batch": (0, -1, 1.0, True, None, "1"),
     "number": (None, "1", True, [1.0], 10**400),
@@ -140,6 +146,16 @@ _FIELDS: dict[tuple[str | int, ...], str] = {
     ("predictors", "extended", "interval", "ops"): "range",
     ("predictors", "extended", "interval", "scores"): "list",
     ("predictors", "extended", "interval", "scores", 1): "number",
+    ("predictors", "extended", "alone"): "object",
+    ("predictors", "extended", "alone", "call"): "not negative",
+    ("predictors", "extended", "alone", "ops"): "not negative",
+    ("predictors", "extended", "networks"): "object",
+    ("predictors", "extended", "networks", "ops"): "not negative",
+    ("predictors", "extended", "networks", "spread"): "not negative",
+    ("predictors", "extended", "networks", "count"): "from 2",
+    ("noise", "quiet"): "positive",
+    ("noise", "busy"): "positive",
+    ("points", 0, "whole"): "yes or no",
     ("domain", "kinds"): "list",
     ("domain", "kinds", 1): "text",
     ("domain", "dtypes"): "list",
@@ -164,6 +180,13 @@ _OPTIONAL = {
     ("predictors", "extended", "six_counts"),
     ("predictors", "extended", "six_counts", "coefficients", "ops"),
     ("predictors", "extended", "six_counts", "error"),
+    ("predictors", "extended", "alone"),
+    ("predictors", "extended", "alone", "call"),
+    ("predictors", "extended", "alone", "ops"),
+    ("predictors", "extended", "networks"),
+    ("noise", "quiet"),
+    ("noise", "busy"),
+    ("points", 0, "whole"),
     ("domain", "kinds"),
     ("domain", "dtypes"),
     ("domain", "ratios"),
@@ -214,6 +237,31 @@ def test_what_may_be_left_out() -> None:
         document = _full()
         _set(document, list(place), _MISSING)
         schema.validate(document, "here")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (["predictors", "extended", "alone"], [], "is a list of 0; expected an object"),
+        (["predictors", "extended", "alone", "call"], -1,
+         "is -1; expected a finite number that is not negative"),
+        (["predictors", "extended", "networks"], None, "is null; expected an object"),
+        (["predictors", "extended", "networks", "spread"], "x",
+         "is 'x'; expected a finite number that is not negative"),
+        (["predictors", "extended", "networks", "ops"], -0.5,
+         "is -0.5; expected a finite number that is not negative"),
+        (["predictors", "extended", "networks", "count"], 1, "is 1; expected an integer of 2 or more"),
+        (["noise", "quiet"], 0, "is 0; expected a finite number above 0"),
+        (["noise", "busy"], True, "is true; expected a finite number above 0"),
+        (["points", 0, "whole"], 1, "is 1; expected true or false"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_networks_and_noise(
+    place: list[str | int], value: Any, said: str
+) -> None:
+    document = _full()
+    _set(document, place, value)
+    assert _refusal_of(document) == f"`{_written(tuple(place))}` {said}"
 
 
 def test_a_default_that_is_not_there_and_predictors_that_are() -> None:

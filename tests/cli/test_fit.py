@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from lolat.model_file import read
 from tests import synthetic
 from tests.cli.commands import Command
 
+BEFORE = Path(__file__).parent / "model_of_before.json.xz"
 THREE = ["acts", "inp", "flops", "latency_ms"]
 
 
@@ -36,6 +38,53 @@ def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Pat
     assert found.err == "lolat: warning: the machine was busy\n"
     assert found.out.splitlines()[0] == "105 points on a desk, 2 threads"
     assert f"written: {new}" in found.out
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """A model that was shipped before kinds of operations were told apart; without its raw samples."""
+    path = tmp_path / "before.json"
+    path.write_bytes(lzma.decompress(BEFORE.read_bytes()))
+    return path
+
+
+def test_a_model_of_before_is_fitted_again_as_it_was(
+    lolat: Command, tmp_path: Path, before: Path
+) -> None:
+    """Its points tell no kinds of operations apart, so its formula has none."""
+    new = tmp_path / "again.json"
+    found = lolat("fit", before, "--output", new)
+    assert found.code == 0
+    old, again = read(before), read(new)
+    for name in ("two-regime", "extended"):
+        was, now = (d["predictors"][name] for d in (old, again))
+        assert now["coefficients"].keys() == was["coefficients"].keys()
+        for term, value in was["coefficients"].items():
+            assert now["coefficients"][term] == pytest.approx(value, rel=0.02), term
+        assert now["residuals"] == pytest.approx(was["residuals"], abs=0.02)
+        assert not {"alone", "networks"} & now.keys()
+        assert "networks_left_out" not in now["error"]
+    assert again["points"][0].get("whole") is None
+    assert [p["latency_ms"] for p in again["points"]] == [p["latency_ms"] for p in old["points"]]
+    assert again["domain"] == old["domain"]
+
+
+def test_a_model_of_before_answers_as_it_did(before: Path) -> None:
+    """By hand: its coefficients times the counts that it knows."""
+    model = load(before)
+    network = synthetic.network()
+    coefficients = read(before)["predictors"]["extended"]["coefficients"]
+    for batch_size in (1, 8):
+        totals = synthetic.totals(network, batch_size)
+        wanted = sum(totals.get(name, 1) * value for name, value in coefficients.items())
+        prediction = model.predict(network, batch_size)
+        assert prediction.latency_ms == pytest.approx(wanted, rel=1e-9)
+        assert sum(b.latency_ms for b in prediction.blocks) == pytest.approx(wanted, rel=1e-9)
+        assert prediction.quiet_ms is None
+        assert prediction.interval_ms is not None
+        assert {b.bound_by for b in prediction.blocks} <= {
+            "flops", "memory", "weights", "patches", "ops", "call", "nothing"
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["points.csv", "POINTS.CSV"])
