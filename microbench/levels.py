@@ -22,7 +22,7 @@ import numpy as np
 from microbench.timer import Visit, quantile
 
 NEIGHBORS = 4  # samples on either side that say how slow the machine is: about half a second
-TURNS = 6
+TURNS = 25  # until it changes no more, also where a job has most of the samples
 LEAST_SAMPLES = 4  # of which halves are compared
 QUIET, BUSY = 0.1, 0.9
 

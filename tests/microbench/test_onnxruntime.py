@@ -83,7 +83,9 @@ def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
         for column in ("serial", "threaded", "streamed"):
             theirs.pop(column), ours.pop(column)
     scores = [o for o in graph.operations if o.kind == "scale"]
-    if scores:  # ONNX' product takes the keys turned, by a transposition that ONNX Runtime fuses into it
+    if (
+        scores
+    ):  # ONNX' product takes the keys turned, by a transposition that ONNX Runtime fuses into it
         keys = 0
         for scale in scores:
             (product,) = (o for o in graph.operations if scale.inputs[0] in o.outputs)
