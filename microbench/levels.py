@@ -26,7 +26,7 @@ import numpy as np
 from microbench.timer import Visit, quantile
 
 NEIGHBORS = 4  # samples on either side that say how slow the machine is: about half a second
-TURNS = 6
+TURNS = 25  # until it changes no more, also where a job has most of the samples
 WINDOW_S = 1.0  # either side of a sample, in which the share of other programs is taken
 SEEN = 0.03  # of a processor that others use: less is the system's own, and not spoken of
 TRUST = 0.5  # how far PART is from 1, by experience

@@ -70,6 +70,22 @@ def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
     assert found.jobs["job 3"].spread is None, "two samples have no halves"
 
 
+def test_the_usual_machine_is_that_of_most_samples_whoever_has_them() -> None:
+    """A job with a hundred samples, all of slow times, makes these the usual ones, for every job."""
+    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.6 else 3.0)
+    begin = int(0.6 * 8 * len(JOBS))
+    moments = (1e9 + 0.1 * i + 0.05 for i in range(begin, 8 * len(JOBS)))
+    visits["many"] = [Visit((15.0,), (), (at,)) for at in moments]
+    found = levels(visits)
+    assert latencies(found) == pytest.approx(
+        {k: 3 * ms for k, ms in {**JOBS, "many": 5.0}.items()}, rel=0.1
+    )
+    ratio = found.jobs["many"].latency_ms / found.jobs["job 3"].latency_ms
+    assert ratio == pytest.approx(5.0 / JOBS["job 3"], rel=0.005), "and for all by as much"
+    assert found.quiet == pytest.approx(1 / 3, rel=0.1)
+    assert found.busy == pytest.approx(1.0, rel=0.1)
+
+
 def test_one_wild_sample_moves_nothing() -> None:
     visits = measured(JOBS, 8, usual)
     at = visits["job 5"][3].at_s
