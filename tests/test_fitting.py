@@ -213,7 +213,9 @@ def test_a_kind_without_points_costs_what_its_family_costs() -> None:
     found = fit_families(x, y, FAMILIES, np.ones(len(x)), rounds=1)
     rates, _, _ = objective(x, y, np.ones(len(x)))
     assert found[1] == pytest.approx(rates[0], rel=1e-6)
-    assert min(found[0], found[2]) < found[1] < max(found[0], found[2])  # it lies between its sisters
+    assert (
+        min(found[0], found[2]) < found[1] < max(found[0], found[2])
+    )  # it lies between its sisters
     x[:, [5, 6]] = 0.0  # of no family: nothing
     assert fit_families(x, y, FAMILIES, np.ones(len(x)))[5:7].tolist() == [0.0, 0.0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -352,7 +353,7 @@ def test_whatever_the_file_it_lies_between_the_two(
         assert ends[0] - 1e-12 <= both.half(ops) <= ends[1] + 1e-12
     if half <= blocks.half(1e9):  # better known than any block: never wider for more operations
         found = [both.half(n) for n in sorted(asked)]
-        assert all(b <= a + 1e-12 for a, b in zip(found, found[1:], strict=False))
+        assert all(b <= a + 1e-12 for a, b in itertools.pairwise(found))
 
 
 def test_networks_are_not_known_better_than_can_be_measured_either() -> None:

@@ -173,9 +173,7 @@ def test_blocks_are_judged_as_they_are_measured_and_networks_as_they_are() -> No
     assert as_measured(formula, points) == pytest.approx(plain + np.array(more))
     entry = fit_document(points)["predictors"]["extended"]
     assert entry["alone"] == formula.alone
-    assert entry["error"]["fitted"] == pytest.approx(
-        errors(plain + np.array(more), times(points))
-    )
+    assert entry["error"]["fitted"] == pytest.approx(errors(plain + np.array(more), times(points)))
 
 
 def test_networks_left_out_have_errors_of_their_own() -> None:
@@ -209,7 +207,10 @@ def test_few_networks_say_nothing_of_intervals() -> None:
         entry = fit_document(with_networks(networks))["predictors"]["extended"]
         assert ("networks" in entry) == told
         assert entry["error"]["networks_left_out"]["points"] == networks
-    assert "networks_left_out" not in fit_document(synthetic.measured())["predictors"]["extended"]["error"]
+    assert (
+        "networks_left_out"
+        not in fit_document(synthetic.measured())["predictors"]["extended"]["error"]
+    )
 
 
 def uneven() -> list[Point]:

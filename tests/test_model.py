@@ -477,7 +477,14 @@ class TestStates:
         state = State(computing=2.0, moving=0.5, starting=3.0)
         usual = MODEL.predict(NETWORK, 2, predictor)
         found = usual.under(state)
-        factors = {"flops": 2.0, "acts": 0.5, "inp": 0.5, "traffic": 0.5, "weights": 0.5, "ops": 3.0}
+        factors = {
+            "flops": 2.0,
+            "acts": 0.5,
+            "inp": 0.5,
+            "traffic": 0.5,
+            "weights": 0.5,
+            "ops": 3.0,
+        }
         for before, after in zip(usual.blocks[:-1], found.blocks[:-1], strict=True):
             wanted = {n: factors[n] * ms for n, ms in before.terms_ms.items()}
             assert after.terms_ms == pytest.approx(wanted)

@@ -256,9 +256,7 @@ def test_what_may_be_left_out() -> None:
         (["points", 0, "whole"], 1, "is 1; expected true or false"),
     ],
 )  # fmt: skip
-def test_what_is_said_of_networks_and_noise(
-    place: list[str | int], value: Any, said: str
-) -> None:
+def test_what_is_said_of_networks_and_noise(place: list[str | int], value: Any, said: str) -> None:
     document = _full()
     _set(document, place, value)
     assert _refusal_of(document) == f"`{_written(tuple(place))}` {said}"

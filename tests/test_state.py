@@ -106,7 +106,11 @@ def test_how_much_longer_by_hand() -> None:
     assert state.factor({"computing": 3.0, "moving": 5.0, "starting": 2.0}) == pytest.approx(1.2)
     assert state.factor(dict.fromkeys(KINDS, 0.0)) == 1.0
     assert State().factor({"computing": 3.0, "moving": 5.0, "starting": 2.0}) == 1.0
-    assert State(1.23456, 1.0, 1.0).to_dict() == {"computing": 1.2346, "moving": 1.0, "starting": 1.0}
+    assert State(1.23456, 1.0, 1.0).to_dict() == {
+        "computing": 1.2346,
+        "moving": 1.0,
+        "starting": 1.0,
+    }
 
 
 def test_what_terms_are_a_kind_of() -> None:
@@ -145,7 +149,7 @@ def test_a_state_survives_its_file(tmp_path: Path) -> None:
     assert read_state(written(tmp_path, {"state": state.to_dict()})) == state
 
 
-EXPECTED = "expected a file that `lolat doctor MODEL --json` has written, or {\"computing\": 1.2,"
+EXPECTED = 'expected a file that `lolat doctor MODEL --json` has written, or {"computing": 1.2,'
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,7 @@ def test_blocks_that_pay_for_being_alone() -> None:
     assert found.alone["call"] == pytest.approx(0.4, rel=0.3)
     assert 0.01 < found.alone["ops"] < 0.022
     blocks = [p for p in points if not p.whole]
-    wanted = np.array(
-        [0.4 + 3e-7 * p.counts["weights"] + 0.02 * p.counts["ops"] for p in blocks]
-    )
+    wanted = np.array([0.4 + 3e-7 * p.counts["weights"] + 0.02 * p.counts["ops"] for p in blocks])
     alone = np.array([found.alone_ms(p.counts) for p in blocks])
     assert 0.7 < np.median(alone / wanted) < 1.05
     # Inside a network they do not take it.

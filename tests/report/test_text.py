@@ -160,7 +160,9 @@ def test_the_quiet_machine_is_told_where_it_is_another() -> None:
     usual = replace(PREDICTION, latency_ms=20.0, interval_ms=(18.0, 22.0))
     plain = "20.0 ms, 90 % sure of 18.0 .. 22.0"
     assert text.latency(usual) == plain
-    assert text.latency(replace(usual, quiet_ms=15.0)) == f"{plain}; 15.0 ms when the machine is quiet"
+    assert (
+        text.latency(replace(usual, quiet_ms=15.0)) == f"{plain}; 15.0 ms when the machine is quiet"
+    )
     assert text.latency(replace(usual, quiet_ms=19.5)) == plain  # by less than 5 %
     assert text.latency(replace(usual, quiet_ms=25.0)) == plain
     known = replace(usual, quiet_ms=15.0, state=State(1.2, 1.0, 1.0))
