@@ -415,7 +415,9 @@ def test_a_wrong_state_is_said_before_a_network_is_read(
     path.write_text('{"computing": 2.0}')
     found = lolat("predict", model, "keras:ResNet", "--state", path)
     assert (found.code, found.out, ASKED) == (2, "", [])
-    assert "it holds no state; expected a file that `lolat doctor MODEL --json`" in one_line(found.err)
+    assert "it holds no state; expected a file that `lolat doctor MODEL --json`" in one_line(
+        found.err
+    )
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -432,7 +434,9 @@ def test_the_state_now_is_measured(
     found = lolat("predict", model, "keras:ResNet", "--state", "now", "--json")
     if elsewhere:
         assert (found.code, found.out) == (2, "")
-        assert f"--state now: {model} is not of this machine or its framework" in one_line(found.err)
+        assert f"--state now: {model} is not of this machine or its framework" in one_line(
+            found.err
+        )
         return
     usual = json.loads(lolat("predict", model, "keras:ResNet", "--json").out)
     answer = json.loads(found.out)
