@@ -15,10 +15,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lolat.counts import COLUMNS, count  # noqa: E402
+from lolat.counts import count  # noqa: E402
 from lolat.fitting import condition_number  # noqa: E402
 from lolat.model import load  # noqa: E402
-from lolat.points import Point, matrix, times  # noqa: E402
+from lolat.points import Point, known_features, matrix, times  # noqa: E402
 from lolat.units import quantity  # noqa: E402
 from microbench.blocks import points  # noqa: E402
 
@@ -34,7 +34,7 @@ def main() -> None:
         print(f"{name:34} {batch:5} {cells}")
     model = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models" / "epyc-2t.json")
     measured = [Point.from_dict(p) for p in load(model).document["points"]]
-    features, time = matrix(measured, COLUMNS), times(measured)
+    features, time = matrix(measured, known_features(measured)), times(measured)
     design = np.column_stack([features, np.ones(len(features))])
     three = design[:, [0, 1, 2, -1]]
     six = design[:, [0, 1, 2, 3, 4, 5, -1]]

@@ -274,10 +274,10 @@ def test_errors_average_out_as_effective_operations_say() -> None:
 # ---- whole networks, and the machine's ups and downs -----------------------------------------------
 
 
-@pytest.mark.parametrize("probability", [0.6, 0.75, 0.9, 0.95, 0.975])
+@pytest.mark.parametrize("probability", [0.6, 0.75, 0.9, 0.95, 0.975, 0.995])
 @pytest.mark.parametrize("degrees", [5, 7, 11, 19, 49, 500])
 def test_student_by_scipy(probability: float, degrees: int) -> None:
-    """Coverages from 20 to 95 %."""
+    """Coverages from 20 to 99 %."""
     wanted = stats.t.ppf(probability, degrees)
     assert student_quantile(probability, degrees) == pytest.approx(wanted, rel=0.01)
     assert student_quantile(1 - probability, degrees) == pytest.approx(-wanted, rel=0.01)

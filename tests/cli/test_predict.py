@@ -16,7 +16,8 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.model import load
 from lolat.readers import read as read_really
 from lolat.units import milliseconds
-from microbench.comparable import UNSAID
+from microbench.comparable import UNSAID, Difference
+from microbench.doctor import Again, Examination
 from tests import synthetic
 from tests.cli.commands import Command, one_line, process
 
@@ -378,3 +379,66 @@ def test_the_local_model_of_another_processor(
     json.loads(found.out)
     # Another name asks about that model, not about this machine.
     assert lolat("predict", local, "keras:A").err == ""
+
+
+STATE = {"computing": 2.0, "moving": 1.5, "starting": 1.0}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_in_a_state_of_the_machine(
+    lolat: Command, model: Path, tmp_path: Path, wrapped: bool
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"state": STATE, "verdict": "drifted"} if wrapped else STATE))
+    found = lolat("predict", model, "keras:ResNet", "--state", path, "--json")
+    assert (found.code, found.err) == (0, "")
+    answer = json.loads(found.out)
+    usual = json.loads(lolat("predict", model, "keras:ResNet", "--json").out)
+    assert answer["state"] == STATE
+    assert usual["state"] is None
+    wanted = sum(
+        ms * (2.0 if term.endswith("_macs") or term in ("exps", "gelus")
+              else 1.0 if term.endswith("_ops") or term in ("serial", "groups") else 1.5)
+        for block in usual["blocks"] for term, ms in block["terms_ms"].items()
+    ) + usual["blocks"][-1]["latency_ms"]  # fmt: skip
+    assert answer["latency_ms"] == pytest.approx(wanted)
+    assert answer["latency_ms"] > 1.1 * usual["latency_ms"]
+    told = lolat("predict", model, "keras:ResNet", "--state", path).out.splitlines()[0]
+    assert told.startswith(f"ResNet · batch 1: {milliseconds(wanted)}, 90 % sure of ")
+    assert told.endswith(", in the state of the machine that was given")
+
+
+def test_a_wrong_state_is_said_before_a_network_is_read(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_text('{"computing": 2.0}')
+    found = lolat("predict", model, "keras:ResNet", "--state", path)
+    assert (found.code, found.out, ASKED) == (2, "", [])
+    assert "it holds no state; expected a file that `lolat doctor MODEL --json`" in one_line(
+        found.err
+    )
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_state_now_is_measured(
+    lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """Networks that take twice as long as they did; of another machine they tell nothing."""
+    point = replace(synthetic.measured(1, (1,))[0], whole=True)
+    again = Again(point, 2.0 * point.latency_ms)
+    differences = (Difference("cpu", "an old one", "a new one"),) if elsewhere else ()
+    monkeypatch.setattr(
+        "lolat.cli.doctor.examined", lambda loaded: Examination((again,), differences)
+    )
+    found = lolat("predict", model, "keras:ResNet", "--state", "now", "--json")
+    if elsewhere:
+        assert (found.code, found.out) == (2, "")
+        assert f"--state now: {model} is not of this machine or its framework" in one_line(
+            found.err
+        )
+        return
+    usual = json.loads(lolat("predict", model, "keras:ResNet", "--json").out)
+    answer = json.loads(found.out)
+    assert answer["state"] == {"computing": 2.0, "moving": 2.0, "starting": 2.0}
+    assert answer["latency_ms"] == pytest.approx(2.0 * usual["latency_ms"])

@@ -11,6 +11,7 @@ import pytest
 
 from lolat.model import Model
 from lolat.report import text
+from lolat.state import State
 from lolat.units import milliseconds
 from tests import synthetic
 
@@ -138,6 +139,45 @@ def test_what_a_device_is_bound_by() -> None:
         "fewer MACs per element are bound by memory, the others by compute; starting one operation "
         "costs 10 µs; one call costs 0.150 ms."
     )
+
+
+def test_what_a_device_with_kinds_of_operations_is_bound_by() -> None:
+    """The median of what its kinds cost, as far as they cost anything."""
+    document = synthetic.document()
+    document["predictors"]["extended"]["coefficients"] = {
+        "pointwise_macs": 1e-8, "spatial_macs": 2e-8, "dense_macs": 9e-8, "flat_macs": 0.0,
+        "conv_reads": 1e-6, "conv_writes": 2e-6, "pair_elements": 3e-6, "conv_ops": 0.01,
+        "move_ops": 0.0, "call": 0.15,
+    }  # fmt: skip
+    assert text.bound_sentence(Model(document)) == (
+        "This device does 50.0 GMACs a second; 100 in the time of moving one element: blocks with "
+        "fewer MACs per element are bound by memory, the others by compute; starting one operation "
+        "costs 10 µs; one call costs 0.150 ms."
+    )
+
+
+def test_the_quiet_machine_is_told_where_it_is_another() -> None:
+    usual = replace(PREDICTION, latency_ms=20.0, interval_ms=(18.0, 22.0))
+    plain = "20.0 ms, 90 % sure of 18.0 .. 22.0"
+    assert text.latency(usual) == plain
+    assert (
+        text.latency(replace(usual, quiet_ms=15.0)) == f"{plain}; 15.0 ms when the machine is quiet"
+    )
+    assert text.latency(replace(usual, quiet_ms=19.5)) == plain  # by less than 5 %
+    assert text.latency(replace(usual, quiet_ms=25.0)) == plain
+    known = replace(usual, quiet_ms=15.0, state=State(1.2, 1.0, 1.0))
+    assert text.latency(known) == f"{plain}, in the state of the machine that was given"
+    assert next(iter(text.summary(known))) == f"hand made · batch 4: {text.latency(known)}"
+
+
+def test_networks_left_out_are_told() -> None:
+    figures = {"median": 0.06, "within_10_percent": 0.75}
+    (line,) = text.error_lines({"error": {"networks_left_out": figures}})
+    assert line == "  whole networks among them: median error 6.0 %, 75 % within 10 %"
+    entry = {"residuals": [0.1] * 100, "networks": {"ops": 90, "spread": 0.05, "count": 12}}
+    (line,) = text.interval_line(entry, None)
+    # t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12) is 0.0935.
+    assert line == "  90 % intervals: -10 .. +11 %, -9 .. +10 % of whole networks"
 
 
 def test_errors_that_another_version_wrote() -> None:

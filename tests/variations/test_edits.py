@@ -107,7 +107,9 @@ def test_relu_saves_the_further_passes() -> None:
     elements = 2 * 14 * 14 * 32
     assert only(graph, "act").passes == elements
     assert only(graph, "act").exps == elements // 2  # of its results alone
-    assert only(found, "act") == only(graph, "act")._replace(passes=0, exps=0)
+    assert only(found, "act") == only(graph, "act")._replace(
+        passes=0, exps=0, curve_elements=0, clip_elements=elements
+    )
     assert edits.with_relu(graph, [0]) is None
     assert edits.with_relu(graph, [2]) is None  # what the network answers with is not changed
 
@@ -152,7 +154,12 @@ def test_groups() -> None:
     depthwise = edits.as_depthwise(own, [0])
     assert depthwise is not None
     assert only(own, "conv").narrow > 0
-    assert only(depthwise, "conv") == only(own, "conv")._replace(patches=0, narrow=0, groups=0)
+    was = only(own, "conv")
+    assert only(depthwise, "conv") == was._replace(
+        patches=0, narrow=0, groups=0, grouped_macs=0, depthwise_macs=was.flops,
+        conv_reads=0, depthwise_reads=was.inp, conv_writes=0, depthwise_writes=was.acts,
+        conv_ops=0, depthwise_ops=1,
+    )  # fmt: skip
     assert edits.ungrouped(own, [0]) is None
 
 
