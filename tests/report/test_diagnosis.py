@@ -265,6 +265,15 @@ def test_kinds_of_work_that_are_slower_are_told_apart() -> None:
     )
 
 
+def test_the_call_is_started_and_what_nobody_tells_is_as_usual_among_them() -> None:
+    """By hand as above, of two networks: one of nothing but the call, one of computing."""
+    nothing = dict.fromkeys(COUNTS, 0)
+    state = state_now(MODEL, (again(0, 2.0, nothing), again(1, 1.0, nothing | WORK[0])))
+    assert state is not None
+    wanted = {"computing": (1.0 + 0.15) / 1.1, "moving": 1.5, "starting": (2.0 + 0.15) / 1.1}
+    assert state.to_dict() == pytest.approx(wanted, rel=0.01)
+
+
 def test_what_is_told_is_what_predict_takes(tmp_path: Any) -> None:
     from lolat.state import read_state
 
