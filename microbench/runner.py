@@ -12,12 +12,7 @@ from microbench.journal import Journal
 from microbench.outcome import Outcome, keep, missing, recall
 from microbench.plan import Job, Settings, groups, visiting_order
 from microbench.process import JobFailed, WorkerDied, WorkerProcess
-from microbench.timer import (
-    Clock,
-    calls_per_visit,
-    calm_limit,
-    calm_samples,
-)
+from microbench.timer import Clock, calls_per_visit, calm_limit, calm_samples
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 5  # in a row: then it is not the jobs
@@ -267,11 +262,10 @@ class Runner:
             if not outcome.over(chosen.key):
                 self.deaths = deaths  # of jobs in a row: that a network can be built ends no row
                 return chosen.key
-        reasons = [f"{n.key}: {outcome.failures.get(n.key, 'it ended')}" for n in networks]
-        raise MeasuringError(
-            "none of the networks to measure blocks after can be run "
-            f"(first: {reasons[0] if reasons else 'there are none'})"
+        first = next(
+            (f"{n.key}: {outcome.failures.get(n.key, 'it ended')}" for n in networks), "none"
         )
+        raise MeasuringError(f"no network to measure blocks after can be run (first: {first})")
 
     def _guarded(
         self, job: Job, outcome: Outcome, journal: Journal | None, act: Callable[[], object]

@@ -174,9 +174,9 @@ def test_without_any_network_there_is_no_run(device: FakeDevice, how: str) -> No
         run(device)
     reason = {"refuses": "ResourceExhausted: no", "dies": "the measuring process was killed"}[how]
     assert str(caught.value) == (
-        f"none of the networks to measure blocks after can be run (first: n1: {reason})"
+        f"no network to measure blocks after can be run (first: n1: {reason})"
     )
-    with pytest.raises(MeasuringError, match=r"can be run \(first: there are none\)"):
+    with pytest.raises(MeasuringError, match=r"can be run \(first: none\)"):
         run(FakeDevice(), networks=[])
 
 

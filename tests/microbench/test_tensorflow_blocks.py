@@ -286,8 +286,11 @@ def test_inputs_of_all_sorts_lie_ready_at_the_batch_size(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         tensorflow, "np", SimpleNamespace(asarray=lambda x: seen.append(tuple(x.shape)))
     )
-    create("tensorflow", "cpu").prepare_graph(graph, 7)()
-    assert seen == [(7, 5, 4), (21, 4)]
+    call = create("tensorflow", "cpu").prepare_graph(graph, 7)
+    assert seen == [(7, 5), (21, 4), (1, 4)], "its inputs, where they lie on the host"
+    seen.clear()
+    call()
+    assert seen == [(7, 5, 4), (21, 4)], "its results"
 
 
 def test_every_kind_with_a_formula_has_a_layer() -> None:
