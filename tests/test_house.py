@@ -151,9 +151,7 @@ HOMES = {
     "lolat/mlp/keras_training": {"keras", "tensorflow"},
     "lolat/nas/adapters": {"keras", "tensorflow", "torch"},
 }
-LONGEST = 300
-# What is read from top to bottom like a table: formulas by kind.
-LONGER = {"lolat/counts.py": 420}
+LONGEST = 500
 
 
 def sources() -> list[Path]:
@@ -286,7 +284,7 @@ def test_every_group_may_import_only_what_comes_before_it() -> None:
 @pytest.mark.parametrize("path", sources(), ids=str)
 def test_files_are_small(path: Path) -> None:
     lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
-    assert lines <= LONGER.get(path.as_posix(), LONGEST)
+    assert lines <= LONGEST
 
 
 def public(node: ast.AST) -> bool:
