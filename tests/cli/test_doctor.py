@@ -29,6 +29,7 @@ class Machine:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.ratio = 1.02
+        self.loaded = 1.0
         self.differences: tuple[Difference, ...] = ()
         self.error: BaseException | None = None
 
@@ -40,7 +41,17 @@ class Machine:
         if self.error is not None:
             raise self.error
         again = tuple(Again(p, self.ratio * p.latency_ms) for p in points[:5])
-        return Examination(again, self.differences, {}, 1.1, 0.1, 2, 9.0, 5.0)
+        return Examination(
+            again,
+            self.differences,
+            {},
+            1.1,
+            self.loaded,
+            load=0.1,
+            threads=2,
+            seconds=9.0,
+            starting_s=5.0,
+        )
 
 
 @pytest.fixture
@@ -78,6 +89,16 @@ def test_json(lolat: Command, model: Path, machine: Machine) -> None:
     assert (answer["seconds"], answer["differences"]) == (9.0, [])
     assert answer["state"] == pytest.approx({"computing": 1.02, "moving": 1.02, "starting": 1.02})
     assert isinstance(answer["warnings"], list)
+
+
+def test_other_programs_are_in_the_state_but_not_in_the_verdict(
+    lolat: Command, model: Path, machine: Machine
+) -> None:
+    machine.loaded = 1.5
+    answer = json.loads(lolat("doctor", model, "--json").out)
+    assert (answer["verdict"], answer["loaded"]) == ("ok", 1.5)
+    assert answer["ratio"] == pytest.approx(1.02)
+    assert answer["state"] == pytest.approx({"computing": 1.53, "moving": 1.53, "starting": 1.53})
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -126,3 +126,35 @@ def test_the_description_holds_what_a_model_file_needs() -> None:
     assert {"cpu", "available_bytes", "load_at_start", "operating_system", "python", "date"} <= set(
         found
     )
+
+
+# ---- what other programs use ---------------------------------------------------------------------
+
+
+STAT = """cpu  9 9 9 9 9 9 9 9 9 9
+cpu0 100 10 50 7000 30 3 2 40 5 5
+cpu1 200 20 60 8000 30 1 4 40 5 5
+cpu2 900 900 900 0 0 0 0 0 0 0
+intr 5
+"""
+
+
+def test_what_others_use_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """User, nice, system and both interrupts of the own processors, less the own processes' times."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_CLK_TCK": 100}[name])
+    for pid, (user, kernel) in {7: (40, 5), 8: (20, 1)}.items():
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        line = f"{pid} (a (name) x) S 1 2 3 4 5 6 7 8 9 10 {user} {kernel} 0 0\n"
+        (tmp_path / f"proc/{pid}/stat").write_text(line)
+    (tmp_path / "proc/stat").write_text(STAT)
+    busy = 100 + 10 + 50 + 3 + 2 + 200 + 20 + 60 + 1 + 4
+    assert environment.others_s((7, 8), tmp_path) == pytest.approx((busy - 66) / 100)
+    assert environment.others_s((7, 9), tmp_path) is None, "9 is not there"
+
+
+def test_where_a_system_does_not_say_what_others_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert environment.others_s((os.getpid(),)) is None

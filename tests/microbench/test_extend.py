@@ -126,7 +126,7 @@ def test_a_network_outside_is_inside_afterwards(
     assert record["points"] == [f"{p['name']} x1" for p in new]
     assert [a["learned_ms"] for a in record["again"]] == [2.0] * 3, "three of its own again"
     assert {a["point"] for a in record["again"]} == OWN
-    assert record["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+    assert record["noise"] == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
     assert "an old remark" in after["warnings"]
     assert [p.name for p in model.parent.iterdir()] == ["mine.json"], "no journal is left"
 

@@ -83,7 +83,7 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert "conv" in point.kinds
     assert where["framework"] == "fake"
     assert where["device"] == "cpu"
-    assert noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+    assert noise == {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
     assert journal.path.exists(), "kept until the model is written"
     assert warnings == []
 
@@ -272,10 +272,11 @@ def test_a_noisy_run_says_so_and_what_to_do(
 
 def test_noise_of_levels_by_hand() -> None:
     spreads = (0.01, 0.05, None, 0.02)
-    found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456)
-    assert learn.noise_of(found) == {"floor": 0.02, "quiet": 0.8, "busy": 1.2346}
+    found = Levels({str(i): Level(1.0, s) for i, s in enumerate(spreads)}, 0.8, 1.23456, 0.41111)
+    assert learn.noise_of(found) == {"floor": 0.02, "quiet": 0.8, "busy": 1.2346, "others": 0.411}
     unknown = Levels({"a": Level(1.0, None)}, 1.0, 1.0)
-    assert learn.noise_of(unknown) == {"floor": 0.0, "quiet": 1.0, "busy": 1.0}
+    nothing = {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0}
+    assert learn.noise_of(unknown) == nothing
 
 
 @pytest.mark.parametrize(

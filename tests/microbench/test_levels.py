@@ -222,3 +222,48 @@ def test_noise_of_the_samples_averages_out() -> None:
     # Two halves of ten each: the median of |N(0, s)| is 0.67 s, s of the difference of two medians.
     halves = 0.67 * math.sqrt(2) * 1.25 * 0.04 / math.sqrt(10)
     assert 0.5 * halves < found.floor < 2 * halves
+
+
+# ---- other programs on the machine ---------------------------------------------------------------
+
+
+def shared(
+    jobs: Mapping[str, float], share: Callable[[float], float], felt: float = 1.0, rounds: int = 12
+) -> dict[str, list[Visit]]:
+    """As `measured`, on two processors of which others use `share(at)`: 1 / (1 - share / 2) as long."""
+    draw = random.Random(3)
+    order = [k for _ in range(rounds) for k in draw.sample(list(jobs), len(jobs))]
+    found: dict[str, list[Visit]] = {k: [] for k in jobs}
+    used = 0.0
+    for i, key in enumerate(order):
+        f = share(i / len(order))
+        used += 0.1 * f
+        ms = jobs[key] / (1.0 - f / 2) ** felt
+        found[key].append(Visit((ms,), (), (1e9 + 0.1 * i,), "", used))
+    return found
+
+
+@pytest.mark.parametrize("felt", [0.5, 1.0])
+def test_other_programs_that_come_and_go_are_taken_out(felt: float) -> None:
+    """Half of the run others use 0.8 of two processors, in pieces of six seconds."""
+    found = levels(shared(JOBS, lambda at: 0.8 * (int(at * 6) % 2), felt), processors=2)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.06)
+    assert found.others == pytest.approx(0.4, abs=0.05)
+    assert found.loaded == pytest.approx((1 / 0.6) ** (felt / 2), rel=0.06)
+
+
+def test_other_programs_that_never_change_are_taken_to_be_felt_in_full() -> None:
+    found = levels(shared(JOBS, lambda at: 0.5), processors=2)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+    assert found.loaded == pytest.approx(1 / 0.75, rel=0.02)
+
+
+def test_what_the_system_itself_uses_is_nobody() -> None:
+    found = levels(shared(JOBS, lambda at: 0.02, felt=0.0), processors=2)
+    assert latencies(found) == pytest.approx(JOBS)
+    assert (found.others, found.loaded) == (0.0, 1.0)
+
+
+def test_where_nobody_says_what_others_use_nothing_is_taken_out() -> None:
+    found = levels(measured(JOBS, 8, usual), processors=2)
+    assert (found.others, found.loaded) == (0.0, 1.0)
