@@ -53,7 +53,7 @@ def visits(document: dict[str, Any]) -> dict[str, list[Visit]]:
     """The samples of a results file as a run has them: blocks with the network before them."""
     found: dict[str, list[Visit]] = {}
     before = ("", 0.0)
-    for job, mode, at, ms, _ in sorted(document["samples"], key=lambda s: s[2]):
+    for job, mode, at, ms, *_ in sorted(document["samples"], key=lambda s: s[2]):
         level = document["jobs"][job]["what"] == "level"
         if mode == FILLER and level:
             before = (str(job), ms)

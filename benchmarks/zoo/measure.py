@@ -1,11 +1,10 @@
-"""Measures the devices of the zoo: every one in a process of its own, all jobs in the same random rounds.
+"""Measures devices of the zoo: each in a process of its own, all jobs in the same random rounds.
 
     python benchmarks/zoo/measure.py DEVICE ... [--folder benchmarks/zoo/results]
     python benchmarks/zoo/measure.py --graphs   # read the networks once: benchmarks/zoo/graphs.json.xz
 
-A device is a backend with its switches (DEVICES). Per device: the predefined blocks, candidates for
-them, blocks cut from networks, whole networks. Kept is every raw time, with the moment and how long the
-process's threads waited for a processor meanwhile.
+A device is a backend with its switches (DEVICES). Per device: the predefined blocks and networks, blocks
+cut from networks, whole networks. Kept is every raw time, with its moment.
 """
 
 from __future__ import annotations
@@ -45,19 +44,11 @@ DEVICES: dict[str, tuple[str, dict[str, str], int]] = {
     "torch-gpu": ("torch", {}, 0),
     "torch-gpu-half": ("torch+half", {}, 0),
 }
-ROUNDS = int(os.environ.get("ZOO_ROUNDS", "6"))
-
-
-def delay_ms() -> float:
-    """How long the threads of this process have waited for a processor so far."""
-    total = 0
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/schedstat", "rb") as file:
-                total += int(file.read().split()[1])
-        except OSError:
-            pass
-    return total / 1e6
+ROUNDS = int(os.environ.get("ZOO_ROUNDS", "10"))
+FILLER_MS, LONG_MS = (
+    45,
+    150,
+)  # networks that blocks are measured after; those measured every other round
 
 
 def read_graphs() -> None:
@@ -92,25 +83,19 @@ def graphs() -> dict[str, Any]:
 
 def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
     """(what is kept of a job, its Graph) of everything to measure."""
-    from candidates import CANDIDATES, NETWORKS
     from networks import rows
 
     from lolat.blocks import cut
     from lolat.subgraph import block_graph
     from microbench.backends.known import as_known
-    from microbench.blocks import BLOCKS
+    from microbench.blocks import BLOCKS, NETWORKS
 
     found = []
-    for block in (*BLOCKS, *CANDIDATES):
+    for block in (*BLOCKS, *NETWORKS):
+        what = "level" if block.whole else "block"
         for n in block.batch_sizes:
-            found.append(
-                ({"what": "block", "name": block.name, "batch": n}, as_known(backend, block.make()))
-            )
-    for block in NETWORKS:
-        for n in block.batch_sizes:
-            found.append(
-                ({"what": "level", "name": block.name, "batch": n}, as_known(backend, block.make()))
-            )
+            entry = {"what": what, "name": block.name, "batch": n}
+            found.append((entry, as_known(backend, block.make())))
     kept = graphs()
     draw = random.Random(7)
     whole, parts = [], []
@@ -129,10 +114,75 @@ def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
     return found + whole + parts[::2]
 
 
+def prepared(made: Any, backend: str, entry: dict[str, Any], graph: Any) -> Any:
+    """The call of a job: a network of the backend's own framework natively, else from its Graph."""
+    if entry["what"] == "network":
+        spec, _, pixels = entry["name"].partition(" ")
+        of_torch, side = "torch_networks" in spec, int(pixels)
+        size = () if not side else (3, side, side) if of_torch else (side,)
+        if backend == ("torch" if of_torch else "tensorflow"):
+            return made.prepare_network(spec, size, entry["batch"])
+    return made.prepare_graph(graph, entry["batch"])
+
+
+def prepare(
+    made: Any, backend: str, wanted: list[tuple[dict[str, Any], Any]]
+) -> list[tuple[int, Any]]:
+    """(number, call) of every job that can be built; what cannot says so in its entry."""
+    ready = []
+    for number, (entry, graph) in enumerate(wanted):
+        try:
+            call = prepared(made, backend, entry, graph)
+            for _ in range(3):
+                began = time.perf_counter()
+                call()
+                took = time.perf_counter() - began
+            entry["rough_ms"] = round(took * 1e3, 3)
+            ready.append((number, call))
+        except Exception as error:  # whatever a framework raises for what it cannot do
+            entry["failed"] = f"{type(error).__name__}: {error}"[:300]
+            print("failed", entry, flush=True)
+    gc.collect()
+    return ready
+
+
+def sample(ready: list[tuple[int, Any]], entries: list[dict[str, Any]]) -> list[list[float]]:
+    """[job, mode, at s, ms] of every sample: rounds in random order over all jobs.
+
+    Mode 3: a block right after a network that takes up to FILLER_MS, and that network; 0 to 2: the calls of
+    a network in a row, the first of which comes after something else.
+    """
+    start = time.perf_counter()
+    samples: list[list[float]] = []
+
+    def take(number: int, mode: int, call: Any) -> None:
+        began = time.perf_counter()
+        call()
+        ms = (time.perf_counter() - began) * 1e3
+        samples.append([number, mode, round(began - start, 3), round(ms, 4)])
+
+    before = [
+        (number, call) for number, call in ready
+        if entries[number]["what"] == "level" and entries[number]["rough_ms"] < FILLER_MS
+    ]  # fmt: skip
+    draw = random.Random(2026)
+    for turn in range(ROUNDS):
+        for number, call in draw.sample(ready, len(ready)):
+            entry = entries[number]
+            if entry["what"] in ("block", "cut"):
+                which, network = draw.choice(before)
+                take(which, 3, network)
+                call.touch()
+                take(number, 3, call)
+            elif entry["rough_ms"] < LONG_MS or turn % 2 == 0:
+                for mode in range(3):
+                    take(number, mode, call)
+    return samples
+
+
 def measure(device: str, folder: Path) -> None:
     """Measure one device, in this process."""
     backend, switches, threads = DEVICES[device]
-    from lolat.graph import GraphBuilder
     from microbench import backends, environment
 
     where = "gpu" if "gpu" in device else "cpu"
@@ -142,103 +192,10 @@ def measure(device: str, folder: Path) -> None:
         import torch
 
         torch.backends.mkldnn.set_flags(False)
-
-    def probe(kind: str) -> Any:
-        b = GraphBuilder(kind)
-        if kind == "computing":
-            x = b.input((1, 256, 512))
-            for _ in range(2):
-                x = b.add("dense", [x], (1, 256, 512), in_features=512, out_features=512, bias=True)
-        elif kind == "moving":
-            x = b.input((1, 64, 256, 512))
-            x = b.add("add", [x, b.input((1, 64, 256, 512))], (1, 64, 256, 512))
-        else:
-            x = b.input((1, 64))
-            y = b.input((1, 64))
-            for _ in range(40):
-                x = b.add("multiply", [b.add("add", [x, y], (1, 64)), y], (1, 64))
-        return b.build([x])
-
-    probes = {k: made.prepare_graph(probe(k), 1) for k in ("computing", "moving", "starting")}
-    began = time.perf_counter()
-    ready: list[tuple[int, Any]] = []
     wanted = jobs(backend)
-    for number, (entry, graph) in enumerate(wanted):
-        try:
-            if entry["what"] == "network":
-                spec, _, pixels = entry["name"].partition(" ")
-                native = (backend == "tensorflow" and "torch_networks" not in spec) or (
-                    backend == "torch" and "torch_networks" in spec
-                )
-                size = (
-                    ()
-                    if pixels == "0"
-                    else (int(pixels),)
-                    if backend == "tensorflow"
-                    else (3, int(pixels), int(pixels))
-                )
-                if native:
-                    call = made.prepare_network(spec, size, entry["batch"])
-                else:
-                    call = made.prepare_graph(graph, entry["batch"])
-            else:
-                call = made.prepare_graph(graph, entry["batch"])
-            for _ in range(3):
-                t = time.perf_counter()
-                call()
-                t = time.perf_counter() - t
-            entry["rough_ms"] = round(t * 1e3, 3)
-            ready.append((number, call))
-        except Exception as error:  # a backend that cannot build something: say so, go on
-            entry["failed"] = f"{type(error).__name__}: {error}"[:300]
-            print("failed", entry, flush=True)
-    gc.collect()
-    print(device, "built", len(ready), "in", round(time.perf_counter() - began), "s", flush=True)
-
-    start = time.perf_counter()
-    samples: list[list[float]] = []  # job, mode, at s, ms, delay ms
-    states: list[list[Any]] = []
-
-    def timed(call: Any) -> tuple[float, float, float]:
-        before = delay_ms()
-        t = time.perf_counter()
-        call()
-        ms = (time.perf_counter() - t) * 1e3
-        return round(t - start, 3), round(ms, 4), round(delay_ms() - before, 3)
-
-    def state() -> None:
-        for kind, call in probes.items():
-            call()
-            for _ in range(1 if kind == "moving" else 3):
-                states.append([kind, *timed(call)])
-
-    generator = random.Random(2026)
-    last = 0.0
-    flag = os.environ.get("ZOO_FLAG")
-    if flag:
-        Path(flag).touch()
-        time.sleep(1.0)
-    for turn in range(ROUNDS):
-        order = list(ready)
-        generator.shuffle(order)
-        for number, call in order:
-            entry = wanted[number][0]
-            if time.perf_counter() - last > 1.0:
-                state()
-                last = time.perf_counter()
-            if entry["what"] in ("block", "cut"):
-                which, filler = generator.choice(fillers(ready, wanted))
-                samples.append([which, 3, *timed(filler)])
-                call.touch()
-                samples.append([number, 3, *timed(call)])
-            elif entry["rough_ms"] < 150 or turn % 2 == 0:
-                samples.append([number, 0, *timed(call)])
-                for mode in (1, 2):
-                    samples.append([number, mode, *timed(call)])
-    if flag:
-        Path(flag).unlink()
-    state()
-    print(device, "measured in", round(time.perf_counter() - start), "s", flush=True)
+    entries = [entry for entry, _ in wanted]
+    ready = prepare(made, backend, wanted)
+    print(device, "built", len(ready), flush=True)
     document = {
         "device": device,
         "environment": {
@@ -247,30 +204,14 @@ def measure(device: str, folder: Path) -> None:
             "switches": switches,
             "threads_asked": threads,
         },
-        "cpuinfo": Path("/proc/cpuinfo").read_text().split("\n\n")[0],
-        "jobs": [e for e, _ in wanted],
-        "samples": samples,
-        "states": states,
+        "samples": sample(ready, entries),
+        "jobs": entries,
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{device}.json.xz"
     path.write_bytes(lzma.compress(json.dumps(document, separators=(",", ":")).encode(), preset=6))
     print(path, path.stat().st_size, flush=True)
-    os._exit(0)
-
-
-_FILLERS: list[Any] = []
-
-
-def fillers(ready: list[tuple[int, Any]], wanted: Any) -> list[Any]:
-    """Calls of networks that take 10 to 40 ms and have weights of some 10 to 30 M."""
-    if not _FILLERS:
-        _FILLERS.extend(
-            (number, call)
-            for number, call in ready
-            if wanted[number][0]["what"] == "level" and wanted[number][0]["rough_ms"] < 45
-        )
-    return _FILLERS
+    os._exit(0)  # a framework's threads would make the end long
 
 
 def main() -> None:
