@@ -32,11 +32,6 @@ class State:
     moving: float = 1.0
     starting: float = 1.0
 
-    def factor(self, parts: Mapping[str, float]) -> float:
-        """How much longer something takes whose `parts` (ms of each of KINDS) are usually so long."""
-        whole = sum(parts.values())
-        return sum(getattr(self, k) * parts[k] for k in KINDS) / whole if whole > 0.0 else 1.0
-
     def to_dict(self) -> dict[str, float]:
         """As it stands in the answers of `doctor` and `evaluate`, and in a file."""
         return {k: round(getattr(self, k), 4) for k in KINDS}

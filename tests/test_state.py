@@ -101,11 +101,7 @@ def test_without_networks_there_is_no_state() -> None:
         state_of([], [])
 
 
-def test_how_much_longer_by_hand() -> None:
-    state = State(2.0, 1.0, 0.5)
-    assert state.factor({"computing": 3.0, "moving": 5.0, "starting": 2.0}) == pytest.approx(1.2)
-    assert state.factor(dict.fromkeys(KINDS, 0.0)) == 1.0
-    assert State().factor({"computing": 3.0, "moving": 5.0, "starting": 2.0}) == 1.0
+def test_a_state_is_told_with_four_places() -> None:
     assert State(1.23456, 1.0, 1.0).to_dict() == {
         "computing": 1.2346,
         "moving": 1.0,
