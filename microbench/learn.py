@@ -23,8 +23,10 @@ from microbench.runner import Progress, Runner
 from microbench.timer import Visit, quantile
 
 ROUNDS, SLICE_S = 8, 0.1
-USUAL = Settings(rounds=ROUNDS, slice_s=SLICE_S)
-"""Of every job in each round: a block once, a network for so long (`Runner`)."""
+MOST_ROUNDS, ENOUGH_S = 24, 90.0
+USUAL = Settings(rounds=ROUNDS, slice_s=SLICE_S, most_rounds=MOST_ROUNDS, enough_s=ENOUGH_S)
+"""Of every job in each round: a block once, a network for so long (`Runner`). A fast machine measures
+more rounds in the time that a slow one needs for ROUNDS."""
 UNSTEADY = 1.5  # slowest over fastest tenth of a run, from which on it is said
 BUSY_LOAD = 0.6
 CALM_SHARE = 0.5

@@ -29,8 +29,8 @@ class Job:
 class Settings:
     """How long and how often.
 
-    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so; beside a reference
-    block then up to `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s`
+    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so, and further ones,
+    up to `most_rounds`, while `enough_s` seconds have not passed; beside a reference block then up to `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s`
     seconds are left.
     An extra visit waits up to `patience_s` for a calm moment.
     `least_calm`: fewer calm samples than that are too few. `together`: at most so many jobs are held in
@@ -45,12 +45,17 @@ class Settings:
     patience_s: float = 3.0
     least_calm: int = LEAST_CALM
     together: int | None = None
+    most_rounds: int = 0
+    enough_s: float = 0.0
 
 
 def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[int, Job]]:
-    """(round, job) for all rounds, each round in another random order, the same for the same seed."""
+    """(round, job) for all rounds, each round in another random order, the same for the same seed.
+
+    Those of `most_rounds` come after the others.
+    """
     generator = random.Random(settings.seed)
-    for number in range(settings.rounds):
+    for number in range(max(settings.rounds, settings.most_rounds)):
         order = list(jobs)
         generator.shuffle(order)
         for job in order:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -124,10 +124,8 @@ class Runner:
         for group in parts:
             todo = [j for j in group if missing(j, outcome, settings)]
             self._prepare(todo, outcome, journal)
-            plan = list(visiting_order(group, settings))
-            self.progress.start("measuring", len(plan))
-            for number, job in plan:
-                self.progress.step()
+            end = self.clock() + settings.enough_s / len(parts)
+            for number, job in self._plan(group, settings, end):
                 if not outcome.over(job.key) and len(outcome.visits.get(job.key, ())) <= number:
                     self._visit(job, reference, settings, outcome, journal)
             if isinstance(reference, Job):
@@ -139,6 +137,25 @@ class Runner:
             reasons = "; ".join(f"{k}: {v}" for k, v in list(outcome.failures.items())[:3])
             raise MeasuringError(f"nothing could be measured ({reasons or 'no jobs'})")
         return outcome
+
+    def _plan(
+        self, group: Sequence[Job], settings: Settings, end: float
+    ) -> Iterator[tuple[int, Job]]:
+        """(round, job) of what is to be visited, and progress; no round more begins that `end` would cut."""
+        began = self.clock()
+        for at, (number, job) in enumerate(visiting_order(group, settings)):
+            rounds, first = divmod(at, len(group))
+            if at == 0:
+                self.progress.start("measuring", settings.rounds * len(group))
+            elif first == 0 and rounds >= settings.rounds:
+                left = int((end - self.clock()) / max(self.clock() - began, 1e-9) * rounds)
+                if left < 1:
+                    return
+                if rounds == settings.rounds:
+                    more = min(left, settings.most_rounds - rounds)
+                    self.progress.start("measuring on, while there is time", more * len(group))
+            yield number, job
+            self.progress.step()
 
     def _say_resumed(self, outcome: Outcome) -> None:
         """Say what becomes of the jobs that failed in an earlier part of the run."""

@@ -1,6 +1,6 @@
 """Judges the formula on the zoo, without measuring anything: the tables of docs/accuracy.md.
 
-    python benchmarks/zoo/judge.py [--half chosen|reported] [--rows]
+    python benchmarks/zoo/judge.py [--half chosen|reported] [--rows] [--on PROCESSOR ...]
 
 For each device: a model is fitted to its blocks and to the thirteen predefined networks, as learning does;
 then it predicts the other networks, which were measured in the same random rounds. Formula, blocks and
@@ -13,6 +13,7 @@ import json
 import lzma
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,11 +149,12 @@ HEADER = (
 )  # fmt: skip
 
 
-def tables(halves: list[str]) -> Iterator[str]:
-    """A Markdown table for each half."""
-    devices = [learn(p) for p in sorted((HERE / "results").glob("*.json.xz"))]
+def tables(halves: list[str], processor: Path) -> Iterator[str]:
+    """A Markdown table for each half, of what was measured on a processor."""
+    with ProcessPoolExecutor() as pool:
+        devices = list(pool.map(learn, sorted(processor.glob("*.json.xz"))))
     for half in halves:
-        yield f"\n{half}:\n\n| " + " | ".join(HEADER) + " |\n|" + " --- |" * len(HEADER)
+        yield f"\n{processor.name}, {half}:\n\n| " + " | ".join(HEADER) + " |\n|" + " --- |" * len(HEADER)
         medians, all_inside, all_widths = [], [], []
         for device in devices:
             cells, errors, inside, widths = row(device, half)
@@ -176,8 +178,11 @@ def tables(halves: list[str]) -> Iterator[str]:
 def main() -> None:
     """Print the tables."""
     given = sys.argv[sys.argv.index("--half") + 1] if "--half" in sys.argv else None
-    for line in tables([given] if given else [CHOSEN, REPORTED]):
-        print(line)
+    on = sys.argv[sys.argv.index("--on") + 1 :] if "--on" in sys.argv else None
+    for processor in sorted((HERE / "results").iterdir()):
+        if on is None or processor.name in on:
+            for line in tables([given] if given else [CHOSEN, REPORTED], processor):
+                print(line)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ DEVICES: dict[str, tuple[str, dict[str, str], int]] = {
     "tf-sse41": ("tensorflow", {"ONEDNN_MAX_CPU_ISA": "SSE41"}, 0),
     "tf-avx": ("tensorflow", {"ONEDNN_MAX_CPU_ISA": "AVX"}, 0),
     "tf-avx2": ("tensorflow", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, 0),
+    "tf-avx512": ("tensorflow", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, 0),
     "tf-no-onednn": ("tensorflow", {"TF_ENABLE_ONEDNN_OPTS": "0"}, 0),
     "torch-no-onednn": ("torch", {"LOLAT_ZOO_NO_MKLDNN": "1"}, 0),
     "torch-default-isa": ("torch", {"ATEN_CPU_CAPABILITY": "default"}, 0),
