@@ -85,7 +85,8 @@ def _middle(ratio: np.ndarray) -> float:
 
 SHRINK = 0.3
 """How much a kind's cost is drawn to its family's: in units of one point that is off by as much.
-Chosen on the chosen half of the zoo (docs/accuracy.md), as are WHOLE and SHORT_MS."""
+Chosen on the chosen half of the zoo (docs/accuracy.md), as are FAR, WHOLE and SHORT_MS."""
+FAR = 0.5  # of the family's cost: a kind that is farther from it is drawn less and less
 WHOLE = 10.0  # points that the time of a whole network counts for
 SHORT_MS, LEAST_WEIGHT = 2.0, 0.3  # shorter blocks count for less, as far as that: they are noisier
 
@@ -109,7 +110,9 @@ def fit_families(
     (points,). First one coefficient for each family is fitted to the sums of its columns, then
     all columns with a ridge around these (a hierarchical prior, as in Gelman and Hill 2007): points
     that tell two kinds apart do so, and a kind of which no point says anything costs what its family
-    costs. Robust and relative as `fit_relative`; the constant is free.
+    costs. Where the points say that a kind costs many times what its family does (a depthwise convolution
+    without code of its own), the ridge gives way, as of Student's t instead of the normal distribution.
+    Robust and relative as `fit_relative`; the constant is free.
     """
     relative = features / times[:, None]
     norms = np.linalg.norm(relative, axis=0)
@@ -147,6 +150,10 @@ def _shrunk(
     for _ in range(rounds):
         before = found
         found = solve(np.vstack([relative * root[:, None], prior]), np.concatenate([root, wanted]))
+        if ridge is not None and towards is not None:
+            apart = np.abs(found - towards) / np.where(towards > 0.0, towards, 1.0)
+            loose = np.where(towards > 0.0, ridge / np.sqrt(1.0 + (apart / FAR) ** 2), ridge)
+            prior, wanted = np.diag(loose), loose * towards
         error = np.abs(relative @ found - 1.0)
         threshold = max(1.5 * float(np.median(error)), 1e-3)
         root = base * np.sqrt(np.minimum(1.0, threshold / np.maximum(error, 1e-12)))

@@ -30,8 +30,8 @@ class Settings:
     """How long and how often.
 
     `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so, and further ones,
-    up to `most_rounds`, while `enough_s` seconds have not passed; beside a reference block then up to `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s`
-    seconds are left.
+    up to `most_rounds`, while `enough_s` seconds have not passed; beside a reference block then up to
+    `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s` seconds are left.
     An extra visit waits up to `patience_s` for a calm moment.
     `least_calm`: fewer calm samples than that are too few. `together`: at most so many jobs are held in
     memory and measured in turns, then the next so many; None: as many as there is room for.

@@ -141,7 +141,7 @@ class Runner:
     def _plan(
         self, group: Sequence[Job], settings: Settings, end: float
     ) -> Iterator[tuple[int, Job]]:
-        """(round, job) of what is to be visited, and progress; no round more begins that `end` would cut."""
+        """(round, job) of what is to be visited, with progress; no further round begins that `end` cuts."""
         began = self.clock()
         for at, (number, job) in enumerate(visiting_order(group, settings)):
             rounds, first = divmod(at, len(group))
@@ -154,8 +154,8 @@ class Runner:
                 if rounds == settings.rounds:
                     more = min(left, settings.most_rounds - rounds)
                     self.progress.start("measuring on, while there is time", more * len(group))
-            yield number, job
             self.progress.step()
+            yield number, job
 
     def _say_resumed(self, outcome: Outcome) -> None:
         """Say what becomes of the jobs that failed in an earlier part of the run."""

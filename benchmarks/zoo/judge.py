@@ -154,7 +154,12 @@ def tables(halves: list[str], processor: Path) -> Iterator[str]:
     with ProcessPoolExecutor() as pool:
         devices = list(pool.map(learn, sorted(processor.glob("*.json.xz"))))
     for half in halves:
-        yield f"\n{processor.name}, {half}:\n\n| " + " | ".join(HEADER) + " |\n|" + " --- |" * len(HEADER)
+        yield (
+            f"\n{processor.name}, {half}:\n\n| "
+            + " | ".join(HEADER)
+            + " |\n|"
+            + " --- |" * len(HEADER)
+        )
         medians, all_inside, all_widths = [], [], []
         for device in devices:
             cells, errors, inside, widths = row(device, half)

@@ -97,7 +97,9 @@ class Extended(Formula):
     ) -> Extended:
         is_whole = np.zeros(len(times), bool) if whole is None else np.asarray(whole, bool)
         parts = [features[:, [names.index(t) for t in TERMS]]]
-        families: list[str | None] = [FAMILY.get(t) for t in TERMS]
+        # Where branches run side by side, the longest path costs what elsewhere all operations do.
+        of = FAMILY | {"serial": "serial"}
+        families: list[str | None] = [of.get(t) for t in TERMS]
         extra = ALONE if is_whole.any() and not is_whole.all() else ()
         if extra:
             own = np.column_stack(

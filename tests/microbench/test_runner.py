@@ -58,6 +58,38 @@ def test_a_visit_is_as_long_as_a_slice(device: FakeDevice) -> None:
     assert {k: len(v[0].samples) for k, v in outcome.visits.items()} == {"a": 4, "b": 2, "c": 1}
 
 
+class TestWhileThereIsTime:
+    """Three jobs, 10 s each (and 10 s once for the reference): a round takes 30 s."""
+
+    SETTINGS = Settings(rounds=2, extra_rounds=0, most_rounds=9, enough_s=135.0)
+
+    def test_there_are_more_rounds(self, device: FakeDevice) -> None:
+        device.request_s = 10
+        outcome = run(device, settings=self.SETTINGS)
+        assert {k: len(v) for k, v in outcome.visits.items()} == {"a": 4, "b": 4, "c": 4}
+        timed = device.keys("time")
+        assert [sorted(timed[i : i + 3]) for i in (0, 3, 6, 9)] == [["a", "b", "c"]] * 4
+
+    def test_there_are_no_more_than_the_most(self, device: FakeDevice) -> None:
+        outcome = run(device, settings=self.SETTINGS)
+        assert {len(v) for v in outcome.visits.values()} == {9}
+
+    def test_the_first_rounds_take_the_time_that_they_take(self, device: FakeDevice) -> None:
+        device.request_s = 1e4
+        outcome = run(device, settings=self.SETTINGS)
+        assert {len(v) for v in outcome.visits.values()} == {2}
+
+    def test_what_a_journal_holds_is_not_measured_again(
+        self, device: FakeDevice, tmp_path: Path
+    ) -> None:
+        journal = Journal(tmp_path / "j", {}, 0.0)
+        run(device, settings=self.SETTINGS, journal=journal)
+        journal.close()
+        again = FakeDevice()
+        run(again, settings=self.SETTINGS, journal=Journal(tmp_path / "j", {}, 0.0))
+        assert again.keys("time") == []
+
+
 class TestExtraRounds:
     def test_only_for_those_that_saw_no_calm(self, device: FakeDevice) -> None:
         device.restless = {"b"}
