@@ -1,7 +1,7 @@
 """Whether a model still holds: the verdict on whole networks measured again, as figures.
 
-A ratio is new over learned time. The model holds when the median ratio is within LIMIT of 1 and every
-network within NETWORK times that.
+A ratio is new over learned time. The model holds when the median ratio is within LIMIT of 1, or as far from
+it as the machine was by itself while it was learned on, and every network within NETWORK times that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from lolat.intervals import machine_factor
 from lolat.model import Model
 from lolat.points import Point
 from lolat.state import State, parts_of, state_of
@@ -127,7 +128,8 @@ def diagnose(model: Model, found: Examination) -> dict[str, Any]:
     `state`: what `predict --state` takes.
     """
     ratios = [a.now_ms / a.point.latency_ms for a in found.again]
-    measured = _of_networks(ratios, found) if ratios else None
+    limit = limit_of(model)
+    measured = _of_networks(ratios, found, limit) if ratios else None
     state = state_now(model, found.again, found.loaded)
     return {
         "model": model.name,
@@ -136,8 +138,8 @@ def diagnose(model: Model, found: Examination) -> dict[str, Any]:
         "ratio": statistics.median(ratios) if ratios else None,
         "measured": measured,
         "spread": [min(ratios), max(ratios)] if ratios else None,
-        "limit": LIMIT,
-        "network_limit": NETWORK * LIMIT,
+        "limit": limit,
+        "network_limit": NETWORK * limit,
         "state": None if state is None else state.to_dict(),
         "networks": [
             {
@@ -161,18 +163,24 @@ def diagnose(model: Model, found: Examination) -> dict[str, Any]:
     }
 
 
-def holds(ratios: Sequence[float]) -> bool:
-    """Whether the median is within LIMIT of 1 and each ratio within NETWORK times that."""
-    return off(statistics.median(ratios)) <= LIMIT and max(map(off, ratios)) <= NETWORK * LIMIT
+def limit_of(model: Model) -> float:
+    """How far from 1 the median ratio may be: LIMIT, or the calmest and busiest tenth of the learning run."""
+    seen = (machine_factor(model.document, name) for name in ("quiet", "busy"))
+    return round(max([LIMIT, *(off(factor) for factor in seen if factor is not None)]), 4)
 
 
-def _of_networks(ratios: Sequence[float], found: Examination) -> str:
+def holds(ratios: Sequence[float], limit: float) -> bool:
+    """Whether the median is within `limit` of 1 and each ratio within NETWORK times that."""
+    return off(statistics.median(ratios)) <= limit and max(map(off, ratios)) <= NETWORK * limit
+
+
+def _of_networks(ratios: Sequence[float], found: Examination, limit: float) -> str:
     """What the measured networks say: OK, DRIFTED or UNSETTLED.
 
     Where they are off and other programs are at work, or the machine changes while it is looked at, that
     is its state and no drift.
     """
-    if holds(ratios):
+    if holds(ratios, limit):
         return OK
     unsteady = found.unrest is not None and found.unrest > UNSTEADY
     return UNSETTLED if found.busy or unsteady else DRIFTED
