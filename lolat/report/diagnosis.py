@@ -164,7 +164,7 @@ def diagnose(model: Model, found: Examination) -> dict[str, Any]:
 
 
 def limit_of(model: Model) -> float:
-    """How far from 1 the median ratio may be: LIMIT, or the calmest and busiest tenth of the learning run."""
+    """How far from 1 the median ratio may be: LIMIT, or the calmest or busiest tenth of learning."""
     seen = (machine_factor(model.document, name) for name in ("quiet", "busy"))
     return round(max([LIMIT, *(off(factor) for factor in seen if factor is not None)]), 4)
 
