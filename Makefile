@@ -62,6 +62,7 @@ $(VENV)/.lolat-learn: pyproject.toml setup.py | venv
 $(VENV)/.lolat-test: pyproject.toml setup.py | venv
 	@echo "installing LoLat, TensorFlow and the test tools into $(VENV) (once; some minutes on a slow line)" >&2
 	@$(PIP) install --quiet --editable '.[test]'
+	@$(PIP) install --quiet --no-deps 'timm>=1' # with torchvision, whose wheel does not fit PyTorch's for the CPU
 	@touch $(VENV)/.lolat-learn $@
 
 # Never --clear on a folder that is no virtual environment: VENV may name anything.

@@ -16,9 +16,12 @@ from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
 from lolat.intervals import COVERAGE, drift, half_width, machine_factor
+from lolat.predictors.formula import Formula
+from lolat.predictors.kernels import Kernels
 from lolat.remarks import of_its_source, other_framework
 from lolat.state import OF_GROUP, State
 from lolat.subgraph import block_kinds
+from lolat.work import work_of
 
 if TYPE_CHECKING:
     from lolat.model import Model
@@ -165,7 +168,7 @@ def predict_network(
     batch_size = as_batch_size(batch_size)
     formula = model.predictor(predictor)
     names, counts = _block_counts(network, batch_size)
-    terms, call_ms = formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]])
+    terms, call_ms = _terms(formula, network, batch_size, counts)
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     shares = times / latency if latency > 0.0 else np.zeros(len(names))
@@ -202,6 +205,18 @@ def predict_network(
         half=half,
         quiet_ms=None if quiet is None else latency * quiet,
     )
+
+
+def _terms(
+    formula: Formula, network: Graph, batch_size: int, counts: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Ms of each block by term, (blocks, features), and those of the call. `counts`: of the blocks."""
+    if not isinstance(formula, Kernels):
+        return formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]])
+    times, mostly = formula.times(work_of(network, batch_size))
+    found = np.zeros((len(counts), len(formula.features)))
+    np.add.at(found, (_owners(network)[1], mostly), times)
+    return found, 0.0
 
 
 def _interval(latency: float, half: float) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from lolat.checks import (
     yes_or_no,
 )
 from lolat.errors import ModelFileError
+from lolat.kernel_terms import CLASSES, MOVING_TERMS, NEEDED, PRODUCT_TERMS, PRODUCTS
 from lolat.nesting import DEEPEST, too_deep
 
 SCHEMA = "lolat-model"
@@ -113,6 +114,7 @@ _ENTRY: Table = {
 }
 _INTERVAL: Table = {"exponent": not_negative, "ops": a_range, "scores": a_list}
 _NETWORKS: Table = {"ops": not_negative, "spread": not_negative, "count": at_least(2)}
+_KERNELS: Table = {"multiprocessors": positive, "classes": an_object}
 _NOISE: Table = {"quiet": positive, "busy": positive}
 _MORE: Table = {
     "kinds": a_list,
@@ -192,6 +194,8 @@ def _predictor(predictor: Any, name: str, place: str) -> Iterator[str]:
     if name == "two-regime":
         yield from _fields(_TWO_REGIME_TERMS, predictor["coefficients"], f"{place}.coefficients.")
         yield from _fields(_TWO_REGIME, predictor, place + ".")
+    if name == "kernels":
+        yield from _kernels(predictor, place)
     yield from _optional(_ENTRY, predictor, place + ".")
     yield from _numbers(predictor.get("residuals", []), f"{place}.residuals", a_number)
     if (interval := predictor.get("interval")) is not None:
@@ -204,6 +208,18 @@ def _predictor(predictor: Any, name: str, place: str) -> Iterator[str]:
         yield from _fields(_NETWORKS, networks, f"{place}.networks.")
     if "six_counts" in predictor:
         yield from _predictor(predictor["six_counts"], "", f"{place}.six_counts")
+
+
+def _kernels(predictor: dict[str, Any], place: str) -> Iterator[str]:
+    yield from _fields(_KERNELS, predictor, place + ".")
+    yield from _fields(dict.fromkeys(NEEDED, an_object), predictor["classes"], f"{place}.classes.")
+    for name, terms in predictor["classes"].items():
+        of = f"{place}.classes.{_key(name)}"
+        if name not in CLASSES or not isinstance(terms, dict):
+            yield _fault(of, terms, f"one of {', '.join(CLASSES)}, with its terms")
+            continue
+        wanted = PRODUCT_TERMS if name in PRODUCTS else MOVING_TERMS
+        yield from _fields(dict.fromkeys(wanted, positive), terms, f"{of}.")
 
 
 def _point(point: Any, place: str) -> Iterator[str]:

@@ -19,9 +19,9 @@ FRAMEWORKS = {"tensorflow", "keras", "torch", "torchvision", "onnx", "onnxruntim
 
 # What each module may import of lolat at all, besides its own group. `base`: errors and units.
 GROUPS = {
-    "base": {"lolat.errors", "lolat.units"},
+    "base": {"lolat.errors", "lolat.units", "lolat.kernel_terms"},
     "graph": {"lolat.graph"},
-    "counts": {"lolat.counts", "lolat.families", "lolat.kinds", "lolat.paths"},
+    "counts": {"lolat.counts", "lolat.families", "lolat.kinds", "lolat.paths", "lolat.work"},
     "blocks": {
         "lolat.subgraph",
         "lolat.naming",
@@ -45,6 +45,7 @@ GROUPS = {
     "model": {"lolat.model", "lolat.prediction", "lolat.remarks", "lolat.state"},
     "answers": {"lolat.receipts", "lolat.explain", "lolat.largest", "lolat.budget"},
     "learning": {"lolat.learning"},
+    "devices": {"lolat.devices"},
     "comparison": {"lolat.comparison"},
     "report": {"lolat.report"},
     "mlp": {"lolat.mlp"},
@@ -69,6 +70,16 @@ MAY = {
     "model": {"base", "graph", "counts", "blocks", "predictors", "file", "points"},
     "answers": {"base", "graph", "counts", "blocks", "variations", "model"},
     "learning": {"base", "counts", "fitting", "predictors", "file", "points"},
+    "devices": {
+        "base",
+        "graph",
+        "counts",
+        "readers",
+        "predictors",
+        "points",
+        "model",
+        "learning",
+    },
     "comparison": {
         "base",
         "graph",

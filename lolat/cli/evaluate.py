@@ -33,6 +33,19 @@ EXAMPLES = {
 @click.option(
     "--plot", type=click.Path(dir_okay=False), help="Draw measured against predicted: .svg or .png."
 )
+@click.option(
+    "--table",
+    type=click.Path(),
+    metavar="NETWORKS.csv",
+    help="Measure nothing: compare with the times in this table.",
+)
+@click.option("--device", metavar="NAME", help="Of --table: the rows of this device alone.")
+@click.option(
+    "--predictions",
+    type=click.Path(dir_okay=False),
+    metavar="OUT.csv",
+    help="Of --table: write its rows with predicted_ms, low_ms, high_ms.",
+)
 @json_option
 def evaluate(
     model: str,
@@ -40,6 +53,9 @@ def evaluate(
     batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...],
     plot: str | None,
+    table: str | None,
+    device: str | None,
+    predictions: str | None,
     as_json: bool,
 ) -> None:
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
@@ -48,9 +64,18 @@ def evaluate(
     machine is meanwhile: predictions are compared for that state, and for the machine as it usually is.
 
     They are run with the backend that MODEL was learned with, and its options: Keras networks by
-    tensorflow, PyTorch modules by torch, .onnx files by onnxruntime.
+    tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
+    if table is not None:
+        if networks or batch_sizes or input_size or plot:
+            raise InputError(
+                "--table has its networks and sizes itself; give it alone, or NETWORKs to measure"
+            )
+        _with_table(model, table, device, predictions, as_json)
+        return
+    if device is not None or predictions is not None:
+        raise InputError("--device and --predictions are for --table; give a table of networks")
     from lolat.cli.progress import progress
     from lolat.model import load
     from lolat.points import Point
@@ -67,7 +92,7 @@ def evaluate(
     where = loaded.document["environment"]
     backend = backends.of_model(where)
     check_networks(networks, backend, model)
-    device = where.get("device") if where.get("device") in ("cpu", "gpu") else "cpu"
+    device = where["device"] if where.get("device") in ("cpu", "gpu") else "cpu"
 
     here = comparable.here(where, device)
     known: tuple[comparable.Difference, ...] = ()
@@ -97,6 +122,44 @@ def evaluate(
         title = f"{len(result['networks'])} networks on {loaded.device}"
         evaluation_plot(result["networks"], result["predictors"], title, plot)
         say(f"drawn: {plot}")
+
+
+def _with_table(model: str, table: str, device: str | None, out: str | None, as_json: bool) -> None:
+    """Compare with a table's times."""
+    from lolat.devices.networks import compare_table, predictions, summary
+    from lolat.model import load
+    from lolat.model_file import write_bytes
+
+    rows, skipped, columns = compare_table(load(model), table, device)
+    if out is not None:
+        write_bytes(out, predictions(rows, columns).encode())
+    found = summary(rows)
+    if as_json:
+        result = [
+            {
+                **r.row,
+                "latency_ms": r.latency_ms,
+                "predicted_ms": r.predicted_ms,
+                "interval_ms": None if r.interval_ms is None else list(r.interval_ms),
+            }
+            for r in rows
+        ]
+        click.echo(json.dumps({"networks": result, "summary": found, "skipped": skipped}))
+        return
+    for r in rows:
+        name = r.row.get("network") or r.row.get("model")
+        off = 100 * (r.predicted_ms / r.latency_ms - 1)
+        click.echo(
+            f"{name} · batch {r.row.get('batch_size', 1)}: {r.latency_ms:.4g} ms measured, "
+            f"{r.predicted_ms:.4g} predicted, {off:+.1f} %"
+        )
+    for reason, number in skipped.items():
+        say(f"{number} left out: {reason}")
+    click.echo(
+        f"{found['networks']} networks: median error {100 * found['median']:.1f} %, mean "
+        f"{100 * found['mean']:.1f} %, {100 * found['within_10']:.0f} % within 10 %, "
+        f"{found['inside']} of {found['intervals']} inside the 90 % interval"
+    )
 
 
 def check_networks(networks: Sequence[str], backend: str, model: str) -> None:

@@ -8,35 +8,82 @@ from typing import Any
 import click
 
 from lolat.cli.errors import say
+from lolat.errors import InputError
 
 
 @click.command()
-@click.argument("points", metavar="POINTS", type=click.Path())
+@click.argument("tables", metavar="TABLE...", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     required=True,
     help="The model file to write.",
 )
-def fit(points: str, output: Path) -> None:
-    """Fit POINTS: a model file (fitted again, with what it knows of training) or a CSV table, named *.csv.
+@click.option("--device", metavar="NAME", help="What the device is called, and its row in --facts.")
+@click.option(
+    "--facts",
+    type=click.Path(),
+    metavar="DEVICES.csv",
+    help="Data sheets: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.",
+)
+def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | None) -> None:
+    """Fit TABLE: a model file (fitted again, with what it knows of training) or CSV tables (.csv, .csv.gz).
 
-    CSV columns: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size,
-    name.
+    Blocks: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size, name.
+
+    Operations timed one by one, of a GPU: op and latency_ms; linear and bmm have batch, m, n, k, conv has
+    batch, in_channels, out_channels, kernel, input_size, stride, padding, all others rows, width.
     """
     from lolat.cli.learn import check_writable
+    from lolat.devices.operations import NAMES, columns_of, is_table
     from lolat.learning import model_document
     from lolat.model_file import write
     from lolat.report.text import learned
 
     check_writable(output)
-    given, training = _points(points)
-    document = model_document(output.stem, *given) | training
+    of_operations = [is_table(t) and bool(set(NAMES) & set(columns_of(t))) for t in tables]
+    if any(of_operations):
+        if not all(of_operations):
+            other = tables[of_operations.index(False)]
+            raise InputError(
+                f"{other} is no table of operations, as the others are; fit one kind at a time"
+            )
+        document = _of_operations(tables, output.stem, device, facts)
+    else:
+        if len(tables) > 1:
+            raise InputError(
+                f"{len(tables)} tables of blocks; expected one, or tables of operations"
+            )
+        if facts is not None:
+            raise InputError("--facts is for tables of operations; blocks say all that is needed")
+        given, training = _points(tables[0])
+        named = (given[0] if device is None else device, *given[1:])
+        document = model_document(output.stem, *named) | training
     write(output, document)
     for remark in document["warnings"]:
         say(f"warning: {remark}")
     for line in learned(document, str(output)):
         click.echo(line)
+
+
+def _of_operations(
+    tables: tuple[str, ...], name: str, device: str | None, facts: str | None
+) -> dict[str, Any]:
+    """The model file of a device from tables of operations."""
+    from lolat.devices.from_operations import operations_document, read_facts
+    from lolat.devices.operations import read_operations
+
+    if facts is not None and device is None:
+        raise InputError("--facts says what devices are like; give --device NAME, one of its rows")
+    known = None if facts is None else read_facts(facts, str(device))
+    rows = [row for table in tables for row in read_operations(table)]
+    source = {
+        "device": "unknown",
+        "source": ", ".join(Path(t).name for t in tables),
+        "framework": "torch",
+    }
+    shown = f"{device or 'unknown'} (from {len(rows)} operations)"
+    return operations_document(name, shown, rows, known, source)
 
 
 Given = tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]
@@ -53,7 +100,7 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     from lolat.points import Point, read_csv
     from lolat.training.learning import refitted
 
-    if path.lower().endswith(".csv"):
+    if path.lower().endswith((".csv", ".csv.gz")):
         where = {"device": "unknown", "source": Path(path).name}
         return ("unknown (from a table)", read_csv(path), where, {}, []), {}
     found = find_model(path)

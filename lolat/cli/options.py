@@ -72,10 +72,12 @@ batch_option = click.option(
 )
 size_option = click.option(
     "--input-size",
+    "--sequence-length",
+    "input_size",
     type=Size(),
     default=(),
     help="Height = width of the input, or its whole shape without the batch (Keras: H,W,C; PyTorch "
-    "and ONNX: C,H,W).",
+    "and ONNX: C,H,W); of a text, its length.",
 )
 predictor_option = click.option(
     "--predictor", default=None, help="two-regime or extended; the model's default if not given."

@@ -1,7 +1,8 @@
 """Reads a framework's network into a Graph: one module per framework, imported when it is asked for.
 
 NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
-`generate:vgg?layers=2,2&filters=16,32` (`lolat.readers.generated`), a path to a `.keras`, `.onnx` or
+`generate:vgg?layers=2,2&filters=16,32` (`lolat.readers.generated`), `timm:NAME`, `torchvision:NAME`,
+`transformers:CONFIG.json` (`lolat.readers.torch_named`), a path to a `.keras`, `.onnx` or
 `.pt2` file, or `package.module:callable`.
 """
 
@@ -24,8 +25,9 @@ from lolat.graph import Graph
 from lolat.readers.wording import one_line, shortened
 
 FORMS = (
-    "keras:NAME (such as keras:ResNet50), generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), "
-    "a .keras, .onnx or .pt2 file, or package.module:callable"
+    "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
+    "generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), a .keras, .onnx or .pt2 file, or "
+    "package.module:callable"
 )
 
 
@@ -94,6 +96,11 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
         config = generated.parse(spec, size)
         model = keras_generated.build(config, weights)
         return _of_object(model, generated.text(config).removeprefix(generated.PREFIX), ())
+    if spec.partition(":")[0] in ("timm", "torchvision", "transformers"):
+        from lolat.readers import torch_named
+
+        found, name = torch_named.named(spec, size, weights)
+        return _of_object(found, name, () if isinstance(found, tuple) else size)
     if spec.lower().endswith(".keras"):
         from lolat.readers import keras_models
 

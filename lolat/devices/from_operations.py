@@ -1,0 +1,135 @@
+"""A device's model from operations that somebody timed one by one on it."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.counts import behaviours, count
+from lolat.devices.fit import alone, fit_kernels
+from lolat.devices.operations import TimedOperation, open_text
+from lolat.errors import InputError
+from lolat.kernel_terms import CLASSES, PRODUCTS
+from lolat.learning import errors, model_document
+from lolat.points import Point
+from lolat.predictors.kernels import Kernels
+from lolat.work import Work, work_of
+
+FOLDS = 5
+MOST_POINTS = 300  # operations that the formulas on counts are fitted to, and the file holds
+LEAST_ROWS = 20
+NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
+REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a device: multiprocessors, macs per ms and bytes per ms, as its data sheet has them."""
+
+    multiprocessors: float
+    rate: float
+    bandwidth: float
+
+
+def read_facts(path: str | Path, device: str) -> Facts:
+    """The facts of `device` from a table with the columns device and NEEDED_FACTS; InputError."""
+    rows = {row.get("device", ""): row for row in csv.DictReader(open_text(path))}
+    if device not in rows:
+        raise InputError(
+            f"{path} has no device {device[:40]!r}; it has "
+            f"{', '.join(sorted(rows))[:200] or 'no column device'}"
+        )
+    found = []
+    for name in NEEDED_FACTS:
+        try:
+            value = float(rows[device].get(name) or "")
+        except ValueError:
+            value = math.nan
+        if not 0.0 < value < math.inf:
+            raise InputError(
+                f"{path}: {name} of {device} is {rows[device].get(name)!r}; expected a number above 0"
+            )
+        found.append(value)
+    multiprocessors, gflops, gigabytes = found
+    return Facts(multiprocessors, gflops * 1e6 / 2, gigabytes * 1e6)
+
+
+def seen_facts(work: Work, times: np.ndarray) -> Facts:
+    """What the operations of a table reached, where no data sheet is at hand; waves are not told then."""
+    macs, moved = float((work.macs / times).max()), float((work.bytes / times).max())
+    return Facts(1.0, (macs or moved) / REACHED, moved / REACHED)
+
+
+def operations_document(
+    name: str,
+    device: str,
+    rows: Sequence[TimedOperation],
+    facts: Facts | None,
+    source: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A model file from timed operations; `source`: what `environment` says of them.
+
+    InputError for fewer than LEAST_ROWS operations.
+    """
+    if len(rows) < LEAST_ROWS:
+        raise InputError(
+            f"{len(rows)} operations are too few to fit a device; expected at least {LEAST_ROWS}"
+        )
+    work = Work.joined([work_of(r.graph, r.batch_size) for r in rows])
+    times = np.array([r.latency_ms for r in rows])
+    known = facts or seen_facts(work, times)
+    fit = (known.multiprocessors, known.rate, known.bandwidth)
+    formula = fit_kernels(work, times, *fit)
+    left_out = np.empty(len(rows))
+    fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
+    for i in range(FOLDS):
+        kept = np.flatnonzero(fold != i)
+        other = fit_kernels(work.take(kept), times[kept], *fit)
+        left_out[fold == i] = alone(other, work.take(np.flatnonzero(fold == i)))
+    draw = np.sort(np.random.default_rng(0).permutation(len(rows))[:MOST_POINTS])
+    document = model_document(name, device, [_point(rows[i]) for i in draw], source, {})
+    residuals = np.log(times / left_out)[draw]
+    document["predictors"][Kernels.name] = formula.to_dict() | {
+        "error": {
+            "fitted": errors(alone(formula, work), times),
+            "left_out": errors(left_out, times),
+        },
+        "residuals": [round(float(r), 6) for r in residuals],
+    }
+    return document | {
+        "default": Kernels.name,
+        "domain": {},
+        "warnings": [*document["warnings"], *_doubts(formula, facts)],
+    }
+
+
+def _doubts(formula: Kernels, facts: Facts | None) -> list[str]:
+    found = []
+    if facts is None:
+        found.append(
+            "no facts of the device were given (--facts, --device): how many multiprocessors it has, "
+            "and so what small operations cost, is not known"
+        )
+    lacking = [c for c in CLASSES if c not in formula.classes and c in PRODUCTS]
+    if lacking:
+        found.append(
+            f"no operations of the kind {', '.join(lacking)} were given; they are taken to be like "
+            "the others"
+        )
+    return found
+
+
+def _point(row: TimedOperation) -> Point:
+    return Point(
+        name=row.name,
+        batch_size=row.batch_size,
+        counts=count(row.graph).total(row.batch_size)._asdict(),
+        latency_ms=row.latency_ms,
+        kinds=tuple(sorted(behaviours(row.graph.operations))),
+    )

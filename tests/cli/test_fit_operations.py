@@ -1,0 +1,95 @@
+"""`lolat fit` of operations, then `predict` and `evaluate --table`, as a user would."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from lolat.model_file import read
+from tests.cli.commands import Command
+from tests.devices import made_up
+
+NETWORK = "tests.devices.made_up:encoder"
+
+
+@pytest.fixture
+def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def fitted(lolat: Command, folder: Path) -> Path:
+    operations, facts = made_up.write_tables(folder)
+    out = folder / "desk.json"
+    found = lolat("fit", operations, "--facts", facts, "--device", "desk", "--output", out)
+    assert found.code == 0, found.err
+    assert found.out.splitlines()[0] == "140 points on desk (from 140 operations)"
+    assert "kernels (default): t = " in found.out
+    assert found.err.count("\n") == 1, found.err
+    return out
+
+
+def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    model = fitted(lolat, tmp_path)
+    assert read(model)["default"] == "kernels"
+    ask = (NETWORK, "--sequence-length", 256, "--batch-size", 4)
+    found = lolat("predict", model, *ask, "--json")
+    assert found.code == 0, found.err
+    answer = json.loads(found.out)
+    # Four dense layers and what is between them, by hand.
+    m, ms = 4 * 256, made_up.product_ms
+    wanted = 2 * (ms(1, m, 2048, 512) + ms(1, m, 512, 2048))
+    wanted += 2 * made_up.moves_ms(2 * m * 2048) + 2 * made_up.moves_ms(2 * m * 512)
+    wanted += made_up.moves_ms(2 * m * 512)  # rows of the table of embeddings
+    assert answer["latency_ms"] == pytest.approx(wanted, rel=0.1)
+    assert sum(b["latency_ms"] for b in answer["blocks"]) == pytest.approx(answer["latency_ms"])
+    assert answer["predictor"] == "kernels"
+    assert lolat("report", model, *ask).code == 0
+    assert lolat("show", model).code == 0
+
+    table = tmp_path / "networks.csv"
+    table.write_text(
+        f"network,sequence_length,batch_size,latency_ms\n{NETWORK},256,4,{wanted}\nnone:x,1,1,1\n"
+    )
+    out = tmp_path / "out.csv"
+    found = lolat("evaluate", model, "--table", table, "--predictions", out)
+    assert found.code == 0, found.err
+    assert "1 networks: median error" in found.out
+    assert "1 left out: none:x: " in found.err
+    (row,) = csv.DictReader(out.read_text().splitlines())
+    assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])
+    found = lolat("evaluate", model, "--table", table, "--json")
+    assert json.loads(found.out)["summary"]["networks"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["{ops}", "{blocks}"], "blocks.csv is no table of operations, as the others are"),
+        (["{blocks}", "{blocks}"], "2 tables of blocks; expected one"),
+        (["{blocks}", "--facts", "{facts}"], "--facts is for tables of operations"),
+        (["{ops}", "--facts", "{facts}"], "--facts says what devices are like; give --device NAME"),
+        (["{ops}", "--facts", "{facts}", "--device", "x"], "has no device 'x'; it has desk"),
+    ],
+)
+def test_what_does_not_go_together(
+    lolat: Command, tmp_path: Path, given: list[str], said: str
+) -> None:
+    operations, facts = made_up.write_tables(tmp_path)
+    blocks = tmp_path / "blocks.csv"
+    blocks.write_text("acts,inp,flops,latency_ms\n1,2,3,4\n")
+    names = {"ops": operations, "facts": facts, "blocks": blocks}
+    found = lolat("fit", *(g.format(**names) for g in given), "--output", tmp_path / "m.json")
+    assert found.code == 2
+    assert said in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_options_that_are_for_tables_alone(lolat: Command, model: Path) -> None:
+    found = lolat("evaluate", model, "--predictions", "x.csv")
+    assert (found.code, "are for --table" in found.err) == (2, True)
+    found = lolat("evaluate", model, "keras:X", "--table", "x.csv")
+    assert (found.code, "--table has its networks and sizes itself" in found.err) == (2, True)

@@ -1,0 +1,119 @@
+"""A device fitted to operations: what is known of it is found again, and tells whole networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lolat.devices.fit import alone, fit_kernels
+from lolat.devices.from_operations import operations_document, read_facts, seen_facts
+from lolat.devices.operations import TimedOperation, read_operations
+from lolat.errors import InputError
+from lolat.graph import Graph, GraphBuilder
+from lolat.model import Model
+from lolat.predictors.kernels import Kernels
+from lolat.schema import validate
+from lolat.work import Work, work_of
+from tests.devices import made_up
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[TimedOperation], Path]:
+    operations, facts = made_up.write_tables(tmp_path_factory.mktemp("tables"))
+    return read_operations(operations), facts
+
+
+def layer(tokens: int, width: int, heads: int) -> Graph:
+    """The products, sums and norms of an encoder's layer."""
+    b = GraphBuilder("layer", "torch")
+    x = b.input((1, tokens, width))
+
+    def dense(x: int, inside: int, out: int) -> int:
+        return b.add(
+            "dense", [x], (1, tokens, out), in_features=inside, out_features=out, bias=True
+        )
+
+    q, k, v = (dense(x, width, width) for _ in range(3))
+    scores = b.add("matmul", [q, k], (1, heads, tokens, tokens), contracted=width // heads)
+    soft = b.add("softmax", [scores], (1, heads, tokens, tokens))
+    mixed = b.add("matmul", [soft, v], (1, heads, tokens, width // heads), contracted=tokens)
+    y = b.add("add", [x, dense(mixed, width, width)], (1, tokens, width))
+    y = b.add("layer_norm", [y], (1, tokens, width))
+    return b.build([dense(dense(y, width, 4 * width), 4 * width, width)])
+
+
+def by_hand(batch: int, tokens: int, width: int, heads: int) -> float:
+    """The layer's time on the made-up device, operation by operation."""
+    m, ms = batch * tokens, made_up.product_ms
+    dense = 4 * ms(1, m, width, width) + ms(1, m, 4 * width, width) + ms(1, m, width, 4 * width)
+    heads_ = batch * heads
+    products = ms(heads_, tokens, tokens, width // heads) + ms(
+        heads_, tokens, width // heads, tokens
+    )
+    moves = (2 * heads_ * tokens**2, 3 * m * width, 2 * m * width)
+    return dense + products + sum(map(made_up.moves_ms, moves))
+
+
+def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, facts = timed
+    document = operations_document("desk", "desk", rows, read_facts(facts, "desk"), {})
+    validate(document, "desk")
+    model = Model(document)
+    assert model.default == Kernels.name
+    for sizes in ((8, 512, 1024, 16), (2, 128, 768, 12), (16, 384, 512, 8)):
+        batch, tokens, width, heads = sizes
+        found = model.predict(layer(tokens, width, heads), batch)
+        assert found.latency_ms == pytest.approx(by_hand(*sizes), rel=0.1)
+        assert sum(b.latency_ms for b in found.blocks) == pytest.approx(found.latency_ms)
+        low, high = found.interval_ms or (0.0, 0.0)
+        assert low < by_hand(*sizes) < high
+    assert document["predictors"]["kernels"]["error"]["left_out"]["median"] < 0.05
+
+
+def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, facts = timed
+    work = Work.joined([work_of(r.graph, r.batch_size) for r in rows])
+    known = read_facts(facts, "desk")
+    times = np.array([r.latency_ms for r in rows])
+    found = fit_kernels(work, times, known.multiprocessors, known.rate, known.bandwidth)
+    products = work.macs > 0
+    inside, _ = found.times(work)
+    assert np.median(np.abs(alone(found, work) / times - 1)) < 0.05
+    assert np.median((times - inside)[products]) == pytest.approx(made_up.LAUNCH_MS, rel=0.5)
+
+
+def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, _ = timed
+    document = operations_document("desk", "desk", rows, None, {})
+    found = Kernels.from_dict(document["predictors"]["kernels"])
+    assert found.to_dict() == {k: document["predictors"]["kernels"][k] for k in found.to_dict()}
+    assert "no facts of the device were given" in document["warnings"][-2]
+    assert "no operations of the kind convolution, grouped were given" in document["warnings"][-1]
+
+
+def test_facts_that_the_operations_tell(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, _ = timed
+    work = Work.joined([work_of(r.graph, r.batch_size) for r in rows])
+    seen = seen_facts(work, np.array([r.latency_ms for r in rows]))
+    assert seen.rate == pytest.approx(made_up.MACS_PER_MS / 0.9, rel=0.1)
+    assert seen.bandwidth == pytest.approx(made_up.BYTES_PER_MS / 0.9, rel=0.1)
+
+
+def test_too_few_operations(timed: tuple[list[TimedOperation], Path]) -> None:
+    with pytest.raises(InputError, match="19 operations are too few to fit a device; expected at"):
+        operations_document("desk", "desk", timed[0][:19], None, {})
+
+
+def test_facts_that_are_missing_or_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "devices.csv"
+    path.write_text(made_up.FACTS)
+    with pytest.raises(InputError, match="has no device 'sofa'; it has desk"):
+        read_facts(path, "sofa")
+    path.write_text(made_up.FACTS.replace("500", "much"))
+    with pytest.raises(InputError, match="bandwidth_gb_s of desk is 'much'; expected a number"):
+        read_facts(path, "desk")
+    path.write_text("device,multiprocessors\ndesk,40\n")
+    with pytest.raises(InputError, match="fp32_matrix_gflops of desk is None"):
+        read_facts(path, "desk")

@@ -1,0 +1,137 @@
+"""timm's and transformers' networks by name, without weights and without torchvision."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.counts import count
+from lolat.errors import MissingPackageError, NetworkError
+from lolat.readers import read
+
+BERT = {
+    "model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 256, "vocab_size": 100, "max_position_embeddings": 128,
+}  # fmt: skip
+GPT = {"architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,
+       "n_positions": 128, "vocab_size": 100}  # fmt: skip
+
+
+def config(folder: Path, of: dict[str, Any] | str) -> str:
+    path = folder / "config.json"
+    path.write_text(of if isinstance(of, str) else json.dumps(of))
+    return f"transformers:{path}"
+
+
+class TestTransformers:
+    @pytest.fixture(autouse=True)
+    def _package(self) -> None:
+        pytest.importorskip("transformers")
+
+    def test_an_encoder_by_hand(self, tmp_path: Path) -> None:
+        """Two layers of 4 projections, 2 products of attention, 2 dense; a pooler and two classes."""
+        s, d = 32, 64
+        graph = read(config(tmp_path, BERT), s)
+        layer = 4 * s * d * d + 2 * s * s * d + 2 * s * d * 256
+        assert count(graph).total(1).flops == 2 * layer + d * d + 2 * d
+        assert count(graph).total(3).flops == 3 * count(graph).total(1).flops
+        kinds = [o.kind for o in graph.operations]
+        assert (kinds.count("softmax"), kinds.count("gelu"), kinds.count("layer_norm")) == (2, 2, 5)
+
+    def test_a_decoder_has_its_language_head(self, tmp_path: Path) -> None:
+        s, d = 16, 64
+        graph = read(config(tmp_path, GPT), s)
+        layer = 4 * s * d * d + 2 * s * s * d + 2 * s * d * 4 * d
+        assert count(graph).total(1).flops == 2 * layer + s * d * 100
+
+    def test_another_head(self, tmp_path: Path) -> None:
+        s, d = 16, 64
+        plain = count(read(config(tmp_path, BERT), s)).total(1).flops
+        spec = config(tmp_path, BERT) + "?AutoModelForMaskedLM"
+        layers = plain - d * d - 2 * d
+        assert count(read(spec, s)).total(1).flops == layers + s * d * d + s * d * 100
+
+    def test_the_length_that_it_is_made_for(self, tmp_path: Path) -> None:
+        graph = read(config(tmp_path, BERT))
+        assert graph.tensors[graph.inputs[0]].shape == (1, 128)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ("no json", "is not JSON; expected the config.json of a network"),
+            ("[1]", "holds no JSON object"),
+            ('{"hidden_size": 3}', 'does not say what it is of: expected "model_type"'),
+            (
+                '{"model_type": "dragon"}',
+                "expected the config.json of a network that the installed",
+            ),
+            (json.dumps(BERT | {"num_attention_heads": 5}), "cannot be built: "),
+        ],
+    )
+    def test_what_is_no_configuration(self, tmp_path: Path, given: str, said: str) -> None:
+        with pytest.raises(NetworkError) as error:
+            read(config(tmp_path, given))
+        assert said in str(error.value)
+
+    def test_a_head_that_there_is_not(self, tmp_path: Path) -> None:
+        spec = config(tmp_path, BERT) + "?AutoHat"
+        with pytest.raises(NetworkError, match="transformers has no 'AutoHat'; expected a head"):
+            read(spec)
+
+    def test_no_file(self) -> None:
+        with pytest.raises(NetworkError, match=r"cannot read 'none\.json': No such file"):
+            read("transformers:none.json")
+
+
+class TestTimm:
+    @pytest.fixture(autouse=True)
+    def _package(self) -> None:
+        pytest.importorskip("timm" if "timm" in sys.modules else "huggingface_hub")
+
+    def test_counts_that_are_published(self) -> None:
+        """timm's results have 4.09 GMACs and 25.56 M parameters, with those of the norms."""
+        total = count(read("timm:resnet50")).total(1)
+        assert total.flops / 1e9 == pytest.approx(4.09, abs=0.01)
+        assert total.weights / 1e6 == pytest.approx(25.56, abs=0.06)
+
+    def test_another_size_and_tag(self) -> None:
+        small = count(read("timm:resnet18", 112)).total(1).flops
+        assert small == count(read("timm:resnet18.a1_in1k", 112)).total(1).flops
+        assert small < count(read("timm:resnet18")).total(1).flops / 3
+        assert count(read("timm:resnet18")).total(1).flops / 1e9 == pytest.approx(1.82, abs=0.01)
+
+    def test_a_name_that_there_is_not(self) -> None:
+        with pytest.raises(NetworkError, match="did you mean timm:resnet50"):
+            read("timm:resnet05")
+
+    def test_torchvision_is_left_as_it_was(self) -> None:
+        read("timm:resnet18", 64)
+        found = sys.modules.get("torchvision")
+        assert found is None or hasattr(found, "__version__")
+
+
+@pytest.mark.parametrize("package", ["timm", "torchvision", "transformers"])
+def test_a_package_that_is_missing_is_named(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    spec = config(tmp_path, BERT) if package == "transformers" else f"{package}:x"
+    with pytest.raises(MissingPackageError, match=f"the package {package} .*pip install {package}"):
+        read(spec)
+
+
+def test_a_wheel_of_another_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "torchvision"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise RuntimeError('operator nms does not exist')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(
+        MissingPackageError, match=r"its wheel must be of the same build as PyTorch's"
+    ):
+        read("torchvision:resnet18")
