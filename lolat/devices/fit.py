@@ -22,7 +22,7 @@ MOST = 1000  # operations of a class: more only take longer
 LEAST = 5
 USUAL = {
     "small": (0.2, 1.0), "tiny": (0.3, 1.0), "fill": (16.0, 1.0), "launch": (0.03, 1.0),
-    "unaligned": (0.1, 1.0), "spread": (3.0, 1.0), "direct": (0.3, 1.0), "corner": (2.0, 0.7),
+    "unaligned": (0.2, 2.0), "spread": (3.0, 2.0), "direct": (0.3, 1.0), "corner": (2.0, 0.7),
 }  # fmt: skip
 """What a term usually is, and how far from it, as a logarithm."""
 OF_PEAK, OF_BANDWIDTH = (0.85, 0.5), (0.8, 0.3)
