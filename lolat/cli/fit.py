@@ -12,7 +12,7 @@ from lolat.errors import InputError
 
 
 @click.command()
-@click.argument("tables", metavar="TABLE...", nargs=-1, required=True, type=click.Path())
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, type=click.Path())
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -33,6 +33,8 @@ def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | 
 
     Operations timed one by one, of a GPU: op and latency_ms; linear and bmm have batch, m, n, k, conv has
     batch, in_channels, out_channels, kernel, input_size, stride, padding, all others rows, width.
+
+    Without TABLE: from the data sheet of --device in --facts alone.
     """
     from lolat.cli.learn import check_writable
     from lolat.devices.operations import NAMES, columns_of, is_table
@@ -41,6 +43,8 @@ def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | 
     from lolat.report.text import learned
 
     check_writable(output)
+    if not tables:
+        document = _of_facts(output.stem, device, facts)
     of_operations = [is_table(t) and bool(set(NAMES) & set(columns_of(t))) for t in tables]
     if any(of_operations):
         if not all(of_operations):
@@ -49,7 +53,7 @@ def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | 
                 f"{other} is no table of operations, as the others are; fit one kind at a time"
             )
         document = _of_operations(tables, output.stem, device, facts)
-    else:
+    elif tables:
         if len(tables) > 1:
             raise InputError(
                 f"{len(tables)} tables of blocks; expected one, or tables of operations"
@@ -64,6 +68,18 @@ def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | 
         say(f"warning: {remark}")
     for line in learned(document, str(output)):
         click.echo(line)
+
+
+def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any]:
+    """The model file of a device of which nothing but the data sheet is known."""
+    from lolat.devices.from_operations import facts_document, read_facts
+
+    if device is None or facts is None:
+        raise InputError(
+            "nothing to fit: give tables, a model file, or --facts DEVICES.csv with --device NAME"
+        )
+    source = {"device": "unknown", "source": Path(facts).name, "framework": "torch"}
+    return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
 
 
 def _of_operations(

@@ -19,6 +19,7 @@ from lolat.kernel_terms import CLASSES, PRODUCTS
 from lolat.learning import errors, model_document
 from lolat.points import Point
 from lolat.predictors.kernels import Kernels
+from lolat.schema import FORMAT_VERSION, SCHEMA
 from lolat.work import Work, work_of
 
 FOLDS = 5
@@ -106,6 +107,41 @@ def operations_document(
         "default": Kernels.name,
         "domain": {},
         "warnings": [*document["warnings"], *_doubts(formula, facts)],
+    }
+
+
+SHEET_ALONE = (
+    -0.12, -0.17, -0.13, -0.12, -0.15, 0.0, -0.04, -0.08, -0.05, -0.08, 0.03, 0.08, 0.05, 0.08, 0.07, 0.08,
+    0.09, 0.34, 0.24, 0.42, 0.37, 0.67, 0.49, 0.29, 0.14, 0.12, 0.09, 0.07, 0.13, 0.22, 0.17, 0.08, 0.13,
+    0.33, 0.31,
+)  # fmt: skip
+"""log(measured / predicted) of whole transformers where nothing but the data sheet was known: V100, A100,
+H100, P100, T4, P4, MI100, MI210 (docs/gpus.md)."""
+
+
+def facts_document(
+    name: str, device: str, facts: Facts, source: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A model file from a data sheet alone, its interval as wide as such were off on known devices."""
+    nothing = Work(np.zeros(0, int), *np.zeros((5, 0)), np.zeros(0, bool))
+    formula = fit_kernels(nothing, np.zeros(0), facts.multiprocessors, facts.rate, facts.bandwidth)
+    return {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "device": device,
+        "points": [],
+        "environment": dict(source),
+        "noise": {},
+        "domain": {},
+        "warnings": [
+            "nothing was measured on this device, all is from its data sheet; operations timed there "
+            "make it better (lolat fit OPERATIONS.csv --facts ...)"
+        ],
+        "predictors": {
+            Kernels.name: formula.to_dict() | {"residuals": list(SHEET_ALONE)},
+        },
+        "default": Kernels.name,
     }
 
 

@@ -65,6 +65,29 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     assert json.loads(found.out)["summary"]["networks"] == 1
 
 
+def test_a_device_of_which_the_data_sheet_is_known(lolat: Command, tmp_path: Path) -> None:
+    """9.4 TFLOP/s and 500 GB/s: 85 % of the one, 80 % of the other; a dense layer by hand."""
+    pytest.importorskip("torch")
+    _, facts = made_up.write_tables(tmp_path)
+    out = tmp_path / "sheet.json"
+    found = lolat("fit", "--facts", facts, "--device", "desk", "--output", out)
+    assert found.code == 0, found.err
+    assert "nothing was measured on this device" in found.err
+    ask = (NETWORK, "--sequence-length", 4096, "--batch-size", 8)
+    answer = json.loads(lolat("predict", out, *ask, "--json").out)
+    macs, bytes_ = 8 * 4096 * 2048 * 512, 4.0 * 8 * 4096
+    wanted = 4 * macs / (0.85 * 4.7e9) + bytes_ * (4 * 2048 + 4 * 512 + 2 * 512) / (0.8 * 5e8)
+    assert answer["latency_ms"] == pytest.approx(wanted, rel=0.1)
+    low, high = answer["interval_ms"]
+    assert 1.2 < high / answer["latency_ms"] < 2.0
+    assert answer["latency_ms"] / low == pytest.approx(high / answer["latency_ms"])
+
+
+def test_nothing_to_fit(lolat: Command, tmp_path: Path) -> None:
+    found = lolat("fit", "--device", "desk", "--output", tmp_path / "m.json")
+    assert (found.code, "nothing to fit: give tables" in found.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
