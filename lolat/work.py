@@ -56,6 +56,12 @@ class Work:
         return Work(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
 
     @classmethod
+    def none(cls) -> Work:
+        """No operations."""
+        empty = np.zeros(0)
+        return cls(np.zeros(0, int), empty, empty, empty, empty, empty, np.zeros(0, bool))
+
+    @classmethod
     def joined(cls, parts: Sequence[Work]) -> Work:
         """The operations of several, one after the other."""
         names = cls.__dataclass_fields__

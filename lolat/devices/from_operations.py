@@ -123,8 +123,9 @@ def facts_document(
     name: str, device: str, facts: Facts, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A model file from a data sheet alone, its interval as wide as such were off on known devices."""
-    nothing = Work(np.zeros(0, int), *np.zeros((5, 0)), np.zeros(0, bool))
-    formula = fit_kernels(nothing, np.zeros(0), facts.multiprocessors, facts.rate, facts.bandwidth)
+    formula = fit_kernels(
+        Work.none(), np.zeros(0), facts.multiprocessors, facts.rate, facts.bandwidth
+    )
     return {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
