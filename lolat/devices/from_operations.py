@@ -25,6 +25,7 @@ from lolat.work import Work, work_of
 FOLDS = 5
 MOST_POINTS = 300  # operations that the formulas on counts are fitted to, and the file holds
 LEAST_ROWS = 20
+MOST_OF_A_NAME = 500  # rows of one operation: the terms of its class are known long before
 NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
 
@@ -82,6 +83,7 @@ def operations_document(
         raise InputError(
             f"{len(rows)} operations are too few to fit a device; expected at least {LEAST_ROWS}"
         )
+    rows = _some(rows)
     work = Work.joined([work_of(r.graph, r.batch_size) for r in rows])
     times = np.array([r.latency_ms for r in rows])
     known = facts or seen_facts(work, times)
@@ -108,6 +110,16 @@ def operations_document(
         "domain": {},
         "warnings": [*document["warnings"], *_doubts(formula, facts)],
     }
+
+
+def _some(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
+    """At most MOST_OF_A_NAME rows of each operation, drawn at random, in their order."""
+    of: dict[str, list[int]] = {}
+    for i in np.random.default_rng(0).permutation(len(rows)):
+        kept = of.setdefault(rows[i].name, [])
+        if len(kept) < MOST_OF_A_NAME:
+            kept.append(int(i))
+    return [rows[i] for i in sorted(i for kept in of.values() for i in kept)]
 
 
 SHEET_ALONE = (
