@@ -124,6 +124,11 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
         document = read(found)
     except NotJsonError as error:
         raise ModelFileError(f"{error}, or a CSV table, which must be named *.csv") from None
+    if "kernels" in document["predictors"]:
+        source = document["environment"].get("source", "its table")
+        raise InputError(
+            f"{found} was fitted to operations; give their table again ({source}), not the model"
+        )
     if not document["points"]:
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]

@@ -49,6 +49,9 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     assert answer["predictor"] == "kernels"
     assert lolat("report", model, *ask).code == 0
     assert lolat("show", model).code == 0
+    found = lolat("fit", model, "--output", tmp_path / "again.json")
+    assert found.code == 2
+    assert "was fitted to operations; give their table again (operations.csv)" in found.err
 
     table = tmp_path / "networks.csv"
     table.write_text(
