@@ -75,6 +75,7 @@ MAY = {
         "graph",
         "counts",
         "readers",
+        "file",
         "predictors",
         "points",
         "model",

@@ -74,7 +74,7 @@ def test_version(lolat: Command) -> None:
         (["predict", "m.json", "keras:X", "--input-size", "0"], "'0': expected a positive whole"),
         (["predict", "m.json", "keras:X", "--input-size", "224x224"], "'224x224': expected"),
         (["predict", "m.json", "keras:X", "--input-size", ""], "'': expected"),
-        (["fit"], "Missing argument 'POINTS'"),
+        (["fit"], "Missing option '--output'"),
         (["fit", "points.csv"], "Missing option '--output'"),
         (["show"], "Missing argument 'MODEL'"),
         (["evaluate"], "Missing argument 'MODEL'"),
