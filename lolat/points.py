@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +91,27 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
     )
 
 
+def is_table(path: str) -> bool:
+    """Whether a file's name says that it is a table."""
+    return path.lower().endswith((".csv", ".csv.gz"))
+
+
+def open_text(path: str | Path) -> io.StringIO:
+    """The text of a table, .csv or .csv.gz; InputError where it cannot be read."""
+    try:
+        content = Path(path).read_bytes()
+        if str(path).lower().endswith(".gz"):
+            content = gzip.decompress(content)
+        return io.StringIO(content.decode("utf-8-sig"), newline="")
+    except OSError as error:
+        reason = error.strerror or "it is no gzip file"
+        raise InputError(f"cannot read {path}: {reason}; expected a CSV table") from error
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{path} is cut off or no gzip file; expected a CSV table") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a CSV table in UTF-8: {error}") from error
+
+
 def read_csv(path: str | Path) -> list[Point]:
     """Points from a CSV table with the columns acts, inp, flops, latency_ms.
 
@@ -96,7 +120,7 @@ def read_csv(path: str | Path) -> list[Point]:
     in capitals. Raises InputError that names the line and column that is wrong.
     """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with open_text(path) as file:
             reader = csv.DictReader(file)
             columns = [c.strip().lower() for c in reader.fieldnames or []]
             reader.fieldnames = columns
@@ -108,9 +132,7 @@ def read_csv(path: str | Path) -> list[Point]:
                     f"{','.join(OPTIONAL)}"
                 )
             points = [_row(row, reader.line_num, path) for row in reader]
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; expected a CSV table") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise InputError(f"{path} is not a CSV table in UTF-8: {error}") from error
     if not points:
         raise InputError(f"{path} has no rows; expected one per measured block")

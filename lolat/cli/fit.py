@@ -37,23 +37,24 @@ def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | 
     Without TABLE: from the data sheet of --device in --facts alone.
     """
     from lolat.cli.learn import check_writable
-    from lolat.devices.operations import NAMES, columns_of, is_table
+    from lolat.devices.operations import NAMES, columns_of
     from lolat.learning import model_document
     from lolat.model_file import write
+    from lolat.points import is_table
     from lolat.report.text import learned
 
     check_writable(output)
+    of_operations = [is_table(t) and bool(set(NAMES) & set(columns_of(t))) for t in tables]
     if not tables:
         document = _of_facts(output.stem, device, facts)
-    of_operations = [is_table(t) and bool(set(NAMES) & set(columns_of(t))) for t in tables]
-    if any(of_operations):
+    elif any(of_operations):
         if not all(of_operations):
             other = tables[of_operations.index(False)]
             raise InputError(
                 f"{other} is no table of operations, as the others are; fit one kind at a time"
             )
         document = _of_operations(tables, output.stem, device, facts)
-    elif tables:
+    else:
         if len(tables) > 1:
             raise InputError(
                 f"{len(tables)} tables of blocks; expected one, or tables of operations"
@@ -113,10 +114,10 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     from lolat.errors import ModelFileError
     from lolat.model_file import NotJsonError, read
     from lolat.places import find_model
-    from lolat.points import Point, read_csv
+    from lolat.points import Point, is_table, read_csv
     from lolat.training.learning import refitted
 
-    if path.lower().endswith((".csv", ".csv.gz")):
+    if is_table(path):
         where = {"device": "unknown", "source": Path(path).name}
         return ("unknown (from a table)", read_csv(path), where, {}, []), {}
     found = find_model(path)

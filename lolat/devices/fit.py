@@ -50,22 +50,13 @@ def fit_kernels(
             which = np.sort(draw.choice(which, MOST, replace=False))
         part, measured = work.take(which), times[which]
         if name in PRODUCTS:
-            predict = partial(_products, part, multiprocessors)
+            predict = partial(product_time, work=part, multiprocessors=multiprocessors)
             classes[name] = _fitted(PRODUCT_TERMS, known, predict, measured)
         else:
-            classes[name] = _fitted(MOVING_TERMS, known, partial(_moves, part), measured)
+            classes[name] = _fitted(
+                MOVING_TERMS, known, partial(moving_time, moved=part.bytes), measured
+            )
     return Kernels.of(multiprocessors, classes)
-
-
-Terms = Mapping[str, float]
-
-
-def _products(work: Work, multiprocessors: float, terms: Terms) -> np.ndarray:
-    return product_time(terms, work, multiprocessors)
-
-
-def _moves(work: Work, terms: Terms) -> np.ndarray:
-    return moving_time(terms, work.bytes)
 
 
 def _fitted(

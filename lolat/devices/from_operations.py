@@ -13,11 +13,11 @@ import numpy as np
 
 from lolat.counts import behaviours, count
 from lolat.devices.fit import alone, fit_kernels
-from lolat.devices.operations import TimedOperation, open_text
+from lolat.devices.operations import TimedOperation
 from lolat.errors import InputError
 from lolat.kernel_terms import CLASSES, PRODUCTS
 from lolat.learning import errors, model_document
-from lolat.points import Point
+from lolat.points import Point, open_text
 from lolat.predictors.kernels import Kernels
 from lolat.schema import FORMAT_VERSION, SCHEMA
 from lolat.work import Work, work_of

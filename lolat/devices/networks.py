@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lolat.devices.operations import open_text
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph
 from lolat.model import Model
+from lolat.points import open_text
 from lolat.readers import read
 
 NAMED = ("network", "model")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
+from lolat.points import open_text
 
 NAMES = ("op", "operation")
 LEAST_MS, MOST_MS = 1e-4, 1e6  # of one operation: a time beyond is of another unit
@@ -47,27 +45,6 @@ class TimedOperation:
     graph: Graph
     batch_size: int
     latency_ms: float
-
-
-def is_table(path: str) -> bool:
-    """Whether a file's name says that it is a table."""
-    return path.lower().endswith((".csv", ".csv.gz"))
-
-
-def open_text(path: str | Path) -> io.StringIO:
-    """The text of a table, .csv or .csv.gz; InputError where it cannot be read."""
-    try:
-        content = Path(path).read_bytes()
-        if str(path).lower().endswith(".gz"):
-            content = gzip.decompress(content)
-        return io.StringIO(content.decode("utf-8-sig"), newline="")
-    except OSError as error:
-        reason = error.strerror or "it is no gzip file"
-        raise InputError(f"cannot read {path}: {reason}; expected a CSV table") from error
-    except (EOFError, zlib.error) as error:
-        raise InputError(f"{path} is cut off or no gzip file; expected a CSV table") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a CSV table in UTF-8: {error}") from error
 
 
 def columns_of(path: str | Path) -> list[str]:

@@ -1,7 +1,7 @@
 """A device that runs one operation after the other: each takes as long as its product or its bytes.
 
-A product is cut into tiles, of which the device's multiprocessors run whole waves (Li et al. 2023 and
-NVIDIA's guide to matrix multiplication call what is lost wave quantization):
+A product is cut into tiles, of which the device's multiprocessors run whole waves (NVIDIA's guide to matrix
+multiplication calls what is lost wave quantization):
 
     t = waves * tile * multiprocessors * (depth + fill) / (rate * efficiency(tile))
 
@@ -53,8 +53,7 @@ COMPUTE, MOVE, START = range(3)
 class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
-    `multiprocessors`: of the device. `launch_ms`: of an operation inside a network, which waits for no
-    other.
+    `multiprocessors`: of the device; `classes`: the terms of each (`lolat.kernel_terms`).
     """
 
     name: ClassVar[str] = "kernels"

@@ -21,7 +21,6 @@ from lolat.errors import MissingPackageError, NetworkError
 from lolat.readers.torch import import_torch, without_weights
 from lolat.readers.wording import one_line, shortened
 
-PREFIXES = ("timm", "torchvision", "transformers")
 DECODERS = "AutoModelForCausalLM"
 ENCODERS = "AutoModelForSequenceClassification"
 ENCODER_TYPES = frozenset(

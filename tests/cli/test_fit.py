@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
 import os
@@ -173,3 +174,15 @@ def test_a_place_that_cannot_be_written(lolat: Command, tmp_path: Path) -> None:
         assert "no permission" in lolat.refused(
             "fit", table, "--output", tmp_path / "closed/m.json"
         )
+
+
+def test_a_packed_table_of_blocks(lolat: Command, tmp_path: Path) -> None:
+    rows = [f"{i},{2 * i},{1000 * i},{0.1 * i}" for i in range(1, 30)]
+    text = "\n".join([",".join(THREE), *rows]) + "\n"
+    plain, packed = tmp_path / "blocks.csv", tmp_path / "blocks.csv.gz"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.encode()))
+    for path in (plain, packed):
+        assert lolat("fit", path, "--output", path.with_suffix(".json")).code == 0
+    found = [read(p.with_suffix(".json"))["predictors"] for p in (plain, packed)]
+    assert found[0] == found[1]
