@@ -48,9 +48,14 @@ def active_set(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
                 inside[entering], refused[entering] = False, True
                 best = x
                 break
-            step = np.min(x[low] / (x[low] - best[low]))
-            x = x + step * (best - x)
+            # How far each can go towards `best`. The first to arrive at 0 leaves by name: its x, rounded,
+            # may be a little above 0, and the same step would be taken for ever.
+            far = np.full(columns, np.inf)
+            far[low] = x[low] / (x[low] - best[low])
+            first = int(np.argmin(far))
+            x = x + far[first] * (best - x)
             inside &= x > 0.0
+            inside[first] = False
             x[~inside] = 0.0
         if not refused[entering]:
             refused[:] = False

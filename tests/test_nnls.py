@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
@@ -41,6 +41,9 @@ def test_as_good_as_the_best_of_all_choices(seed: int, rows: int, columns: int) 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
+@example(243)  # rounding leaves the column that must go at 1e-17, not at 0: that loop had no end
+@example(1227)
+@example(2049)
 def test_the_same_as_scipy_on_counts_of_many_sizes(seed: int) -> None:
     """Counts span decades, columns nearly repeat each other, and some are all zero."""
     random = np.random.default_rng(seed)
