@@ -12,19 +12,18 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.devices.from_operations import operations_document, read_facts
-from lolat.devices.networks import compare_table
+from lolat.devices.compare import compare_table
+from lolat.devices.from_tables import Timed, read_facts, tables_document
+from lolat.devices.networks import read_networks
 from lolat.devices.operations import TimedOperation, read_operations
 from lolat.errors import InputError
-from lolat.graph import Graph
 from lolat.model import Model
-from lolat.readers import read
+from lolat.modes import Mode
 
 PUBLISHED = {
     "a100-pcie-40gb": 6.5, "v100-pcie-32gb": 5.9, "p100-pcie-16gb": 7.1, "t4": 18.5, "p4": 27.0,
@@ -56,13 +55,6 @@ def main() -> None:
     folder = Path(given[0])
     number = int(given[given.index("--rows") + 1]) if "--rows" in given else 180
     seeds = int(given[given.index("--seeds") + 1]) if "--seeds" in given else 5
-    graphs: dict[tuple[str, Any], Graph] = {}
-
-    def opened(spec: str, size: Any) -> Graph:
-        if (spec, size) not in graphs:
-            graphs[spec, size] = read(spec, size)
-        return graphs[spec, size]
-
     print("| " + " | ".join(HEADER) + " |")
     print("| --- | --: | --: | --: | --: | --: | --: | --: | --: |")
     for path in sorted(folder.glob("kernels-*.csv.gz")):
@@ -70,16 +62,12 @@ def main() -> None:
         rows = read_operations(path)
         off, inside, widths, published, draws = [], [], [], [], []
         for seed in range(seeds):
-            document = operations_document(
-                device,
-                device,
-                drawn(rows, number, seed),
-                read_facts(folder / "devices.csv", device),
-                {},
-            )
-            model = Model(document)
+            timed = Timed(drawn(rows, number, seed), [], Mode())
+            facts = read_facts(folder / "devices.csv", device)
+            model = Model(tables_document(device, device, timed, facts, {}))
+            networks = read_networks(folder / "networks.csv", device)
             try:
-                found, *_ = compare_table(model, folder / "networks.csv", device, opened)
+                found = compare_table(model, networks)
             except InputError:
                 break
             errors = [r.predicted_ms / r.latency_ms - 1 for r in found]
@@ -89,8 +77,8 @@ def main() -> None:
                 low, high = r.interval_ms or (0.0, np.inf)
                 inside.append(low <= r.latency_ms <= high)
                 widths.append((high - low) / r.predicted_ms)
-            model.default = "two-regime"
-            plain, *_ = compare_table(model, folder / "networks.csv", device, opened)
+            networks = read_networks(folder / "networks.csv", device)
+            plain = compare_table(model, networks, "two-regime")
             published += [abs(r.predicted_ms / r.latency_ms - 1) for r in plain]
         if not off:
             continue

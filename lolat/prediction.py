@@ -12,7 +12,7 @@ import numpy as np
 
 from lolat.blocks import cut
 from lolat.counts import COLUMNS, FEATURES, GROUPS, behaviours, count
-from lolat.domain import OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
+from lolat.domain import NEGLIGIBLE, OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
 from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
 from lolat.intervals import COVERAGE, drift, half_width, machine_factor
@@ -168,12 +168,16 @@ def predict_network(
     batch_size = as_batch_size(batch_size)
     formula = model.predictor(predictor)
     names, counts = _block_counts(network, batch_size)
-    terms, call_ms = _terms(formula, network, batch_size, counts)
+    terms, call_ms, doubtful = _terms(formula, network, batch_size, counts)
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     shares = times / latency if latency > 0.0 else np.zeros(len(names))
     asked = (batch_size, formula.name)
-    remarks, widening, measure = _outside(model, network, counts, names, shares, asked)
+    if isinstance(formula, Kernels):
+        remarks, widening = doubtful, OUTSIDE_WIDENING if doubtful else 1.0
+        measure: tuple[str, ...] = ()
+    else:
+        remarks, widening, measure = _outside(model, network, counts, names, shares, asked)
     parts = (times, counts[:, _OPS])
     half, doubts = half_width(model.document, formula.name, coverage, parts, model.cache)
     interval = None
@@ -209,14 +213,18 @@ def predict_network(
 
 def _terms(
     formula: Formula, network: Graph, batch_size: int, counts: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """Ms of each block by term, (blocks, features), and those of the call. `counts`: of the blocks."""
+) -> tuple[np.ndarray, float, tuple[str, ...] | None]:
+    """Ms of each block by term, (blocks, features), and those of the call. `counts`: of the blocks.
+
+    Third, of a formula by operation: what of the network is like nothing that was measured.
+    """
     if not isinstance(formula, Kernels):
-        return formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]])
-    times, mostly = formula.times(work_of(network, batch_size))
+        return *formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]]), None
+    work = work_of(network, batch_size, formula.mode)
+    times, mostly = formula.times(work)
     found = np.zeros((len(counts), len(formula.features)))
-    np.add.at(found, (_owners(network)[1], mostly), times)
-    return found, 0.0
+    np.add.at(found, (_owners(network)[1][work.operation], mostly), times)
+    return found, 0.0, formula.unlike(work, times, NEGLIGIBLE)
 
 
 def _interval(latency: float, half: float) -> tuple[float, float]:

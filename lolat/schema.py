@@ -30,7 +30,14 @@ from lolat.checks import (
     yes_or_no,
 )
 from lolat.errors import ModelFileError
-from lolat.kernel_terms import CLASSES, MOVING_TERMS, NEEDED, PRODUCT_TERMS, PRODUCTS
+from lolat.kernel_terms import (
+    CLASSES,
+    MOVING_TERMS,
+    NEEDED,
+    OPTIONAL_TERMS,
+    PRODUCT_TERMS,
+    PRODUCTS,
+)
 from lolat.nesting import DEEPEST, too_deep
 
 SCHEMA = "lolat-model"
@@ -115,6 +122,7 @@ _ENTRY: Table = {
 _INTERVAL: Table = {"exponent": not_negative, "ops": a_range, "scores": a_list}
 _NETWORKS: Table = {"ops": not_negative, "spread": not_negative, "count": at_least(2)}
 _KERNELS: Table = {"multiprocessors": positive, "classes": an_object}
+_MODE: Table = {"dtype": a_text, "compiled": yes_or_no, "channels_last": yes_or_no}
 _NOISE: Table = {"quiet": positive, "busy": positive}
 _MORE: Table = {
     "kinds": a_list,
@@ -220,6 +228,9 @@ def _kernels(predictor: dict[str, Any], place: str) -> Iterator[str]:
             continue
         wanted = PRODUCT_TERMS if name in PRODUCTS else MOVING_TERMS
         yield from _fields(dict.fromkeys(wanted, positive), terms, f"{of}.")
+        yield from _optional(dict.fromkeys(OPTIONAL_TERMS, not_negative), terms, f"{of}.")
+    yield from _optional({"mode": an_object}, predictor, place + ".")
+    yield from _optional(_MODE, predictor.get("mode", {}), f"{place}.mode.")
 
 
 def _point(point: Any, place: str) -> Iterator[str]:

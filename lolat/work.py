@@ -1,41 +1,43 @@
-"""What a network's operations ask of a device that runs them one after the other: products and bytes.
+"""What a network asks of a device that runs its operations one after the other: products and bytes.
 
 A product is `number` times (rows x depth) by (depth x columns): a dense layer, a batched product of
-attention, a convolution as the product that it is (im2col). Everything else moves bytes.
+attention, a convolution as the product that it is (im2col). Everything else moves bytes. How many, and in
+how many steps, depends on how the device runs networks (`lolat.modes`): in half precision, compiled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
+from typing import Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS, count
+from lolat import kernel_terms as c
+from lolat.fusion import SLICES, Plan
 from lolat.graph import Graph, Operation, is_convolution
-from lolat.kernel_terms import (
-    BATCHED,
-    CLASSES,
-    CONVOLUTION,
-    DENSE,
-    ELEMENTS,
-    GROUPED,
-    NORM,
-    SOFTMAX,
-)  # fmt: skip
+from lolat.kinds import EXPONENTIALS, FREE, NORMALISATIONS, POOLINGS
+from lolat.modes import Mode
 
-ELEMENT_BYTES = 4  # float32
-MOVED = [COLUMNS.index(c) for c in ("acts", "inp", "traffic", "weights")]
-_NORMS = frozenset(["layer_norm", "group_norm", "instance_norm", "rms_norm", "batch_norm"])
-_SOFTMAX = frozenset(["softmax", "log_softmax"])
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and fills up to
+IMAGE = 4  # channels at most of an image
+COLUMNS = (
+    "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "direct",
+    "narrow",
+)  # fmt: skip
+"""Of `works`: the operation that a step belongs to; its class; its product; what grows with the batch
+(GROW_NUMBER, GROW_ROWS or nothing); bytes, and bytes of each sample; a 3x3 convolution of stride 1; a
+product in half precision."""
+GROW_ROWS, GROW_NUMBER = 1, 2
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of operations, each (operations,): `kind`, an index into CLASSES; the product's `number`, `rows`,
-    `columns`, `depth`, 0 where there is none; `bytes` read and written; `direct`: a 3x3 convolution of
-    stride 1, for which there are faster ways (Winograd). What costs nothing has 0 bytes.
+    """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
+    `depth`, 0 where there is none; `bytes` read and written; `direct`: a 3x3 convolution of stride 1, for
+    which there are faster ways (Winograd); `narrow`: in half precision; `operation`: the one of the graph.
     """
 
     kind: np.ndarray
@@ -45,66 +47,227 @@ class Work:
     depth: np.ndarray
     bytes: np.ndarray
     direct: np.ndarray
+    narrow: np.ndarray
+    operation: np.ndarray
 
     @property
     def macs(self) -> np.ndarray:
-        """(operations,) multiply-accumulates of the products."""
+        """(steps,) multiply-accumulates of the products."""
         return self.number * self.rows * self.columns * self.depth
 
     def take(self, which: np.ndarray) -> Work:
-        """Some of the operations."""
+        """Some of the steps."""
         return Work(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
 
     @classmethod
     def none(cls) -> Work:
-        """No operations."""
-        empty = np.zeros(0)
-        return cls(np.zeros(0, int), empty, empty, empty, empty, empty, np.zeros(0, bool))
+        """No steps."""
+        return at(np.zeros((0, len(COLUMNS))), 1)
 
     @classmethod
     def joined(cls, parts: Sequence[Work]) -> Work:
-        """The operations of several, one after the other."""
+        """The steps of several, one after the other."""
         names = cls.__dataclass_fields__
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
 
 
-def work_of(graph: Graph, batch_size: int = 1) -> Work:
-    """The work of a graph's operations at `batch_size`."""
-    size = len(graph.operations)
-    kind, direct = np.zeros(size, int), np.zeros(size, bool)
-    product = np.zeros((size, 4))
-    for i, operation in enumerate(graph.operations):
-        name, product[i], direct[i] = _product(graph, operation, batch_size)
-        kind[i] = CLASSES.index(name)
-    moved = ELEMENT_BYTES * count(graph).at(batch_size)[:, MOVED].sum(axis=1).astype(float)
-    number, rows, columns, depth = product.T
-    return Work(kind, number, rows, columns, depth, moved, direct)
+def at(table: np.ndarray, batch_size: int) -> Work:
+    """The steps of a table of `works` at a batch size."""
+    operation, kind, number, rows, columns, depth, growing, fixed, sample, direct, narrow = table.T
+    return Work(
+        kind.astype(int),
+        number * np.where(growing == GROW_NUMBER, batch_size, 1),
+        rows * np.where(growing == GROW_ROWS, batch_size, 1),
+        columns,
+        depth,
+        fixed + batch_size * sample,
+        direct > 0,
+        narrow > 0,
+        operation.astype(int),
+    )
 
 
-def _product(
-    graph: Graph, operation: Operation, batch_size: int
-) -> tuple[str, tuple[float, float, float, float], bool]:
-    """(class, (number, rows, columns, depth), whether direct) of an operation."""
-    kind, a = operation.kind, operation.attributes
-    out = graph.tensors[operation.outputs[0]]
-    written = out.elements(batch_size)
-    if kind == "dense":
-        return DENSE, (1, written / a["out_features"], a["out_features"], a["in_features"]), False
-    if kind == "matmul":
-        rows, columns = out.shape[-2:] if len(out.shape) > 1 else (1, out.shape[-1])
-        return BATCHED, (written / max(rows * columns, 1), rows, columns, a["contracted"]), False
-    if is_convolution(kind):
-        groups = a["groups"]
-        window = prod(a["kernel"]) * a["in_channels"] // groups
-        columns = a["out_channels"] / groups
-        found = (groups, written / a["out_channels"], columns, window)
-        if kind == "transposed_conv":
-            read = graph.tensors[operation.inputs[0]].elements(batch_size)
-            columns = prod(a["kernel"]) * a["out_channels"] / groups
-            found = (groups, read / a["in_channels"], columns, a["in_channels"] / groups)
-        if groups > 1:
-            return GROUPED, found, False
+def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Work:
+    """The work of a graph at `batch_size`; the table behind it is kept with the graph."""
+    mode = mode or Mode()
+    kept: dict[Mode, np.ndarray] = graph.cache.setdefault("works", {})
+    if mode not in kept:
+        kept[mode] = works(graph, mode)
+    return at(kept[mode], batch_size)
+
+
+def works(graph: Graph, mode: Mode) -> np.ndarray:
+    """(steps, COLUMNS) of a graph, for any batch size: what `at` takes, and a cache on disk keeps."""
+    plan = Plan.of(graph, mode)
+    steps = _Steps(graph, mode, plan)
+    for position, operation in enumerate(graph.operations):
+        steps.operation = position
+        if position in plan.attention:
+            if plan.attention[position][-1] == position:
+                steps.attention(plan.attention[position])
+            continue
+        if operation.kind in FREE:
+            continue
+        if not mode.compiled:
+            steps.casts(operation)
+        if is_product(operation):
+            steps.product(operation)
+        elif not mode.compiled:
+            steps.moves(moving_class(operation.kind), *plan.eager(operation))
+    for group in plan.groups:
+        steps.operation = group[-1]
+        named = [moving_class(graph.operations[i].kind) for i in group]
+        slow = next((x for x in SLOWEST if x in named), c.ELEMENTS)
+        steps.moves(slow, *plan.together(group))
+    return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
+
+
+SLOWEST = (c.NORM, c.GROUP_NORM, c.SOFTMAX, c.POOLS, c.SUMS, c.RESIZED, c.JOINED, c.MOVES)
+"""Of operations that run as one, the class that the whole is of: the first that is there."""
+
+
+def is_product(operation: Operation) -> bool:
+    """Whether it multiplies matrices, in one way or another."""
+    return (
+        operation.kind in ("dense", "matmul")
+        or operation.kind in GATES
+        or is_convolution(operation.kind)
+    )
+
+
+def moving_class(kind: str) -> str:
+    """The class of what is no product."""
+    if kind in ("group_norm", "instance_norm"):
+        return c.GROUP_NORM
+    if kind in _NAMED:
+        return _NAMED[kind]
+    if kind in NORMALISATIONS:
+        return c.NORM
+    if kind in POOLINGS:
+        return c.POOLS
+    if kind in EXPONENTIALS:
+        return c.CURVES
+    return c.MOVES if kind in _COPIES else c.ELEMENTS
+
+
+_NAMED = {
+    "batch_norm": c.BATCH_NORM, "softmax": c.SOFTMAX, "log_softmax": c.SOFTMAX, "reduce": c.SUMS,
+    "concatenate": c.JOINED, "stack": c.JOINED, "embedding": c.ROWS, "gather": c.ROWS,
+    "resize": c.RESIZED, **dict.fromkeys(SLICES, c.PARTS),
+}  # fmt: skip
+_COPIES = frozenset(
+    ["pad", "transpose", "repeat", "roll", "sort", "scatter", "unfold", "cumulative", "fill"]
+)
+
+
+class _Steps:
+    """Collects the rows of `works`."""
+
+    def __init__(self, graph: Graph, mode: Mode, plan: Plan) -> None:
+        self.graph, self.mode, self.plan = graph, mode, plan
+        self.operation = 0
+        self.rows: list[list[float]] = []
+
+    def add(
+        self, name: str, product: Sequence[float], growing: int, moved: tuple[float, float],
+        direct: bool = False,
+    ) -> None:  # fmt: skip
+        """A step; `moved`: bytes whatever the batch, bytes of a sample."""
+        narrow = any(product) and self.mode.product_bytes < 4
+        kind = c.CLASSES.index(name)
+        self.rows.append([self.operation, kind, *product, growing, *moved, direct, narrow])
+
+    def moves(self, name: str, reads: Any, writes: Any) -> None:
+        """A step that only moves: (tensor, bytes of an element) pairs."""
+        moved = self.plan.bytes_of([*reads, *writes])
+        if any(moved):
+            self.add(name, (0, 0, 0, 0), 0, moved)
+
+    def casts(self, operation: Operation) -> None:
+        """What autocast converts before an operation of another type, a step each."""
+        for tensor, have, want in self.plan.conversions(operation):
+            self.moves(c.CASTS, [(tensor, have)], [(tensor, want)])
+
+    def attention(self, group: Sequence[int]) -> None:
+        """Scores, softmax and mixture in one: the scores are never written."""
+        first, last = self.graph.operations[group[0]], self.graph.operations[group[-1]]
+        tensors = self.graph.tensors
+        query, key = first.inputs[:2]
+        steps, size = tensors[query].shape[-2:]
+        keys = tensors[key].shape[-2]
+        number = tensors[query].elements() / (steps * size)
+        added = [
+            o.inputs[1]
+            for o in map(self.graph.operations.__getitem__, group[1:-1])
+            if o.kind == "add" and len(o.inputs) > 1
+        ]
+        moved = [query, key, last.inputs[1], *added, last.outputs[0]]
+        wide = [ATTENTION_TILE * ceil(n / ATTENTION_TILE) for n in (steps, keys)]
+        self.add(
+            c.MASKED if added else c.ATTENTION,
+            (number, wide[0], wide[1], 2 * size),  # both products
+            GROW_NUMBER if tensors[query].batched else 0,
+            self.plan.bytes_of([(t, self.mode.product_bytes) for t in moved]),
+        )
+
+    def product(self, operation: Operation) -> None:
+        """A dense layer, a product of two tensors, a convolution, a recurrent layer."""
+        tensors, a = self.graph.tensors, operation.attributes
+        source, out = operation.inputs[0], operation.outputs[0]
+        written = tensors[out].elements()
+        size = self.mode.product_bytes
+        rows_grow = GROW_ROWS if tensors[out].batched else 0
+        if operation.kind == "matmul":
+            high, wide = tensors[out].shape[-2:] if len(tensors[out].shape) > 1 else (1, written)
+            product = (written / max(high * wide, 1), high, wide, a["contracted"])
+            moved = self.plan.bytes_of([(t, size) for t in (*operation.inputs, out)])
+            self.add(c.BATCHED, product, GROW_NUMBER if tensors[out].batched else 0, moved)
+            return
+        through = self.plan.bytes_of([(source, size), (out, size)])
+        if operation.kind == "dense":
+            wide, deep = a["out_features"], a["in_features"]
+            self._with_weights(c.DENSE, (1, written / wide, wide, deep), rows_grow, through)
+        elif operation.kind in GATES:
+            wide, deep = GATES[operation.kind] * a["units"], a["in_features"] + a["units"]
+            product = (a["timesteps"], tensors[source].elements() / a["in_features"] / a["timesteps"],
+                       wide, deep)  # fmt: skip
+            self._with_weights(c.RECURRENT, product, rows_grow, through)
+        else:
+            self._convolution(operation, rows_grow, through)
+
+    def _convolution(self, operation: Operation, grow: int, through: tuple[float, float]) -> None:
+        tensors, a = self.graph.tensors, operation.attributes
+        source, out = operation.inputs[0], operation.outputs[0]
+        groups, window = a["groups"], prod(a["kernel"])
+        product: tuple[float, ...] = (
+            groups, tensors[out].elements() / a["out_channels"], a["out_channels"] / groups,
+            window * a["in_channels"] / groups,
+        )  # fmt: skip
+        if operation.kind == "transposed_conv":
+            product = (groups, tensors[source].elements() / a["in_channels"],
+                       window * a["out_channels"] / groups, a["in_channels"] / groups)  # fmt: skip
+        if a.get("pad_before"):  # a copy of its own
+            read = self.plan.bytes_of([(source, self.plan.size(source))])
+            self.add(c.MOVES, (0, 0, 0, 0), 0, (2 * read[0], 2 * read[1]))
+        name = c.CONVOLUTION
+        if operation.kind == "depthwise_conv":
+            last = self.mode.channels_last or self.plan.channels_last[source]
+            name = c.DEPTHWISE_LAST if last else c.DEPTHWISE
+        elif groups > 1:
+            name = c.GROUPED
+        elif a["in_channels"] <= IMAGE:
+            name = c.STEM
+        elif window == 1:
+            name = c.POINTWISE
         direct = tuple(a["kernel"]) == (3, 3) and set(a.get("strides", (1,))) == {1}
-        return CONVOLUTION, found, direct
-    name = SOFTMAX if kind in _SOFTMAX else NORM if kind in _NORMS else ELEMENTS
-    return name, (0, 0, 0, 0), False
+        self._with_weights(name, product, grow, through, direct and name == c.CONVOLUTION)
+
+    def _with_weights(
+        self, name: str, product: Sequence[float], grow: int, moved: tuple[float, float],
+        direct: bool = False,
+    ) -> None:  # fmt: skip
+        number, _, wide, deep = product
+        biased = bool(self.graph.operations[self.operation].attributes.get("bias"))
+        kernels = 1 if name == c.RECURRENT else number  # one for all its steps
+        weights = kernels * wide * (deep + biased) * self.mode.product_bytes
+        self.add(name, product, grow, (moved[0] + weights, moved[1]), direct)

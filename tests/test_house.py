@@ -19,9 +19,16 @@ FRAMEWORKS = {"tensorflow", "keras", "torch", "torchvision", "onnx", "onnxruntim
 
 # What each module may import of lolat at all, besides its own group. `base`: errors and units.
 GROUPS = {
-    "base": {"lolat.errors", "lolat.units", "lolat.kernel_terms"},
+    "base": {"lolat.errors", "lolat.units", "lolat.kernel_terms", "lolat.modes"},
     "graph": {"lolat.graph"},
-    "counts": {"lolat.counts", "lolat.families", "lolat.kinds", "lolat.paths", "lolat.work"},
+    "counts": {
+        "lolat.counts",
+        "lolat.families",
+        "lolat.kinds",
+        "lolat.paths",
+        "lolat.work",
+        "lolat.fusion",
+    },
     "blocks": {
         "lolat.subgraph",
         "lolat.naming",

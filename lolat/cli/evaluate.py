@@ -46,6 +46,9 @@ EXAMPLES = {
     metavar="OUT.csv",
     help="Of --table: write its rows with predicted_ms, low_ms, high_ms.",
 )
+@click.option(
+    "--predictor", metavar="NAME", help="Of --table: another formula of the model, as two-regime."
+)
 @json_option
 def evaluate(
     model: str,
@@ -56,6 +59,7 @@ def evaluate(
     table: str | None,
     device: str | None,
     predictions: str | None,
+    predictor: str | None,
     as_json: bool,
 ) -> None:
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
@@ -72,10 +76,12 @@ def evaluate(
             raise InputError(
                 "--table has its networks and sizes itself; give it alone, or NETWORKs to measure"
             )
-        _with_table(model, table, device, predictions, as_json)
+        _with_table(model, table, device, predictor, predictions, as_json)
         return
-    if device is not None or predictions is not None:
-        raise InputError("--device and --predictions are for --table; give a table of networks")
+    if device is not None or predictions is not None or predictor is not None:
+        raise InputError(
+            "--device, --predictor and --predictions are for --table; give a table of networks"
+        )
     from lolat.cli.progress import progress
     from lolat.model import load
     from lolat.points import Point
@@ -124,15 +130,32 @@ def evaluate(
         say(f"drawn: {plot}")
 
 
-def _with_table(model: str, table: str, device: str | None, out: str | None, as_json: bool) -> None:
+def _with_table(
+    model: str,
+    table: str,
+    device: str | None,
+    predictor: str | None,
+    out: str | None,
+    as_json: bool,
+) -> None:
     """Compare with a table's times."""
-    from lolat.devices.networks import compare_table, predictions, summary
+    from lolat.cli.progress import counting, progress
+    from lolat.devices.compare import compare_table, mode_of, predictions, summary
+    from lolat.devices.networks import read_networks
     from lolat.model import load
     from lolat.model_file import write_bytes
 
-    rows, skipped, columns = compare_table(load(model), table, device)
+    loaded = load(model)
+    read = read_networks(table, device, mode=mode_of(loaded))
+    with progress() as bar:
+        rows = compare_table(
+            loaded,
+            read,
+            predictor,
+            said=counting(bar),
+        )
     if out is not None:
-        write_bytes(out, predictions(rows, columns).encode())
+        write_bytes(out, predictions(rows, read.columns).encode())
     found = summary(rows)
     if as_json:
         result = [
@@ -144,7 +167,7 @@ def _with_table(model: str, table: str, device: str | None, out: str | None, as_
             }
             for r in rows
         ]
-        click.echo(json.dumps({"networks": result, "summary": found, "skipped": skipped}))
+        click.echo(json.dumps({"networks": result, "summary": found, "skipped": read.skipped}))
         return
     for r in rows:
         name = r.row.get("network") or r.row.get("model")
@@ -153,7 +176,7 @@ def _with_table(model: str, table: str, device: str | None, out: str | None, as_
             f"{name} · batch {r.row.get('batch_size', 1)}: {r.latency_ms:.4g} ms measured, "
             f"{r.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    for reason, number in skipped.items():
+    for reason, number in read.skipped.items():
         say(f"{number} left out: {reason}")
     click.echo(
         f"{found['networks']} networks: median error {100 * found['median']:.1f} %, mean "

@@ -26,41 +26,47 @@ from lolat.errors import InputError
     metavar="DEVICES.csv",
     help="Data sheets: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.",
 )
-def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | None) -> None:
+@click.option(
+    "--skip",
+    is_flag=True,
+    help="Leave out rows that cannot be used; else the first one is an error.",
+)
+def fit(
+    tables: tuple[str, ...], output: Path, device: str | None, facts: str | None, skip: bool
+) -> None:
     """Fit TABLE: a model file (fitted again, with what it knows of training) or CSV tables (.csv, .csv.gz).
 
     Blocks: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size, name.
 
-    Operations timed one by one, of a GPU: op and latency_ms; linear and bmm have batch, m, n, k, conv has
+    Operations timed one by one: op and latency_ms; linear and bmm have batch, m, n, k, conv has
     batch, in_channels, out_channels, kernel, input_size, stride, padding, all others rows, width.
+
+    Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length, dtype,
+    channels_last, compiled; also as timm's benchmark.py writes them. Several tables make one device.
 
     Without TABLE: from the data sheet of --device in --facts alone.
     """
     from lolat.cli.learn import check_writable
-    from lolat.devices.operations import NAMES, columns_of
     from lolat.learning import model_document
     from lolat.model_file import write
     from lolat.points import is_table
     from lolat.report.text import learned
 
     check_writable(output)
-    of_operations = [is_table(t) and bool(set(NAMES) & set(columns_of(t))) for t in tables]
+    kinds = {t: _kind(t) if is_table(t) else MODEL for t in tables}
     if not tables:
         document = _of_facts(output.stem, device, facts)
-    elif any(of_operations):
-        if not all(of_operations):
-            other = tables[of_operations.index(False)]
-            raise InputError(
-                f"{other} is no table of operations, as the others are; fit one kind at a time"
-            )
-        document = _of_operations(tables, output.stem, device, facts)
+    elif {OPERATIONS, NETWORKS} & set(kinds.values()):
+        document = _of_tables(kinds, output.stem, device, facts, skip)
     else:
         if len(tables) > 1:
             raise InputError(
-                f"{len(tables)} tables of blocks; expected one, or tables of operations"
+                f"{len(tables)} tables of blocks; expected one, or tables of operations or networks"
             )
         if facts is not None:
-            raise InputError("--facts is for tables of operations; blocks say all that is needed")
+            raise InputError(
+                "--facts is for tables of operations and networks; blocks say all that is needed"
+            )
         given, training = _points(tables[0])
         named = (given[0] if device is None else device, *given[1:])
         document = model_document(output.stem, *named) | training
@@ -71,9 +77,23 @@ def fit(tables: tuple[str, ...], output: Path, device: str | None, facts: str | 
         click.echo(line)
 
 
+MODEL, BLOCKS, OPERATIONS, NETWORKS = "model", "blocks", "operations", "networks"
+
+
+def _kind(path: str) -> str:
+    """What a table is of."""
+    from lolat.devices.networks import is_of_networks
+    from lolat.devices.operations import NAMES, columns_of
+
+    columns = columns_of(path)
+    if set(NAMES) & set(columns):
+        return OPERATIONS
+    return NETWORKS if is_of_networks(columns) else BLOCKS
+
+
 def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any]:
     """The model file of a device of which nothing but the data sheet is known."""
-    from lolat.devices.from_operations import facts_document, read_facts
+    from lolat.devices.from_tables import facts_document, read_facts
 
     if device is None or facts is None:
         raise InputError(
@@ -83,24 +103,74 @@ def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any
     return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
 
 
-def _of_operations(
-    tables: tuple[str, ...], name: str, device: str | None, facts: str | None
+def _of_tables(
+    kinds: dict[str, str], name: str, device: str | None, facts: str | None, skip: bool
 ) -> dict[str, Any]:
-    """The model file of a device from tables of operations."""
-    from lolat.devices.from_operations import operations_document, read_facts
+    """The model file of a device from tables of operations, networks, and blocks beside them."""
+    from lolat.devices.from_tables import Timed, read_facts, tables_document
     from lolat.devices.operations import read_operations
+    from lolat.points import read_csv
 
     if facts is not None and device is None:
         raise InputError("--facts says what devices are like; give --device NAME, one of its rows")
+    if odd := [path for path, kind in kinds.items() if kind == MODEL]:
+        raise InputError(f"{odd[0]} is no table, as the others are; expected a model file alone")
     known = None if facts is None else read_facts(facts, str(device))
-    rows = [row for table in tables for row in read_operations(table)]
+    of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
+    operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
+    networks, mode = _networks(of.get(NETWORKS, []), device, skip)
+    blocks = [point for path in of.get(BLOCKS, ()) for point in read_csv(path)]
+    counted = [f"{len(operations)} operations"] * bool(operations)
+    counted += [f"{len(networks)} networks"] * bool(networks)
     source = {
         "device": "unknown",
-        "source": ", ".join(Path(t).name for t in tables),
+        "source": ", ".join(Path(t).name for t in kinds),
         "framework": "torch",
+        "half": mode.product_bytes < 4,
+        "mode": str(mode),
     }
-    shown = f"{device or 'unknown'} (from {len(rows)} operations)"
-    return operations_document(name, shown, rows, known, source)
+    shown = f"{device or 'unknown'} (from {' and '.join(counted)}, {mode})"
+    timed = Timed(operations, networks, mode)
+    return tables_document(name, shown, timed, known, source, blocks)
+
+
+def _networks(paths: list[str], device: str | None, skip: bool) -> tuple[list[Any], Any]:
+    """([(row, its counts)], how they were run) of tables of networks; what is left out is said."""
+    from lolat.cli.progress import counting, progress
+    from lolat.devices.counted import counted
+    from lolat.devices.from_tables import refuse_contradictions, usual_mode
+    from lolat.devices.networks import read_networks
+    from lolat.errors import LolatError
+
+    tables = [read_networks(path, device, skip) for path in paths]
+    mode = usual_mode([row for table in tables for row in table.rows])
+    found = []
+    for table in tables:
+        rows = [row for row in table.rows if row.mode == mode]
+        for row in table.rows:
+            if row.mode != mode:
+                table.skip(f"run in another way than most ({row.mode}; most: {mode})")
+        if not skip:
+            refuse_contradictions(rows)
+        with progress() as bar:
+            known = counted(
+                [(row.spec, row.size) for row in rows],
+                mode,
+                counting(bar),
+            )
+        for row in rows:
+            counts = known[row.spec, row.size]
+            if not isinstance(counts, LolatError):
+                found.append((row, counts))
+            elif skip:
+                table.skip(f"{row.name}: {counts}")
+            else:
+                raise InputError(f"{row.where}: {counts}; --skip leaves such rows out")
+        if not rows:
+            raise table.nothing()
+        for reason, number in table.skipped.items():
+            say(f"{number} rows of {table.path} left out: {reason}")
+    return found, mode
 
 
 Given = tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]
@@ -127,9 +197,7 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
         raise ModelFileError(f"{error}, or a CSV table, which must be named *.csv") from None
     if "kernels" in document["predictors"]:
         source = document["environment"].get("source", "its table")
-        raise InputError(
-            f"{found} was fitted to operations; give their table again ({source}), not the model"
-        )
+        raise InputError(f"{found} was fitted to tables; give them again ({source}), not the model")
     if not document["points"]:
         raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
     points = [Point.from_dict(p) for p in document["points"]]

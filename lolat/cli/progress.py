@@ -104,3 +104,14 @@ class BarProgress:
 def progress() -> PlainProgress | BarProgress:
     """What suits stderr."""
     return BarProgress() if sys.stderr.isatty() else PlainProgress()
+
+
+def counting(bar: Any) -> Callable[[int, int, str], None]:
+    """What `lolat.devices.counted` tells of its networks, on a bar."""
+
+    def said(done: int, total: int, name: str) -> None:
+        if done == 1:
+            bar.start("counting networks", total)
+        bar.step()
+
+    return said

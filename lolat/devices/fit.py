@@ -1,88 +1,295 @@
-"""Fits the terms of `lolat.predictors.kernels` to operations that were timed alone, class by class.
+"""Fits the terms of `lolat.predictors.kernels` to a device's times: operations, whole networks, or both.
 
-Few operations tell nine terms apart only together with what is known of every GPU: the logarithm of each
-term is drawn to what the data sheet says, or to a usual value. SciPy's robust least squares on the
-logarithms of the times.
+Few times tell the terms of a class of operations apart only together with what is known of every device:
+the logarithm of each term is drawn to that of the device itself (its rate, its bandwidth, its launch, which
+are fitted too) times what the class usually has of it. Robust
+least squares on the logarithms of the times; a network's is that of the sum of its steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from lolat.kernel_terms import CLASSES, MOVING_TERMS, NEEDED, PRODUCT_TERMS, PRODUCTS
-from lolat.predictors.kernels import Kernels, moving_time, product_time
+from lolat import kernel_terms as c
+from lolat.kernel_terms import (
+    CLASSES,
+    MOVING_TERMS,
+    NEEDED,
+    OPTIONAL_TERMS,
+    PRODUCT_TERMS,
+    PRODUCTS,
+)
+from lolat.modes import Mode
+from lolat.predictors.kernels import Kernels, Tiled, moving_slopes, moving_time
 from lolat.work import Work
 
-PRIOR = 0.4  # an error of so much, as a logarithm, of one operation weighs as much as one term so far off
+PRIOR = (
+    0.4  # an error of so much, as a logarithm, of one time weighs as much as one term so far off
+)
 FAR = 0.1  # errors beyond it count less
 MOST = 1000  # operations of a class: more only take longer
 LEAST = 5
+MOST_STEPS = 40
 USUAL = {
-    "small": (0.2, 1.0), "tiny": (0.3, 1.0), "fill": (16.0, 1.0), "launch": (0.03, 1.0),
+    "small": (0.2, 1.0), "tiny": (0.3, 1.0), "fill": (16.0, 1.0), "launch": (1.0, 1.0),
     "unaligned": (0.2, 2.0), "spread": (3.0, 2.0), "direct": (0.3, 1.0), "corner": (2.0, 0.7),
+    "step": (0.003, 1.0), "rate": (1.0, 0.5), "bandwidth": (1.0, 0.3),
 }  # fmt: skip
-"""What a term usually is, and how far from it, as a logarithm."""
-OF_PEAK, OF_BANDWIDTH = (0.85, 0.5), (0.8, 0.3)
-"""The same of the data sheet's rate of multiply-accumulates and bandwidth."""
+"""What a term usually is, and how far from it, as a logarithm; of rate, bandwidth and launch relative to
+the device's."""
+OF_CLASS: dict[tuple[str, str], tuple[float, float]] = {
+    (c.DEPTHWISE, "rate"): (0.1, 1.0),
+    (c.DEPTHWISE_LAST, "rate"): (0.2, 1.0),
+    (c.GROUPED, "rate"): (0.5, 1.0),
+    (c.RECURRENT, "rate"): (0.2, 1.0),
+    (c.RESIZED, "bandwidth"): (0.5, 1.5),
+    (c.MASKED, "rate"): (0.5, 1.0),
+}
+"""The same of some terms of some classes."""
+DEVICE = ("rate", "bandwidth", "launch")
+OF_PEAK, OF_BANDWIDTH, LAUNCH = (0.85, 0.5), (0.8, 0.3), (0.03, 1.0)
+"""What large products reach of a data sheet's rate, other operations of its bandwidth; ms of a launch; how
+far from it, as a logarithm."""
+UNKNOWN = 3.0  # the same of a rate and bandwidth that no data sheet told
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a device: multiprocessors, macs per ms and bytes per ms; `sure`: from its data sheet."""
+
+    multiprocessors: float
+    rate: float
+    bandwidth: float
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class Times:
+    """What was timed: `work`, steps; `owner`, (steps,) the number of the time that each is part of, and
+    `often` how many times; `latency_ms`, (times,); `whole`, (times,): of a network, not of a step alone.
+    """
+
+    work: Work
+    owner: np.ndarray
+    often: np.ndarray
+    latency_ms: np.ndarray
+    whole: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[Work], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
+        """`parts`: the work of each time. Steps of a network that are equal are taken together."""
+        found, owners, often = [], [], []
+        for i, part in enumerate(parts):
+            table = np.column_stack([getattr(part, name) for name in _SAME]).astype(float)
+            _, first, count = np.unique(table, axis=0, return_index=True, return_counts=True)
+            found.append(part.take(first))
+            owners.append(np.full(len(first), i))
+            often.append(count)
+        return cls(
+            Work.joined(found) if found else Work.none(),
+            np.concatenate([np.zeros(0, int), *owners]),
+            np.concatenate([np.zeros(0), *often]),
+            np.asarray(latency_ms, float),
+            np.asarray(whole, bool),
+        )
+
+    def take(self, which: np.ndarray) -> Times:
+        """Some of the times, (times,) true or false."""
+        steps = which[self.owner]
+        number = np.cumsum(which) - 1
+        return Times(
+            self.work.take(steps), number[self.owner[steps]], self.often[steps],
+            self.latency_ms[which], self.whole[which],
+        )  # fmt: skip
+
+    def total(self, steps_ms: np.ndarray) -> np.ndarray:
+        """(times,) the sums of (steps,)."""
+        return np.bincount(self.owner, steps_ms * self.often, len(self.latency_ms))
+
+
+_SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "direct", "narrow")
 
 
 def fit_kernels(
-    work: Work, times: np.ndarray, multiprocessors: float, rate: float, bandwidth: float
+    times: Times, facts: Facts, mode: Mode | None = None, near: Kernels | None = None
 ) -> Kernels:
-    """The formula of a device. `times`: (operations,), ms; `rate`: the highest, macs per ms, `bandwidth`:
-    bytes per ms, both of the data sheet. Classes with fewer than LEAST operations have no terms of their
-    own, but for NEEDED ones, which then are what the data sheet says.
+    """The formula of a device. Classes with fewer than LEAST steps have no terms of their own, but for
+    NEEDED ones, which then are what is usual. `near`: a formula to begin at, that of nearly the same times.
     """
-    classes = {}
-    known = {
-        "rate": (OF_PEAK[0] * rate, OF_PEAK[1]),
-        "bandwidth": (OF_BANDWIDTH[0] * bandwidth, OF_BANDWIDTH[1]),
-    }
-    draw = np.random.default_rng(0)
-    for number, name in enumerate(CLASSES):
-        which = np.flatnonzero((work.kind == number) & (work.bytes > 0))
-        if len(which) < LEAST and name not in NEEDED:
-            continue
-        if len(which) > MOST:
-            which = np.sort(draw.choice(which, MOST, replace=False))
-        part, measured = work.take(which), times[which]
-        if name in PRODUCTS:
-            predict = partial(product_time, work=part, multiprocessors=multiprocessors)
-            classes[name] = _fitted(PRODUCT_TERMS, known, predict, measured)
-        else:
-            classes[name] = _fitted(
-                MOVING_TERMS, known, partial(moving_time, moved=part.bytes), measured
-            )
-    return Kernels.of(multiprocessors, classes)
+    from scipy.optimize import minimize
+
+    problem = _Problem(times, facts)
+    found = minimize(
+        problem.loss, problem.start(near), jac=problem.gradient, hess=problem.curvature,
+        method="trust-exact", options={"maxiter": MOST_STEPS, "gtol": 1e-4},
+    )  # fmt: skip
+    return Kernels.of(facts.multiprocessors, problem.classes(found.x), mode)
 
 
-def _fitted(
-    names: Sequence[str],
-    known: dict[str, tuple[float, float]],
-    predict: Callable[[Mapping[str, float]], np.ndarray],
-    times: np.ndarray,
-) -> dict[str, float]:
-    from scipy.optimize import least_squares
+class _Problem:
+    """The unknowns: logarithms of the device's DEVICE terms, then of each class's, relative to those."""
 
-    centers, widths = np.array([(known | USUAL)[n] for n in names]).T
-    start, wanted = np.log(centers), np.log(times)
+    def __init__(self, times: Times, facts: Facts) -> None:
+        self.times, self.log_ms = times, np.log(times.latency_ms)
+        self.parts: list[_Class] = []
+        self._at: np.ndarray | None = None
+        self._found = (np.zeros(0), np.zeros((0, 0)))
+        alone = ~times.whole[times.owner]
+        draw = np.random.default_rng(0)
+        skipped = np.zeros(len(times.latency_ms), bool)
+        for number, name in enumerate(CLASSES):
+            which = np.flatnonzero((times.work.kind == number) & (times.work.bytes > 0))
+            single = which[alone[which]]
+            if len(single) > MOST:
+                single = draw.permutation(single)
+                skipped[times.owner[single[MOST:]]] = True
+                which = np.union1d(which[~alone[which]], single[:MOST])
+            if len(which) >= LEAST or name in NEEDED:
+                self.parts.append(_Class(name, times, which, facts.multiprocessors))
+        self.used = np.flatnonzero(~skipped & (self.total(self._drawn_to(facts)) > 0.0))
 
-    def errors(logarithms: np.ndarray) -> np.ndarray:
-        terms = dict(zip(names, np.exp(logarithms), strict=True))
-        apart = np.log(np.maximum(predict(terms), 1e-12)) - wanted
-        return np.concatenate([apart, PRIOR * (logarithms - start) / widths])
+    def start(self, near: Kernels | None) -> np.ndarray:
+        """(unknowns,) of a formula, or what they are drawn to."""
+        if near is None:
+            return self.centers
+        found, at = self.centers.copy(), len(DEVICE)
+        for part in self.parts:
+            own = near.classes.get(part.name, {})
+            for term in part.terms:
+                if term in own:
+                    found[at] = np.log(own[term])
+                    if term in DEVICE:
+                        found[at] -= found[DEVICE.index(term)]
+                at += 1
+        return found
 
-    found = least_squares(errors, start, loss="soft_l1", f_scale=FAR, max_nfev=200)
-    return dict(zip(names, map(float, np.exp(found.x)), strict=True))
+    def _drawn_to(self, facts: Facts) -> np.ndarray:
+        """Sets what every unknown is drawn to, `centers`, and how softly, `widths`."""
+        wide = UNKNOWN if not facts.sure else 0.0
+        centers = [OF_PEAK[0] * facts.rate, OF_BANDWIDTH[0] * facts.bandwidth, LAUNCH[0]]
+        widths = [max(OF_PEAK[1], wide), max(OF_BANDWIDTH[1], wide), LAUNCH[1]]
+        for part in self.parts:
+            for term in part.terms:
+                center, width = OF_CLASS.get((part.name, term), USUAL[term])
+                centers.append(center)
+                widths.append(width)
+        self.centers, self.widths = np.log(centers), np.array(widths)
+        return self.centers
+
+    def terms(self, unknowns: np.ndarray) -> list[dict[str, float]]:
+        """The terms of each of `parts`."""
+        found, at = [], len(DEVICE)
+        for part in self.parts:
+            own = dict(zip(part.terms, unknowns[at : at + len(part.terms)], strict=True))
+            at += len(part.terms)
+            for i, term in enumerate(DEVICE):
+                if term in own:
+                    own[term] += unknowns[i]
+            found.append({term: float(np.exp(np.clip(v, -60, 60))) for term, v in own.items()})
+        return found
+
+    def classes(self, unknowns: np.ndarray) -> dict[str, dict[str, float]]:
+        """The terms of each class, by name, as a model file has them."""
+        return {p.name: t for p, t in zip(self.parts, self.terms(unknowns), strict=True)}
+
+    def total(self, unknowns: np.ndarray) -> np.ndarray:
+        """(times,) ms."""
+        found = np.zeros(len(self.log_ms))
+        for part, terms in zip(self.parts, self.terms(unknowns), strict=True):
+            found += part.total(part.ms(terms))
+        return found
+
+    def errors(self, unknowns: np.ndarray) -> np.ndarray:
+        """Logarithms of predicted / measured, and how far the unknowns are from what they are drawn to."""
+        logs = np.log(np.maximum(self.total(unknowns)[self.used], 1e-12)) - self.log_ms[self.used]
+        return np.concatenate([logs, PRIOR * (unknowns - self.centers) / self.widths])
+
+    def loss(self, unknowns: np.ndarray) -> float:
+        """Half the squares of small errors, FAR times large ones."""
+        return float(FAR**2 * (np.sqrt(1.0 + (self.errors(unknowns) / FAR) ** 2) - 1.0).sum())
+
+    def gradient(self, unknowns: np.ndarray) -> np.ndarray:
+        """(unknowns,) of `loss`."""
+        return self._both(unknowns)[0]
+
+    def curvature(self, unknowns: np.ndarray) -> np.ndarray:
+        """(unknowns, unknowns), as Gauss and Newton have it: each error with the weight that it has."""
+        return self._both(unknowns)[1]
+
+    def _both(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient and curvature, which are asked for one after the other."""
+        if self._at is None or not np.array_equal(self._at, unknowns):
+            errors, slopes = self.errors(unknowns), self.derivatives(unknowns)
+            weights = 1.0 / np.sqrt(1.0 + (errors / FAR) ** 2)
+            self._found = slopes.T @ (weights * errors), (slopes.T * weights) @ slopes
+            self._at = unknowns.copy()
+        return self._found
+
+    def derivatives(self, unknowns: np.ndarray) -> np.ndarray:
+        """Of `errors` by the unknowns."""
+        total = np.zeros(len(self.log_ms))
+        slopes = np.zeros((len(unknowns), len(self.log_ms)))
+        at = len(DEVICE)
+        for part, terms in zip(self.parts, self.terms(unknowns), strict=True):
+            total += part.total(part.ms(terms))
+            found = part.slopes(terms)
+            for term in part.terms:
+                slopes[at] = part.total(found[term])
+                if term in DEVICE:
+                    slopes[DEVICE.index(term)] += slopes[at]
+                at += 1
+        relative = (slopes / np.maximum(total, 1e-12)).T[self.used]
+        return np.concatenate([relative, np.diag(PRIOR / self.widths)])
 
 
-def alone(formula: Kernels, work: Work) -> np.ndarray:
-    """(operations,) ms of operations that are timed alone, as the formula says."""
-    found, _ = formula.times(work)
+class _Class:
+    """The steps of one class of operations, equal ones once."""
+
+    def __init__(self, name: str, times: Times, which: np.ndarray, multiprocessors: float) -> None:
+        self.name = name
+        self.is_product = name in PRODUCTS
+        part = times.work.take(which)
+        alone = ~times.whole[times.owner[which]]
+        table = np.column_stack([alone, *(getattr(part, n) for n in _SAME)]).astype(float)
+        _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        self.work, self.alone = part.take(first), alone[first]
+        self.back = back.reshape(-1)
+        self.owner, self.often = times.owner[which], times.often[which]
+        self.number = len(times.latency_ms)
+        self.tiled = Tiled.of(self.work, multiprocessors) if self.is_product else None
+        self.terms: tuple[str, ...] = PRODUCT_TERMS if self.is_product else MOVING_TERMS
+        if self.is_product and not self.alone.all():
+            self.terms += OPTIONAL_TERMS
+
+    def ms(self, terms: Mapping[str, float]) -> np.ndarray:
+        """(steps,) of each, alone where it was timed alone."""
+        if self.tiled is None:
+            return moving_time(terms, self.work.bytes)
+        if not self.alone.any():
+            return self.tiled.inside(terms)
+        return np.where(self.alone, self.tiled.alone(terms), self.tiled.inside(terms))
+
+    def slopes(self, terms: Mapping[str, float]) -> dict[str, np.ndarray]:
+        """Term -> (steps,) derivative of `ms` by its logarithm."""
+        if self.tiled is None:
+            return moving_slopes(terms, self.work.bytes)
+        return self.tiled.slopes(terms, self.alone)
+
+    def total(self, steps_ms: np.ndarray) -> np.ndarray:
+        """(times,) sums."""
+        return np.bincount(self.owner, steps_ms[self.back] * self.often, self.number)
+
+
+def predicted(formula: Kernels, times: Times) -> np.ndarray:
+    """(times,) ms as the formula says; of a step alone, with what starting it costs."""
+    found, _ = formula.times(times.work)
+    alone = ~times.whole[times.owner]
     for number, name in enumerate(CLASSES):
         if name in formula.classes and name in PRODUCTS:
-            found[work.kind == number] += formula.classes[name]["launch"]
-    return found
+            which = alone & (times.work.kind == number)
+            terms = formula.classes[name]
+            found[which] += terms["launch"] - terms.get("step", 0.0)
+    return times.total(found)

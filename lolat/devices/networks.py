@@ -1,119 +1,165 @@
-"""A table of whole networks that somebody has timed, compared with a model; measures nothing."""
+"""A table of whole networks that somebody has timed: to fit a device to, or to judge a model by.
+
+Also as timm's benchmark.py writes them (--results-file), and as timm publishes them.
+"""
 
 from __future__ import annotations
 
 import csv
-import io
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from lolat.errors import InputError, LolatError
-from lolat.graph import Graph
-from lolat.model import Model
+from lolat.errors import InputError
+from lolat.modes import Mode
 from lolat.points import open_text
-from lolat.readers import read
 
 NAMED = ("network", "model")
-SIZES = ("sequence_length", "input_size", "pixels")
-TIMES = ("latency_ms", "step_ms")
-PREDICTED = ("predicted_ms", "low_ms", "high_ms")
+SIZES = ("sequence_length", "input_size", "pixels", "infer_img_size")
+BATCHES = ("batch_size", "infer_batch_size")
+TIMES = ("latency_ms", "step_ms", "infer_step_time")
+MOST_BATCH = 2**20
+LEAST_MS, MOST_MS = 1e-3, 1e7
+DISAGREE = 1.5  # times of the same, one after the other, that are further apart than this
 EXPECTED = (
     "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
-    "sequence_length or input_size (or pixels)"
+    "sequence_length or input_size (or pixels), dtype, channels_last, compiled"
 )
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One row that could be predicted: as it stands in the table, its time and the model's, ms."""
+class TimedNetwork:
+    """One row: the network as `lolat.readers.read` takes it, its size, and how it was run."""
 
-    row: Mapping[str, str]
+    spec: str
+    size: int | None
+    batch_size: int
     latency_ms: float
-    predicted_ms: float
-    interval_ms: tuple[float, float] | None
+    mode: Mode
+    where: str
+    row: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """As the table calls it."""
+        return next(self.row[c] for c in NAMED if self.row.get(c))
 
 
-def compare_table(
-    model: Model,
-    path: str | Path,
-    device: str | None = None,
-    opened: Callable[[str, Any], Graph] = read,
-) -> tuple[list[Compared], dict[str, int], list[str]]:
-    """(rows that were predicted, why others were not and how many, the table's columns).
+@dataclass
+class Table:
+    """The rows of a table that are inference on one device, its columns, and why others are left out."""
 
-    `device`: rows of it alone, where the table has that column. Inference of whole networks on one
-    device, not compiled, is what a model answers; other rows are left out with their reason. A network
-    is a NETWORK as everywhere, or a configuration of transformers of that name in the folder
-    `networks` beside the table. InputError where the table cannot be read or nothing is left of it.
+    path: str
+    columns: list[str]
+    rows: list[TimedNetwork]
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def skip(self, reason: str) -> None:
+        """Count a row that is left out."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def nothing(self) -> InputError:
+        """The error where no row is left."""
+        why = "; ".join(f"{n} x {r}" for r, n in self.skipped.items()) or "it has no rows"
+        return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED}")
+
+
+def is_of_networks(columns: list[str]) -> bool:
+    """Whether a table with these columns is one of networks."""
+    return bool(set(NAMED) & set(columns)) and bool(set(TIMES) & set(columns))
+
+
+def read_networks(
+    path: str | Path, device: str | None = None, skip: bool = False, mode: Mode | None = None
+) -> Table:
+    """The rows of a table of networks; of `device` alone, where the table has that column.
+
+    A network is a NETWORK as everywhere, a name of timm's where the column is called `model`, or a
+    configuration of transformers of that name in the folder `networks` beside the table. How it was run
+    is said by the columns dtype, compiled and channels_last, or else by the file's name, or else it is
+    `mode`. InputError names the line that is wrong; `skip`: such lines are left out.
     """
-    reader = csv.DictReader(open_text(path))
-    columns = list(reader.fieldnames or [])
-    name, time = (next((c for c in of if c in columns), None) for of in (NAMED, TIMES))
-    if name is None or time is None:
+    reader = csv.DictReader(open_text(path), strict=True)
+    columns = [n.strip().lower() for n in reader.fieldnames or []]
+    reader.fieldnames = columns
+    if not is_of_networks(columns):
         raise InputError(f"{path} is no table of networks; {EXPECTED}")
-    graphs: dict[tuple[str, Any], Graph] = {}
-    found, skipped = [], dict[str, int]()
-    for row in reader:
-        where = f"{path}, line {reader.line_num}"
-        reason = _not_answered(row, device)
-        if reason is None:
-            measured = _number(row[time], time, where)
-            batch_size = int(_number(row.get("batch_size") or "1", "batch_size", where))
-            size = next((int(_number(row[c], c, where)) for c in SIZES if row.get(c)), None)
-            key = _spec(row[name], path, name == "model"), size
+    table = Table(str(path), columns, [])
+    usual = Mode.of_file(Path(path).name, mode)
+    try:
+        for row in reader:
+            where = f"{path}, line {reader.line_num}"
             try:
-                if key not in graphs:
-                    graphs[key] = opened(*key)
-                answer = model.predict(graphs[key], batch_size)
-                found.append(Compared(row, measured, answer.latency_ms, answer.interval_ms))
-                continue
-            except LolatError as error:
-                reason = f"{row[name]}: {error}"
-        skipped[reason] = skipped.get(reason, 0) + 1
-    if not found:
-        why = "; ".join(f"{n} x {r}" for r, n in skipped.items()) or "it has no rows"
-        raise InputError(f"{path}: no row could be compared ({why}); {EXPECTED}")
-    return found, skipped, columns
+                reason = _not_answered(row, device)
+                if reason is None:
+                    table.rows.append(_timed(row, where, path, usual))
+            except InputError as error:
+                if not skip:
+                    raise
+                reason = str(error).removeprefix(f"{where}: ")
+            if reason is not None:
+                table.skip(reason)
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {reader.line_num}: {error}; expected a CSV table"
+        ) from error
+    return table
 
 
-def summary(rows: list[Compared]) -> dict[str, Any]:
-    """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
-    off = [r.predicted_ms / r.latency_ms - 1.0 for r in rows]
-    intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
-    return {
-        "networks": len(rows),
-        "mean": sum(map(abs, off)) / len(off),
-        "median": median(map(abs, off)),
-        "bias": median(off),
-        "within_10": sum(abs(o) <= 0.1 for o in off) / len(off),
-        "inside": sum(low <= ms <= high for ms, (low, high) in intervals),
-        "intervals": len(intervals),
-    }
+def _timed(row: Mapping[str, Any], where: str, path: str | Path, usual: Mode) -> TimedNetwork:
+    if None in row or None in row.values():
+        raise InputError(
+            f"{where}: {'more' if None in row else 'fewer'} fields than the first line has names"
+        )
+    name = next((c for c in NAMED if row.get(c)), None)
+    if name is None:
+        raise InputError(f"{where}: names no network; {EXPECTED}")
+    time = next(c for c in TIMES if c in row)
+    batch = next((c for c in BATCHES if row.get(c)), None)
+    size = next((c for c in SIZES if row.get(c)), None)
+    ms = _number(row[time], time, where)
+    if not LEAST_MS <= ms <= MOST_MS:
+        raise InputError(
+            f"{where}: {time} is {row[time][:40]}, which no network takes; are these seconds? expected "
+            "milliseconds"
+        )
+    return TimedNetwork(
+        _spec(row[name].strip(), path, name == "model"),
+        None if size is None else _whole(row[size], size, where, MOST_BATCH),
+        1 if batch is None else _whole(row[batch], batch, where, MOST_BATCH),
+        ms,
+        usual.of_row(row, where),
+        where,
+        row,
+    )
 
 
-def predictions(rows: list[Compared], columns: list[str]) -> str:
-    """A CSV table of the rows with PREDICTED as further columns."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns, *PREDICTED], lineterminator="\n")
-    writer.writeheader()
-    for r in rows:
-        low, high = r.interval_ms or ("", "")
-        writer.writerow({**r.row, **dict(zip(PREDICTED, (r.predicted_ms, low, high), strict=True))})
-    return text.getvalue()
+def contradictions(rows: list[TimedNetwork]) -> Iterator[tuple[TimedNetwork, TimedNetwork]]:
+    """Rows of the same network, size, batch and mode whose times are more than DISAGREE apart."""
+    seen: dict[Any, TimedNetwork] = {}
+    for row in rows:
+        first = seen.setdefault((row.spec, row.size, row.batch_size, row.mode), row)
+        ratio = first.latency_ms / row.latency_ms
+        if max(ratio, 1.0 / ratio) > DISAGREE:
+            yield first, row
 
 
-def _not_answered(row: Mapping[str, str], device: str | None) -> str | None:
-    """Why a model of inference does not answer a row; None where it does."""
+def family_of(name: str) -> str:
+    """The architecture's family by its name: letters before the first digit or underscore."""
+    plain = name.rpartition("/")[2].partition(":")[2] or name.rpartition("/")[2]
+    plain = re.sub(r"^(tf|legacy|gluon|test|tv|ssl|swsl|dm)_", "", plain.lower())
+    return re.split(r"[\d_.?-]", plain)[0] or plain
+
+
+def _not_answered(row: Mapping[str, Any], device: str | None) -> str | None:
+    """Why a model of inference on one device does not answer a row; None where it does."""
     if device is not None and row.get("device") not in (None, device):
         return "of another device"
     if row.get("pass") not in (None, "", "inference"):
         return "no inference"
-    if row.get("compiled") in ("yes", "true", "1"):
-        return "compiled"
     return "on several devices" if row.get("parallel") else None
 
 
@@ -121,7 +167,17 @@ def _spec(name: str, path: str | Path, of_timm: bool) -> str:
     config = Path(path).parent / "networks" / f"{name}.json"
     if config.is_file():
         return f"transformers:{config}"
-    return f"timm:{name}" if of_timm and ":" not in name else name
+    # timm's benchmarks run RepVGG and its like with their branches made one: so do its counts say.
+    return f"timm:{name}?reparameterized" if of_timm and ":" not in name else name
+
+
+def _whole(text: str, column: str, where: str, most: int) -> int:
+    value = _number(text, column, where)
+    if value != int(value) or value > most:
+        raise InputError(
+            f"{where}: {column} is {text[:40]!r}; expected a whole number from 1 to {most}"
+        )
+    return int(value)
 
 
 def _number(text: str, column: str, where: str) -> float:
@@ -130,5 +186,5 @@ def _number(text: str, column: str, where: str) -> float:
     except (TypeError, ValueError):
         value = math.nan
     if not 0.0 < value < math.inf:
-        raise InputError(f"{where}: {column} is {text!r}; expected a number above 0")
+        raise InputError(f"{where}: {column} is {text[:40]!r}; expected a number above 0")
     return value

@@ -18,33 +18,39 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lolat.kernel_terms import (
-    BATCHED,
-    CLASSES,
-    CONVOLUTION,
-    DENSE,
-    ELEMENTS,
-    GROUPED,
-    NORM,
-    PRODUCTS,
-    SOFTMAX,
-)  # fmt: skip
+from lolat import kernel_terms as c
+from lolat.kernel_terms import CALLED, CLASSES, NEEDED, PRODUCTS
+from lolat.modes import Mode
 from lolat.predictors.formula import Formula, from_coefficients
 from lolat.work import Work
 
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32))
-ALIGNED = 32  # elements: 128 bytes, a transaction of a GPU's memory
+ALIGNED, ALIGNED_NARROW = 32, 8
+"""Elements: 128 bytes, a transaction of a GPU's memory; in half precision 16, as matrix units take."""
 CORNER = 4.0  # of the norm that stands for the larger of computing and moving
 FEATURES = ("flops", "traffic", "ops")
+_CONVOLUTION = (c.CONVOLUTION, c.POINTWISE, c.DENSE)
 LIKE = {
-    DENSE: (DENSE,),
-    BATCHED: (BATCHED, DENSE),
-    CONVOLUTION: (CONVOLUTION, DENSE),
-    GROUPED: (GROUPED, BATCHED, CONVOLUTION, DENSE),
-    ELEMENTS: (ELEMENTS,),
-    SOFTMAX: (SOFTMAX, NORM, ELEMENTS),
-    NORM: (NORM, ELEMENTS),
-}
+    c.DENSE: (c.DENSE,),
+    c.BATCHED: (c.BATCHED, c.DENSE),
+    c.POINTWISE: (c.POINTWISE, c.DENSE),
+    c.CONVOLUTION: _CONVOLUTION,
+    c.STEM: (c.STEM, *_CONVOLUTION),
+    c.GROUPED: (c.GROUPED, c.BATCHED, *_CONVOLUTION),
+    c.DEPTHWISE: (c.DEPTHWISE, c.DEPTHWISE_LAST, c.GROUPED, c.BATCHED, *_CONVOLUTION),
+    c.DEPTHWISE_LAST: (c.DEPTHWISE_LAST, c.DEPTHWISE, c.GROUPED, c.BATCHED, *_CONVOLUTION),
+    c.ATTENTION: (c.ATTENTION, c.MASKED, c.BATCHED, c.DENSE),
+    c.MASKED: (c.MASKED, c.ATTENTION, c.BATCHED, c.DENSE),
+    c.RECURRENT: (c.RECURRENT, c.DENSE),
+    c.SOFTMAX: (c.SOFTMAX, c.NORM, c.ELEMENTS),
+    c.NORM: (c.NORM, c.ELEMENTS),
+    c.GROUP_NORM: (c.GROUP_NORM, c.NORM, c.ELEMENTS),
+    **{
+        name: (name, c.ELEMENTS)
+        for name in (c.ELEMENTS, c.CURVES, c.BATCH_NORM, c.POOLS, c.SUMS, c.MOVES, c.PARTS, c.JOINED,
+                     c.CASTS, c.ROWS, c.RESIZED)
+    },
+}  # fmt: skip
 """Class -> those whose terms it takes, the first that are there."""
 COMPUTE, MOVE, START = range(3)
 
@@ -53,26 +59,33 @@ COMPUTE, MOVE, START = range(3)
 class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
-    `multiprocessors`: of the device; `classes`: the terms of each (`lolat.kernel_terms`).
+    `multiprocessors`: of the device; `classes`: the terms of each (`lolat.kernel_terms`); `mode`: how it
+    runs networks.
     """
 
     name: ClassVar[str] = "kernels"
     multiprocessors: float = 1.0
     classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    mode: Mode = field(default_factory=Mode)
 
     @classmethod
-    def of(cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]]) -> Kernels:
+    def of(
+        cls,
+        multiprocessors: float,
+        classes: Mapping[str, Mapping[str, float]],
+        mode: Mode | None = None,
+    ) -> Kernels:
         """From the terms of the classes; the linear coefficients are those of large operations."""
-        products = [classes[c] for c in PRODUCTS if c in classes]
-        moving = [t for c, t in classes.items() if c not in PRODUCTS]
+        products = [classes[name] for name in PRODUCTS if name in classes]
+        moving = [t for name, t in classes.items() if name not in PRODUCTS]
         rate = max((t["rate"] for t in products), default=np.inf)
         bandwidth = max(t["bandwidth"] for t in (*moving, *products))
         launch = min(t["launch"] for t in (*moving, *products))
         slopes = (1.0 / rate, 4.0 / bandwidth, launch)
-        return cls(FEATURES, slopes, 0.0, multiprocessors, classes)
+        return cls(FEATURES, slopes, 0.0, multiprocessors, classes, mode or Mode())
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
-        """(operations,) ms of each in a network, and the one of FEATURES that it goes to."""
+        """(steps,) ms of each in a network, and the one of FEATURES that it goes to."""
         found, mostly = np.zeros(len(work.kind)), np.zeros(len(work.kind), int)
         for number, name in enumerate(CLASSES):
             which = (work.kind == number) & (work.bytes > 0)
@@ -81,24 +94,39 @@ class Kernels(Formula):
             part = work.take(which)
             terms = self.terms(name)
             if name in PRODUCTS:
-                computing, moving = product_parts(terms, part, self.multiprocessors)
-                found[which] = np.maximum(_larger(computing, moving), LEAST_MS)
-                mostly[which] = np.where(computing > moving, COMPUTE, MOVE)
+                tiled = Tiled.of(part, self.multiprocessors)
+                found[which] = tiled.inside(terms)
+                mostly[which] = np.where(np.greater(*tiled.parts(terms)), COMPUTE, MOVE)
             else:
                 found[which] = moving_time(terms, part.bytes)
                 short = part.bytes < terms["launch"] * terms["bandwidth"]
                 mostly[which] = np.where(short, START, MOVE)
         return found, mostly
 
+    def unlike(self, work: Work, times: np.ndarray, negligible: float) -> tuple[str, ...] | None:
+        """What of a network is like no operation that the terms are from: a remark for each class that
+        takes more than `negligible` of the time; None where the terms are of a data sheet alone.
+        """
+        if len(self.classes) <= len(NEEDED):
+            return None
+        of_class = np.bincount(work.kind, times, len(CLASSES)) / max(float(times.sum()), 1e-300)
+        return tuple(
+            f"nothing measured is like its {CALLED.get(name, name)} ({100 * share:.0f} % of its time); "
+            "they are taken to be like others"
+            for name, share in zip(CLASSES, of_class, strict=True)
+            if share > negligible and name not in self.classes
+        )
+
     def terms(self, name: str) -> Mapping[str, float]:
         """The terms of a class, or of the one that is most like it."""
-        return next(self.classes[c] for c in LIKE[name] if c in self.classes)
+        return next(self.classes[like] for like in LIKE[name] if like in self.classes)
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as it stands in a model file."""
         return super().to_dict() | {
             "multiprocessors": self.multiprocessors,
-            "classes": {c: dict(t) for c, t in self.classes.items()},
+            "classes": {name: dict(terms) for name, terms in self.classes.items()},
+            "mode": self.mode.to_dict(),
         }
 
     @classmethod
@@ -107,45 +135,127 @@ class Kernels(Formula):
         return cls(
             *from_coefficients(document),
             float(document["multiprocessors"]),
-            {c: {n: float(v) for n, v in t.items()} for c, t in document["classes"].items()},
+            {
+                name: {n: float(v) for n, v in terms.items()}
+                for name, terms in document["classes"].items()
+            },
+            Mode.from_dict(document.get("mode", {})),
         )
 
 
 LEAST_MS = 1e-4  # of an operation that does anything
 
 
-def product_parts(
-    terms: Mapping[str, float], work: Work, multiprocessors: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) ms of computing, of moving; both of products."""
-    unaligned = (work.columns % ALIGNED != 0) | (work.depth % ALIGNED != 0)
-    small, tiny = terms["small"], terms["tiny"]
-    efficiencies = (1.0, 1.0, 1 / (1 + small / 2), 1 / (1 + small), 1 / (1 + 1.5 * small),
-                    1 / (1 + small) / (1 + tiny))  # fmt: skip
-    fastest = np.full(len(work.kind), np.inf)
-    for (long, short), efficiency in zip(TILES, efficiencies, strict=True):
-        for high, wide in {(long, short), (short, long)}:
-            tiles = work.number * np.ceil(work.rows / high) * np.ceil(work.columns / wide)
-            waves = np.ceil(tiles / multiprocessors)
-            macs = waves * high * wide * multiprocessors * (work.depth + terms["fill"])
-            fastest = np.minimum(fastest, macs / (terms["rate"] * efficiency))
-    computing = fastest * (1.0 + unaligned * terms["unaligned"])
-    computing = computing / (1.0 + work.direct * terms["direct"])
-    again = np.maximum(work.macs * 4.0 / 64.0 - work.bytes, 0.0)  # read by tiles of 128 x 128
-    moving = (work.bytes + unaligned * again / terms["spread"]) / terms["bandwidth"]
-    return computing, moving
+@dataclass(frozen=True)
+class Tiled:
+    """Products cut into tiles: `macs`, (tilings, steps), of whole tiles in whole waves, of a depth of 1;
+    `unaligned`, (steps,), and `again`, bytes that tiles of 128 x 128 read again where rows are."""
+
+    work: Work
+    macs: np.ndarray
+    unaligned: np.ndarray
+    again: np.ndarray
+
+    @classmethod
+    def of(cls, work: Work, multiprocessors: float) -> Tiled:
+        """The tiles of products, which no term of a device changes."""
+        counts = []
+        for long, short in TILES:
+            fewest = np.full(len(work.kind), np.inf)
+            for high, wide in ((long, short), (short, long)):
+                tiles = work.number * np.ceil(work.rows / high) * np.ceil(work.columns / wide)
+                fewest = np.minimum(fewest, np.ceil(tiles / multiprocessors))
+            counts.append(fewest * long * short * multiprocessors)
+        size = np.where(work.narrow, 2.0, 4.0)
+        whole = np.where(work.narrow, ALIGNED_NARROW, ALIGNED)
+        return cls(
+            work,
+            np.array(counts),
+            (work.columns % whole != 0) | (work.depth % whole != 0),
+            np.maximum(work.macs * size / 64.0 - work.bytes, 0.0),
+        )
+
+    def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of computing, of moving."""
+        fastest = (self.macs * _slower(terms)[:, None]).min(axis=0)
+        computing = fastest * (self.work.depth + terms["fill"]) / terms["rate"]
+        computing = computing * (1.0 + self.unaligned * terms["unaligned"])
+        computing = computing / (1.0 + self.work.direct * terms["direct"])
+        again = self.unaligned * self.again / terms["spread"]
+        return computing, (self.work.bytes + again) / terms["bandwidth"]
+
+    def inside(self, terms: Mapping[str, float]) -> np.ndarray:
+        """(steps,) ms of each in a network."""
+        found = np.maximum(_larger(*self.parts(terms)), LEAST_MS)
+        return np.asarray(found + terms.get("step", 0.0))
+
+    def alone(self, terms: Mapping[str, float]) -> np.ndarray:
+        """(steps,) ms of each, timed alone."""
+        return np.asarray(_larger(*self.parts(terms)) + terms["launch"])
+
+    def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
+        """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
+        computing, moving = self.parts(terms)
+        both = _larger(computing, moving)
+        by_computing = both * (computing / both) ** CORNER
+        by_moving = both - by_computing
+        tiling = (self.macs * _slower(terms)[:, None]).argmin(axis=0)
+        again = self.unaligned * self.again / terms["spread"]
+        relative = {
+            "rate": -1.0,
+            "fill": terms["fill"] / (self.work.depth + terms["fill"]),
+            "unaligned": self.unaligned * _share(terms["unaligned"]),
+            "direct": self.work.direct * -_share(terms["direct"]),
+            "small": (SMALLER * terms["small"] / (1.0 + SMALLER * terms["small"]))[tiling],
+            "tiny": (TINIER * _share(terms["tiny"]))[tiling],
+        }
+        return {
+            **{term: by_computing * slope for term, slope in relative.items()},
+            "bandwidth": -by_moving,
+            "spread": -by_moving * again / (self.work.bytes + again),
+            "launch": alone * terms["launch"],
+            "step": ~alone * terms.get("step", 0.0),
+        }
 
 
-def product_time(terms: Mapping[str, float], work: Work, multiprocessors: float) -> np.ndarray:
-    """(operations,) ms of products, each timed alone."""
-    return terms["launch"] + _larger(*product_parts(terms, work, multiprocessors))
+SMALLER = np.array([0.0, 0.0, 0.5, 1.0, 1.5, 1.0])
+TINIER = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+"""(tilings,) how much of the terms `small` and `tiny` each pays."""
+
+
+def _slower(terms: Mapping[str, float]) -> np.ndarray:
+    """(tilings,) how many times as long a multiply-accumulate takes in each."""
+    return np.asarray((1.0 + SMALLER * terms["small"]) * (1.0 + TINIER * terms["tiny"]))
+
+
+def _share(term: float) -> float:
+    return term / (1.0 + term)
 
 
 def moving_time(terms: Mapping[str, float], moved: np.ndarray) -> np.ndarray:
     """(operations,) ms of operations that move `moved` bytes."""
+    short, long = _logarithms(terms, moved)
+    return np.asarray(np.exp(np.logaddexp(short, long) / terms["corner"]))
+
+
+def moving_slopes(terms: Mapping[str, float], moved: np.ndarray) -> dict[str, np.ndarray]:
+    """Term -> (operations,) derivative of `moving_time` by its logarithm."""
+    short, long = _logarithms(terms, moved)
+    both = np.logaddexp(short, long)
+    time, starting = np.exp(both / terms["corner"]), np.exp(short - both)
+    mean = starting * short + (1.0 - starting) * long
+    return {
+        "launch": time * starting,
+        "bandwidth": -time * (1.0 - starting),
+        "corner": time * (mean - both) / terms["corner"],
+    }
+
+
+def _logarithms(terms: Mapping[str, float], moved: np.ndarray) -> tuple[float, np.ndarray]:
+    """Of a launch and of moving, to the power of the corner."""
     p = terms["corner"]
     long = np.log(np.maximum(moved / terms["bandwidth"], 1e-12))
-    return np.asarray(np.exp(np.logaddexp(p * np.log(terms["launch"]), p * long) / p))
+    return p * float(np.log(terms["launch"])), p * long
 
 
 def _larger(one: np.ndarray, other: np.ndarray) -> np.ndarray:

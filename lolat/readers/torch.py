@@ -13,6 +13,8 @@ from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 
 OLDEST = (2, 6)
+SMALL = 4096  # elements of a parameter that is filled all the same: code may look at a few numbers
+RANDOM = frozenset(["normal_", "uniform_"])
 
 
 def import_torch() -> Any:
@@ -34,22 +36,44 @@ def import_torch() -> Any:
 
 
 def without_weights(make: Callable[[], Any]) -> Any:
-    """What a function that makes a network returns, its weights of a shape but without memory.
+    """What a function that makes a network returns, its weights of a shape that nothing has filled.
 
-    Where that does not work (code that looks at the values of tensors), with weights.
+    Drawing weights at random takes longer than all else, and memory that is not touched is none. Unlike
+    fake tensors, these let code look at the values of small ones, and be copied; those are for a network
+    that is larger than the addresses that there are.
     """
-    torch = import_torch()
+    try:
+        with _unfilled():
+            return make()
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    kept = torch.random.get_rng_state()
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            found = make()
-        if not isinstance(found, torch.Tensor):  # no network: the error is about what it really is
-            return found
-    except Exception:
-        torch.random.set_rng_state(kept)
-    return make()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return make()
+
+
+def _unfilled() -> Any:
+    """While it lasts, what changes a large parameter in place, or fills any tensor at random, does not."""
+    torch = import_torch()
+
+    mode: Any = torch.overrides.TorchFunctionMode
+
+    class Unfilled(mode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            name = getattr(func, "__name__", "")
+            if name.endswith("_") and not name.startswith("_") and name != "requires_grad_":
+                changed = args[0] if args else kwargs.get("tensor")  # torch.nn.init's name for it
+                kinds = torch.Tensor if name in RANDOM else torch.nn.Parameter
+                if isinstance(changed, kinds) and changed.numel() > SMALL:
+                    return changed
+            return func(*args, **kwargs)
+
+    return Unfilled()
 
 
 def is_network(found: Any) -> bool:

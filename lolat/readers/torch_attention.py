@@ -17,21 +17,23 @@ _VIEWS = RESHAPES | TRANSPOSITIONS | {"slice", "select", "dropout"}
 def _fused(walker: Any, call: Any) -> list[Any]:
     """softmax(q k' * scale) v on (..., heads, steps, size): two products, a scaling, a softmax.
 
-    What is added to the scores is an addition; a mask of yes and no is no operand, as in Keras.
+    What is added to the scores is an addition; a mask of yes and no is no operand, as in Keras. Each
+    says that it is `fused`: on a GPU, PyTorch runs all as one.
     """
     query, key, value = (walker.index(call.get(n)) for n in ("query", "key", "value"))
     (*batch, steps, size), keys = walker.shape(query), walker.shape(key)[-2]
     scores_shape = (*batch, steps, keys)
     call = replace(call, name=call.label("attention"))
     scores = walker.add(
-        call, "matmul", [query, key], scores_shape, suffix="scores", contracted=size
-    )
-    scores = walker.add(call, "scale", [scores], scores_shape, suffix="scale")
+        call, "matmul", [query, key], scores_shape, suffix="scores", contracted=size,
+        fused=True,
+    )  # fmt: skip
+    scores = walker.add(call, "scale", [scores], scores_shape, suffix="scale", fused=True)
     bias = walker.index(call.get("attn_mask", call.get("attn_bias")))
     if bias is not None and "float" in walker.builder.tensors[bias].dtype:
-        scores = walker.add(call, "add", [scores, bias], scores_shape, suffix="add")
-    weights = walker.add(call, "softmax", [scores], scores_shape, suffix="softmax")
-    return [walker.add(call, "matmul", [weights, value], suffix="mix", contracted=keys)]
+        scores = walker.add(call, "add", [scores, bias], scores_shape, suffix="add", fused=True)
+    weights = walker.add(call, "softmax", [scores], scores_shape, suffix="softmax", fused=True)
+    return [walker.add(call, "matmul", [weights, value], suffix="mix", contracted=keys, fused=True)]
 
 
 def _flexible(walker: Any, call: Any) -> list[Any]:

@@ -37,7 +37,7 @@ def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
     """
     package, _, name = spec.partition(":")
     if package == "timm":
-        return _timm(name, weights), name
+        return _timm(name, size, weights), name
     if package == "torchvision":
         return _torchvision(name, weights), name
     path, _, head = name.partition("?")
@@ -54,16 +54,34 @@ def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
         raise NetworkError(f"{shortened(spec)} cannot be built: {one_line(error)}") from error
 
 
-def _timm(name: str, weights: bool) -> Any:
+REPARAMETERIZED = "reparameterized"
+
+
+def _timm(name: str, size: tuple[int, ...], weights: bool) -> Any:
+    """A network of timm; behind `?reparameterized` with the branches of RepVGG and its like made one, as
+    timm's own benchmarks run them.
+    """
     timm = _package("timm")
-    names = timm.list_models()
-    if name.partition(".")[0] not in names:
-        raise _unknown("timm", name, names)
-    return _built(
-        f"timm:{name}",
-        lambda: timm.create_model(name.partition(".")[0], pretrained=False),
-        weights,
-    )
+    name, _, form = name.partition("?")
+    architecture = name.partition(".")[0]
+    if not timm.is_model(architecture):  # names of before are known too
+        raise _unknown("timm", name, timm.list_models())
+    if form not in ("", REPARAMETERIZED):
+        raise NetworkError(
+            f"timm:{shortened(name)} has no form {form[:40]!r}; the one that there is: ?{REPARAMETERIZED}"
+        )
+    config = timm.get_pretrained_cfg(architecture)
+    # A network with position embeddings is built for one size; others take any.
+    fixed = bool(size) and config is not None and config.fixed_input_size
+    given = {"img_size": (size[-1], size[-1]) if len(size) == 1 else size[-2:]} if fixed else {}
+
+    def make() -> Any:
+        model = timm.create_model(architecture, pretrained=False, **given)
+        if form == REPARAMETERIZED:
+            importlib.import_module("timm.utils").reparameterize_model(model, inplace=True)
+        return model
+
+    return _built(f"timm:{name}", make, weights)
 
 
 def _torchvision(name: str, weights: bool) -> Any:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lolat.devices.fit import alone, fit_kernels
-from lolat.devices.from_operations import operations_document, read_facts, seen_facts
+from lolat.devices.fit import fit_kernels, predicted
+from lolat.devices.from_tables import Timed, read_facts, seen_facts, tables_document
 from lolat.devices.operations import TimedOperation, read_operations
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.model import Model
+from lolat.modes import Mode
 from lolat.predictors.kernels import Kernels
 from lolat.schema import validate
-from lolat.work import Work, work_of
 from tests.devices import made_up
 
 
@@ -23,6 +25,10 @@ from tests.devices import made_up
 def timed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[TimedOperation], Path]:
     operations, facts = made_up.write_tables(tmp_path_factory.mktemp("tables"))
     return read_operations(operations), facts
+
+
+def of(rows: list[TimedOperation], networks: Sequence[Any] = ()) -> Timed:
+    return Timed(rows, networks, Mode())
 
 
 def layer(tokens: int, width: int, heads: int) -> Graph:
@@ -58,7 +64,7 @@ def by_hand(batch: int, tokens: int, width: int, heads: int) -> float:
 
 def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, facts = timed
-    document = operations_document("desk", "desk", rows, read_facts(facts, "desk"), {})
+    document = tables_document("desk", "desk", of(rows), read_facts(facts, "desk"), {})
     validate(document, "desk")
     model = Model(document)
     assert model.default == Kernels.name
@@ -74,36 +80,34 @@ def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) ->
 
 def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, facts = timed
-    work = Work.joined([work_of(r.graph, r.batch_size) for r in rows])
-    known = read_facts(facts, "desk")
-    times = np.array([r.latency_ms for r in rows])
-    found = fit_kernels(work, times, known.multiprocessors, known.rate, known.bandwidth)
-    products = work.macs > 0
-    inside, _ = found.times(work)
-    assert np.median(np.abs(alone(found, work) / times - 1)) < 0.05
-    assert np.median((times - inside)[products]) == pytest.approx(made_up.LAUNCH_MS, rel=0.5)
+    times = of(rows).times
+    found = fit_kernels(times, read_facts(facts, "desk"))
+    products = times.total(times.work.macs) > 0
+    inside = times.total(found.times(times.work)[0])
+    assert np.median(np.abs(predicted(found, times) / times.latency_ms - 1)) < 0.05
+    waited = np.median((times.latency_ms - inside)[products])
+    assert waited == pytest.approx(made_up.LAUNCH_MS, rel=0.5)
 
 
 def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, _ = timed
-    document = operations_document("desk", "desk", rows, None, {})
+    document = tables_document("desk", "desk", of(rows), None, {})
     found = Kernels.from_dict(document["predictors"]["kernels"])
     assert found.to_dict() == {k: document["predictors"]["kernels"][k] for k in found.to_dict()}
     assert "no facts of the device were given" in document["warnings"][-2]
-    assert "no operations of the kind convolution, grouped were given" in document["warnings"][-1]
+    assert "no operations of the kind 1x1 convolutions, convolutions" in document["warnings"][-1]
 
 
 def test_facts_that_the_operations_tell(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, _ = timed
-    work = Work.joined([work_of(r.graph, r.batch_size) for r in rows])
-    seen = seen_facts(work, np.array([r.latency_ms for r in rows]))
+    seen = seen_facts(of(rows).times)
     assert seen.rate == pytest.approx(made_up.MACS_PER_MS / 0.9, rel=0.1)
     assert seen.bandwidth == pytest.approx(made_up.BYTES_PER_MS / 0.9, rel=0.1)
 
 
 def test_too_few_operations(timed: tuple[list[TimedOperation], Path]) -> None:
-    with pytest.raises(InputError, match="19 operations are too few to fit a device; expected at"):
-        operations_document("desk", "desk", timed[0][:19], None, {})
+    with pytest.raises(InputError, match="19 operations and 0 networks are too few to fit a dev"):
+        tables_document("desk", "desk", of(timed[0][:19]), None, {})
 
 
 def test_facts_that_are_missing_or_wrong(tmp_path: Path) -> None:

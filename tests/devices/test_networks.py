@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from lolat.devices.networks import compare_table, predictions, summary
+from lolat.devices.compare import compare_table, predictions, summary
+from lolat.devices.networks import contradictions, family_of, read_networks
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.model import Model
+from lolat.modes import Mode
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -36,7 +38,8 @@ def test_the_rows_and_their_predictions(tmp_path: Path) -> None:
         tmp_path,
         f"network,batch_size,latency_ms,note\na,1,{one / 1.2},x\nb,4,{four},y\nbad,1,3,z\n",
     )
-    rows, skipped, columns = compare_table(MODEL, path, opened=opened)
+    read = read_networks(path)
+    rows, skipped, columns = compare_table(MODEL, read, opened=opened), read.skipped, read.columns
     assert [r.predicted_ms for r in rows] == pytest.approx([one, four])
     assert skipped == {"bad: no network 'bad'": 1}
     found = summary(rows)
@@ -60,10 +63,11 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
         "one,a,inference,no,dp4,1,3\n"
         "two,a,inference,no,,1,3\n",
     )
-    rows, skipped, _ = compare_table(MODEL, path, "one", opened)
-    assert len(rows) == 1
-    assert skipped == {
-        "no inference": 1, "compiled": 1, "on several devices": 1, "of another device": 1,
+    read = read_networks(path, "one")
+    assert len(compare_table(MODEL, read, opened=opened)) == 1
+    assert read.skipped == {
+        "no inference": 1, "on several devices": 1, "of another device": 1,
+        "run in another way (float32, compiled; the model is of float32)": 1,
     }  # fmt: skip
 
 
@@ -80,13 +84,12 @@ def test_names_as_the_published_tables_have_them(tmp_path: Path) -> None:
     path = table(
         tmp_path, "network,sequence_length,latency_ms\nbert,512,3\nkeras:X,,4\nbert,512,5\n"
     )
-    compare_table(MODEL, path, opened=remember)
+    compare_table(MODEL, read_networks(path), opened=remember)
     assert asked == [(f"transformers:{config}", 512), ("keras:X", None)], "each is read once"
     asked.clear()
-    compare_table(
-        MODEL, table(tmp_path, "model,pixels,batch_size,step_ms\nvit,160,8,3\n"), opened=remember
-    )
-    assert asked == [("timm:vit", 160)]
+    path = table(tmp_path, "model,pixels,batch_size,step_ms\nvit,160,8,3\n")
+    compare_table(MODEL, read_networks(path), opened=remember)
+    assert asked == [("timm:vit?reparameterized", 160)]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +98,57 @@ def test_names_as_the_published_tables_have_them(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "is no table of networks; expected the columns network"),
         ("network,latency_ms\na,none\n", "line 2: latency_ms is 'none'; expected a number above 0"),
         ("network,latency_ms,batch_size\na,1,-1\n", "batch_size is '-1'"),
-        ("network,latency_ms\n", "no row could be compared (it has no rows)"),
+        (
+            "network,latency_ms,batch_size\na,1,2.5\n",
+            "batch_size is '2.5'; expected a whole number",
+        ),
+        ("network,latency_ms\na,0.0001\n", "which no network takes; are these seconds?"),
+        ("network,latency_ms\na,1,2\n", "line 2: more fields than the first line has names"),
+        ("network,latency_ms\n,1\n", "line 2: names no network"),
+        ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'; expected one of float32, fp32"),
+        ("network,latency_ms,compiled\na,1,maybe\n", "compiled is 'maybe'; expected yes or no"),
+        ("network,latency_ms\n", "no row could be used (it has no rows)"),
         ("network,latency_ms\nbad,1\nbad,2\n", "(2 x bad: no network 'bad')"),
     ],
 )
 def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
-        compare_table(MODEL, table(tmp_path, text), opened=opened)
+        compare_table(MODEL, read_networks(table(tmp_path, text)), opened=opened)
     assert said in str(error.value)
+
+
+def test_how_networks_were_run(tmp_path: Path) -> None:
+    path = tmp_path / "infer-amp-nhwc-pt240-cu124-rtx3090-dynamo.csv"
+    path.write_text("model,infer_img_size,infer_batch_size,infer_step_time\nvit,160,8,3\n")
+    (row,) = read_networks(path).rows
+    assert row.mode == Mode("amp", True, True)
+    assert (row.size, row.batch_size, row.latency_ms) == (160, 8, 3.0)
+    path = table(tmp_path, "network,latency_ms,dtype,compiled\na,1,bf16,no\nb,1,,yes\n")
+    one, other = read_networks(path, mode=Mode("amp", True)).rows
+    assert (one.mode, other.mode) == (Mode("bfloat16"), Mode("amp", True))
+
+
+def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:
+    read = read_networks(table(tmp_path, "network,latency_ms\na,1\nb,-1\n"), skip=True)
+    assert [r.name for r in read.rows] == ["a"]
+    assert read.skipped == {"latency_ms is '-1'; expected a number above 0": 1}
+
+
+def test_times_of_the_same_that_are_far_apart(tmp_path: Path) -> None:
+    path = table(tmp_path, "network,batch_size,latency_ms\na,1,10\na,2,20\na,1,11\na,1,16\n")
+    ((first, other),) = contradictions(read_networks(path).rows)
+    assert (first.latency_ms, other.latency_ms) == (10.0, 16.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("timm:tf_efficientnet_b0?reparameterized", "efficientnet"),
+        ("vit_base_patch16_224.augreg", "vit"),
+        ("transformers:/a/b/bert-large.json", "bert"),
+        ("resnet50", "resnet"),
+        ("legacy_seresnet18", "seresnet"),
+    ],
+)
+def test_families(name: str, family: str) -> None:
+    assert family_of(name) == family

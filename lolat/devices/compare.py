@@ -1,0 +1,163 @@
+"""A model compared with a table of whole networks that somebody has timed; measures nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from lolat.devices.counted import Counted, Said, counted
+from lolat.devices.networks import Table, TimedNetwork
+from lolat.domain import NEGLIGIBLE, OUTSIDE_WIDENING
+from lolat.errors import LolatError
+from lolat.graph import Graph
+from lolat.intervals import half_width
+from lolat.model import Model
+from lolat.modes import Mode
+from lolat.predictors.kernels import Kernels
+from lolat.readers import read
+
+PREDICTED = ("predicted_ms", "low_ms", "high_ms")
+Answer = tuple[float, tuple[float, float] | None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row that could be predicted: as it stands in the table, its time and the model's, ms."""
+
+    row: Mapping[str, str]
+    latency_ms: float
+    predicted_ms: float
+    interval_ms: tuple[float, float] | None
+
+
+def mode_of(model: Model) -> Mode:
+    """How the device that a model is of runs networks."""
+    found = model.predictors.get(Kernels.name)
+    return found.mode if isinstance(found, Kernels) else Mode()
+
+
+def compare_table(
+    model: Model,
+    table: Table,
+    predictor: str | None = None,
+    opened: Callable[[str, Any], Graph] = read,
+    said: Said | None = None,
+) -> list[Compared]:
+    """The rows of a table that the model can predict; others are counted in `table.skipped`.
+
+    A network that cannot be read, and one that was run in another way than the model's, is left out.
+    InputError where nothing is left.
+    """
+    mode, rows = mode_of(model), list[TimedNetwork]()
+    for row in table.rows:
+        if row.mode == mode:
+            rows.append(row)
+        else:
+            table.skip(f"run in another way ({row.mode}; the model is of {mode})")
+    if Kernels.name in model.predictors:
+        answers = _of_counts(model, rows, predictor, mode, said)
+    else:
+        answers = _of_graphs(model, rows, predictor, opened)
+    found = []
+    for row, answer in zip(rows, answers, strict=True):
+        if isinstance(answer, LolatError):
+            table.skip(f"{row.name}: {answer}")
+        else:
+            found.append(Compared(row.row, row.latency_ms, *answer))
+    if not found:
+        raise table.nothing()
+    return found
+
+
+def _of_counts(
+    model: Model,
+    rows: Sequence[TimedNetwork],
+    predictor: str | None,
+    mode: Mode,
+    said: Said | None,
+) -> list[Answer | LolatError]:
+    """The answers of a model by operation, from what is kept of networks."""
+    known = counted([(r.spec, r.size) for r in rows], mode, said)
+    found: list[Answer | LolatError] = []
+    for row in rows:
+        network = known[row.spec, row.size]
+        if isinstance(network, LolatError):
+            found.append(network)
+        else:
+            found.append(_answer(model, network, row.batch_size, predictor))
+    return found
+
+
+def _answer(model: Model, network: Counted, batch_size: int, predictor: str | None) -> Answer:
+    """Latency and interval, ms, as `Model.predict` has them."""
+    formula = model.predictor(predictor)
+    counts = network.total(batch_size)
+    widening = 1.0
+    if isinstance(formula, Kernels):
+        work = network.work(batch_size)
+        times, _ = formula.times(work)
+        latency = float(times.sum())
+        if formula.unlike(work, times, NEGLIGIBLE):
+            widening = OUTSIDE_WIDENING
+    else:
+        latency = formula.one([counts[f] for f in formula.features])
+    parts = np.array([latency]), np.array([counts["ops"]])
+    half, _ = half_width(model.document, formula.name, None, parts, model.cache)
+    if half is None:
+        return latency, None
+    factor = math.exp(half * widening)
+    return latency, (latency / factor, latency * factor)
+
+
+def _of_graphs(
+    model: Model,
+    rows: Sequence[TimedNetwork],
+    predictor: str | None,
+    opened: Callable[[str, Any], Graph],
+) -> list[Answer | LolatError]:
+    """The answers of a model that was learned, which looks at a network's blocks."""
+    graphs: dict[tuple[str, Any], Graph] = {}
+    found: list[Answer | LolatError] = []
+    for row in rows:
+        key = row.spec, row.size
+        try:
+            if key not in graphs:
+                graphs[key] = opened(*key)
+            answer = model.predict(graphs[key], row.batch_size, predictor)
+            found.append((answer.latency_ms, answer.interval_ms))
+        except LolatError as error:
+            found.append(error)
+    return found
+
+
+def summary(rows: list[Compared]) -> dict[str, Any]:
+    """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
+    off = [r.predicted_ms / r.latency_ms - 1.0 for r in rows]
+    intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
+    return {
+        "networks": len(rows),
+        "mean": sum(map(abs, off)) / len(off),
+        "median": median(map(abs, off)),
+        "bias": median(off),
+        "within_10": sum(abs(o) <= 0.1 for o in off) / len(off),
+        "inside": sum(low <= ms <= high for ms, (low, high) in intervals),
+        "intervals": len(intervals),
+    }
+
+
+def predictions(rows: list[Compared], columns: list[str]) -> str:
+    """A CSV table of the rows with PREDICTED as further columns."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*columns, *PREDICTED], lineterminator="\n")
+    writer.writeheader()
+    for r in rows:
+        low, high = r.interval_ms or ("", "")
+        writer.writerow({**r.row, **dict(zip(PREDICTED, (r.predicted_ms, low, high), strict=True))})
+    return text.getvalue()

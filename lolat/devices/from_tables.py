@@ -1,0 +1,245 @@
+"""A device's model from what somebody timed on it: single operations, whole networks, or both."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.counts import behaviours, count
+from lolat.devices.counted import Counted
+from lolat.devices.fit import Facts, Times, fit_kernels, predicted
+from lolat.devices.networks import TimedNetwork, contradictions, family_of
+from lolat.devices.operations import TimedOperation
+from lolat.errors import InputError
+from lolat.kernel_terms import CALLED, CLASSES, PRODUCTS
+from lolat.learning import errors, model_document
+from lolat.modes import Mode
+from lolat.points import Point, open_text
+from lolat.predictors.kernels import Kernels
+from lolat.schema import FORMAT_VERSION, SCHEMA
+from lolat.work import work_of
+
+FOLDS = 5
+MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
+LEAST_ROWS, LEAST_NETWORKS = 20, 5
+ENOUGH_NETWORKS = 30  # to say from them alone how far off networks are
+MOST_OF_A_NAME = 500  # rows of one operation: the terms of its class are known long before
+NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
+REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
+REACHED_WHOLE = 0.5  # the same by the fastest network
+
+
+def read_facts(path: str | Path, device: str) -> Facts:
+    """The facts of `device` from a table with the columns device and NEEDED_FACTS; InputError."""
+    rows = {row.get("device", ""): row for row in csv.DictReader(open_text(path))}
+    if device not in rows:
+        raise InputError(
+            f"{path} has no device {device[:40]!r}; it has "
+            f"{', '.join(sorted(rows))[:200] or 'no column device'}"
+        )
+    found = []
+    for name in NEEDED_FACTS:
+        try:
+            value = float(rows[device].get(name) or "")
+        except ValueError:
+            value = math.nan
+        if not 0.0 < value < math.inf:
+            raise InputError(
+                f"{path}: {name} of {device} is {rows[device].get(name)!r}; expected a number above 0"
+            )
+        found.append(value)
+    multiprocessors, gflops, gigabytes = found
+    return Facts(multiprocessors, gflops * 1e6 / 2, gigabytes * 1e6)
+
+
+def seen_facts(times: Times) -> Facts:
+    """What the fastest of a table reached, where no data sheet is at hand; waves are not told then."""
+    reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
+    macs = float((times.total(times.work.macs) / reached).max())
+    moved = float((times.total(times.work.bytes) / reached).max())
+    return Facts(1.0, macs or moved, moved, not times.whole.any())
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What was timed on a device: operations; networks, each with its counts; how it runs networks."""
+
+    operations: Sequence[TimedOperation]
+    networks: Sequence[tuple[TimedNetwork, Counted]]
+    mode: Mode
+
+    @property
+    def times(self) -> Times:
+        """All of it, operations first."""
+        parts = [work_of(o.graph, o.batch_size) for o in self.operations]
+        parts += [counts.work(n.batch_size) for n, counts in self.networks]
+        ms = [o.latency_ms for o in self.operations] + [n.latency_ms for n, _ in self.networks]
+        return Times.of(parts, np.array(ms), np.arange(len(ms)) >= len(self.operations))
+
+    def folds(self) -> np.ndarray:
+        """(times,) which fifth each is of: operations at random, networks by family."""
+        draw = np.random.default_rng(0)
+        families = [family_of(n.name) for n, _ in self.networks]
+        distinct = sorted(set(families))
+        number = dict(zip(distinct, draw.permutation(len(distinct)), strict=True))
+        of_networks = [int(number[f]) % FOLDS for f in families]
+        return np.concatenate([draw.permutation(len(self.operations)) % FOLDS, of_networks])
+
+    def points(self, which: np.ndarray) -> list[Point]:
+        """Some of it as points: counts and times."""
+        found = []
+        for i in which:
+            if i < len(self.operations):
+                o = self.operations[i]
+                kinds = tuple(sorted(behaviours(o.graph.operations)))
+                counts: Mapping[str, int] = count(o.graph).total(o.batch_size)._asdict()
+                found.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
+            else:
+                n, known = self.networks[i - len(self.operations)]
+                total = known.total(n.batch_size)
+                found.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
+        return found
+
+
+def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
+    """How most networks of tables were run; of operations alone, in float32 one after the other."""
+    return Counter(n.mode for n in networks).most_common(1)[0][0] if networks else Mode()
+
+
+def refuse_contradictions(networks: Sequence[TimedNetwork]) -> None:
+    """InputError for the first two rows of the same that are far apart."""
+    for first, other in contradictions(list(networks)):
+        raise InputError(
+            f"{other.where}: {other.name} at batch {other.batch_size} takes {other.latency_ms:g} ms, and "
+            f"{first.latency_ms:g} in {first.where}; expected one time for one device, or --skip"
+        )
+
+
+def tables_document(
+    name: str,
+    device: str,
+    timed: Timed,
+    facts: Facts | None,
+    source: Mapping[str, Any],
+    blocks: Sequence[Point] = (),
+) -> dict[str, Any]:
+    """A model file from what was timed; `source`: what `environment` says of it; `blocks`: further points
+    for the formulas on counts.
+
+    InputError for fewer than LEAST_ROWS operations and LEAST_NETWORKS networks.
+    """
+    if len(timed.operations) < LEAST_ROWS and len(timed.networks) < LEAST_NETWORKS:
+        raise InputError(
+            f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
+            f"device; expected at least {LEAST_ROWS} operations, or {LEAST_NETWORKS} networks"
+        )
+    timed = replace(timed, operations=_some(timed.operations))
+    times = timed.times
+    facts, told = facts or seen_facts(times), facts
+    formula = fit_kernels(times, facts, timed.mode)
+    left_out = _left_out(timed, times, facts, formula)
+    enough = len(timed.networks) >= ENOUGH_NETWORKS
+    judged = np.flatnonzero(times.whole) if enough else np.arange(len(times.whole))
+    draw = np.random.default_rng(0)
+    shown = np.sort(draw.permutation(len(times.whole))[:MOST_POINTS])
+    document = model_document(name, device, [*blocks, *timed.points(shown)], source, {})
+    residuals = np.log(times.latency_ms / left_out)[judged]
+    document["predictors"][Kernels.name] = formula.to_dict() | {
+        "error": {
+            "fitted": errors(predicted(formula, times)[judged], times.latency_ms[judged]),
+            "left_out": errors(left_out[judged], times.latency_ms[judged]),
+        },
+        "residuals": [round(float(r), 5) for r in residuals],
+    }
+    return document | {
+        "default": Kernels.name,
+        "domain": {},
+        "warnings": [*document["warnings"], *_doubts(formula, told, timed)],
+    }
+
+
+def _left_out(timed: Timed, times: Times, facts: Facts, formula: Kernels) -> np.ndarray:
+    """(times,) ms as predicted from the other folds."""
+    found, fold = np.empty(len(times.whole)), timed.folds()
+    for i in range(FOLDS):
+        if not (fold == i).any():
+            continue
+        kept = fold != i
+        if not kept.any():  # one family alone
+            return predicted(formula, times)
+        other = fit_kernels(times.take(kept), facts, timed.mode, near=formula)
+        found[~kept] = predicted(other, times.take(~kept))
+    return found
+
+
+def _some(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
+    """At most MOST_OF_A_NAME rows of each operation, drawn at random, in their order."""
+    of: dict[str, list[int]] = {}
+    for i in np.random.default_rng(0).permutation(len(rows)):
+        kept = of.setdefault(rows[i].name, [])
+        if len(kept) < MOST_OF_A_NAME:
+            kept.append(int(i))
+    return [rows[i] for i in sorted(i for kept in of.values() for i in kept)]
+
+
+SHEET_ALONE = (
+    -0.12, -0.17, -0.13, -0.12, -0.15, 0.0, -0.04, -0.08, -0.05, -0.08, 0.03, 0.08, 0.05, 0.08, 0.07, 0.08,
+    0.09, 0.34, 0.24, 0.42, 0.37, 0.67, 0.49, 0.29, 0.14, 0.12, 0.09, 0.07, 0.13, 0.22, 0.17, 0.08, 0.13,
+    0.33, 0.31,
+)  # fmt: skip
+"""log(measured / predicted) of whole transformers where nothing but the data sheet was known: V100, A100,
+H100, P100, T4, P4, MI100, MI210 (docs/gpus.md)."""
+
+
+def facts_document(
+    name: str, device: str, facts: Facts, source: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A model file from a data sheet alone, its interval as wide as such were off on known devices."""
+    nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
+    formula = fit_kernels(nothing, facts)
+    return {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "device": device,
+        "points": [],
+        "environment": dict(source),
+        "noise": {},
+        "domain": {},
+        "warnings": [
+            "nothing was measured on this device, all is from its data sheet; operations timed there "
+            "make it better (lolat fit OPERATIONS.csv --facts ...)"
+        ],
+        "predictors": {
+            Kernels.name: formula.to_dict() | {"residuals": list(SHEET_ALONE)},
+        },
+        "default": Kernels.name,
+    }
+
+
+def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
+    found = []
+    if facts is None and timed.operations:
+        found.append(
+            "no facts of the device were given (--facts, --device): how many multiprocessors it has, "
+            "and so what small operations cost, is not known"
+        )
+    lacking = [c for c in CLASSES if c not in formula.classes and c in PRODUCTS]
+    if lacking and not timed.networks:
+        found.append(
+            f"no operations of the kind {', '.join(CALLED[c] for c in lacking)} were given; they are "
+            "taken to be like the others"
+        )
+    families = {family_of(n.name) for n, _ in timed.networks}
+    if len(families) == 1:
+        found.append(
+            f"all networks are of one family ({min(families)}): how far off others are is not known"
+        )
+    return found

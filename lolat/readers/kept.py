@@ -1,0 +1,256 @@
+"""Networks that were read once, kept on disk: their graphs, and arrays that were made from them.
+
+Reading takes seconds, most of them a framework's; a file of here, a millisecond. Its name holds a hash of
+what the graph depends on, so what is out of date is not found, and goes when it was not used for longest.
+No framework is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import re
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat import __version__
+from lolat.errors import InputError
+from lolat.graph import FORMAT_VERSION, Graph
+from lolat.readers import as_sizes
+
+READERS = 1
+"""Raise it when a reader's counts change: what was kept before is then read again."""
+MOST_BYTES = 2 * 2**30
+
+_KERAS = ("keras", "tensorflow", "tensorflow-cpu")
+_PREFIXES = {
+    "keras": _KERAS,
+    "generate": _KERAS,
+    "timm": ("timm", "torch"),
+    "torchvision": ("torchvision", "torch"),
+    "transformers": ("transformers", "torch"),
+}
+_ENDINGS = {".keras": _KERAS, ".onnx": ("onnx",), ".pt2": ("torch",)}
+_OURS = re.compile(r".+-[0-9a-f]{32}\.(json\.gz|[A-Za-z0-9_-]+\.npy)")
+_HALF_WRITTEN = re.compile(r"\.lolat-\d+-[0-9a-f]{8}\.tmp")
+_HOUR_S = 3600.0
+
+
+def cache_folder() -> Path | None:
+    """LOLAT_CACHE, or `lolat` where this system keeps a user's caches; None where no home is known."""
+    if given := os.environ.get("LOLAT_CACHE", ""):
+        return Path(os.path.abspath(given))
+    try:
+        if sys.platform == "win32":
+            local = os.environ.get("LOCALAPPDATA", "")
+            found = (
+                (Path(local) if local else Path.home() / "AppData" / "Local") / "lolat" / "cache"
+            )
+        elif sys.platform == "darwin":
+            found = Path.home() / "Library" / "Caches" / "lolat"
+        else:
+            xdg = os.environ.get("XDG_CACHE_HOME", "")
+            # The XDG specification has a relative path ignored.
+            found = (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "lolat"
+    except RuntimeError:
+        return None
+    return found
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept in `folder` (None: nothing is), at most some `most_bytes` of it.
+
+    `spec` is NETWORK and `size` its input size, as `lolat.readers.read` takes them; every method raises
+    InputError for a size that is none. `remarks`, no part of the value: why something could not be
+    kept, for people; each once.
+    """
+
+    folder: Path | None = field(default_factory=cache_folder)
+    most_bytes: int = MOST_BYTES
+    remarks: list[str] = field(default_factory=list, compare=False)
+
+    def key(self, spec: str, size: Any = None) -> str | None:
+        """A name for the network's files: readable, then a hash of what the graph depends on.
+
+        That is: `spec`, `size`, this LoLat, the packages that read it, and the content of its file (of an
+        `.onnx` not the data that it has in further files). None for what is not kept: the network of
+        `package.module:callable`, whose code may change, and a file that cannot be read.
+        """
+        asked = as_sizes(size)
+        prefix, _, name = spec.partition(":")
+        ending = os.path.splitext(spec)[1].lower()
+        file = ""
+        if prefix in _PREFIXES:
+            packages = _PREFIXES[prefix]
+            if prefix == "transformers":
+                file = name.partition("?")[0]
+        elif ending in _ENDINGS:
+            packages, file = _ENDINGS[ending], spec
+        else:
+            return None
+        try:
+            content = _sha256(file) if file else ""
+        except (OSError, ValueError):  # ValueError: no file's name holds a null character
+            return None
+        what = {
+            "spec": spec,
+            "size": asked,
+            "lolat": [__version__, READERS, FORMAT_VERSION],
+            "packages": {package: _version(package) for package in packages},
+            "keras": _keras_settings() if packages is _KERAS else [],
+            "content": content,
+        }
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+        shown = f"{prefix}-{os.path.basename(name)}" if prefix in _PREFIXES else Path(spec).stem
+        shown = re.sub(r"[^A-Za-z0-9_.-]+", "-", shown)[:60].strip(".-")
+        return f"{shown or 'network'}-{digest}"
+
+    def graph(self, spec: str, size: Any = None) -> Graph | None:
+        """The network's graph; None where it is not kept, or its file is damaged."""
+
+        def parse(content: bytes) -> Graph:
+            return Graph.from_dict(json.loads(gzip.decompress(content)))
+
+        return self._read(spec, size, ".json.gz", parse)
+
+    def put(self, spec: str, size: Any, graph: Graph) -> None:
+        """Keep the network's graph."""
+        text = json.dumps(graph.to_dict(), separators=(",", ":"))
+        self._write(spec, size, ".json.gz", gzip.compress(text.encode(), mtime=0))
+
+    def array(self, spec: str, size: Any, name: str) -> np.ndarray | None:
+        """The array `name` of the network; None where it is not kept, or its file is damaged.
+
+        `name`: letters, digits, - and _, as "work-amp". The code that makes the array is no part of the
+        key: where that changes, so must the name.
+        """
+
+        def parse(content: bytes) -> np.ndarray:
+            found = np.load(io.BytesIO(content), allow_pickle=False)
+            if not isinstance(found, np.ndarray):
+                raise ValueError("several arrays")
+            return found
+
+        return self._read(spec, size, ending_of(name), parse)
+
+    def put_array(self, spec: str, size: Any, name: str, array: np.ndarray) -> None:
+        """Keep an array `name` of the network; ValueError where it is one of Python objects."""
+        content = io.BytesIO()
+        np.save(content, array, allow_pickle=False)
+        self._write(spec, size, ending_of(name), content.getvalue())
+
+    def trim(self, most_bytes: int) -> None:
+        """Remove the files that were not used for longest, until the rest has at most `most_bytes`.
+
+        Files that are not of here stay, and do not count.
+        """
+        if self.folder is None:
+            return
+        found, old = [], time.time() - _HOUR_S
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # removed meanwhile by another process
+                    facts = entry.stat(follow_symlinks=False)
+                    if _OURS.fullmatch(entry.name):
+                        found.append((facts.st_mtime_ns, facts.st_size, entry.path))
+                    elif _HALF_WRITTEN.fullmatch(entry.name) and facts.st_mtime < old:
+                        os.unlink(entry.path)  # of a run that was killed
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= most_bytes:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+                total -= size
+
+    def remark(self, text: str) -> None:
+        """Add to the remarks what they do not say yet."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def _path(self, spec: str, size: Any, ending: str) -> Path | None:
+        key = self.key(spec, size)
+        return self.folder / (key + ending) if key and self.folder else None
+
+    def _read(self, spec: str, size: Any, ending: str, parse: Callable[[bytes], Any]) -> Any:
+        """What `parse` makes of a file's content; None where there is none, or it is damaged."""
+        path = self._path(spec, size, ending)
+        if path is None:
+            return None
+        try:
+            found = parse(path.read_bytes())
+        except (OSError, EOFError, ValueError, InputError, RecursionError, MemoryError, zlib.error):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used just now, for `trim`
+        return found
+
+    def _write(self, spec: str, size: Any, ending: str, content: bytes) -> None:
+        """Put a file there in one step; a folder that cannot be written to is a remark.
+
+        It is not forced to the disk: what a crash leaves of it is damaged, and read again.
+        """
+        path = self._path(spec, size, ending)
+        if path is None:
+            return
+        temporary = path.with_name(f".lolat-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "xb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except OSError as error:
+            self.remark(
+                f"networks that were read are not kept: {path.parent} cannot be written to "
+                f"({error.strerror or error}); LOLAT_CACHE can name another folder"
+            )
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        # Now and then: for one network in sixteen, as keys are spread evenly.
+        if path.name.removesuffix(ending).endswith("0"):
+            self.trim(self.most_bytes)
+
+
+def ending_of(name: str) -> str:
+    """What an array's file ends in; InputError for a name that could lead elsewhere."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise InputError(f"array {name!r}: expected a name of letters, digits, - and _")
+    return f".{name}.npy"
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@functools.cache  # of a thousand networks that are asked for, each would open the package's metadata
+def _version(package: str) -> str:
+    """The version that is installed; "" for none."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _keras_settings() -> list[str]:
+    """What the user has set for all networks of Keras: its backend, where channels stand."""
+    folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
+    found = [os.environ.get("KERAS_BACKEND", "")]
+    with contextlib.suppress(OSError):
+        found.append(_sha256(os.path.join(folder, "keras.json")))
+    return found
