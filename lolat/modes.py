@@ -17,6 +17,7 @@ DTYPES = {
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
 """What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32."""
+PASSES = {"": False, "inference": False, "training": True}
 _COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
 _LAST = frozenset(["nhwc", "channels_last"])
 YES, NO = frozenset(["yes", "true", "1"]), frozenset(["", "no", "false", "0"])
@@ -24,11 +25,14 @@ YES, NO = frozenset(["yes", "true", "1"]), frozenset(["", "no", "false", "0"])
 
 @dataclass(frozen=True)
 class Mode:
-    """`dtype`: one of DTYPES' values; `compiled`: by torch.compile; `channels_last`: images in memory."""
+    """`dtype`: one of DTYPES' values; `compiled`: by torch.compile; `channels_last`: images in memory;
+    `training`: forward and backward, not the forward pass of inference.
+    """
 
     dtype: str = FLOAT32
     compiled: bool = False
     channels_last: bool = False
+    training: bool = False
 
     @property
     def product_bytes(self) -> int:
@@ -41,6 +45,7 @@ class Mode:
             "dtype": self.dtype,
             "compiled": self.compiled,
             "channels_last": self.channels_last,
+            "training": self.training,
         }
 
     @classmethod
@@ -50,6 +55,7 @@ class Mode:
             str(document.get("dtype", FLOAT32)),
             bool(document.get("compiled", False)),
             bool(document.get("channels_last", False)),
+            bool(document.get("training", False)),
         )
 
     @classmethod
@@ -64,7 +70,7 @@ class Mode:
         last = not _LAST.isdisjoint(words)
         if not (dtypes or compiled or last or "nchw" in words):
             return otherwise or cls()
-        return cls(dtypes[0] if dtypes else FLOAT32, compiled, last)
+        return cls(dtypes[0] if dtypes else FLOAT32, compiled, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
         """The same with what a row of a table says itself, in columns of these names; InputError."""
@@ -77,11 +83,25 @@ class Mode:
             DTYPES[dtype] if dtype else self.dtype,
             _yes(row, "compiled", self.compiled, where),
             _yes(row, "channels_last", self.channels_last, where),
+            _training(row, self.training, where),
         )
 
     def __str__(self) -> str:
-        words = [self.dtype, "channels last" * self.channels_last, "compiled" * self.compiled]
+        words = [
+            self.dtype,
+            "channels last" * self.channels_last,
+            "compiled" * self.compiled,
+            "training" * self.training,
+        ]
         return ", ".join(w for w in words if w)
+
+
+def _training(row: Mapping[str, str], otherwise: bool, where: str) -> bool:
+    """Whether a row is of a training step, as its column `pass` says."""
+    text = (row.get("pass") or "").strip().lower()
+    if text not in PASSES:
+        raise InputError(f"{where}: pass is {text[:40]!r}; expected inference or training")
+    return otherwise if not text else PASSES[text]
 
 
 def _yes(row: Mapping[str, str], column: str, otherwise: bool, where: str) -> bool:

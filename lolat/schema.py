@@ -122,7 +122,10 @@ _ENTRY: Table = {
 _INTERVAL: Table = {"exponent": not_negative, "ops": a_range, "scores": a_list}
 _NETWORKS: Table = {"ops": not_negative, "spread": not_negative, "count": at_least(2)}
 _KERNELS: Table = {"multiprocessors": positive, "classes": an_object}
-_MODE: Table = {"dtype": a_text, "compiled": yes_or_no, "channels_last": yes_or_no}
+_MODE: Table = {
+    "dtype": a_text,
+    **dict.fromkeys(("compiled", "channels_last", "training"), yes_or_no),
+}
 _NOISE: Table = {"quiet": positive, "busy": positive}
 _MORE: Table = {
     "kinds": a_list,

@@ -25,19 +25,27 @@ ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and 
 IMAGE = 4  # channels at most of an image
 COLUMNS = (
     "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "direct",
-    "narrow",
+    "narrow", "backward",
 )  # fmt: skip
 """Of `works`: the operation that a step belongs to; its class; its product; what grows with the batch
-(GROW_NUMBER, GROW_ROWS or nothing); bytes, and bytes of each sample; a 3x3 convolution of stride 1; a
-product in half precision."""
-GROW_ROWS, GROW_NUMBER = 1, 2
+(GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing); bytes, and bytes of each sample; a 3x3 convolution of
+stride 1; a product in half precision; of the backward pass."""
+GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
+BACKWARD = {
+    c.ELEMENTS: 1.0, c.CURVES: 1.5, c.BATCH_NORM: 2.0, c.NORM: 2.0, c.GROUP_NORM: 2.0, c.SOFTMAX: 1.5,
+}  # fmt: skip
+"""What the backward pass of an operation that only moves reads and writes, relative to the forward pass:
+the gradient of what came out, what was kept, the gradient of what went in; of norms twice. Others: once."""
+ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are computed once more
+DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a byte of mask
 
 
 @dataclass(frozen=True)
 class Work:
     """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
     `depth`, 0 where there is none; `bytes` read and written; `direct`: a 3x3 convolution of stride 1, for
-    which there are faster ways (Winograd); `narrow`: in half precision; `operation`: the one of the graph.
+    which there are faster ways (Winograd); `narrow`: in half precision; `operation`: the one of the graph;
+    `backward`: of the backward pass.
     """
 
     kind: np.ndarray
@@ -49,6 +57,7 @@ class Work:
     direct: np.ndarray
     narrow: np.ndarray
     operation: np.ndarray
+    backward: np.ndarray
 
     @property
     def macs(self) -> np.ndarray:
@@ -73,17 +82,19 @@ class Work:
 
 def at(table: np.ndarray, batch_size: int) -> Work:
     """The steps of a table of `works` at a batch size."""
-    operation, kind, number, rows, columns, depth, growing, fixed, sample, direct, narrow = table.T
+    operation, kind, number, rows, columns, depth, growing, fixed, sample, *flags = table.T
+    direct, narrow, backward = flags
     return Work(
         kind.astype(int),
         number * np.where(growing == GROW_NUMBER, batch_size, 1),
         rows * np.where(growing == GROW_ROWS, batch_size, 1),
         columns,
-        depth,
+        depth * np.where(growing == GROW_DEPTH, batch_size, 1),
         fixed + batch_size * sample,
         direct > 0,
         narrow > 0,
         operation.astype(int),
+        backward > 0,
     )
 
 
@@ -107,6 +118,8 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
                 steps.attention(plan.attention[position])
             continue
         if operation.kind in FREE:
+            if mode.training and operation.attributes.get("rate"):
+                steps.dropout(operation)
             continue
         if not mode.compiled:
             steps.casts(operation)
@@ -119,9 +132,13 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
         named = [moving_class(graph.operations[i].kind) for i in group]
         slow = next((x for x in SLOWEST if x in named), c.ELEMENTS)
         steps.moves(slow, *plan.together(group))
+    if mode.training:
+        steps.loss()
+        steps.back()
     return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
 
 
+KIND, NUMBER, GROWING, FIXED = (COLUMNS.index(n) for n in ("kind", "number", "growing", "fixed"))
 SLOWEST = (c.NORM, c.GROUP_NORM, c.SOFTMAX, c.POOLS, c.SUMS, c.RESIZED, c.JOINED, c.MOVES)
 """Of operations that run as one, the class that the whole is of: the first that is there."""
 
@@ -175,13 +192,47 @@ class _Steps:
         """A step; `moved`: bytes whatever the batch, bytes of a sample."""
         narrow = any(product) and self.mode.product_bytes < 4
         kind = c.CLASSES.index(name)
-        self.rows.append([self.operation, kind, *product, growing, *moved, direct, narrow])
+        self.rows.append([self.operation, kind, *product, growing, *moved, direct, narrow, False])
 
     def moves(self, name: str, reads: Any, writes: Any) -> None:
         """A step that only moves: (tensor, bytes of an element) pairs."""
         moved = self.plan.bytes_of([*reads, *writes])
         if any(moved):
             self.add(name, (0, 0, 0, 0), 0, moved)
+
+    def dropout(self, operation: Operation) -> None:
+        """What is drawn at random in training; free in inference."""
+        tensor = operation.inputs[0]
+        fixed, sample = self.plan.bytes_of([(tensor, self.plan.size(tensor))])
+        self.add(c.ELEMENTS, (0, 0, 0, 0), 0, (DROPPED * fixed, DROPPED * sample))
+
+    def loss(self) -> None:
+        """A cross-entropy of what the network returns: softmax and its gradient."""
+        for tensor in self.graph.outputs:
+            moved = self.plan.bytes_of([(tensor, 4.0), (tensor, 4.0)])
+            self.add(c.SOFTMAX, (0, 0, 0, 0), 0, moved)
+
+    def back(self) -> None:
+        """The backward pass, a step for each gradient: of what a product read, and of its weights."""
+        for row in self.rows[::-1]:
+            name = c.CLASSES[int(row[KIND])]
+            number, high, wide, deep = row[NUMBER : NUMBER + 4]
+            back = [*row[:-1], True]
+            if name in (c.ATTENTION, c.MASKED):
+                back[NUMBER] = ATTENTION_BACKWARD * number
+                back[FIXED : FIXED + 2] = [2 * n for n in row[FIXED : FIXED + 2]]
+                self.rows.append(back)
+            elif name in c.PRODUCTS:
+                if name != c.STEM:  # nobody asks for the gradient of an image
+                    back[NUMBER:GROWING] = [number, high, deep, wide]
+                    self.rows.append(back)
+                growing = GROW_DEPTH if row[GROWING] == GROW_ROWS else row[GROWING]
+                of_weights = [number, deep, wide, high, growing, *row[FIXED:-1], True]
+                self.rows.append([*row[:NUMBER], *of_weights])
+            else:
+                factor = BACKWARD.get(name, 1.0)
+                back[FIXED : FIXED + 2] = [factor * n for n in row[FIXED : FIXED + 2]]
+                self.rows.append(back)
 
     def casts(self, operation: Operation) -> None:
         """What autocast converts before an operation of another type, a step each."""

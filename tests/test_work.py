@@ -169,3 +169,29 @@ def test_a_table_is_for_every_batch_size(mode: Mode) -> None:
         assert list(eight.macs) == pytest.approx(list(8 * one.macs))
         fixed = table[:, 7]
         assert list(eight.bytes - fixed) == pytest.approx(list(8 * (one.bytes - fixed)))
+
+
+def test_a_training_step_has_two_more_products_for_each() -> None:
+    """Of the image nobody wants a gradient; the head's weights' sums over the batch."""
+    mode = Mode(training=True)
+    forward, step = work_of(convolutional(), 2), work_of(convolutional(), 2, mode)
+    back = step.take(step.backward)
+    of_image, head = 72 * 4 * 27, 2 * 10 * PIXELS
+    assert sorted(m for m in back.macs if m) == sorted([of_image, head, head])
+    ahead = step.take(~step.backward)
+    assert ahead.macs.sum() == forward.macs.sum()
+    assert named(ahead)[:-1] == named(forward)
+    assert named(ahead)[-1] == (c.SOFTMAX, 4 * 2 * 2 * 10), "the loss"
+    of_head = back.take(back.kind == c.CLASSES.index(c.DENSE))
+    assert sorted(zip(of_head.rows, of_head.columns, of_head.depth, strict=True)) == [
+        (2, PIXELS, 10),
+        (PIXELS, 10, 2),
+    ]
+
+
+def test_dropout_takes_time_in_training_alone() -> None:
+    b = GraphBuilder("dropped", "torch")
+    graph = b.build([b.add("dropout", [b.input((1, 100))], (1, 100), rate=0.1)])
+    assert named(work_of(graph, 3)) == []
+    found = named(work_of(graph, 3, Mode(training=True)))
+    assert found[0] == (c.ELEMENTS, 2.25 * 4 * 300)

@@ -18,7 +18,7 @@ from lolat.readers.kept import Kept
 from lolat.readers.many import arrays_of
 from lolat.work import COLUMNS, Work, at, works
 
-VERSION = 1
+VERSION = 2
 """Raise it when `lolat.work` or the counts change: what was kept before is then made again."""
 Said = Callable[[int, int, str], None]
 
@@ -53,7 +53,7 @@ def counted(
     networks: Iterable[tuple[str, Any]], mode: Mode, said: Said | None = None
 ) -> dict[tuple[str, Any], Counted | LolatError]:
     """Each (NETWORK, size), read in processes of their own where it is not kept on disk, or why not."""
-    name = f"device{VERSION}-{mode.dtype}-{int(mode.compiled)}{int(mode.channels_last)}"
+    name = f"device{VERSION}-{mode.dtype}-{int(mode.compiled)}{int(mode.channels_last)}{int(mode.training)}"
     found = arrays_of(networks, name, partial(_packed, mode), Kept(), said=said)
     return {
         asked: array if isinstance(array, LolatError) else _unpacked(array)

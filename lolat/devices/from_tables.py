@@ -31,32 +31,52 @@ MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the fi
 LEAST_ROWS, LEAST_NETWORKS = 20, 5
 ENOUGH_NETWORKS = 30  # to say from them alone how far off networks are
 MOST_OF_A_NAME = 500  # rows of one operation: the terms of its class are known long before
+POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
+EFFICIENT, GENERATION, SLOWED = 44.0, 0.35, 0.65
 NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
 REACHED_WHOLE = 0.5  # the same by the fastest network
 
 
 def read_facts(path: str | Path, device: str) -> Facts:
-    """The facts of `device` from a table with the columns device and NEEDED_FACTS; InputError."""
+    """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known
+    POWER_FACTS; InputError.
+    """
     rows = {row.get("device", ""): row for row in csv.DictReader(open_text(path))}
     if device not in rows:
         raise InputError(
             f"{path} has no device {device[:40]!r}; it has "
             f"{', '.join(sorted(rows))[:200] or 'no column device'}"
         )
-    found = []
-    for name in NEEDED_FACTS:
+    row, found = rows[device], []
+    known = [name for name in POWER_FACTS if row.get(name)]
+    for name in (*NEEDED_FACTS, *known):
         try:
-            value = float(rows[device].get(name) or "")
+            value = float(row.get(name) or "")
         except ValueError:
             value = math.nan
         if not 0.0 < value < math.inf:
             raise InputError(
-                f"{path}: {name} of {device} is {rows[device].get(name)!r}; expected a number above 0"
+                f"{path}: {name} of {device} is {row.get(name)!r}; expected a number above 0"
             )
         found.append(value)
-    multiprocessors, gflops, gigabytes = found
+    multiprocessors, gflops, gigabytes, *power = found
+    if len(power) == len(POWER_FACTS):
+        gflops *= kept_up(gflops, *power)
     return Facts(multiprocessors, gflops * 1e6 / 2, gigabytes * 1e6)
+
+
+def kept_up(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
+    """The part of its rate that a device keeps up on its power.
+
+    What a watt computes grows with the generation, of which the size of the L2 cache is the only trace in
+    a data sheet's usual columns: EFFICIENT at 3 MiB (of devices that power does not bind: some 38 GFLOPS
+    a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50); units
+    for matrices compute as much more as their rate is higher. Where the rate would need more, clock and
+    voltage go down, and the rate less than the power.
+    """
+    efficient = EFFICIENT * (cache_mib / 3.0) ** GENERATION * max(1.0, gflops / vector_gflops)
+    return float(min(1.0, (efficient * watts / gflops) ** SLOWED))
 
 
 def seen_facts(times: Times) -> Facts:
@@ -190,12 +210,12 @@ def _some(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
 
 
 SHEET_ALONE = (
-    -0.12, -0.17, -0.13, -0.12, -0.15, 0.0, -0.04, -0.08, -0.05, -0.08, 0.03, 0.08, 0.05, 0.08, 0.07, 0.08,
-    0.09, 0.34, 0.24, 0.42, 0.37, 0.67, 0.49, 0.29, 0.14, 0.12, 0.09, 0.07, 0.13, 0.22, 0.17, 0.08, 0.13,
-    0.33, 0.31,
+    -0.1, -0.16, -0.12, -0.11, -0.15, 0.01, -0.02, -0.06, -0.05, -0.07, 0.04, 0.1, 0.09, 0.1, 0.08, 0.09,
+    0.1, 0.07, 0.04, 0.03, 0.01, 0.03, 0.25, 0.2, 0.1, 0.14, 0.34, 0.33, -0.1, -0.21, 0.02, -0.01, 0.36,
+    0.16, 0.0,
 )  # fmt: skip
 """log(measured / predicted) of whole transformers where nothing but the data sheet was known: V100, A100,
-H100, P100, T4, P4, MI100, MI210 (docs/gpus.md)."""
+H100, P100, MI100, MI210, T4, P4 (docs/gpus.md)."""
 
 
 def facts_document(

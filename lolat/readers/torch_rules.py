@@ -94,7 +94,12 @@ def _reduce_two(walker: Any, call: Any) -> list[Any]:
 
 def _dropout(walker: Any, call: Any) -> list[Any]:
     """Nothing, unless the code asks for it outside training too."""
-    return _plain("multiply" if call.get("train") else "dropout")(walker, call)
+    if call.get("train"):
+        return _plain("multiply")(walker, call)
+    rate = call.get("p")
+    # What it drops in training, where somebody asks how long that takes.
+    given = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
+    return [walker.add(call, "dropout", walker.read(call), **given)]
 
 
 def _mean(walker: Any, call: Any) -> list[Any]:
