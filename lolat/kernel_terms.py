@@ -39,7 +39,9 @@ PRODUCT_TERMS = (
 """Of a class of products: macs per ms; how much less efficient tiles of 64 and of 32 are; depth that a
 tile costs before it computes; ms; bytes per ms; what rows that are not aligned cost, relative, and how many
 times the bandwidth moves what they read again; how much faster a 3x3 convolution of stride 1 is."""
-OPTIONAL_TERMS = ("step",)
-"""Of a class of products, 0 where it is not there: ms that each takes in a network whatever its size."""
+OPTIONAL_TERMS = {"step": 0.0, "heavy": 1.0, "overlap": 4.0}
+"""Of a class of products, with what it is where it is not there: ms that each takes in a network whatever
+its size; how many times as long a byte of its weights takes as another; how far computing and moving hide
+each other: the norm that stands for the larger of the two, 1 for their sum."""
 MOVING_TERMS = ("launch", "bandwidth", "corner")
 """Of any other: ms, bytes per ms, how sharply the one goes over into the other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat.errors import InputError
@@ -33,6 +33,11 @@ class Mode:
     compiled: bool = False
     channels_last: bool = False
     training: bool = False
+
+    @property
+    def inference(self) -> Mode:
+        """The same device, forward alone."""
+        return replace(self, training=False)
 
     @property
     def product_bytes(self) -> int:

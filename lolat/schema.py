@@ -115,6 +115,7 @@ _POINT: Table = {
 _ENTRY: Table = {
     "error": number_or_object,
     "residuals": a_list,
+    "training_residuals": a_list,
     "interval": an_object,
     "alone": an_object,
     "networks": an_object,
@@ -208,7 +209,8 @@ def _predictor(predictor: Any, name: str, place: str) -> Iterator[str]:
     if name == "kernels":
         yield from _kernels(predictor, place)
     yield from _optional(_ENTRY, predictor, place + ".")
-    yield from _numbers(predictor.get("residuals", []), f"{place}.residuals", a_number)
+    for field in ("residuals", "training_residuals"):
+        yield from _numbers(predictor.get(field, []), f"{place}.{field}", a_number)
     if (interval := predictor.get("interval")) is not None:
         yield from _fields(_INTERVAL, interval, f"{place}.interval.")
         yield from _numbers(interval["scores"], f"{place}.interval.scores", a_number)
@@ -232,7 +234,7 @@ def _kernels(predictor: dict[str, Any], place: str) -> Iterator[str]:
         wanted = PRODUCT_TERMS if name in PRODUCTS else MOVING_TERMS
         yield from _fields(dict.fromkeys(wanted, positive), terms, f"{of}.")
         yield from _optional(dict.fromkeys(OPTIONAL_TERMS, not_negative), terms, f"{of}.")
-    yield from _optional({"mode": an_object}, predictor, place + ".")
+    yield from _optional({"mode": an_object, "tile": positive}, predictor, place + ".")
     yield from _optional(_MODE, predictor.get("mode", {}), f"{place}.mode.")
 
 

@@ -25,11 +25,11 @@ ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and 
 IMAGE = 4  # channels at most of an image
 COLUMNS = (
     "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "direct",
-    "narrow", "backward",
+    "narrow", "backward", "weights",
 )  # fmt: skip
 """Of `works`: the operation that a step belongs to; its class; its product; what grows with the batch
 (GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing); bytes, and bytes of each sample; a 3x3 convolution of
-stride 1; a product in half precision; of the backward pass."""
+stride 1; a product in half precision; of the backward pass; bytes of weights among the fixed ones."""
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
 BACKWARD = {
     c.ELEMENTS: 1.0, c.CURVES: 1.5, c.BATCH_NORM: 2.0, c.NORM: 2.0, c.GROUP_NORM: 2.0, c.SOFTMAX: 1.5,
@@ -45,7 +45,7 @@ class Work:
     """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
     `depth`, 0 where there is none; `bytes` read and written; `direct`: a 3x3 convolution of stride 1, for
     which there are faster ways (Winograd); `narrow`: in half precision; `operation`: the one of the graph;
-    `backward`: of the backward pass.
+    `backward`: of the backward pass; `weights`: those of the bytes that are a product's weights.
     """
 
     kind: np.ndarray
@@ -58,6 +58,7 @@ class Work:
     narrow: np.ndarray
     operation: np.ndarray
     backward: np.ndarray
+    weights: np.ndarray
 
     @property
     def macs(self) -> np.ndarray:
@@ -83,7 +84,7 @@ class Work:
 def at(table: np.ndarray, batch_size: int) -> Work:
     """The steps of a table of `works` at a batch size."""
     operation, kind, number, rows, columns, depth, growing, fixed, sample, *flags = table.T
-    direct, narrow, backward = flags
+    direct, narrow, backward, weights = flags
     return Work(
         kind.astype(int),
         number * np.where(growing == GROW_NUMBER, batch_size, 1),
@@ -95,6 +96,7 @@ def at(table: np.ndarray, batch_size: int) -> Work:
         narrow > 0,
         operation.astype(int),
         backward > 0,
+        weights,
     )
 
 
@@ -138,7 +140,9 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
     return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
 
 
-KIND, NUMBER, GROWING, FIXED = (COLUMNS.index(n) for n in ("kind", "number", "growing", "fixed"))
+KIND, NUMBER, GROWING, FIXED, BACK = (
+    COLUMNS.index(n) for n in ("kind", "number", "growing", "fixed", "backward")
+)
 SLOWEST = (c.NORM, c.GROUP_NORM, c.SOFTMAX, c.POOLS, c.SUMS, c.RESIZED, c.JOINED, c.MOVES)
 """Of operations that run as one, the class that the whole is of: the first that is there."""
 
@@ -187,12 +191,13 @@ class _Steps:
 
     def add(
         self, name: str, product: Sequence[float], growing: int, moved: tuple[float, float],
-        direct: bool = False,
+        direct: bool = False, weights: float = 0.0,
     ) -> None:  # fmt: skip
-        """A step; `moved`: bytes whatever the batch, bytes of a sample."""
+        """A step; `moved`: bytes whatever the batch, `weights` among them, and bytes of a sample."""
         narrow = any(product) and self.mode.product_bytes < 4
         kind = c.CLASSES.index(name)
-        self.rows.append([self.operation, kind, *product, growing, *moved, direct, narrow, False])
+        flags = (direct, narrow, False, weights)
+        self.rows.append([self.operation, kind, *product, growing, *moved, *flags])
 
     def moves(self, name: str, reads: Any, writes: Any) -> None:
         """A step that only moves: (tensor, bytes of an element) pairs."""
@@ -217,7 +222,7 @@ class _Steps:
         for row in self.rows[::-1]:
             name = c.CLASSES[int(row[KIND])]
             number, high, wide, deep = row[NUMBER : NUMBER + 4]
-            back = [*row[:-1], True]
+            back = [*row[:BACK], True, row[BACK + 1]]
             if name in (c.ATTENTION, c.MASKED):
                 back[NUMBER] = ATTENTION_BACKWARD * number
                 back[FIXED : FIXED + 2] = [2 * n for n in row[FIXED : FIXED + 2]]
@@ -227,7 +232,7 @@ class _Steps:
                     back[NUMBER:GROWING] = [number, high, deep, wide]
                     self.rows.append(back)
                 growing = GROW_DEPTH if row[GROWING] == GROW_ROWS else row[GROWING]
-                of_weights = [number, deep, wide, high, growing, *row[FIXED:-1], True]
+                of_weights = [number, deep, wide, high, growing, *row[FIXED:BACK], True, 0.0]
                 self.rows.append([*row[:NUMBER], *of_weights])
             else:
                 factor = BACKWARD.get(name, 1.0)
@@ -321,4 +326,4 @@ class _Steps:
         biased = bool(self.graph.operations[self.operation].attributes.get("bias"))
         kernels = 1 if name == c.RECURRENT else number  # one for all its steps
         weights = kernels * wide * (deep + biased) * self.mode.product_bytes
-        self.add(name, product, grow, (moved[0] + weights, moved[1]), direct)
+        self.add(name, product, grow, (moved[0] + weights, moved[1]), direct, weights)

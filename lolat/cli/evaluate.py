@@ -47,6 +47,9 @@ EXAMPLES = {
     help="Of --table: write its rows with predicted_ms, low_ms, high_ms.",
 )
 @click.option(
+    "--training", is_flag=True, help="Of --table: its training steps, by a model of tables."
+)
+@click.option(
     "--predictor", metavar="NAME", help="Of --table: another formula of the model, as two-regime."
 )
 @json_option
@@ -60,6 +63,7 @@ def evaluate(
     device: str | None,
     predictions: str | None,
     predictor: str | None,
+    training: bool,
     as_json: bool,
 ) -> None:
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
@@ -76,11 +80,11 @@ def evaluate(
             raise InputError(
                 "--table has its networks and sizes itself; give it alone, or NETWORKs to measure"
             )
-        _with_table(model, table, device, predictor, predictions, as_json)
+        _with_table(model, table, device, (predictor, training), predictions, as_json)
         return
-    if device is not None or predictions is not None or predictor is not None:
+    if device is not None or predictions is not None or predictor is not None or training:
         raise InputError(
-            "--device, --predictor and --predictions are for --table; give a table of networks"
+            "--device, --predictor, --training and --predictions are for --table; give one of networks"
         )
     from lolat.cli.progress import progress
     from lolat.model import load
@@ -134,11 +138,11 @@ def _with_table(
     model: str,
     table: str,
     device: str | None,
-    predictor: str | None,
+    asked: tuple[str | None, bool],
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Compare with a table's times."""
+    """Compare with a table's times. `asked`: predictor, whether for training steps."""
     from lolat.cli.progress import counting, progress
     from lolat.devices.compare import compare_table, mode_of, predictions, summary
     from lolat.devices.networks import read_networks
@@ -151,7 +155,8 @@ def _with_table(
         rows = compare_table(
             loaded,
             read,
-            predictor,
+            asked[0],
+            asked[1] or None,
             said=counting(bar),
         )
     if out is not None:

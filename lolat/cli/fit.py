@@ -137,7 +137,7 @@ def _of_tables(
 def _networks(paths: list[str], device: str | None, skip: bool) -> tuple[list[Any], Any]:
     """([(row, its counts)], how they were run) of tables of networks; what is left out is said."""
     from lolat.cli.progress import counting, progress
-    from lolat.devices.counted import counted
+    from lolat.devices.counted import counts_of
     from lolat.devices.from_tables import refuse_contradictions, usual_mode
     from lolat.devices.networks import read_networks
     from lolat.errors import LolatError
@@ -146,20 +146,15 @@ def _networks(paths: list[str], device: str | None, skip: bool) -> tuple[list[An
     mode = usual_mode([row for table in tables for row in table.rows])
     found = []
     for table in tables:
-        rows = [row for row in table.rows if row.mode == mode]
+        rows = [row for row in table.rows if row.mode.inference == mode]
         for row in table.rows:
-            if row.mode != mode:
+            if row.mode.inference != mode:
                 table.skip(f"run in another way than most ({row.mode}; most: {mode})")
         if not skip:
             refuse_contradictions(rows)
         with progress() as bar:
-            known = counted(
-                [(row.spec, row.size) for row in rows],
-                mode,
-                counting(bar),
-            )
-        for row in rows:
-            counts = known[row.spec, row.size]
+            known = counts_of(rows, counting(bar))
+        for row, counts in zip(rows, known, strict=True):
             if not isinstance(counts, LolatError):
                 found.append((row, counts))
             elif skip:

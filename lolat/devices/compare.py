@@ -6,16 +6,16 @@ import csv
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from lolat.devices.counted import Counted, Said, counted
+from lolat.devices.counted import Counted, Said, counts_of
 from lolat.devices.networks import Table, TimedNetwork
 from lolat.domain import NEGLIGIBLE, OUTSIDE_WIDENING
-from lolat.errors import LolatError
+from lolat.errors import InputError, LolatError
 from lolat.graph import Graph
 from lolat.intervals import half_width
 from lolat.model import Model
@@ -47,22 +47,28 @@ def compare_table(
     model: Model,
     table: Table,
     predictor: str | None = None,
+    training: bool | None = None,
     opened: Callable[[str, Any], Graph] = read,
     said: Said | None = None,
 ) -> list[Compared]:
     """The rows of a table that the model can predict; others are counted in `table.skipped`.
 
     A network that cannot be read, and one that was run in another way than the model's, is left out.
-    InputError where nothing is left.
+    `training`: training steps, by a model of tables; None: inference, or training where the table has
+    nothing else. InputError where nothing is left.
     """
     mode, rows = mode_of(model), list[TimedNetwork]()
+    of_counts = Kernels.name in model.predictors
+    if training is None:  # what most would ask for
+        training = of_counts and all(row.mode.training for row in table.rows)
+    mode = replace(mode, training=training)
     for row in table.rows:
         if row.mode == mode:
             rows.append(row)
         else:
-            table.skip(f"run in another way ({row.mode}; the model is of {mode})")
-    if Kernels.name in model.predictors:
-        answers = _of_counts(model, rows, predictor, mode, said)
+            table.skip(f"run in another way ({row.mode}; asked for: {mode})")
+    if of_counts:
+        answers = _of_counts(model, rows, predictor, said)
     else:
         answers = _of_graphs(model, rows, predictor, opened)
     found = []
@@ -77,28 +83,23 @@ def compare_table(
 
 
 def _of_counts(
-    model: Model,
-    rows: Sequence[TimedNetwork],
-    predictor: str | None,
-    mode: Mode,
-    said: Said | None,
+    model: Model, rows: Sequence[TimedNetwork], predictor: str | None, said: Said | None
 ) -> list[Answer | LolatError]:
     """The answers of a model by operation, from what is kept of networks."""
-    known = counted([(r.spec, r.size) for r in rows], mode, said)
-    found: list[Answer | LolatError] = []
-    for row in rows:
-        network = known[row.spec, row.size]
-        if isinstance(network, LolatError):
-            found.append(network)
-        else:
-            found.append(_answer(model, network, row.batch_size, predictor))
-    return found
+    return [
+        known if isinstance(known, LolatError) else _answer(model, known, row, predictor)
+        for row, known in zip(rows, counts_of(rows, said), strict=True)
+    ]
 
 
-def _answer(model: Model, network: Counted, batch_size: int, predictor: str | None) -> Answer:
+def _answer(
+    model: Model, network: Counted, row: TimedNetwork, predictor: str | None
+) -> Answer | LolatError:
     """Latency and interval, ms, as `Model.predict` has them."""
-    formula = model.predictor(predictor)
+    formula, batch_size = model.predictor(predictor), row.batch_size
     counts = network.total(batch_size)
+    if row.mode.training and not isinstance(formula, Kernels):
+        return InputError(f"the predictor {formula.name} knows nothing of training")
     widening = 1.0
     if isinstance(formula, Kernels):
         work = network.work(batch_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,26 +11,33 @@ import numpy as np
 
 from lolat.counts import COLUMNS as COUNTS
 from lolat.counts import count
+from lolat.devices.networks import TimedNetwork
 from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.modes import Mode
 from lolat.readers.kept import Kept
 from lolat.readers.many import arrays_of
+from lolat.training.memory import parameters
 from lolat.work import COLUMNS, Work, at, works
 
-VERSION = 2
+VERSION = 4
 """Raise it when `lolat.work` or the counts change: what was kept before is then made again."""
 Said = Callable[[int, int, str], None]
 
 
+FORM = "?reparameterized"  # of timm's networks
+MORE = 1.004  # times the parameters that a table says: the network was timed in another form
+
+
 @dataclass(frozen=True)
 class Counted:
-    """Of a network: the table of its steps (`lolat.work.works`), and its counts, (2, COUNTS): whatever the
-    batch, and of each sample.
+    """Of a network: the table of its steps (`lolat.work.works`); its counts, (2, COUNTS): whatever the
+    batch, and of each sample; how many parameters it has.
     """
 
     steps: np.ndarray
     counts: np.ndarray
+    parameters: float
 
     def work(self, batch_size: int) -> Work:
         """Its steps at a batch size."""
@@ -46,26 +53,61 @@ class Counted:
         """From a graph."""
         counts = count(graph)
         totals = np.array([counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)])
-        return cls(works(graph, mode), totals.astype(float))
+        return cls(works(graph, mode), totals.astype(float), float(parameters(graph)))
 
 
-def counted(
-    networks: Iterable[tuple[str, Any]], mode: Mode, said: Said | None = None
-) -> dict[tuple[str, Any], Counted | LolatError]:
-    """Each (NETWORK, size), read in processes of their own where it is not kept on disk, or why not."""
-    name = f"device{VERSION}-{mode.dtype}-{int(mode.compiled)}{int(mode.channels_last)}{int(mode.training)}"
-    found = arrays_of(networks, name, partial(_packed, mode), Kept(), said=said)
-    return {
-        asked: array if isinstance(array, LolatError) else _unpacked(array)
-        for asked, array in found
+def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Counted | LolatError]:
+    """The counts of each row's network, or why there are none.
+
+    Read in processes of their own where they are not kept on disk. Some networks of timm are timed with
+    their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
+    form is the one, if it is nearer.
+    """
+    found: dict[tuple[str, Any, Mode], Counted | LolatError] = {}
+
+    def read(asked: Iterable[tuple[str, Any, Mode]], said: Said | None = None) -> None:
+        new = [a for a in dict.fromkeys(asked) if a not in found]
+        for mode in sorted({a[2] for a in new}, key=str):
+            specs = [a[:2] for a in new if a[2] == mode]
+            found.update({(*k, mode): v for k, v in _counted(specs, mode, said)})
+
+    read(((r.spec, r.size, r.mode) for r in rows), said)
+    plain = [found[r.spec, r.size, r.mode] for r in rows]
+    others = {
+        i: (r.spec + FORM, r.size, r.mode)
+        for i, (r, own) in enumerate(zip(rows, plain, strict=True))
+        if isinstance(own, Counted)
+        and r.parameters is not None
+        and r.spec.startswith("timm:")
+        and own.parameters > MORE * r.parameters
     }
+    read(others.values())
+    chosen = list(plain)
+    for i, asked in others.items():
+        other, own, said_to_have = found[asked], plain[i], rows[i].parameters
+        if isinstance(other, Counted) and isinstance(own, Counted) and said_to_have is not None:
+            distance = abs(other.parameters - said_to_have)
+            if distance < abs(own.parameters - said_to_have):
+                chosen[i] = other
+    return chosen
+
+
+def _counted(
+    networks: Iterable[tuple[str, Any]], mode: Mode, said: Said | None
+) -> Iterator[tuple[tuple[str, Any], Counted | LolatError]]:
+    name = f"device{VERSION}-{mode.dtype}-" + "".join(
+        str(int(flag)) for flag in (mode.compiled, mode.channels_last, mode.training)
+    )
+    for asked, array in arrays_of(networks, name, partial(_packed, mode), Kept(), said=said):
+        yield asked, array if isinstance(array, LolatError) else _unpacked(array)
 
 
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:
     of = Counted.of(graph, mode)
-    return np.concatenate([of.counts.ravel(), of.steps.ravel()])
+    return np.concatenate([[of.parameters], of.counts.ravel(), of.steps.ravel()])
 
 
 def _unpacked(array: np.ndarray) -> Counted:
-    counts = array[: 2 * len(COUNTS)].reshape(2, len(COUNTS))
-    return Counted(array[2 * len(COUNTS) :].reshape(-1, len(COLUMNS)), counts)
+    end = 1 + 2 * len(COUNTS)
+    counts = array[1:end].reshape(2, len(COUNTS))
+    return Counted(array[end:].reshape(-1, len(COLUMNS)), counts, float(array[0]))

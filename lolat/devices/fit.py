@@ -32,11 +32,13 @@ PRIOR = (
 FAR = 0.1  # errors beyond it count less
 MOST = 1000  # operations of a class: more only take longer
 LEAST = 5
-MOST_STEPS = 40
+MOST_STEPS, FEW_STEPS = 40, 10  # of the search, from nothing and from a formula near by
+GRADIENT = 0.01  # of the loss, at which it ends
 USUAL = {
     "small": (0.2, 1.0), "tiny": (0.3, 1.0), "fill": (16.0, 1.0), "launch": (1.0, 1.0),
     "unaligned": (0.2, 2.0), "spread": (3.0, 2.0), "direct": (0.3, 1.0), "corner": (2.0, 0.7),
-    "step": (0.003, 1.0), "rate": (1.0, 0.5), "bandwidth": (1.0, 0.3),
+    "step": (0.003, 1.0), "heavy": (1.0, 1.0), "overlap": (4.0, 0.7),
+    "rate": (1.0, 0.5), "bandwidth": (1.0, 0.3),
 }  # fmt: skip
 """What a term usually is, and how far from it, as a logarithm; of rate, bandwidth and launch relative to
 the device's."""
@@ -110,7 +112,7 @@ class Times:
         return np.bincount(self.owner, steps_ms * self.often, len(self.latency_ms))
 
 
-_SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "direct", "narrow")
+_SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "direct", "narrow", "weights")
 
 
 def fit_kernels(
@@ -124,7 +126,7 @@ def fit_kernels(
     problem = _Problem(times, facts)
     found = minimize(
         problem.loss, problem.start(near), jac=problem.gradient, hess=problem.curvature,
-        method="trust-exact", options={"maxiter": MOST_STEPS, "gtol": 1e-4},
+        method="trust-exact", options={"maxiter": MOST_STEPS if near is None else FEW_STEPS, "gtol": GRADIENT},
     )  # fmt: skip
     return Kernels.of(facts.multiprocessors, problem.classes(found.x), mode)
 
@@ -262,7 +264,7 @@ class _Class:
         self.tiled = Tiled.of(self.work, multiprocessors) if self.is_product else None
         self.terms: tuple[str, ...] = PRODUCT_TERMS if self.is_product else MOVING_TERMS
         if self.is_product and not self.alone.all():
-            self.terms += OPTIONAL_TERMS
+            self.terms += tuple(OPTIONAL_TERMS)
 
     def ms(self, terms: Mapping[str, float]) -> np.ndarray:
         """(steps,) of each, alone where it was timed alone."""

@@ -127,10 +127,16 @@ class Timed:
                 found.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
         return found
 
+    def inference(self) -> np.ndarray:
+        """The times that are no training steps."""
+        forward = [not n.mode.training for n, _ in self.networks]
+        return np.flatnonzero([True] * len(self.operations) + forward)
+
 
 def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
     """How most networks of tables were run; of operations alone, in float32 one after the other."""
-    return Counter(n.mode for n in networks).most_common(1)[0][0] if networks else Mode()
+    modes = Counter(n.mode.inference for n in networks)
+    return modes.most_common(1)[0][0] if networks else Mode()
 
 
 def refuse_contradictions(networks: Sequence[TimedNetwork]) -> None:
@@ -165,18 +171,23 @@ def tables_document(
     facts, told = facts or seen_facts(times), facts
     formula = fit_kernels(times, facts, timed.mode)
     left_out = _left_out(timed, times, facts, formula)
-    enough = len(timed.networks) >= ENOUGH_NETWORKS
-    judged = np.flatnonzero(times.whole) if enough else np.arange(len(times.whole))
+    trained = np.array(
+        [False] * len(timed.operations) + [n.mode.training for n, _ in timed.networks]
+    )
+    judged = np.flatnonzero(times.whole & ~trained)
+    if len(judged) < ENOUGH_NETWORKS:
+        judged = np.flatnonzero(~trained if (~trained).sum() >= ENOUGH_NETWORKS else trained | True)
     draw = np.random.default_rng(0)
-    shown = np.sort(draw.permutation(len(times.whole))[:MOST_POINTS])
+    shown = np.sort(draw.permutation(timed.inference())[:MOST_POINTS])
     document = model_document(name, device, [*blocks, *timed.points(shown)], source, {})
-    residuals = np.log(times.latency_ms / left_out)[judged]
+    residuals = np.log(times.latency_ms / left_out)
     document["predictors"][Kernels.name] = formula.to_dict() | {
         "error": {
             "fitted": errors(predicted(formula, times)[judged], times.latency_ms[judged]),
             "left_out": errors(left_out[judged], times.latency_ms[judged]),
         },
-        "residuals": [round(float(r), 5) for r in residuals],
+        "residuals": [round(float(r), 5) for r in residuals[judged]],
+        "training_residuals": [round(float(r), 5) for r in residuals[trained]],
     }
     return document | {
         "default": Kernels.name,

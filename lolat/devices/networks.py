@@ -6,10 +6,11 @@ Also as timm's benchmark.py writes them (--results-file), and as timm publishes 
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +19,32 @@ from lolat.modes import Mode
 from lolat.points import open_text
 
 NAMED = ("network", "model")
-SIZES = ("sequence_length", "input_size", "pixels", "infer_img_size")
-BATCHES = ("batch_size", "infer_batch_size")
-TIMES = ("latency_ms", "step_ms", "infer_step_time")
+SIZES = ("sequence_length", "input_size", "pixels", "infer_img_size", "train_img_size")
+BATCHES = ("batch_size", "infer_batch_size", "train_batch_size")
+TIMES = ("latency_ms", "step_ms", "infer_step_time", "train_step_time")
+MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
 MOST_BATCH = 2**20
 LEAST_MS, MOST_MS = 1e-3, 1e7
+ENCODERS = frozenset(["bert", "electra", "roberta"])
 DISAGREE = 1.5  # times of the same, one after the other, that are further apart than this
 EXPECTED = (
     "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
-    "sequence_length or input_size (or pixels), dtype, channels_last, compiled"
+    "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
 )
 
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """One row: the network as `lolat.readers.read` takes it, its size, and how it was run."""
+    """One row: the network as `lolat.readers.read` takes it, its size, and how it was run; `parameters`:
+    how many it has, where the table says so.
+    """
 
     spec: str
     size: int | None
     batch_size: int
     latency_ms: float
     mode: Mode
+    parameters: float | None
     where: str
     row: Mapping[str, str]
 
@@ -50,7 +56,7 @@ class TimedNetwork:
 
 @dataclass
 class Table:
-    """The rows of a table that are inference on one device, its columns, and why others are left out."""
+    """The rows of a table that are of one device, its columns, and why others are left out."""
 
     path: str
     columns: list[str]
@@ -89,6 +95,8 @@ def read_networks(
         raise InputError(f"{path} is no table of networks; {EXPECTED}")
     table = Table(str(path), columns, [])
     usual = Mode.of_file(Path(path).name, mode)
+    if "train_step_time" in columns and "infer_step_time" not in columns:
+        usual = replace(usual, training=True)
     try:
         for row in reader:
             where = f"{path}, line {reader.line_num}"
@@ -126,12 +134,15 @@ def _timed(row: Mapping[str, Any], where: str, path: str | Path, usual: Mode) ->
             f"{where}: {time} is {row[time][:40]}, which no network takes; are these seconds? expected "
             "milliseconds"
         )
+    mode = usual.of_row(row, where)
+    millions = next((c for c in MILLIONS if row.get(c)), None)
     return TimedNetwork(
-        _spec(row[name].strip(), path, name == "model"),
+        _spec(row[name].strip(), path, name == "model", mode.training),
         None if size is None else _whole(row[size], size, where, MOST_BATCH),
         1 if batch is None else _whole(row[batch], batch, where, MOST_BATCH),
         ms,
-        usual.of_row(row, where),
+        mode,
+        None if millions is None else 1e6 * _number(row[millions], millions, where),
         where,
         row,
     )
@@ -155,20 +166,29 @@ def family_of(name: str) -> str:
 
 
 def _not_answered(row: Mapping[str, Any], device: str | None) -> str | None:
-    """Why a model of inference on one device does not answer a row; None where it does."""
+    """Why a model of one device does not answer a row; None where it does."""
     if device is not None and row.get("device") not in (None, device):
         return "of another device"
-    if row.get("pass") not in (None, "", "inference"):
-        return "no inference"
     return "on several devices" if row.get("parallel") else None
 
 
-def _spec(name: str, path: str | Path, of_timm: bool) -> str:
+def _spec(name: str, path: str | Path, of_timm: bool, training: bool) -> str:
     config = Path(path).parent / "networks" / f"{name}.json"
     if config.is_file():
-        return f"transformers:{config}"
-    # timm's benchmarks run RepVGG and its like with their branches made one: so do its counts say.
-    return f"timm:{name}?reparameterized" if of_timm and ":" not in name else name
+        # An encoder is trained with the heads that it is made for; for inference it classifies.
+        return f"transformers:{config}" + "?AutoModelForPreTraining" * (
+            training and encodes(config)
+        )
+    return f"timm:{name}" if of_timm and ":" not in name else name
+
+
+def encodes(config: Path) -> bool:
+    """Whether a configuration of transformers is of an encoder, as BERT."""
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # said when it is read
+        return False
+    return isinstance(found, dict) and found.get("model_type") in ENCODERS
 
 
 def _whole(text: str, column: str, where: str, most: int) -> int:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lolat import kernel_terms as c
-from lolat.kernel_terms import CALLED, CLASSES, NEEDED, PRODUCTS
+from lolat.kernel_terms import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS
 from lolat.modes import Mode
 from lolat.predictors.formula import Formula, from_coefficients
 from lolat.work import Work
@@ -27,7 +27,6 @@ from lolat.work import Work
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32))
 ALIGNED, ALIGNED_NARROW = 32, 8
 """Elements: 128 bytes, a transaction of a GPU's memory; in half precision 16, as matrix units take."""
-CORNER = 4.0  # of the norm that stands for the larger of computing and moving
 FEATURES = ("flops", "traffic", "ops")
 _CONVOLUTION = (c.CONVOLUTION, c.POINTWISE, c.DENSE)
 LIKE = {
@@ -60,13 +59,14 @@ class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
     `multiprocessors`: of the device; `classes`: the terms of each (`lolat.kernel_terms`); `mode`: how it
-    runs networks.
+    runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's.
     """
 
     name: ClassVar[str] = "kernels"
     multiprocessors: float = 1.0
     classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     mode: Mode = field(default_factory=Mode)
+    tile: float = 1.0
 
     @classmethod
     def of(
@@ -74,6 +74,7 @@ class Kernels(Formula):
         multiprocessors: float,
         classes: Mapping[str, Mapping[str, float]],
         mode: Mode | None = None,
+        tile: float = 1.0,
     ) -> Kernels:
         """From the terms of the classes; the linear coefficients are those of large operations."""
         products = [classes[name] for name in PRODUCTS if name in classes]
@@ -82,7 +83,7 @@ class Kernels(Formula):
         bandwidth = max(t["bandwidth"] for t in (*moving, *products))
         launch = min(t["launch"] for t in (*moving, *products))
         slopes = (1.0 / rate, 4.0 / bandwidth, launch)
-        return cls(FEATURES, slopes, 0.0, multiprocessors, classes, mode or Mode())
+        return cls(FEATURES, slopes, 0.0, multiprocessors, classes, mode or Mode(), tile)
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of each in a network, and the one of FEATURES that it goes to."""
@@ -94,7 +95,7 @@ class Kernels(Formula):
             part = work.take(which)
             terms = self.terms(name)
             if name in PRODUCTS:
-                tiled = Tiled.of(part, self.multiprocessors)
+                tiled = Tiled.of(part, self.multiprocessors, self.tile)
                 found[which] = tiled.inside(terms)
                 mostly[which] = np.where(np.greater(*tiled.parts(terms)), COMPUTE, MOVE)
             else:
@@ -127,6 +128,7 @@ class Kernels(Formula):
             "multiprocessors": self.multiprocessors,
             "classes": {name: dict(terms) for name, terms in self.classes.items()},
             "mode": self.mode.to_dict(),
+            "tile": self.tile,
         }
 
     @classmethod
@@ -140,6 +142,7 @@ class Kernels(Formula):
                 for name, terms in document["classes"].items()
             },
             Mode.from_dict(document.get("mode", {})),
+            float(document.get("tile", 1.0)),
         )
 
 
@@ -157,10 +160,10 @@ class Tiled:
     again: np.ndarray
 
     @classmethod
-    def of(cls, work: Work, multiprocessors: float) -> Tiled:
+    def of(cls, work: Work, multiprocessors: float, tile: float = 1.0) -> Tiled:
         """The tiles of products, which no term of a device changes."""
         counts = []
-        for long, short in TILES:
+        for long, short in ((max(a / tile, 1.0), max(b / tile, 1.0)) for a, b in TILES):
             fewest = np.full(len(work.kind), np.inf)
             for high, wide in ((long, short), (short, long)):
                 tiles = work.number * np.ceil(work.rows / high) * np.ceil(work.columns / wide)
@@ -181,26 +184,37 @@ class Tiled:
         computing = fastest * (self.work.depth + terms["fill"]) / terms["rate"]
         computing = computing * (1.0 + self.unaligned * terms["unaligned"])
         computing = computing / (1.0 + self.work.direct * terms["direct"])
-        again = self.unaligned * self.again / terms["spread"]
-        return computing, (self.work.bytes + again) / terms["bandwidth"]
+        light, heavy, again = self._moved(terms)
+        return computing, (light + heavy + again) / terms["bandwidth"]
+
+    def _moved(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(steps,) bytes: those of no weights, of weights as many as they count for, read again."""
+        heavy = self.work.weights * _of(terms, "heavy")
+        return (
+            self.work.bytes - self.work.weights,
+            heavy,
+            self.unaligned * self.again / terms["spread"],
+        )
 
     def inside(self, terms: Mapping[str, float]) -> np.ndarray:
         """(steps,) ms of each in a network."""
-        found = np.maximum(_larger(*self.parts(terms)), LEAST_MS)
-        return np.asarray(found + terms.get("step", 0.0))
+        found = np.maximum(_larger(*self.parts(terms), _of(terms, "overlap")), LEAST_MS)
+        return np.asarray(found + _of(terms, "step"))
 
     def alone(self, terms: Mapping[str, float]) -> np.ndarray:
         """(steps,) ms of each, timed alone."""
-        return np.asarray(_larger(*self.parts(terms)) + terms["launch"])
+        return np.asarray(_larger(*self.parts(terms), _of(terms, "overlap")) + terms["launch"])
 
     def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
         """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
         computing, moving = self.parts(terms)
-        both = _larger(computing, moving)
-        by_computing = both * (computing / both) ** CORNER
-        by_moving = both - by_computing
+        p = _of(terms, "overlap")
+        both = _larger(computing, moving, p)
+        share = (computing / both) ** p
+        by_computing, by_moving = both * share, both * (1.0 - share)
         tiling = (self.macs * _slower(terms)[:, None]).argmin(axis=0)
-        again = self.unaligned * self.again / terms["spread"]
+        light, heavy, again = self._moved(terms)
+        logarithms = share * np.log(computing) + (1.0 - share) * np.log(moving)
         relative = {
             "rate": -1.0,
             "fill": terms["fill"] / (self.work.depth + terms["fill"]),
@@ -212,9 +226,11 @@ class Tiled:
         return {
             **{term: by_computing * slope for term, slope in relative.items()},
             "bandwidth": -by_moving,
-            "spread": -by_moving * again / (self.work.bytes + again),
+            "spread": -by_moving * again / (light + heavy + again),
+            "heavy": by_moving * heavy / (light + heavy + again),
+            "overlap": both * (logarithms - np.log(both)),
             "launch": alone * terms["launch"],
-            "step": ~alone * terms.get("step", 0.0),
+            "step": ~alone * _of(terms, "step"),
         }
 
 
@@ -226,6 +242,11 @@ TINIER = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 def _slower(terms: Mapping[str, float]) -> np.ndarray:
     """(tilings,) how many times as long a multiply-accumulate takes in each."""
     return np.asarray((1.0 + SMALLER * terms["small"]) * (1.0 + TINIER * terms["tiny"]))
+
+
+def _of(terms: Mapping[str, float], name: str) -> float:
+    """A term that need not be there."""
+    return terms.get(name, OPTIONAL_TERMS[name])
 
 
 def _share(term: float) -> float:
@@ -258,5 +279,7 @@ def _logarithms(terms: Mapping[str, float], moved: np.ndarray) -> tuple[float, n
     return p * float(np.log(terms["launch"])), p * long
 
 
-def _larger(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.asarray((one**CORNER + other**CORNER) ** (1.0 / CORNER))
+def _larger(one: np.ndarray, other: np.ndarray, p: float) -> np.ndarray:
+    """The p-norm of two, the larger of them rounded; their sum where p is 1."""
+    most = np.maximum(one, other)
+    return np.asarray(most * ((one / most) ** p + (other / most) ** p) ** (1.0 / p))

@@ -17,6 +17,7 @@ from lolat.json_file import read_json
 from lolat.model_file import LARGEST_BYTES, to_json, validate, write_bytes
 from lolat.model_file import SCHEMA as LATENCY_SCHEMA
 from lolat.places import LOCAL, find_model, shipped_folder
+from lolat.predictors.kernels import Kernels
 from lolat.training.features import TERMS
 from lolat.training.model import FORMAT_VERSION, SCHEMA, Training, TrainingModel
 from lolat.training.optimizers import OPTIMIZERS
@@ -47,7 +48,7 @@ def from_document(document: Any, source: str) -> Training:
     """The model of a parsed file; `source` begins the message of a ModelFileError."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == LATENCY_SCHEMA:
-        return _measured(document, source)
+        return _of_latencies(document, source)
     if schema != SCHEMA:
         raise ModelFileError(f"{source}: not a training model; {_EXPECTED}")
     if document.get("version") != FORMAT_VERSION:
@@ -62,12 +63,15 @@ def from_document(document: Any, source: str) -> Training:
         raise ModelFileError(f"{source}: damaged ({what}); {_EXPECTED}") from error
 
 
-def _measured(document: dict[str, Any], source: str) -> Training:
-    """The training of a model that was learned by measuring."""
+def _of_latencies(document: dict[str, Any], source: str) -> Training:
+    """The training of a latency model: as it was measured, or by what is known of operations."""
+    from lolat.training.estimated import EstimatedTraining
     from lolat.training.measured import MeasuredTraining
 
     validate(document, source)
     if "training" not in document:
+        if Kernels.name in document["predictors"]:
+            return EstimatedTraining(document)
         raise ModelFileError(
             f"{source}: a model of latency, without training coefficients; on its device "
             f"`{how_to_add(document['environment'], source)}` adds them, and "

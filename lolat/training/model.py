@@ -207,7 +207,9 @@ def new_model(
 
 
 class Training(Protocol):
-    """What training models answer: `TrainingModel`, and `lolat.training.measured.MeasuredTraining`."""
+    """What training models answer: `TrainingModel`, `lolat.training.measured.MeasuredTraining` and
+    `lolat.training.estimated.EstimatedTraining`.
+    """
 
     @property
     def name(self) -> str:

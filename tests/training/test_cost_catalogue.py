@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lolat import places
 from lolat.errors import InputError
-from lolat.training.cost import prices
+from lolat.training.cost import prices, renting
 from lolat.training.cost.catalogue import Offer, offers_of, parse, read_catalogue
 
 LIST = """\
@@ -134,12 +135,40 @@ def test_an_accelerator_is_found_by_its_name() -> None:
         ("Tesla V100-SXM2-16GB", "V100"),
         ("NVIDIA A100-80GB PCIe", "A100-80GB"),
         ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("v100-pcie-32gb", "V100-32GB"),
+        ("h100-sxm-80gb", "H100"),
+        ("80gb", None),
         ("cpu", "cpu"),
         ("K40", None),
     ],
 )
 def test_the_accelerator_that_a_device_is(device: str, name: str | None) -> None:
     assert prices.accelerator_of(device, prices.BUILT_IN) == name
+
+
+@dataclass(frozen=True)
+class Named:
+    """A training model, by what is asked of it here."""
+
+    name: str
+    document: dict[str, object]
+
+
+@pytest.mark.parametrize(
+    ("where", "device"),
+    [
+        ("unknown", "rtx 4090"),
+        ("gpu", "rtx 4090 (from 60 networks, amp)"),
+        ("", "rtx 4090 (from 60 networks, amp)"),
+        ("cpu", "cpu"),
+        ("K80", "K80"),
+    ],
+)
+def test_what_a_model_calls_its_device(where: str, device: str) -> None:
+    """Of one made from tables what they were is left out, which might look like another: M60."""
+    model = Named("rtx 4090 (from 60 networks, amp)", {"environment": {"device": where}})
+    assert renting.device_of(model) == device
 
 
 def test_every_built_in_price_says_where_and_when() -> None:

@@ -20,11 +20,14 @@ from lolat import places
 from lolat.cli.main import lolat
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.model import load_training
+from lolat.training.parallel.links import LINK_GBPS, Link
+from lolat.training.parallel.prediction import predict_parallel
 from lolat.units import duration
 from lolat.web.example import example
 from lolat.web.fields import FIELDS
 from lolat.web.words import dollars, gibibytes
 from tests import synthetic
+from tests.training import known_device
 from tests.web.pages import Site, site
 
 
@@ -308,6 +311,24 @@ def test_options_that_are_as_without_them_are_left_out(page: Site, made: Path) -
     run = "--samples 50000 --epochs 20 --batch-size 64"
     assert cost == f"lolat cost {made} keras:ResNet50 {run} --devices 1,2,4,8 --price-per-hour 1"
     assert predict == f"lolat training predict {made} keras:ResNet50 {run}"
+
+
+def test_a_device_from_tables_has_its_price_and_says_what_it_does_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "sheet.json"
+    path.write_text(json.dumps(known_device.document()))
+    with site([path]) as page:
+        page.get(name="Mine", devices=4)
+        assert page.errors() == {}
+        said = page.answer()
+    link = Link(LINK_GBPS)
+    told = predict_parallel(
+        load_training(path), synthetic.network(), 64, 50000, 20, "sgd", 0.9, 4, link, "ring"
+    ).training
+    assert told.total_s is not None
+    assert duration(told.total_s) in said
+    assert "1 × V100-32Gx4, V100-32GB in the built-in table" in said
+    assert "no training step was measured on this device" in said
+    assert "no training step was measured" not in said.partition("How many devices?")[2]
 
 
 def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def predict(
     """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
 
     MODEL: learned with `lolat learn --mode training` (a file, `local`, or a name), or written by `lolat
-    training fit`. Without --samples there are only iterations.
+    training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
+    only iterations.
     """
     from lolat.intervals import COVERAGE, check_coverage
     from lolat.readers import read

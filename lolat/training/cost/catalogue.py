@@ -122,7 +122,12 @@ def listed(names: Sequence[str], near: str = "") -> str:
 
 def name_key(name: str) -> str:
     """A name as it is compared: "RTX 4090" and "rtx-4090" are the same."""
-    return "".join(c for c in name.casefold() if c.isalnum())
+    return "".join(name_words(name))
+
+
+def name_words(name: str) -> list[str]:
+    """The words of a name: "A100-80GB" has a100 and 80gb."""
+    return "".join(c if c.isalnum() else " " for c in name.casefold()).split()
 
 
 def _rows(text: str, shown: str) -> Iterator[tuple[int, dict[str, str]]]:

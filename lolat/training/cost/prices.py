@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lolat import places
-from lolat.training.cost.catalogue import CPU, Offer, name_key, read_catalogue
+from lolat.training.cost.catalogue import CPU, Offer, name_key, name_words, read_catalogue
 
 CATALOGUE = "skypilot-org/skypilot-catalog"
 """On GitHub; what a row says after it is the folder in its `catalogs`, or the provider."""
@@ -84,12 +84,17 @@ def find_prices(path: str | Path | None = None) -> Prices:
 def accelerator_of(device: str, offers: Iterable[Offer]) -> str | None:
     """The accelerator of the offers that a device's name says: "Tesla V100-SXM2-16GB" is a V100.
 
-    The longest name that is in it, None where none is; a device called "cpu" is an instance without one.
+    The longest name that is in it, or whose words all are ("v100-pcie-32gb" is a V100-32GB), None where
+    none is; a device called "cpu" is an instance without one.
     """
-    key = name_key(device)
+    key, words = name_key(device), set(name_words(device))
     if key == CPU:
         return CPU
-    names = {o.accelerator for o in offers if o.accelerator and name_key(o.accelerator) in key}
+    names = {
+        name
+        for name in {o.accelerator for o in offers if o.accelerator}
+        if name_key(name) in key or words.issuperset(name_words(name))
+    }
     return max(names, key=lambda name: (len(name_key(name)), name), default=None)
 
 

@@ -22,6 +22,8 @@ class OfDevice(Protocol):
 def device_of(model: OfDevice) -> str:
     """What a training model calls its device, or else itself."""
     device = _environment(model).get("device")
+    if device == "unknown":  # made from tables: what they are follows in brackets
+        return str(model.name).partition(" (")[0]
     # A GPU that was measured is "gpu" there; what it is called, the model's name tells.
     return str(model.name if device in (None, "", "gpu") else device)
 

@@ -1,0 +1,295 @@
+"""Training from a formula by operation whose terms make it easy to work out by hand."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.domain import OUTSIDE_WIDENING
+from lolat.errors import InputError, ModelFileError
+from lolat.graph import GraphBuilder
+from lolat.model import Model
+from lolat.training.blocks import iteration_blocks
+from lolat.training.estimated import UNMEASURED, EstimatedTraining
+from lolat.training.file import from_document
+from lolat.training.measured import MeasuredTraining
+from lolat.training.memory import memory_bytes
+from lolat.training.optimizers import OPTIMIZERS
+from lolat.training.parallel.links import Link
+from lolat.training.parallel.prediction import predict_parallel
+from tests import synthetic
+from tests.training import known_device as known
+from tests.training.test_measured import SECTION
+
+SAID = "no training step was measured on this device: the backward pass is estimated from the forward one"
+TRAINED = [0.02 * n for n in range(1, 21)]  # the 19th of 20 is what 90 % stay below
+BATCHED = {"batched": known.PRODUCT}
+LOSS = {"softmax": known.MOVING}
+
+
+def model(classes: dict[str, Any] | None = None, **entry: Any) -> Any:
+    return from_document(known.document(classes, **entry), "m.json")
+
+
+def ends(found: Any, half: float) -> Any:
+    return pytest.approx((found.total_s * math.exp(-half), found.total_s * math.exp(half)))
+
+
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_an_iteration(batch_size: int, optimizer: str) -> None:
+    graph = known.network()
+    found = model().predict(graph, batch_size, optimizer=optimizer.upper())
+    expected = known.by_hand(batch_size, optimizer)
+    assert found.parts_ms == pytest.approx(expected)
+    assert found.iteration_ms == pytest.approx(sum(expected.values()))
+    assert found.weights_bytes == 4 * known.PARAMETERS
+    assert found.memory_bytes == memory_bytes(graph, batch_size, OPTIMIZERS[optimizer])
+    assert (found.network, found.batch_size, found.optimizer) == ("small", batch_size, optimizer)
+    untold = (found.iterations, found.epoch_s, found.total_s, found.startup_s, found.interval_s)
+    assert untold == (None,) * 5
+    assert found.warnings == (SAID,)
+
+
+def test_a_training_with_a_last_batch_that_is_not_full() -> None:
+    """100 samples in batches of 32 are three and one of 4; nothing comes once."""
+    found = model().predict(known.network(), 32, samples=100, epochs=5, optimizer="adam")
+    full, last = (sum(known.by_hand(n, "adam").values()) for n in (32, 4))
+    assert found.iterations == 4
+    assert found.epoch_s == pytest.approx((3 * full + last) / 1e3)
+    assert found.total_s == pytest.approx(5 * found.epoch_s)
+    assert (found.startup_s, found.evaluation_s) == (None, None)
+    whole = model().predict(known.network(), 32, samples=96)
+    assert whole.iterations == 3
+    assert whole.epoch_s == pytest.approx(3 * sum(known.by_hand(32).values()) / 1e3)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("validation", "steps"), [(64, [32, 32]), (70, [32, 32, 6]), (5, [5])])
+def test_an_evaluation_is_forward_passes_of_inference(
+    validation: int, steps: list[int], training: bool
+) -> None:
+    """Whatever the tables were of."""
+    found = model(mode={"training": training})
+    without = found.predict(known.network(), 32, samples=96, epochs=2)
+    with_it = found.predict(known.network(), 32, samples=96, epochs=2, validation=validation)
+    expected = sum(known.inference_by_hand(n) for n in steps) / 1e3
+    assert with_it.evaluation_s == pytest.approx(expected)
+    assert with_it.epoch_s == pytest.approx(without.epoch_s + expected)
+    assert with_it.total_s == pytest.approx(2 * with_it.epoch_s)
+    latencies = Model(known.document())
+    assert expected == pytest.approx(
+        sum(latencies.predict(known.network(), n).latency_ms for n in steps) / 1e3
+    )
+
+
+def test_it_trains_as_the_device_runs_networks() -> None:
+    """In half precision what moves is half as much, but for the loss and the parameters, in float32."""
+    whole, half = (
+        model(mode={"dtype": d}).predict(known.network(), 8).parts_ms
+        for d in ("float32", "float16")
+    )
+    elements = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
+    fewer = elements * (2 * 2 + 2.25 * 2)
+    assert whole["forward"] - half["forward"] == pytest.approx(fewer)
+    assert whole["backward"] - half["backward"] == pytest.approx(fewer)
+    assert whole["update"] == half["update"]
+
+
+def test_what_each_operation_takes() -> None:
+    found = model()
+    each, update, rest = found.operation_times(known.network(), 8, OPTIMIZERS["adam"])
+    product = 8 * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
+    wide = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
+    loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
+    assert each == pytest.approx([3 * product, 2 * 8 * wide, 2 * 9 * wide, 3 * product + loss])
+    assert update == pytest.approx(known.by_hand(8, "adam")["update"])
+    assert rest == 0.0
+    prediction = found.predict(known.network(), 8, optimizer="adam")
+    assert each.sum() + update == pytest.approx(prediction.iteration_ms)
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_blocks_add_up_to_the_iteration(batch_size: int) -> None:
+    graph, found = synthetic.network(), model()
+    blocks = iteration_blocks(found, graph, batch_size, "adam")
+    prediction = found.predict(graph, batch_size, optimizer="adam")
+    assert [b.name for b in blocks[-2:]] == ["update", "call"]
+    assert len(blocks) > 3
+    assert sum(b.iteration_ms for b in blocks) == pytest.approx(prediction.iteration_ms)
+    assert sum(b.share for b in blocks) == pytest.approx(1.0)
+    assert (blocks[-2].iteration_ms, blocks[-1].iteration_ms) == (
+        pytest.approx(prediction.parts_ms["update"]), 0.0,
+    )  # fmt: skip
+
+
+def test_a_network_that_learns_nothing() -> None:
+    """There is nothing to update; forward, backward and the loss there are."""
+    b = GraphBuilder("still", "torch")
+    graph = b.build([b.add("relu", [b.input((1, 1000))], (1, 1000))])
+    found = model().predict(graph, 4)
+    moved = 4 * 1000 * 8 / known.BYTES_PER_MS
+    expected = {"forward": 2 * moved, "backward": 2.5 * moved, "update": 0.0, "exchange": 0.0}
+    assert found.parts_ms == pytest.approx(expected)
+
+
+def test_several_devices_hide_the_exchange_behind_the_backward_pass() -> None:
+    """Two layers of 64 MiB: while the first one's gradients are computed, the second's travel."""
+    b = GraphBuilder("wide", "torch")
+    x, wide = b.input((1, 4096)), {"in_features": 4096, "out_features": 4096, "bias": False}
+    graph = b.build([b.add("dense", [b.add("dense", [x], (1, 4096), **wide)], (1, 4096), **wide)])
+    link = Link(1.0)
+    asked = (graph, 128, 1280, 1, "sgd", 0.9, 4, link, "ring")
+    one = model().predict(graph, 128)
+    hidden = predict_parallel(model(), *asked)
+    plain = predict_parallel(model(), *asked, overlap=False)
+    # 2 x 3/4 of the gradients over 1 Gbit/s, and some messages
+    exchange = 1.5 * 2 * 4 * 4096**2 / (1e9 / 8) * 1e3
+    assert plain.training.iteration_ms == pytest.approx(one.iteration_ms + exchange, rel=1e-3)
+    assert plain.training.iterations == 3
+    assert hidden.iteration.hidden_ms == pytest.approx(exchange / 2, rel=1e-2)
+    together = hidden.training.iteration_ms + hidden.iteration.hidden_ms
+    assert together == pytest.approx(plain.training.iteration_ms, rel=1e-3)
+    low, high = hidden.training.interval_s
+    assert low < hidden.training.total_s < high
+
+
+def test_the_interval_is_of_training_steps_left_out() -> None:
+    found = model(training_residuals=TRAINED).predict(known.network(), 8, samples=80)
+    assert found.warnings == ()
+    assert found.interval_s == ends(found, TRAINED[18])
+    half = model(training_residuals=TRAINED).predict(known.network(), 8, samples=80, coverage=0.5)
+    assert half.interval_s == ends(half, TRAINED[10])
+    assert half.coverage == 0.5
+
+
+@pytest.mark.parametrize(
+    ("trained", "said"),
+    [
+        ([], SAID),
+        (TRAINED[:19], SAID.replace("no training step was", "only 19 training steps were")),
+    ],
+)
+def test_else_it_is_that_of_latencies_and_wider(trained: list[float], said: str) -> None:
+    found = model(training_residuals=trained).predict(known.network(), 8, samples=80)
+    assert found.interval_s == ends(found, UNMEASURED * known.RESIDUALS[17])
+    assert found.warnings == (said,)
+
+
+@pytest.mark.parametrize(
+    ("entry", "coverage", "said"),
+    [
+        ({"residuals": [0.1] * 5}, 0.9, "no interval: 5 points cannot give 90 % coverage"),
+        ({}, 0.99, "no interval: 19 points cannot give 99 % coverage"),
+        ({"residuals": []}, 0.5, "no interval: 0 points cannot give 50 % coverage"),
+        (
+            {"training_residuals": TRAINED}, 0.99, "no interval: 20 points cannot give 99 % coverage",
+        ),
+    ],
+)  # fmt: skip
+def test_too_few_to_tell(entry: dict[str, Any], coverage: float, said: str) -> None:
+    found = model(**entry).predict(known.network(), 8, samples=80, coverage=coverage)
+    assert found.interval_s is None
+    assert found.warnings[-1] == said
+
+
+def test_a_file_without_residuals_has_no_interval() -> None:
+    document = known.document()
+    del document["predictors"]["kernels"]["residuals"]
+    found = from_document(document, "m.json").predict(known.network(), 8, samples=80)
+    assert found.interval_s is None
+    assert found.warnings == (SAID, "no interval: 0 points cannot give 90 % coverage")
+
+
+def test_nothing_is_known_better_than_it_can_be_measured() -> None:
+    document = known.document(training_residuals=[0.0] * 20)
+    document["noise"] = {"floor": 0.5}
+    found = from_document(document, "m.json").predict(known.network(), 8, samples=80)
+    assert found.interval_s == ends(found, math.log(1.5))
+
+
+def test_what_nothing_measured_is_like_widens_it() -> None:
+    """Of batch 8 dense layers take 201 ms, the rest 81 ms; of that the loss 26 ms, 9 %."""
+    parts = known.by_hand(8)
+    loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
+    share = 100 * loss / (parts["forward"] + parts["backward"])
+    assert share > 5
+    found = model(BATCHED, training_residuals=TRAINED).predict(known.network(), 8, samples=80)
+    assert found.warnings == (
+        f"nothing measured is like its softmax ({share:.0f} % of its time); they are taken to be like "
+        "others",
+    )
+    assert found.interval_s == ends(found, OUTSIDE_WIDENING * TRAINED[18])
+    both = model(BATCHED).predict(known.network(), 8, samples=80)
+    assert both.interval_s == ends(both, OUTSIDE_WIDENING * UNMEASURED * known.RESIDUALS[17])
+    alike = model(BATCHED | LOSS, training_residuals=TRAINED).predict(known.network(), 8)
+    assert alike.warnings == ()
+
+
+def test_what_a_reader_should_know_of_network_and_model() -> None:
+    said = model(training_residuals=TRAINED).predict(known.network("keras"), 8).warnings
+    (other,) = said
+    assert other.startswith("the model was learned with torch and this is a Keras network")
+    document = known.document(training_residuals=TRAINED)
+    document["environment"]["source"] = {"title": "a table"}
+    document["warnings"] = ["measured by somebody else"]
+    found = from_document(document, "m.json").predict(known.network(), 8)
+    assert found.warnings == ("measured by somebody else",)
+    b = GraphBuilder("odd", "torch")
+    b.warnings.append("read with care")
+    graph = b.build([b.add("mystery", [b.input((1, 8))], (1, 8))])
+    first, second = model(training_residuals=TRAINED).predict(graph, 8).warnings
+    assert first == "read with care"
+    assert "mystery" in second
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"batch_size": 0}, "batch size 0: expected a whole number from 1"),
+        ({"samples": 4}, "a batch of 8 is larger than the data set of 4 samples"),
+        ({"samples": 80, "epochs": 0}, "epochs 0"),
+        ({"samples": 80, "validation": 0}, "validation samples 0"),
+        ({"optimizer": "lion"}, "expected one of sgd"),
+        ({"coverage": 1.0}, "expected a number above 0 and below 1"),
+    ],
+)
+def test_wrong_questions(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        model().predict(known.network(), **{"batch_size": 8, **asked})
+
+
+def test_which_files_it_is_for() -> None:
+    found = model()
+    assert isinstance(found, EstimatedTraining)
+    assert (found.name, found.drop_last) == ("v100-pcie-32gb (data sheet)", False)
+    assert found.document == known.document()
+    measured = known.document() | {"training": copy.deepcopy(SECTION)}
+    assert isinstance(from_document(measured, "m.json"), MeasuredTraining)
+    document = synthetic.document()
+    assert "kernels" not in document["predictors"]
+    with pytest.raises(ModelFileError, match="a model of latency, without training coefficients"):
+        from_document(document, "m.json")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"training_residuals": 3}, "m.json: `predictors.kernels.training_residuals` is 3; expected a"),
+        ({"training_residuals": [0.1, "x"]}, "`predictors.kernels.training_residuals[1]` is 'x'; expected"),
+        ({"mode": {"training": 1}}, "`predictors.kernels.mode.training` is 1; expected"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file(entry: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        model(**entry)
+    assert said in str(caught.value)
+
+
+def test_times_are_finite_for_any_batch() -> None:
+    found = model().predict(known.network(), 2**20, samples=2**20)
+    assert np.isfinite([found.iteration_ms, found.total_s, *found.interval_s]).all()
