@@ -26,12 +26,13 @@ from lolat.modes import Mode
 from lolat.predictors.kernels import Kernels, Tiled, moving_slopes, moving_time
 from lolat.work import Work
 
-PRIOR = (
-    0.4  # an error of so much, as a logarithm, of one time weighs as much as one term so far off
-)
+PRIOR, PRIOR_WHOLE = 0.4, 0.1
+"""An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
+logarithms."""
 FAR = 0.1  # errors beyond it count less
 MOST = 1000  # operations of a class: more only take longer
 LEAST = 5
+SMALL_TILE = 16.0  # of a CPU, whose vectors are shorter than a GPU has threads
 MOST_STEPS, FEW_STEPS = 40, 10  # of the search, from nothing and from a formula near by
 GRADIENT = 0.01  # of the loss, at which it ends
 USUAL = {
@@ -116,27 +117,35 @@ _SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "direct", "narro
 
 
 def fit_kernels(
-    times: Times, facts: Facts, mode: Mode | None = None, near: Kernels | None = None
+    times: Times,
+    facts: Facts,
+    mode: Mode | None = None,
+    near: Kernels | None = None,
+    tile: float = 1.0,
 ) -> Kernels:
     """The formula of a device. Classes with fewer than LEAST steps have no terms of their own, but for
-    NEEDED ones, which then are what is usual. `near`: a formula to begin at, that of nearly the same times.
+    NEEDED ones, which then are what is usual. `near`: a formula to begin at, that of nearly the same times;
+    `tile`: of the formula.
     """
     from scipy.optimize import minimize
 
-    problem = _Problem(times, facts)
+    tile = tile if near is None else near.tile
+    problem = _Problem(times, facts, tile)
     found = minimize(
         problem.loss, problem.start(near), jac=problem.gradient, hess=problem.curvature,
-        method="trust-exact", options={"maxiter": MOST_STEPS if near is None else FEW_STEPS, "gtol": GRADIENT},
+        method="trust-exact",
+        options={"maxiter": MOST_STEPS if near is None else FEW_STEPS, "gtol": GRADIENT},
     )  # fmt: skip
-    return Kernels.of(facts.multiprocessors, problem.classes(found.x), mode)
+    return Kernels.of(facts.multiprocessors, problem.classes(found.x), mode, tile)
 
 
 class _Problem:
     """The unknowns: logarithms of the device's DEVICE terms, then of each class's, relative to those."""
 
-    def __init__(self, times: Times, facts: Facts) -> None:
+    def __init__(self, times: Times, facts: Facts, tile: float) -> None:
         self.times, self.log_ms = times, np.log(times.latency_ms)
         self.parts: list[_Class] = []
+        self.prior = PRIOR_WHOLE if times.whole.any() else PRIOR
         self._at: np.ndarray | None = None
         self._found = (np.zeros(0), np.zeros((0, 0)))
         alone = ~times.whole[times.owner]
@@ -150,7 +159,7 @@ class _Problem:
                 skipped[times.owner[single[MOST:]]] = True
                 which = np.union1d(which[~alone[which]], single[:MOST])
             if len(which) >= LEAST or name in NEEDED:
-                self.parts.append(_Class(name, times, which, facts.multiprocessors))
+                self.parts.append(_Class(name, times, which, (facts.multiprocessors, tile)))
         self.used = np.flatnonzero(~skipped & (self.total(self._drawn_to(facts)) > 0.0))
 
     def start(self, near: Kernels | None) -> np.ndarray:
@@ -158,6 +167,9 @@ class _Problem:
         if near is None:
             return self.centers
         found, at = self.centers.copy(), len(DEVICE)
+        for i, term in enumerate(DEVICE):
+            known = [t[term] for t in near.classes.values() if term in t]
+            found[i] = np.median(np.log(known))
         for part in self.parts:
             own = near.classes.get(part.name, {})
             for term in part.terms:
@@ -207,7 +219,7 @@ class _Problem:
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
         """Logarithms of predicted / measured, and how far the unknowns are from what they are drawn to."""
         logs = np.log(np.maximum(self.total(unknowns)[self.used], 1e-12)) - self.log_ms[self.used]
-        return np.concatenate([logs, PRIOR * (unknowns - self.centers) / self.widths])
+        return np.concatenate([logs, self.prior * (unknowns - self.centers) / self.widths])
 
     def loss(self, unknowns: np.ndarray) -> float:
         """Half the squares of small errors, FAR times large ones."""
@@ -244,13 +256,15 @@ class _Problem:
                     slopes[DEVICE.index(term)] += slopes[at]
                 at += 1
         relative = (slopes / np.maximum(total, 1e-12)).T[self.used]
-        return np.concatenate([relative, np.diag(PRIOR / self.widths)])
+        return np.concatenate([relative, np.diag(self.prior / self.widths)])
 
 
 class _Class:
     """The steps of one class of operations, equal ones once."""
 
-    def __init__(self, name: str, times: Times, which: np.ndarray, multiprocessors: float) -> None:
+    def __init__(
+        self, name: str, times: Times, which: np.ndarray, tiles: tuple[float, float]
+    ) -> None:
         self.name = name
         self.is_product = name in PRODUCTS
         part = times.work.take(which)
@@ -261,7 +275,7 @@ class _Class:
         self.back = back.reshape(-1)
         self.owner, self.often = times.owner[which], times.often[which]
         self.number = len(times.latency_ms)
-        self.tiled = Tiled.of(self.work, multiprocessors) if self.is_product else None
+        self.tiled = Tiled.of(self.work, *tiles) if self.is_product else None
         self.terms: tuple[str, ...] = PRODUCT_TERMS if self.is_product else MOVING_TERMS
         if self.is_product and not self.alone.all():
             self.terms += tuple(OPTIONAL_TERMS)

@@ -14,13 +14,13 @@ import numpy as np
 
 from lolat.counts import behaviours, count
 from lolat.devices.counted import Counted
-from lolat.devices.fit import Facts, Times, fit_kernels, predicted
+from lolat.devices.fit import SMALL_TILE, Facts, Times, fit_kernels, predicted
 from lolat.devices.networks import TimedNetwork, contradictions, family_of
 from lolat.devices.operations import TimedOperation
 from lolat.errors import InputError
 from lolat.kernel_terms import CALLED, CLASSES, PRODUCTS
 from lolat.learning import errors, model_document
-from lolat.modes import Mode
+from lolat.modes import FLOAT32, Mode
 from lolat.points import Point, open_text
 from lolat.predictors.kernels import Kernels
 from lolat.schema import FORMAT_VERSION, SCHEMA
@@ -169,7 +169,7 @@ def tables_document(
     timed = replace(timed, operations=_some(timed.operations))
     times = timed.times
     facts, told = facts or seen_facts(times), facts
-    formula = fit_kernels(times, facts, timed.mode)
+    formula = _fitted(times, facts, timed.mode, told is None)
     left_out = _left_out(timed, times, facts, formula)
     trained = np.array(
         [False] * len(timed.operations) + [n.mode.training for n, _ in timed.networks]
@@ -194,6 +194,18 @@ def tables_document(
         "domain": {},
         "warnings": [*document["warnings"], *_doubts(formula, told, timed)],
     }
+
+
+def _fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
+    """The formula; of an `unknown` device that computes in float32 the better of a GPU's and a CPU's."""
+    formula = fit_kernels(times, facts, mode)
+    if not unknown or mode.dtype != FLOAT32 or not times.whole.any():
+        return formula
+
+    def off(found: Kernels) -> float:
+        return float(np.abs(np.log(predicted(found, times) / times.latency_ms)).mean())
+
+    return min((formula, fit_kernels(times, facts, mode, tile=SMALL_TILE)), key=off)
 
 
 def _left_out(timed: Timed, times: Times, facts: Facts, formula: Kernels) -> np.ndarray:
