@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from lolat.cli.options import model_argument
@@ -43,7 +46,18 @@ def models() -> None:
     width = max((len(name) for name, *_ in found), default=0)
     for name, path, origin in found:
         try:
-            about = read(path)["device"]
+            document = read(path)
+            about = document["device"] + _source(document)
         except ModelFileError as error:
             about = f"cannot be read: {error}"
         click.echo(f"{plain(name):{width}}  {origin:7}  {plain(about)}")
+
+
+def _source(document: Mapping[str, Any]) -> str:
+    """Of a model from tables: which, and how far off what was left out of the fit is."""
+    entry = document["predictors"].get("kernels", {})
+    left_out = entry.get("error", {}).get("left_out", {}) if isinstance(entry, dict) else {}
+    source = document["environment"].get("source")
+    if not left_out or not isinstance(source, str):
+        return ""
+    return f"; {source}; {100 * left_out['median']:.0f} % off at the median where left out"

@@ -169,8 +169,8 @@ def tables_document(
     timed = replace(timed, operations=_some(timed.operations))
     times = timed.times
     facts, told = facts or seen_facts(times), facts
-    formula = _fitted(times, facts, timed.mode, told is None)
-    left_out = _left_out(timed, times, facts, formula)
+    formula = fitted(times, facts, timed.mode, told is None)
+    left_out = left_out_of_folds(timed, times, facts, formula)
     trained = np.array(
         [False] * len(timed.operations) + [n.mode.training for n, _ in timed.networks]
     )
@@ -196,7 +196,7 @@ def tables_document(
     }
 
 
-def _fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
+def fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
     """The formula; of an `unknown` device that computes in float32 the better of a GPU's and a CPU's."""
     formula = fit_kernels(times, facts, mode)
     if not unknown or mode.dtype != FLOAT32 or not times.whole.any():
@@ -208,7 +208,7 @@ def _fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
     return min((formula, fit_kernels(times, facts, mode, tile=SMALL_TILE)), key=off)
 
 
-def _left_out(timed: Timed, times: Times, facts: Facts, formula: Kernels) -> np.ndarray:
+def left_out_of_folds(timed: Timed, times: Times, facts: Facts, formula: Kernels) -> np.ndarray:
     """(times,) ms as predicted from the other folds."""
     found, fold = np.empty(len(times.whole)), timed.folds()
     for i in range(FOLDS):

@@ -1,0 +1,99 @@
+"""The models of GPUs and CPUs that others measured: fitted to published tables, without their points.
+
+    python benchmarks/published.py DATA [NAME ...] [--output models]
+
+DATA holds the folders timm (pytorch-image-models' results) and neusight (NeuSight's measurements). A model
+is what `lolat fit` makes of its tables; the file keeps the formulas, their errors and intervals, but no
+times: those are where they were published.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lolat.model_file import read, write
+
+MOST_RESIDUALS = 200
+TIMM = {
+    "rtx-3090-amp": (
+        "RTX 3090", "infer-amp-nchw-pt240-cu124-rtx3090", "train-amp-nchw-pt112-cu113-rtx3090",
+    ),
+    "rtx-3090-amp-nhwc": (
+        "RTX 3090", "infer-amp-nhwc-pt240-cu124-rtx3090", "train-amp-nhwc-pt112-cu113-rtx3090",
+    ),
+    "rtx-4090-amp": ("RTX 4090", "infer-amp-nchw-pt291-cu128-4090"),
+    "rtx-4090-amp-compiled": ("RTX 4090", "infer-amp-nchw-pt291-cu128-4090-dynamo"),
+    "rtx-5090-amp": ("RTX 5090", "infer-amp-nchw-pt291-cu130-5090"),
+    "rtx-5090-amp-compiled": ("RTX 5090", "infer-amp-nchw-pt291-cu130-5090-dynamo"),
+    "rtx-pro-6000-amp-compiled": ("RTX PRO 6000 Max-Q", "infer-amp-nchw-pt291-cu130-pro6000maxq-dynamo"),
+    "rtx-pro-6000-bf16-compiled": (
+        "RTX PRO 6000 Max-Q", "infer-bf16-nchw-pt291-cu130-pro6000maxq-dynamo",
+    ),
+    "i7-12700h-compiled": ("Intel Core i7-12700H", "infer-fp32-nchw-pt240-cpu-i7_12700h-dynamo"),
+    "i9-10940x-compiled": ("Intel Core i9-10940X", "infer-fp32-nchw-pt221-cpu-i9_10940x-dynamo"),
+}  # fmt: skip
+"""Model -> the device's name, its tables."""
+NEUSIGHT = {
+    "v100-fp32": "v100-pcie-32gb",
+    "p100-fp32": "p100-pcie-16gb",
+    "p4-fp32": "p4",
+    "t4-fp32": "t4",
+    "a100-fp32": "a100-pcie-40gb",
+    "h100-fp32": "h100-sxm-80gb",
+}
+
+
+def tables(name: str, data: Path) -> list[str]:
+    """The arguments of `lolat fit` for a model."""
+    if name in TIMM:
+        device, *files = TIMM[name]
+        return [str(data / "timm" / f"{f}.csv.gz") for f in files] + ["--device", device]
+    device = NEUSIGHT[name]
+    folder = data / "neusight"
+    given = [str(folder / f"kernels-{device}.csv.gz"), str(folder / "networks.csv")]
+    return [*given, "--facts", str(folder / "devices.csv"), "--device", device]
+
+
+def main() -> None:
+    """Write the models."""
+    given = sys.argv[1:]
+    output = Path("models")
+    if "--output" in given:
+        at = given.index("--output")
+        output = Path(given[at + 1])
+        del given[at : at + 2]
+    data, names = Path(given[0]), given[1:] or [*TIMM, *NEUSIGHT]
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / f"{name}.json"
+            command = [sys.executable, "-m", "lolat.cli.main", "fit", *tables(name, data)]
+            subprocess.run([*command, "--skip", "--output", str(made)], check=True)
+            document = read(made)
+        document["points"] = []
+        for entry in document["predictors"].values():
+            for key in ("residuals", "training_residuals"):
+                entry[key] = thinned(entry.get(key, []))
+            entry.pop("interval", None)  # of the points that are not there
+        write(output / f"{name}.json", document)
+        left_out = document["predictors"]["kernels"]["error"]["left_out"]
+        print(name, json.dumps(left_out), flush=True)
+
+
+def thinned(residuals: list[float]) -> list[float]:
+    """At most MOST_RESIDUALS of them, as they are distributed."""
+    if len(residuals) <= MOST_RESIDUALS:
+        return residuals
+    at = np.linspace(0.0, 1.0, MOST_RESIDUALS)
+    return [round(float(q), 5) for q in np.quantile(residuals, at)]
+
+
+if __name__ == "__main__":
+    main()
