@@ -178,7 +178,7 @@ def _with_table(
         name = r.row.get("network") or r.row.get("model")
         off = 100 * (r.predicted_ms / r.latency_ms - 1)
         click.echo(
-            f"{name} · batch {r.row.get('batch_size', 1)}: {r.latency_ms:.4g} ms measured, "
+            f"{name} · batch {r.batch_size}: {r.latency_ms:.4g} ms measured, "
             f"{r.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
     for reason, number in read.skipped.items():

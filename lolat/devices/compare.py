@@ -32,6 +32,7 @@ class Compared:
     """One row that could be predicted: as it stands in the table, its time and the model's, ms."""
 
     row: Mapping[str, str]
+    batch_size: int
     latency_ms: float
     predicted_ms: float
     interval_ms: tuple[float, float] | None
@@ -76,7 +77,7 @@ def compare_table(
         if isinstance(answer, LolatError):
             table.skip(f"{row.name}: {answer}")
         else:
-            found.append(Compared(row.row, row.latency_ms, *answer))
+            found.append(Compared(row.row, row.batch_size, row.latency_ms, *answer))
     if not found:
         raise table.nothing()
     return found

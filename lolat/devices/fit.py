@@ -44,14 +44,23 @@ USUAL = {
 """What a term usually is, and how far from it, as a logarithm; of rate, bandwidth and launch relative to
 the device's."""
 OF_CLASS: dict[tuple[str, str], tuple[float, float]] = {
-    (c.DEPTHWISE, "rate"): (0.1, 1.0),
-    (c.DEPTHWISE_LAST, "rate"): (0.2, 1.0),
-    (c.GROUPED, "rate"): (0.5, 1.0),
-    (c.RECURRENT, "rate"): (0.2, 1.0),
-    (c.RESIZED, "bandwidth"): (0.5, 1.5),
-    (c.MASKED, "rate"): (0.5, 1.0),
+    (c.GROUPED, "rate"): (0.75, 0.7),
+    (c.STEM, "rate"): (0.5, 0.7),
+    (c.DEPTHWISE, "rate"): (1.5, 1.0),
+    (c.DEPTHWISE_LAST, "rate"): (6.0, 1.0),
+    (c.MASKED, "rate"): (0.6, 0.7),
+    (c.RECURRENT, "rate"): (0.4, 1.0),
+    (c.BATCH_NORM, "bandwidth"): (2.5, 0.7),
+    (c.MOVES, "bandwidth"): (1.6, 0.5),
+    (c.PARTS, "bandwidth"): (1.7, 0.7),
+    (c.CASTS, "bandwidth"): (2.0, 0.7),
+    (c.JOINED, "bandwidth"): (0.6, 0.5),
+    (c.POOLS, "bandwidth"): (0.6, 0.5),
+    (c.SUMS, "bandwidth"): (0.5, 0.5),
+    (c.RESIZED, "bandwidth"): (0.1, 1.0),
 }
-"""The same of some terms of some classes."""
+"""The same of some terms of some classes, as RTX 3090 and 4090 have them (docs/gpus.md). Depthwise products
+fill a small part of the tiles that they are counted in, so their rate says little."""
 DEVICE = ("rate", "bandwidth", "launch")
 OF_PEAK, OF_BANDWIDTH, LAUNCH = (0.85, 0.5), (0.8, 0.3), (0.03, 1.0)
 """What large products reach of a data sheet's rate, other operations of its bandwidth; ms of a launch; how
