@@ -25,7 +25,7 @@ def fitted(lolat: Command, folder: Path) -> Path:
     out = folder / "desk.json"
     found = lolat("fit", operations, "--facts", facts, "--device", "desk", "--output", out)
     assert found.code == 0, found.err
-    assert found.out.splitlines()[0] == "140 points on desk (from 140 operations)"
+    assert found.out.splitlines()[0] == "140 points on desk (from 140 operations, float32)"
     assert "kernels (default): t = " in found.out
     assert found.err.count("\n") == 1, found.err
     return out
@@ -51,7 +51,7 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     assert lolat("show", model).code == 0
     found = lolat("fit", model, "--output", tmp_path / "again.json")
     assert found.code == 2
-    assert "was fitted to operations; give their table again (operations.csv)" in found.err
+    assert "was fitted to tables; give them again (operations.csv)" in found.err
 
     table = tmp_path / "networks.csv"
     table.write_text(
@@ -94,7 +94,6 @@ def test_nothing_to_fit(lolat: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["{ops}", "{blocks}"], "blocks.csv is no table of operations, as the others are"),
         (["{blocks}", "{blocks}"], "2 tables of blocks; expected one"),
         (["{blocks}", "--facts", "{facts}"], "--facts is for tables of operations"),
         (["{ops}", "--facts", "{facts}"], "--facts says what devices are like; give --device NAME"),
