@@ -9,6 +9,7 @@ is fitted as `lolat fit` does, and its inference of whole networks compared with
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ PUBLISHED = {
 
 HEADER = (
     "GPU", "networks", "mean error", "of the draws", "bias", "inside the 90 % interval", "its width",
-    "two-regime", "NeuSight",
+    "two-regime", "NeuSight", "training steps",
 )  # fmt: skip
 
 
@@ -56,18 +57,18 @@ def main() -> None:
     number = int(given[given.index("--rows") + 1]) if "--rows" in given else 180
     seeds = int(given[given.index("--seeds") + 1]) if "--seeds" in given else 5
     print("| " + " | ".join(HEADER) + " |")
-    print("| --- | --: | --: | --: | --: | --: | --: | --: | --: |")
+    print("| --- |" + " --: |" * (len(HEADER) - 1))
     for path in sorted(folder.glob("kernels-*.csv.gz")):
         device = path.name.removeprefix("kernels-").removesuffix(".csv.gz")
         rows = read_operations(path)
-        off, inside, widths, published, draws = [], [], [], [], []
+        off, inside, widths, published, draws, trained = [], [], [], [], [], []
         for seed in range(seeds):
             timed = Timed(drawn(rows, number, seed), [], Mode())
             facts = read_facts(folder / "devices.csv", device)
             model = Model(tables_document(device, device, timed, facts, {}))
             networks = read_networks(folder / "networks.csv", device)
             try:
-                found = compare_table(model, networks)
+                found = compare_table(model, networks, training=False)
             except InputError:
                 break
             errors = [r.predicted_ms / r.latency_ms - 1 for r in found]
@@ -78,8 +79,12 @@ def main() -> None:
                 inside.append(low <= r.latency_ms <= high)
                 widths.append((high - low) / r.predicted_ms)
             networks = read_networks(folder / "networks.csv", device)
-            plain = compare_table(model, networks, "two-regime")
+            plain = compare_table(model, networks, "two-regime", training=False)
             published += [abs(r.predicted_ms / r.latency_ms - 1) for r in plain]
+            networks = read_networks(folder / "networks.csv", device)
+            with contextlib.suppress(InputError):
+                steps = compare_table(model, networks, training=True)
+                trained += [abs(r.predicted_ms / r.latency_ms - 1) for r in steps]
         if not off:
             continue
         theirs = f"{PUBLISHED[device]} %" if device in PUBLISHED else "-"
@@ -87,7 +92,8 @@ def main() -> None:
             f"| {device} | {len(off) // seeds} | {100 * np.mean(np.abs(off)):.1f} % | "
             f"{100 * min(draws):.1f} .. {100 * max(draws):.1f} % | {100 * np.median(off):+.1f} % | "
             f"{sum(inside)} of {len(inside)} | {100 * np.median(widths):.0f} % | "
-            f"{100 * np.mean(published):.0f} % | {theirs} |",
+            f"{100 * np.mean(published):.0f} % | {theirs} | "
+            f"{f'{100 * np.mean(trained):.1f} %' if trained else '-'} |",
             flush=True,
         )
 

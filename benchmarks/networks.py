@@ -84,7 +84,7 @@ def main() -> None:
         begun = time.perf_counter()
         formula = fitted(times, facts, timed.mode, True)
         seconds = time.perf_counter() - begun
-        off = left_out_of_folds(timed, times, facts, formula) / times.latency_ms
+        off = left_out_of_folds(times, timed.folds(), facts, formula) / times.latency_ms
         plain = two_regime(timed, times) / times.latency_ms
         inside, width = intervals(np.log(off), timed.folds())
         rank = spearmanr(off * times.latency_ms, times.latency_ms)[0]

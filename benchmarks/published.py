@@ -80,7 +80,8 @@ def main() -> None:
         document["points"] = []
         for entry in document["predictors"].values():
             for key in ("residuals", "training_residuals"):
-                entry[key] = thinned(entry.get(key, []))
+                if key in entry:
+                    entry[key] = thinned(entry[key])
             entry.pop("interval", None)  # of the points that are not there
         write(output / f"{name}.json", document)
         left_out = document["predictors"]["kernels"]["error"]["left_out"]

@@ -206,7 +206,7 @@ def _predictor(predictor: Any, name: str, place: str) -> Iterator[str]:
     if name == "two-regime":
         yield from _fields(_TWO_REGIME_TERMS, predictor["coefficients"], f"{place}.coefficients.")
         yield from _fields(_TWO_REGIME, predictor, place + ".")
-    if name == "kernels":
+    if name in ("kernels", "training-steps"):
         yield from _kernels(predictor, place)
     yield from _optional(_ENTRY, predictor, place + ".")
     for field in ("residuals", "training_residuals"):

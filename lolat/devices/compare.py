@@ -20,7 +20,7 @@ from lolat.graph import Graph
 from lolat.intervals import half_width
 from lolat.model import Model
 from lolat.modes import Mode
-from lolat.predictors.kernels import Kernels
+from lolat.predictors.kernels import Kernels, TrainingSteps
 from lolat.readers import read
 
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
@@ -97,6 +97,8 @@ def _answer(
     model: Model, network: Counted, row: TimedNetwork, predictor: str | None
 ) -> Answer | LolatError:
     """Latency and interval, ms, as `Model.predict` has them."""
+    if row.mode.training and predictor is None and TrainingSteps.name in model.predictors:
+        predictor = TrainingSteps.name
     formula, batch_size = model.predictor(predictor), row.batch_size
     counts = network.total(batch_size)
     if row.mode.training and not isinstance(formula, Kernels):

@@ -33,6 +33,7 @@ FAR = 0.1  # errors beyond it count less
 MOST = 1000  # operations of a class: more only take longer
 LEAST = 5
 SMALL_TILE = 16.0  # of a CPU, whose vectors are shorter than a GPU has threads
+NETWORKS = 0.25  # of the weight of all operations, that networks beside them have together at least
 MOST_STEPS, FEW_STEPS = 40, 10  # of the search, from nothing and from a formula near by
 GRADIENT = 0.01  # of the loss, at which it ends
 USUAL = {
@@ -169,7 +170,11 @@ class _Problem:
                 which = np.union1d(which[~alone[which]], single[:MOST])
             if len(which) >= LEAST or name in NEEDED:
                 self.parts.append(_Class(name, times, which, (facts.multiprocessors, tile)))
+        # A few networks beside thousands of operations would not be heard, and are what is asked about.
+        alike = max(1.0, NETWORKS * float((~times.whole).sum()) / max(int(times.whole.sum()), 1))
         self.used = np.flatnonzero(~skipped & (self.total(self._drawn_to(facts)) > 0.0))
+        own = np.where(times.whole, alike, 1.0)[self.used]
+        self.weights = np.concatenate([own, np.ones(len(self.centers))])
 
     def start(self, near: Kernels | None) -> np.ndarray:
         """(unknowns,) of a formula, or what they are drawn to."""
@@ -232,7 +237,8 @@ class _Problem:
 
     def loss(self, unknowns: np.ndarray) -> float:
         """Half the squares of small errors, FAR times large ones."""
-        return float(FAR**2 * (np.sqrt(1.0 + (self.errors(unknowns) / FAR) ** 2) - 1.0).sum())
+        found = FAR**2 * (np.sqrt(1.0 + (self.errors(unknowns) / FAR) ** 2) - 1.0)
+        return float(self.weights @ found)
 
     def gradient(self, unknowns: np.ndarray) -> np.ndarray:
         """(unknowns,) of `loss`."""
@@ -246,7 +252,7 @@ class _Problem:
         """Gradient and curvature, which are asked for one after the other."""
         if self._at is None or not np.array_equal(self._at, unknowns):
             errors, slopes = self.errors(unknowns), self.derivatives(unknowns)
-            weights = 1.0 / np.sqrt(1.0 + (errors / FAR) ** 2)
+            weights = self.weights / np.sqrt(1.0 + (errors / FAR) ** 2)
             self._found = slopes.T @ (weights * errors), (slopes.T * weights) @ slopes
             self._at = unknowns.copy()
         return self._found

@@ -22,7 +22,7 @@ from lolat.kernel_terms import CALLED, CLASSES, PRODUCTS
 from lolat.learning import errors, model_document
 from lolat.modes import FLOAT32, Mode
 from lolat.points import Point, open_text
-from lolat.predictors.kernels import Kernels
+from lolat.predictors.kernels import Kernels, TrainingSteps
 from lolat.schema import FORMAT_VERSION, SCHEMA
 from lolat.work import work_of
 
@@ -127,10 +127,11 @@ class Timed:
                 found.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
         return found
 
-    def inference(self) -> np.ndarray:
-        """The times that are no training steps."""
-        forward = [not n.mode.training for n, _ in self.networks]
-        return np.flatnonzero([True] * len(self.operations) + forward)
+    def trained(self) -> np.ndarray:
+        """(times,) whether each is of a training step."""
+        return np.array(
+            [False] * len(self.operations) + [n.mode.training for n, _ in self.networks]
+        )
 
 
 def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
@@ -167,33 +168,57 @@ def tables_document(
             f"device; expected at least {LEAST_ROWS} operations, or {LEAST_NETWORKS} networks"
         )
     timed = replace(timed, operations=_some(timed.operations))
-    times = timed.times
+    times, fold = timed.times, timed.folds()
     facts, told = facts or seen_facts(times), facts
-    formula = fitted(times, facts, timed.mode, told is None)
-    left_out = left_out_of_folds(timed, times, facts, formula)
-    trained = np.array(
-        [False] * len(timed.operations) + [n.mode.training for n, _ in timed.networks]
-    )
-    judged = np.flatnonzero(times.whole & ~trained)
-    if len(judged) < ENOUGH_NETWORKS:
-        judged = np.flatnonzero(~trained if (~trained).sum() >= ENOUGH_NETWORKS else trained | True)
-    draw = np.random.default_rng(0)
-    shown = np.sort(draw.permutation(timed.inference())[:MOST_POINTS])
+    trained = timed.trained()
+    # Two passes that are both known well have terms of their own; else one helps the other.
+    apart = min(trained.sum(), (times.whole & ~trained).sum()) >= ENOUGH_NETWORKS
+    rest = ~trained if apart else np.ones_like(trained)
+    formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode, told is None)
+    of_steps = off[trained[rest]]
+    shown = np.flatnonzero(~trained) if (~trained).any() else np.arange(len(trained))
+    shown = np.sort(np.random.default_rng(0).permutation(shown)[:MOST_POINTS])
     document = model_document(name, device, [*blocks, *timed.points(shown)], source, {})
-    residuals = np.log(times.latency_ms / left_out)
-    document["predictors"][Kernels.name] = formula.to_dict() | {
-        "error": {
-            "fitted": errors(predicted(formula, times)[judged], times.latency_ms[judged]),
-            "left_out": errors(left_out[judged], times.latency_ms[judged]),
-        },
-        "residuals": [round(float(r), 5) for r in residuals[judged]],
-        "training_residuals": [round(float(r), 5) for r in residuals[trained]],
-    }
+    document["predictors"][Kernels.name] = _entry(formula, times.take(rest), off, trained[rest])
+    if apart:
+        steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode, False)
+        found = _entry(steps, times.take(trained), of_steps, ~trained[trained])
+        document["predictors"][TrainingSteps.name] = found
+    if len(of_steps):
+        document["predictors"][Kernels.name]["training_residuals"] = _rounded(of_steps)
     return document | {
         "default": Kernels.name,
         "domain": {},
         "warnings": [*document["warnings"], *_doubts(formula, told, timed)],
     }
+
+
+def _judged(
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, unknown: bool
+) -> tuple[Kernels, np.ndarray]:
+    """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
+    formula = fitted(times, facts, mode, unknown)
+    found = left_out_of_folds(times, fold, facts, formula)
+    return formula, np.log(times.latency_ms / found)
+
+
+def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
+    """A formula's entry in a model file, judged by networks where there are enough, and by inference."""
+    judged = times.whole & ~trained
+    if judged.sum() < ENOUGH_NETWORKS:
+        judged = ~trained if (~trained).sum() >= ENOUGH_NETWORKS else np.ones_like(trained)
+    measured = times.latency_ms[judged]
+    return formula.to_dict() | {
+        "error": {
+            "fitted": errors(predicted(formula, times)[judged], measured),
+            "left_out": errors(measured / np.exp(off[judged]), measured),
+        },
+        "residuals": _rounded(off[judged]),
+    }
+
+
+def _rounded(residuals: np.ndarray) -> list[float]:
+    return [round(float(r), 5) for r in residuals]
 
 
 def fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
@@ -208,16 +233,16 @@ def fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
     return min((formula, fit_kernels(times, facts, mode, tile=SMALL_TILE)), key=off)
 
 
-def left_out_of_folds(timed: Timed, times: Times, facts: Facts, formula: Kernels) -> np.ndarray:
+def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Kernels) -> np.ndarray:
     """(times,) ms as predicted from the other folds."""
-    found, fold = np.empty(len(times.whole)), timed.folds()
+    found = np.empty(len(times.whole))
     for i in range(FOLDS):
-        if not (fold == i).any():
-            continue
         kept = fold != i
+        if kept.all():
+            continue
         if not kept.any():  # one family alone
             return predicted(formula, times)
-        other = fit_kernels(times.take(kept), facts, timed.mode, near=formula)
+        other = fit_kernels(times.take(kept), facts, formula.mode, near=formula)
         found[~kept] = predicted(other, times.take(~kept))
     return found
 

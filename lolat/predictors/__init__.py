@@ -9,13 +9,14 @@ from lolat.counts import COLUMNS
 from lolat.errors import ModelFileError
 from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula
-from lolat.predictors.kernels import Kernels
+from lolat.predictors.kernels import Kernels, TrainingSteps
 from lolat.predictors.two_regime import TwoRegime
 
 PREDICTORS: dict[str, type[TwoRegime] | type[Extended] | type[Kernels]] = {
     TwoRegime.name: TwoRegime,
     Extended.name: Extended,
     Kernels.name: Kernels,
+    TrainingSteps.name: TrainingSteps,
 }
 
 

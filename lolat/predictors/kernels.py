@@ -146,6 +146,12 @@ class Kernels(Formula):
         )
 
 
+class TrainingSteps(Kernels):
+    """The same of training steps, where enough of them were timed to have terms of their own."""
+
+    name: ClassVar[str] = "training-steps"
+
+
 LEAST_MS = 1e-4  # of an operation that does anything
 
 

@@ -20,7 +20,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.intervals import COVERAGE, check_coverage, interval_width, noise_floor
 from lolat.kernel_terms import ELEMENTS
-from lolat.predictors.kernels import Kernels, moving_time
+from lolat.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.remarks import of_its_source, other_framework
 from lolat.training.features import iterations
 from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
@@ -48,6 +48,8 @@ class EstimatedTraining:
         self.name = str(document["device"])
         self.entry = document["predictors"][Kernels.name]
         self.formula = Kernels.from_dict(self.entry)
+        steps = document["predictors"].get(TrainingSteps.name)
+        self.trained = self.formula if steps is None else TrainingSteps.from_dict(steps)
 
     def operation_times(
         self, graph: Graph, batch_size: int, optimizer: Optimizer
@@ -104,15 +106,15 @@ class EstimatedTraining:
 
     def _steps(self, graph: Graph, batch_size: int, training: bool = True) -> _Steps:
         """Of both passes of a batch, or of one of inference."""
-        mode = replace(self.formula.mode, training=training)
-        work = work_of(graph, batch_size, mode)
-        return _Steps(work, self.formula.times(work)[0])
+        formula = self.trained if training else self.formula
+        work = work_of(graph, batch_size, replace(formula.mode, training=training))
+        return _Steps(work, formula.times(work)[0])
 
     def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
         moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses
         if not moved:
             return 0.0
-        return float(moving_time(self.formula.terms(ELEMENTS), np.array([float(moved)]))[0])
+        return float(moving_time(self.trained.terms(ELEMENTS), np.array([float(moved)]))[0])
 
     def _evaluation_ms(self, graph: Graph, batch_size: int, validation: int) -> float:
         """A pass over the validation samples."""
@@ -124,7 +126,7 @@ class EstimatedTraining:
         self, graph: Graph, steps: _Steps, coverage: float
     ) -> tuple[tuple[str, ...], float | None]:
         """What is to be said of a prediction; half its interval's width, a logarithm, None if unknown."""
-        unlike = self.formula.unlike(steps.work, steps.times, NEGLIGIBLE) or ()
+        unlike = self.trained.unlike(steps.work, steps.times, NEGLIGIBLE) or ()
         residuals, widening, doubts = self._errors()
         half = None
         try:

@@ -147,3 +147,30 @@ def test_a_model_beside_tables(lolat: Command, tmp_path: Path) -> None:
     found = lolat("fit", table(tmp_path), tmp_path / "x.json", "--output", tmp_path / "y.json")
     assert found.code == 2
     assert "x.json is no table, as the others are; expected a model file alone" in found.err
+
+
+def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
+    lolat: Command, tmp_path: Path
+) -> None:
+    """Inference at one speed, training steps at a third of what they would be at that."""
+    rows = ["network,batch_size,pass,latency_ms"]
+    for channels in (16, 32, 48, 64, 96):
+        for layers in (2, 4, 6):
+            name = network(tmp_path, channels, layers)
+            for batch in (4, 16):
+                ms = by_hand(channels, layers, batch)
+                rows += [f"{name},{batch},inference,{ms:.5f}", f"{name},{batch},training,{ms:.5f}"]
+    path, out = tmp_path / "both.csv", tmp_path / "desk.json"
+    path.write_text("\n".join(rows) + "\n")
+    assert lolat("fit", path, "--output", out).code == 0
+    assert {"kernels", "training-steps"} <= set(read(out)["predictors"])
+    for option in ((), ("--training",)):
+        found = lolat("evaluate", out, "--table", path, *option, "--json")
+        summary = json.loads(found.out)["summary"]
+        assert (summary["networks"], summary["median"] < 0.1) == (30, True)
+    name = network(tmp_path, 64, 4)
+    found = lolat("training", "predict", out, name, "--batch-size", 16, "--json")
+    answer = json.loads(found.out)
+    step = answer["iteration_ms"] - answer["parts_ms"]["update"]
+    assert step == pytest.approx(by_hand(64, 4, 16), rel=0.15)
+    assert not any("no training step" in w for w in answer["warnings"])
