@@ -24,15 +24,17 @@ from lolat.modes import FLOAT32, Mode
 from lolat.points import Point, open_text
 from lolat.predictors.kernels import Kernels, TrainingSteps
 from lolat.schema import FORMAT_VERSION, SCHEMA
+from lolat.training.memory import FLOAT_BYTES
 from lolat.work import work_of
 
 FOLDS = 5
 MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
-LEAST_ROWS, LEAST_NETWORKS = 20, 5
+LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
 ENOUGH_NETWORKS = 30  # to say from them alone how far off networks are
 MOST_OF_A_NAME = 500  # rows of one operation: the terms of its class are known long before
 POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
 EFFICIENT, GENERATION, SLOWED = 44.0, 0.35, 0.65
+FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
 NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
 REACHED_WHOLE = 0.5  # the same by the fastest network
@@ -160,15 +162,19 @@ def tables_document(
     """A model file from what was timed; `source`: what `environment` says of it; `blocks`: further points
     for the formulas on counts.
 
-    InputError for fewer than LEAST_ROWS operations and LEAST_NETWORKS networks.
+    InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data sheet) and fewer
+    than LEAST_NETWORKS networks.
     """
-    if len(timed.operations) < LEAST_ROWS and len(timed.networks) < LEAST_NETWORKS:
+    least = LEAST_ROWS if facts is None else LEAST_WITH_FACTS
+    if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
         raise InputError(
             f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
-            f"device; expected at least {LEAST_ROWS} operations, or {LEAST_NETWORKS} networks"
+            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_FACTS} with --facts), or "
+            f"{LEAST_NETWORKS} networks"
         )
     timed = replace(timed, operations=_some(timed.operations))
     times, fold = timed.times, timed.folds()
+    _refuse_units(times, timed.mode)
     facts, told = facts or seen_facts(times), facts
     trained = timed.trained()
     # Two passes that are both known well have terms of their own; else one helps the other.
@@ -191,6 +197,18 @@ def tables_document(
         "domain": {},
         "warnings": [*document["warnings"], *_doubts(formula, told, timed)],
     }
+
+
+def _refuse_units(times: Times, mode: Mode) -> None:
+    """InputError where the times are so short that they must be of another unit."""
+    macs = times.total(times.work.macs)
+    reached = float(np.median((macs / times.latency_ms)[macs > 0])) if (macs > 0).any() else 0.0
+    most = FASTEST if mode.product_bytes == FLOAT_BYTES else FASTEST_HALF
+    if reached > most:
+        raise InputError(
+            f"the times say {reached / 1e9:.0f} TMACs a second, more than any device in {mode.dtype}: are "
+            "these seconds? expected milliseconds"
+        )
 
 
 def _judged(

@@ -51,7 +51,7 @@ def arrays_of(
     kept: Kept,
     *,
     processes: int | None = None,
-    limit_s: float = 120.0,
+    limit_s: float = 300.0,
     memory_gib: float | None = None,
     said: Said | None = None,
 ) -> Iterator[tuple[Asked, Found]]:
@@ -63,8 +63,8 @@ def arrays_of(
 
     A network that cannot be read has its error in the array's place, and the others go on. So has one
     that takes longer than `limit_s` seconds (in this process: only in its main thread), ends its process,
-    or needs more memory than `memory_gib` (GiB of data of one process; default: half of the machine's
-    memory among them, at least 2; in this process: no limit).
+    or needs more memory than `memory_gib` (GiB of data of one process; default: the machine's
+    memory, at least 2, as weights that nothing fills count too; in this process: no limit).
 
     `said(done, total, spec)` is called after each. Raises InputError for a name or options that are none,
     LolatError where no process can be started, and what `of` raises, if that is no LolatError.
@@ -73,7 +73,7 @@ def arrays_of(
     count = _processors() if processes is None else processes
     if count < 1:
         raise InputError(f"processes {processes!r}: expected a whole number from 1")
-    memory = max(LEAST_GIB, _memory_gib() / 2 / count) if memory_gib is None else memory_gib
+    memory = max(LEAST_GIB, _memory_gib()) if memory_gib is None else memory_gib
     for limit, unit in ((limit_s, "s"), (memory, "GiB")):
         if not 0 < limit < math.inf:
             raise InputError(f"a limit of {limit!r} {unit}: expected a number above 0")

@@ -174,3 +174,15 @@ def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
     step = answer["iteration_ms"] - answer["parts_ms"]["update"]
     assert step == pytest.approx(by_hand(64, 4, 16), rel=0.15)
     assert not any("no training step" in w for w in answer["warnings"])
+
+
+def test_seconds_for_milliseconds(lolat: Command, tmp_path: Path) -> None:
+    name = network(tmp_path, 96, 6)
+    path = tmp_path / "seconds.csv"
+    rows = [
+        f"{name},{batch},{by_hand(96, 6, batch) / 1e4:.9f}" for batch in (64, 128, 256, 512, 1024)
+    ]
+    path.write_text("\n".join(["network,batch_size,latency_ms", *rows]) + "\n")
+    found = lolat("fit", path, "--output", tmp_path / "x.json")
+    assert found.code == 2
+    assert "more than any device in float32: are these seconds? expected milliseconds" in found.err

@@ -508,8 +508,8 @@ def test_processes_and_memory_by_default(
     monkeypatch.setattr(many, "_memory_gib", lambda: 0.0)
     list(arrays_of(FILES, "sizes", nets.sizes, kept))
     assert [count for count, _ in asked] == [3, 8, 8]
-    assert [task.memory_gib for _, task in asked] == pytest.approx([32 / 3, 4.0, 2.0])
-    assert {task.limit_s for _, task in asked} == {120.0}
+    assert [task.memory_gib for _, task in asked] == pytest.approx([64.0, 64.0, 2.0])
+    assert {task.limit_s for _, task in asked} == {300.0}
 
 
 def started(here: Path, *words: str) -> subprocess.Popen[str]:
