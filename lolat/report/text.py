@@ -159,7 +159,7 @@ def describe(model: Model) -> Iterator[str]:
     )
     for name, formula in model.predictors.items():
         yield ""
-        yield f"{name}: {equation(formula.to_dict()['coefficients'])}"
+        yield f"{name}: {formula_words(formula.to_dict())}"
         entry = document["predictors"][name]
         if "breakpoint_ms" in entry and entry["breakpoint_ms"] > 0:
             yield (
@@ -206,6 +206,15 @@ def equation(coefficients: Mapping[str, float]) -> str:
         if coefficients.get(name, 0.0) > 0
     ]
     return "t = " + " + ".join([*parts, f"{coefficients.get(CONSTANT, 0.0):.3g} ms"])
+
+
+def formula_words(entry: Mapping[str, Any]) -> str:
+    """What a predictor's entry computes, in a line."""
+    found = equation(entry["coefficients"])
+    classes = entry.get("classes")
+    if not isinstance(classes, Mapping):
+        return found
+    return f"each operation by the terms of its class ({len(classes)}); large fast ones: {found}"
 
 
 def beside(floor: float | None) -> str:
@@ -271,7 +280,7 @@ def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
     floor = noise_floor(document)
     for name, entry in document["predictors"].items():
         mark = " (default)" if name == document["default"] else ""
-        yield f"{name}{mark}: {equation(entry['coefficients'])}"
+        yield f"{name}{mark}: {formula_words(entry)}"
         yield from error_lines(entry, floor)
         yield from interval_line(entry, floor)
     if floor is not None:

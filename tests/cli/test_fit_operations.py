@@ -26,7 +26,7 @@ def fitted(lolat: Command, folder: Path) -> Path:
     found = lolat("fit", operations, "--facts", facts, "--device", "desk", "--output", out)
     assert found.code == 0, found.err
     assert found.out.splitlines()[0] == "140 points on desk (from 140 operations, float32)"
-    assert "kernels (default): t = " in found.out
+    assert "kernels (default): each operation by the terms of its class (" in found.out
     assert found.err.count("\n") == 1, found.err
     return out
 
