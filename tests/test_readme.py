@@ -198,5 +198,7 @@ def test_shipped_models_load_and_are_listed() -> None:
     for path in shipped:
         model = load(path)
         assert f"`{path.stem}`" in text
-        assert len(model.document["points"]) >= 90
+        # Those that others measured keep the formulas, not the times.
+        of_tables = "kernels" in model.predictors
+        assert of_tables or len(model.document["points"]) >= 90
         assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) > 0
