@@ -186,7 +186,8 @@ def test_checking_costs_no_more_than_a_few_parsings(tmp_path: Path) -> None:
         for _ in range(25)
     ]
     parsing, reading = map(min, zip(*turns, strict=True))
-    assert reading < 5 * parsing  # some 2.9 times on an EPYC of family 26: parsing itself is part of it
+    # Some 2.9 times on an EPYC of family 26; parsing itself is part of it.
+    assert reading < 5 * parsing
 
 
 def test_reading_imports_nothing_heavy() -> None:
