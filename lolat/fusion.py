@@ -16,6 +16,7 @@ from lolat.graph import Graph, Operation, is_convolution
 from lolat.kinds import FREE, POOLINGS
 from lolat.modes import AMP, FLOAT32, Mode
 
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 SLICES = frozenset(["slice", "split", "crop"])
 GATHERS = frozenset(["embedding", "gather"])
 IN_FLOAT32 = frozenset(
@@ -27,8 +28,9 @@ ONE_STEP_RANK = 4  # of what PyTorch's fused attention takes; of others it is se
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 
-def _multiplies(kind: str) -> bool:
-    return kind in ("dense", "matmul", "lstm", "gru", "simple_rnn") or is_convolution(kind)
+def multiplies(kind: str) -> bool:
+    """Whether operations of a kind multiply matrices, in one way or another."""
+    return kind in ("dense", "matmul") or kind in GATES or is_convolution(kind)
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,6 @@ class Plan:
             plan.groups.extend(plan._grouped())
         return plan
 
-    def size(self, tensor: int) -> float:
-        """Bytes of an element of a tensor."""
-        return self.sizes[tensor]
-
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
         """(bytes whatever the batch, bytes of each sample) of tensors."""
         fixed = sample = 0.0
@@ -92,7 +90,7 @@ class Plan:
         """(tensor, its bytes, the bytes wanted) of what autocast converts for an operation."""
         if self.mode.dtype != AMP:
             return []
-        half = _multiplies(operation.kind)
+        half = multiplies(operation.kind)
         if not half and operation.kind not in IN_FLOAT32:
             return []
         want = 2.0 if half else 4.0
@@ -151,7 +149,7 @@ class Plan:
         """Bytes of an element in memory: what only products read is written as they read it."""
         users = self.readers.get(tensor, ())
         kinds = [self.graph.operations[i].kind for i in users]
-        if self.mode.dtype == AMP and users and all(map(_multiplies, kinds)):
+        if self.mode.dtype == AMP and users and all(map(multiplies, kinds)):
             return 2.0
         return self.sizes[tensor]
 
@@ -162,7 +160,7 @@ class Plan:
         elements: list[int] = []
         tensors = self.graph.tensors
         for i, o in enumerate(self.graph.operations):
-            if o.kind in FREE or i in self.attention or _multiplies(o.kind):
+            if o.kind in FREE or i in self.attention or multiplies(o.kind):
                 continue
             seen = o.outputs if o.kind in SLICES or o.kind in GATHERS else (*o.inputs, *o.outputs)
             size = max((tensors[t].elements() for t in seen), default=0)
@@ -209,7 +207,7 @@ def _sizes(
     if mode.dtype != AMP:
         return sizes
     for i, o in enumerate(graph.operations):
-        if _multiplies(o.kind) or i in attention:
+        if multiplies(o.kind) or i in attention:
             size = 2.0
         elif o.kind in IN_FLOAT32:
             size = 4.0

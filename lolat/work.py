@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from lolat import kernel_terms as c
-from lolat.fusion import SLICES, Plan
-from lolat.graph import Graph, Operation, is_convolution
+from lolat.fusion import GATES, SLICES, Plan, multiplies
+from lolat.graph import Graph, Operation
 from lolat.kinds import EXPONENTIALS, FREE, NORMALISATIONS, POOLINGS
 from lolat.modes import Mode
 
-GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and fills up to
 IMAGE = 4  # channels at most of an image
 COLUMNS = (
@@ -125,7 +124,7 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
             continue
         if not mode.compiled:
             steps.casts(operation)
-        if is_product(operation):
+        if multiplies(operation.kind):
             steps.product(operation)
         elif not mode.compiled:
             steps.moves(moving_class(operation.kind), *plan.eager(operation))
@@ -145,15 +144,6 @@ KIND, NUMBER, GROWING, FIXED, BACK = (
 )
 SLOWEST = (c.NORM, c.GROUP_NORM, c.SOFTMAX, c.POOLS, c.SUMS, c.RESIZED, c.JOINED, c.MOVES)
 """Of operations that run as one, the class that the whole is of: the first that is there."""
-
-
-def is_product(operation: Operation) -> bool:
-    """Whether it multiplies matrices, in one way or another."""
-    return (
-        operation.kind in ("dense", "matmul")
-        or operation.kind in GATES
-        or is_convolution(operation.kind)
-    )
 
 
 def moving_class(kind: str) -> str:
@@ -208,7 +198,7 @@ class _Steps:
     def dropout(self, operation: Operation) -> None:
         """What is drawn at random in training; free in inference."""
         tensor = operation.inputs[0]
-        fixed, sample = self.plan.bytes_of([(tensor, self.plan.size(tensor))])
+        fixed, sample = self.plan.bytes_of([(tensor, self.plan.sizes[tensor])])
         self.add(c.ELEMENTS, (0, 0, 0, 0), 0, (DROPPED * fixed, DROPPED * sample))
 
     def loss(self) -> None:
@@ -303,7 +293,7 @@ class _Steps:
             product = (groups, tensors[source].elements() / a["in_channels"],
                        window * a["out_channels"] / groups, a["in_channels"] / groups)  # fmt: skip
         if a.get("pad_before"):  # a copy of its own
-            read = self.plan.bytes_of([(source, self.plan.size(source))])
+            read = self.plan.bytes_of([(source, self.plan.sizes[source])])
             self.add(c.MOVES, (0, 0, 0, 0), 0, (2 * read[0], 2 * read[1]))
         name = c.CONVOLUTION
         if operation.kind == "depthwise_conv":

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.devices.counted import Counted, Said, counts_of
+from lolat.devices.counted import Counted, counts_of
 from lolat.devices.networks import Table, TimedNetwork
 from lolat.domain import NEGLIGIBLE, OUTSIDE_WIDENING
 from lolat.errors import InputError, LolatError
@@ -22,6 +22,7 @@ from lolat.model import Model
 from lolat.modes import Mode
 from lolat.predictors.kernels import Kernels, TrainingSteps
 from lolat.readers import read
+from lolat.readers.many import Said
 
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 Answer = tuple[float, tuple[float, float] | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,16 +16,14 @@ from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.modes import Mode
 from lolat.readers.kept import Kept
-from lolat.readers.many import arrays_of
+from lolat.readers.many import Said, arrays_of
+from lolat.readers.torch_named import REPARAMETERIZED
 from lolat.training.memory import parameters
 from lolat.work import COLUMNS, Work, at, works
 
 VERSION = 4
 """Raise it when `lolat.work` or the counts change: what was kept before is then made again."""
-Said = Callable[[int, int, str], None]
-
-
-FORM = "?reparameterized"  # of timm's networks
+FORM = f"?{REPARAMETERIZED}"
 MORE = 1.004  # times the parameters that a table says: the network was timed in another form
 
 

@@ -2,8 +2,8 @@
 
 Few times tell the terms of a class of operations apart only together with what is known of every device:
 the logarithm of each term is drawn to that of the device itself (its rate, its bandwidth, its launch, which
-are fitted too) times what the class usually has of it. Robust
-least squares on the logarithms of the times; a network's is that of the sum of its steps.
+are fitted too) times what the class usually has of it. Robust least squares on the logarithms of the times;
+a network's is that of the sum of its steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from lolat.kernel_terms import (
     PRODUCTS,
 )
 from lolat.modes import Mode
-from lolat.predictors.kernels import Kernels, Tiled, moving_slopes, moving_time
+from lolat.predictors.kernels import (
+    Kernels,
+    Tiled,
+    alone,
+    inside,
+    moving_slopes,
+    moving_time,
+    optional,
+)
 from lolat.work import Work
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
@@ -158,16 +166,16 @@ class _Problem:
         self.prior = PRIOR_WHOLE if times.whole.any() else PRIOR
         self._at: np.ndarray | None = None
         self._found = (np.zeros(0), np.zeros((0, 0)))
-        alone = ~times.whole[times.owner]
+        by_itself = ~times.whole[times.owner]
         draw = np.random.default_rng(0)
         skipped = np.zeros(len(times.latency_ms), bool)
         for number, name in enumerate(CLASSES):
             which = np.flatnonzero((times.work.kind == number) & (times.work.bytes > 0))
-            single = which[alone[which]]
+            single = which[by_itself[which]]
             if len(single) > MOST:
                 single = draw.permutation(single)
                 skipped[times.owner[single[MOST:]]] = True
-                which = np.union1d(which[~alone[which]], single[:MOST])
+                which = np.union1d(which[~by_itself[which]], single[:MOST])
             if len(which) >= LEAST or name in NEEDED:
                 self.parts.append(_Class(name, times, which, (facts.multiprocessors, tile)))
         # A few networks beside thousands of operations would not be heard, and are what is asked about.
@@ -230,14 +238,17 @@ class _Problem:
             found += part.total(part.ms(terms))
         return found
 
-    def errors(self, unknowns: np.ndarray) -> np.ndarray:
-        """Logarithms of predicted / measured, and how far the unknowns are from what they are drawn to."""
-        logs = np.log(np.maximum(self.total(unknowns)[self.used], 1e-12)) - self.log_ms[self.used]
+    def errors(self, unknowns: np.ndarray, total: np.ndarray) -> np.ndarray:
+        """Logarithms of predicted / measured, and how far the unknowns are from what they are drawn to;
+        `total`: the method's, of the same unknowns.
+        """
+        logs = np.log(np.maximum(total[self.used], 1e-12)) - self.log_ms[self.used]
         return np.concatenate([logs, self.prior * (unknowns - self.centers) / self.widths])
 
     def loss(self, unknowns: np.ndarray) -> float:
         """Half the squares of small errors, FAR times large ones."""
-        found = FAR**2 * (np.sqrt(1.0 + (self.errors(unknowns) / FAR) ** 2) - 1.0)
+        errors = self.errors(unknowns, self.total(unknowns))
+        found = FAR**2 * (np.sqrt(1.0 + (errors / FAR) ** 2) - 1.0)
         return float(self.weights @ found)
 
     def gradient(self, unknowns: np.ndarray) -> np.ndarray:
@@ -251,14 +262,15 @@ class _Problem:
     def _both(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradient and curvature, which are asked for one after the other."""
         if self._at is None or not np.array_equal(self._at, unknowns):
-            errors, slopes = self.errors(unknowns), self.derivatives(unknowns)
+            total, slopes = self.derivatives(unknowns)
+            errors = self.errors(unknowns, total)
             weights = self.weights / np.sqrt(1.0 + (errors / FAR) ** 2)
             self._found = slopes.T @ (weights * errors), (slopes.T * weights) @ slopes
             self._at = unknowns.copy()
         return self._found
 
-    def derivatives(self, unknowns: np.ndarray) -> np.ndarray:
-        """Of `errors` by the unknowns."""
+    def derivatives(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The `total`, and the derivatives of `errors`, (errors, unknowns)."""
         total = np.zeros(len(self.log_ms))
         slopes = np.zeros((len(unknowns), len(self.log_ms)))
         at = len(DEVICE)
@@ -271,7 +283,7 @@ class _Problem:
                     slopes[DEVICE.index(term)] += slopes[at]
                 at += 1
         relative = (slopes / np.maximum(total, 1e-12)).T[self.used]
-        return np.concatenate([relative, np.diag(self.prior / self.widths)])
+        return total, np.concatenate([relative, np.diag(self.prior / self.widths)])
 
 
 class _Class:
@@ -283,10 +295,10 @@ class _Class:
         self.name = name
         self.is_product = name in PRODUCTS
         part = times.work.take(which)
-        alone = ~times.whole[times.owner[which]]
-        table = np.column_stack([alone, *(getattr(part, n) for n in _SAME)]).astype(float)
+        by_itself = ~times.whole[times.owner[which]]
+        table = np.column_stack([by_itself, *(getattr(part, n) for n in _SAME)]).astype(float)
         _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
-        self.work, self.alone = part.take(first), alone[first]
+        self.work, self.alone = part.take(first), by_itself[first]
         self.back = back.reshape(-1)
         self.owner, self.often = times.owner[which], times.often[which]
         self.number = len(times.latency_ms)
@@ -299,9 +311,10 @@ class _Class:
         """(steps,) of each, alone where it was timed alone."""
         if self.tiled is None:
             return moving_time(terms, self.work.bytes)
+        parts = self.tiled.parts(terms)
         if not self.alone.any():
-            return self.tiled.inside(terms)
-        return np.where(self.alone, self.tiled.alone(terms), self.tiled.inside(terms))
+            return inside(terms, *parts)
+        return np.where(self.alone, alone(terms, *parts), inside(terms, *parts))
 
     def slopes(self, terms: Mapping[str, float]) -> dict[str, np.ndarray]:
         """Term -> (steps,) derivative of `ms` by its logarithm."""
@@ -317,10 +330,10 @@ class _Class:
 def predicted(formula: Kernels, times: Times) -> np.ndarray:
     """(times,) ms as the formula says; of a step alone, with what starting it costs."""
     found, _ = formula.times(times.work)
-    alone = ~times.whole[times.owner]
+    single = ~times.whole[times.owner]
     for number, name in enumerate(CLASSES):
         if name in formula.classes and name in PRODUCTS:
-            which = alone & (times.work.kind == number)
+            which = single & (times.work.kind == number)
             terms = formula.classes[name]
-            found[which] += terms["launch"] - terms.get("step", 0.0)
+            found[which] += terms["launch"] - optional(terms, "step")
     return times.total(found)

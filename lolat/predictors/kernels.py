@@ -95,9 +95,9 @@ class Kernels(Formula):
             part = work.take(which)
             terms = self.terms(name)
             if name in PRODUCTS:
-                tiled = Tiled.of(part, self.multiprocessors, self.tile)
-                found[which] = tiled.inside(terms)
-                mostly[which] = np.where(np.greater(*tiled.parts(terms)), COMPUTE, MOVE)
+                parts = Tiled.of(part, self.multiprocessors, self.tile).parts(terms)
+                found[which] = inside(terms, *parts)
+                mostly[which] = np.where(np.greater(*parts), COMPUTE, MOVE)
             else:
                 found[which] = moving_time(terms, part.bytes)
                 short = part.bytes < terms["launch"] * terms["bandwidth"]
@@ -195,26 +195,17 @@ class Tiled:
 
     def _moved(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(steps,) bytes: those of no weights, of weights as many as they count for, read again."""
-        heavy = self.work.weights * _of(terms, "heavy")
+        heavy = self.work.weights * optional(terms, "heavy")
         return (
             self.work.bytes - self.work.weights,
             heavy,
             self.unaligned * self.again / terms["spread"],
         )
 
-    def inside(self, terms: Mapping[str, float]) -> np.ndarray:
-        """(steps,) ms of each in a network."""
-        found = np.maximum(_larger(*self.parts(terms), _of(terms, "overlap")), LEAST_MS)
-        return np.asarray(found + _of(terms, "step"))
-
-    def alone(self, terms: Mapping[str, float]) -> np.ndarray:
-        """(steps,) ms of each, timed alone."""
-        return np.asarray(_larger(*self.parts(terms), _of(terms, "overlap")) + terms["launch"])
-
     def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
         """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
         computing, moving = self.parts(terms)
-        p = _of(terms, "overlap")
+        p = optional(terms, "overlap")
         both = _larger(computing, moving, p)
         share = (computing / both) ** p
         by_computing, by_moving = both * share, both * (1.0 - share)
@@ -236,7 +227,7 @@ class Tiled:
             "heavy": by_moving * heavy / (light + heavy + again),
             "overlap": both * (logarithms - np.log(both)),
             "launch": alone * terms["launch"],
-            "step": ~alone * _of(terms, "step"),
+            "step": ~alone * optional(terms, "step"),
         }
 
 
@@ -245,12 +236,23 @@ TINIER = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 """(tilings,) how much of the terms `small` and `tiny` each pays."""
 
 
+def inside(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
+    """(steps,) ms of products in a network, of `Tiled.parts`."""
+    found = np.maximum(_larger(computing, moving, optional(terms, "overlap")), LEAST_MS)
+    return np.asarray(found + optional(terms, "step"))
+
+
+def alone(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
+    """(steps,) ms of products, each timed alone."""
+    return np.asarray(_larger(computing, moving, optional(terms, "overlap")) + terms["launch"])
+
+
 def _slower(terms: Mapping[str, float]) -> np.ndarray:
     """(tilings,) how many times as long a multiply-accumulate takes in each."""
     return np.asarray((1.0 + SMALLER * terms["small"]) * (1.0 + TINIER * terms["tiny"]))
 
 
-def _of(terms: Mapping[str, float], name: str) -> float:
+def optional(terms: Mapping[str, float], name: str) -> float:
     """A term that need not be there."""
     return terms.get(name, OPTIONAL_TERMS[name])
 
