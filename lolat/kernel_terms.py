@@ -45,3 +45,5 @@ its size; how many times as long a byte of its weights takes as another; how far
 each other: the norm that stands for the larger of the two, 1 for their sum."""
 MOVING_TERMS = ("launch", "bandwidth", "corner")
 """Of any other: ms, bytes per ms, how sharply the one goes over into the other."""
+SHAPE = ("number", "rows", "columns", "depth")
+"""Of a product: `number` times (rows x depth) by (depth x columns)."""

@@ -37,6 +37,7 @@ from lolat.kernel_terms import (
     OPTIONAL_TERMS,
     PRODUCT_TERMS,
     PRODUCTS,
+    SHAPE,
 )
 from lolat.nesting import DEEPEST, too_deep
 
@@ -234,7 +235,17 @@ def _kernels(predictor: dict[str, Any], place: str) -> Iterator[str]:
         wanted = PRODUCT_TERMS if name in PRODUCTS else MOVING_TERMS
         yield from _fields(dict.fromkeys(wanted, positive), terms, f"{of}.")
         yield from _optional(dict.fromkeys(OPTIONAL_TERMS, not_negative), terms, f"{of}.")
-    yield from _optional({"mode": an_object, "tile": positive}, predictor, place + ".")
+    more: Table = {"mode": an_object, "tile": positive, "nearby": an_object, "sustained": positive}
+    yield from _optional(more, predictor, place + ".")
+    for name, rows in predictor.get("nearby", {}).items():
+        of = f"{place}.nearby.{_key(name)}"
+        if name not in PRODUCTS or not isinstance(rows, list):
+            yield _fault(of, rows, f"one of {', '.join(PRODUCTS)}, with its shapes")
+            continue
+        for i, row in enumerate(rows):
+            sizes = row[:-1] if isinstance(row, list) else []
+            if len(sizes) != len(SHAPE) or any(positive(n) for n in sizes) or a_number(row[-1]):
+                yield _fault(f"{of}[{i}]", row, f"{', '.join(SHAPE)} above 0, and a weight")
     yield from _optional(_MODE, predictor.get("mode", {}), f"{place}.mode.")
 
 

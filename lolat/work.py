@@ -8,7 +8,7 @@ how many steps, depends on how the device runs networks (`lolat.modes`): in half
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
 
@@ -22,13 +22,19 @@ from lolat.modes import Mode
 
 ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and fills up to
 IMAGE = 4  # channels at most of an image
+SQUARE, WINDOW = (
+    4,
+    9,
+)  # outputs, high and wide, that Winograd's F(4x4, 3x3) computes at once; its kernel
+PLACES = float((SQUARE + 2) ** 2)
 COLUMNS = (
-    "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "direct",
+    "operation", "kind", "number", "rows", "columns", "depth", "growing", "fixed", "sample", "squares",
     "narrow", "backward", "weights",
 )  # fmt: skip
 """Of `works`: the operation that a step belongs to; its class; its product; what grows with the batch
-(GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing); bytes, and bytes of each sample; a 3x3 convolution of
-stride 1; a product in half precision; of the backward pass; bytes of weights among the fixed ones."""
+(GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing); bytes, and bytes of each sample; the squares of SQUARE
+that the outputs of a 3x3 convolution of stride 1 are cut into; a product in half precision; of the backward
+pass; bytes of weights among the fixed ones."""
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
 BACKWARD = {
     c.ELEMENTS: 1.0, c.CURVES: 1.5, c.BATCH_NORM: 2.0, c.NORM: 2.0, c.GROUP_NORM: 2.0, c.SOFTMAX: 1.5,
@@ -42,9 +48,10 @@ DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a 
 @dataclass(frozen=True)
 class Work:
     """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
-    `depth`, 0 where there is none; `bytes` read and written; `direct`: a 3x3 convolution of stride 1, for
-    which there are faster ways (Winograd); `narrow`: in half precision; `operation`: the one of the graph;
-    `backward`: of the backward pass; `weights`: those of the bytes that are a product's weights.
+    `depth`, 0 where there is none; `bytes` read and written; `squares` of SQUARE outputs of a 3x3
+    convolution of stride 1, for which there are faster ways (Winograd), 0 of others; `narrow`: in half
+    precision; `operation`: the one of the graph; `backward`: of the backward pass; `weights`: those of the
+    bytes that are a product's weights.
     """
 
     kind: np.ndarray
@@ -53,7 +60,7 @@ class Work:
     columns: np.ndarray
     depth: np.ndarray
     bytes: np.ndarray
-    direct: np.ndarray
+    squares: np.ndarray
     narrow: np.ndarray
     operation: np.ndarray
     backward: np.ndarray
@@ -67,6 +74,19 @@ class Work:
     def take(self, which: np.ndarray) -> Work:
         """Some of the steps."""
         return Work(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+
+    def winograd(self) -> Work:
+        """Convolutions with `squares` as Winograd's F(4x4, 3x3) has them: a product for each of the places
+        of a square in which outputs and their borders are (Lavin and Gray 2016), whose inputs, kernels and
+        outputs are written and read once more.
+        """
+        depth = self.depth / WINDOW
+        elements = self.squares * (depth + self.columns) + depth * self.columns
+        moved = self.bytes + 2.0 * PLACES * elements * np.where(self.narrow, 2.0, 4.0)
+        return replace(
+            self, number=np.full(len(self.kind), PLACES), rows=self.squares, depth=depth, bytes=moved,
+            squares=np.zeros(len(self.kind)),
+        )  # fmt: skip
 
     @classmethod
     def none(cls) -> Work:
@@ -83,7 +103,7 @@ class Work:
 def at(table: np.ndarray, batch_size: int) -> Work:
     """The steps of a table of `works` at a batch size."""
     operation, kind, number, rows, columns, depth, growing, fixed, sample, *flags = table.T
-    direct, narrow, backward, weights = flags
+    squares, narrow, backward, weights = flags
     return Work(
         kind.astype(int),
         number * np.where(growing == GROW_NUMBER, batch_size, 1),
@@ -91,7 +111,7 @@ def at(table: np.ndarray, batch_size: int) -> Work:
         columns,
         depth * np.where(growing == GROW_DEPTH, batch_size, 1),
         fixed + batch_size * sample,
-        direct > 0,
+        squares * np.where(growing == GROW_ROWS, batch_size, 1),
         narrow > 0,
         operation.astype(int),
         backward > 0,
@@ -139,8 +159,8 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
     return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
 
 
-KIND, NUMBER, GROWING, FIXED, BACK = (
-    COLUMNS.index(n) for n in ("kind", "number", "growing", "fixed", "backward")
+KIND, NUMBER, GROWING, FIXED, SQUARES, BACK = (
+    COLUMNS.index(n) for n in ("kind", "number", "growing", "fixed", "squares", "backward")
 )
 SLOWEST = (c.NORM, c.GROUP_NORM, c.SOFTMAX, c.POOLS, c.SUMS, c.RESIZED, c.JOINED, c.MOVES)
 """Of operations that run as one, the class that the whole is of: the first that is there."""
@@ -181,12 +201,12 @@ class _Steps:
 
     def add(
         self, name: str, product: Sequence[float], growing: int, moved: tuple[float, float],
-        direct: bool = False, weights: float = 0.0,
+        squares: float = 0.0, weights: float = 0.0,
     ) -> None:  # fmt: skip
         """A step; `moved`: bytes whatever the batch, `weights` among them, and bytes of a sample."""
         narrow = any(product) and self.mode.product_bytes < 4
         kind = c.CLASSES.index(name)
-        flags = (direct, narrow, False, weights)
+        flags = (squares, narrow, False, weights)
         self.rows.append([self.operation, kind, *product, growing, *moved, *flags])
 
     def moves(self, name: str, reads: Any, writes: Any) -> None:
@@ -223,6 +243,7 @@ class _Steps:
                     self.rows.append(back)
                 growing = GROW_DEPTH if row[GROWING] == GROW_ROWS else row[GROWING]
                 of_weights = [number, deep, wide, high, growing, *row[FIXED:BACK], True, 0.0]
+                of_weights[SQUARES - NUMBER] = 0.0
                 self.rows.append([*row[:NUMBER], *of_weights])
             else:
                 factor = BACKWARD.get(name, 1.0)
@@ -305,15 +326,23 @@ class _Steps:
             name = c.STEM
         elif window == 1:
             name = c.POINTWISE
-        direct = tuple(a["kernel"]) == (3, 3) and set(a.get("strides", (1,))) == {1}
-        self._with_weights(name, product, grow, through, direct and name == c.CONVOLUTION)
+        squares = 0.0
+        if (
+            name == c.CONVOLUTION
+            and tuple(a["kernel"]) == (3, 3)
+            and set(a.get("strides", (1,))) == {1}
+        ):
+            shape = tensors[out].shape
+            sides = shape[2:] if shape[1] == a["out_channels"] else shape[1:-1]
+            squares = float(prod(ceil(side / SQUARE) for side in sides))
+        self._with_weights(name, product, grow, through, squares)
 
     def _with_weights(
         self, name: str, product: Sequence[float], grow: int, moved: tuple[float, float],
-        direct: bool = False,
+        squares: float = 0.0,
     ) -> None:  # fmt: skip
         number, _, wide, deep = product
         biased = bool(self.graph.operations[self.operation].attributes.get("bias"))
         kernels = 1 if name == c.RECURRENT else number  # one for all its steps
         weights = kernels * wide * (deep + biased) * self.mode.product_bytes
-        self.add(name, product, grow, (moved[0] + weights, moved[1]), direct, weights)
+        self.add(name, product, grow, (moved[0] + weights, moved[1]), squares, weights)

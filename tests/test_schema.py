@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lolat import schema
 from lolat.errors import ModelFileError
 from tests.model_documents import as_json, small
+from tests.training import known_device
 
 _MISSING = object()
 
@@ -260,6 +261,24 @@ def test_what_is_said_of_networks_and_noise(place: list[str | int], value: Any, 
     document = _full()
     _set(document, place, value)
     assert _refusal_of(document) == f"`{_written(tuple(place))}` {said}"
+
+
+@pytest.mark.parametrize(
+    ("nearby", "said"),
+    [
+        ({"elements": []}, "`nearby.elements` is a list of 0; expected one of dense, batched"),
+        ({"dense": 3}, "`nearby.dense` is 3; expected one of dense, batched"),
+        ({"dense": [[1, 2, 3, 4]]}, "`nearby.dense[0]` is a list of 4; expected number, rows, columns, d"),
+        ({"dense": [[1, 2, 3, 4, 0.1], [1, 0, 3, 4, 5]]}, "`nearby.dense[1]` is a list of 5; expected num"),
+        ({"dense": [[1, 2, 3, 4, "x"]]}, "`nearby.dense[0]` is a list of 5; expected number"),
+    ],
+)  # fmt: skip
+def test_shapes_that_correct_a_formula(nearby: Any, said: str) -> None:
+    good = known_device.document(nearby={"dense": [[1, 512, 64, 64, -0.25]]}, sustained=1e9)
+    schema.validate(good, "here")
+    with pytest.raises(ModelFileError) as refused:
+        schema.validate(known_device.document(nearby=nearby), "here")
+    assert said in str(refused.value).replace("predictors.kernels.", "")
 
 
 def test_a_default_that_is_not_there_and_predictors_that_are() -> None:

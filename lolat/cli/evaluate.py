@@ -144,24 +144,32 @@ def _with_table(
 ) -> None:
     """Compare with a table's times. `asked`: predictor, whether for training steps."""
     from lolat.cli.progress import counting, progress
-    from lolat.devices.compare import compare_table, mode_of, predictions, summary
+    from lolat.devices.compare import (
+        by_operation,
+        compare_operations,
+        compare_table,
+        mode_of,
+        predictions,
+        summary,
+    )
     from lolat.devices.networks import read_networks
+    from lolat.devices.operations import columns_of, is_of_operations, read_operations
     from lolat.model import load
     from lolat.model_file import write_bytes
 
     loaded = load(model)
-    read = read_networks(table, device, mode=mode_of(loaded))
-    with progress() as bar:
-        rows = compare_table(
-            loaded,
-            read,
-            asked[0],
-            asked[1] or None,
-            said=counting(bar),
-        )
+    columns, skipped = columns_of(table), dict[str, int]()
+    what = "operations" if is_of_operations(columns) else "networks"
+    if what == "operations":
+        rows = compare_operations(loaded, read_operations(table), asked[0])
+    else:
+        read = read_networks(table, device, mode=mode_of(loaded))
+        with progress() as bar:
+            rows = compare_table(loaded, read, asked[0], asked[1] or None, said=counting(bar))
+        skipped = read.skipped
     if out is not None:
-        write_bytes(out, predictions(rows, read.columns).encode())
-    found = summary(rows)
+        write_bytes(out, predictions(rows, columns).encode())
+    found = summary(rows, what)
     if as_json:
         result = [
             {
@@ -172,19 +180,22 @@ def _with_table(
             }
             for r in rows
         ]
-        click.echo(json.dumps({"networks": result, "summary": found, "skipped": read.skipped}))
+        click.echo(json.dumps({what: result, "summary": found, "skipped": skipped}))
         return
-    for r in rows:
+    for r in rows if what == "networks" else ():
         name = r.row.get("network") or r.row.get("model")
         off = 100 * (r.predicted_ms / r.latency_ms - 1)
         click.echo(
             f"{name} · batch {r.batch_size}: {r.latency_ms:.4g} ms measured, "
             f"{r.predicted_ms:.4g} predicted, {off:+.1f} %"
         )
-    for reason, number in read.skipped.items():
+    for name, some in by_operation(rows).items() if what == "operations" else ():
+        own = summary(some)
+        click.echo(f"{name}: {len(some)} timed, median error {100 * own['median']:.1f} %")
+    for reason, number in skipped.items():
         say(f"{number} left out: {reason}")
     click.echo(
-        f"{found['networks']} networks: median error {100 * found['median']:.1f} %, mean "
+        f"{found[what]} {what}: median error {100 * found['median']:.1f} %, mean "
         f"{100 * found['mean']:.1f} %, {100 * found['within_10']:.0f} % within 10 %, "
         f"{found['inside']} of {found['intervals']} inside the 90 % interval"
     )

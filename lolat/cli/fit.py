@@ -83,10 +83,10 @@ MODEL, BLOCKS, OPERATIONS, NETWORKS = "model", "blocks", "operations", "networks
 def _kind(path: str) -> str:
     """What a table is of."""
     from lolat.devices.networks import is_of_networks
-    from lolat.devices.operations import NAMES, columns_of
+    from lolat.devices.operations import columns_of, is_of_operations
 
     columns = columns_of(path)
-    if set(NAMES) & set(columns):
+    if is_of_operations(columns):
         return OPERATIONS
     return NETWORKS if is_of_networks(columns) else BLOCKS
 

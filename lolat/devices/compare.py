@@ -1,4 +1,4 @@
-"""A model compared with a table of whole networks that somebody has timed; measures nothing."""
+"""A model compared with a table of networks or operations that somebody has timed; measures nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from lolat.devices.counted import Counted, counts_of
+from lolat.devices.fit import Times, predicted
 from lolat.devices.networks import Table, TimedNetwork
+from lolat.devices.operations import NAMES, TimedOperation
 from lolat.domain import NEGLIGIBLE, OUTSIDE_WIDENING
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph
@@ -23,6 +25,7 @@ from lolat.modes import Mode
 from lolat.predictors.kernels import Kernels, TrainingSteps
 from lolat.readers import read
 from lolat.readers.many import Said
+from lolat.work import work_of
 
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 Answer = tuple[float, tuple[float, float] | None]
@@ -84,6 +87,33 @@ def compare_table(
     return found
 
 
+def compare_operations(
+    model: Model, rows: Sequence[TimedOperation], predictor: str | None = None
+) -> list[Compared]:
+    """Operations that were timed one by one, each as the model has it alone."""
+    formula = model.predictor(predictor)
+    if not isinstance(formula, Kernels):
+        answers = [model.predict(row.graph, row.batch_size, predictor) for row in rows]
+        return [
+            Compared(row.row, row.batch_size, row.latency_ms, answer.latency_ms, answer.interval_ms)
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+    parts = [work_of(row.graph, row.batch_size) for row in rows]
+    measured = np.array([row.latency_ms for row in rows])
+    found = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool)))
+    one = np.ones(1)
+    half, _ = half_width(model.document, formula.name, None, (one, one), model.cache)
+    return [
+        Compared(row.row, row.batch_size, row.latency_ms, ms, _within(ms, half))
+        for row, ms in zip(rows, map(float, found), strict=True)
+    ]
+
+
+def _within(ms: float, half: float | None) -> tuple[float, float] | None:
+    """The interval whose half width is a logarithm."""
+    return None if half is None else (ms * math.exp(-half), ms * math.exp(half))
+
+
 def _of_counts(
     model: Model, rows: Sequence[TimedNetwork], predictor: str | None, said: Said | None
 ) -> list[Answer | LolatError]:
@@ -115,10 +145,7 @@ def _answer(
         latency = formula.one([counts[f] for f in formula.features])
     parts = np.array([latency]), np.array([counts["ops"]])
     half, _ = half_width(model.document, formula.name, None, parts, model.cache)
-    if half is None:
-        return latency, None
-    factor = math.exp(half * widening)
-    return latency, (latency / factor, latency * factor)
+    return latency, _within(latency, None if half is None else half * widening)
 
 
 def _of_graphs(
@@ -142,12 +169,12 @@ def _of_graphs(
     return found
 
 
-def summary(rows: list[Compared]) -> dict[str, Any]:
+def summary(rows: Sequence[Compared], what: str = "networks") -> dict[str, Any]:
     """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
     off = [r.predicted_ms / r.latency_ms - 1.0 for r in rows]
     intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
     return {
-        "networks": len(rows),
+        what: len(rows),
         "mean": sum(map(abs, off)) / len(off),
         "median": median(map(abs, off)),
         "bias": median(off),
@@ -155,6 +182,14 @@ def summary(rows: list[Compared]) -> dict[str, Any]:
         "inside": sum(low <= ms <= high for ms, (low, high) in intervals),
         "intervals": len(intervals),
     }
+
+
+def by_operation(rows: Sequence[Compared]) -> dict[str, list[Compared]]:
+    """Rows of operations by what the table calls each."""
+    found: dict[str, list[Compared]] = {}
+    for row in rows:
+        found.setdefault(next(row.row[c] for c in NAMES if c in row.row), []).append(row)
+    return found
 
 
 def predictions(rows: list[Compared], columns: list[str]) -> str:

@@ -21,7 +21,7 @@ from lolat.readers.torch_named import REPARAMETERIZED
 from lolat.training.memory import parameters
 from lolat.work import COLUMNS, Work, at, works
 
-VERSION = 4
+VERSION = 5
 """Raise it when `lolat.work` or the counts change: what was kept before is then made again."""
 FORM = f"?{REPARAMETERIZED}"
 MORE = 1.004  # times the parameters that a table says: the network was timed in another form

@@ -9,7 +9,7 @@ a network's is that of the sum of its steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,15 +23,17 @@ from lolat.kernel_terms import (
     PRODUCTS,
 )
 from lolat.modes import Mode
+from lolat.predictors import nearby
 from lolat.predictors.kernels import (
     Kernels,
-    Tiled,
+    Ways,
     alone,
     inside,
     moving_slopes,
     moving_time,
     optional,
 )
+from lolat.predictors.nearby import Nearby
 from lolat.work import Work
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
@@ -48,7 +50,7 @@ USUAL = {
     "small": (0.2, 1.0), "tiny": (0.3, 1.0), "fill": (16.0, 1.0), "launch": (1.0, 1.0),
     "unaligned": (0.2, 2.0), "spread": (3.0, 2.0), "direct": (0.3, 1.0), "corner": (2.0, 0.7),
     "step": (0.003, 1.0), "heavy": (1.0, 1.0), "overlap": (4.0, 0.7),
-    "rate": (1.0, 0.5), "bandwidth": (1.0, 0.3),
+    "rate": (1.0, 0.2), "bandwidth": (1.0, 0.3),
 }  # fmt: skip
 """What a term usually is, and how far from it, as a logarithm; of rate, bandwidth and launch relative to
 the device's."""
@@ -71,20 +73,24 @@ OF_CLASS: dict[tuple[str, str], tuple[float, float]] = {
 """The same of some terms of some classes, as RTX 3090 and 4090 have them (docs/gpus.md). Depthwise products
 fill a small part of the tiles that they are counted in, so their rate says little."""
 DEVICE = ("rate", "bandwidth", "launch")
-OF_PEAK, OF_BANDWIDTH, LAUNCH = (0.85, 0.5), (0.8, 0.3), (0.03, 1.0)
+OF_PEAK, OF_BANDWIDTH, LAUNCH = 0.85, (0.8, 0.3), (0.03, 1.0)
 """What large products reach of a data sheet's rate, other operations of its bandwidth; ms of a launch; how
 far from it, as a logarithm."""
-UNKNOWN = 3.0  # the same of a rate and bandwidth that no data sheet told
+TOLD, SEEN, UNKNOWN = 0.1, 0.5, 3.0
+"""How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a device: multiprocessors, macs per ms and bytes per ms; `sure`: from its data sheet."""
+    """Of a device: multiprocessors, macs per ms and bytes per ms; `width`: how far off the rate may be,
+    as a logarithm; `bound`: by its power, which keeps down what runs for long.
+    """
 
     multiprocessors: float
     rate: float
     bandwidth: float
-    sure: bool = True
+    width: float = TOLD
+    bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,8 +110,10 @@ class Times:
         """`parts`: the work of each time. Steps of a network that are equal are taken together."""
         found, owners, often = [], [], []
         for i, part in enumerate(parts):
-            table = np.column_stack([getattr(part, name) for name in _SAME]).astype(float)
-            _, first, count = np.unique(table, axis=0, return_index=True, return_counts=True)
+            first, count = np.zeros(1, int), np.ones(1, int)
+            if len(part.kind) > 1:
+                table = np.column_stack([getattr(part, name) for name in _SAME]).astype(float)
+                _, first, count = np.unique(table, axis=0, return_index=True, return_counts=True)
             found.append(part.take(first))
             owners.append(np.full(len(first), i))
             often.append(count)
@@ -131,7 +139,7 @@ class Times:
         return np.bincount(self.owner, steps_ms * self.often, len(self.latency_ms))
 
 
-_SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "direct", "narrow", "weights")
+_SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "squares", "narrow", "weights")
 
 
 def fit_kernels(
@@ -154,7 +162,25 @@ def fit_kernels(
         method="trust-exact",
         options={"maxiter": MOST_STEPS if near is None else FEW_STEPS, "gtol": GRADIENT},
     )  # fmt: skip
-    return Kernels.of(facts.multiprocessors, problem.classes(found.x), mode, tile)
+    formula = Kernels.of(facts.multiprocessors, problem.classes(found.x), mode, tile)
+    formula = replace(formula, nearby=_nearby(formula, times))
+    if (
+        facts.bound and not times.whole.any()
+    ):  # an operation alone is over before the power is missed
+        formula = replace(formula, sustained=OF_PEAK * facts.rate)
+    return formula
+
+
+def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
+    """What operations of each class of products, timed alone, say beyond its terms."""
+    single = ~times.whole[times.owner]
+    residuals = np.log(times.latency_ms / predicted(formula, times))
+    found = {}
+    for number, name in enumerate(CLASSES):
+        which = single & (times.work.kind == number)
+        if name in PRODUCTS and which.sum() >= nearby.LEAST:
+            found[name] = Nearby.of(times.work.take(which), residuals[times.owner[which]])
+    return found
 
 
 class _Problem:
@@ -204,9 +230,9 @@ class _Problem:
 
     def _drawn_to(self, facts: Facts) -> np.ndarray:
         """Sets what every unknown is drawn to, `centers`, and how softly, `widths`."""
-        wide = UNKNOWN if not facts.sure else 0.0
-        centers = [OF_PEAK[0] * facts.rate, OF_BANDWIDTH[0] * facts.bandwidth, LAUNCH[0]]
-        widths = [max(OF_PEAK[1], wide), max(OF_BANDWIDTH[1], wide), LAUNCH[1]]
+        wide = UNKNOWN if facts.width >= UNKNOWN else 0.0
+        centers = [OF_PEAK * facts.rate, OF_BANDWIDTH[0] * facts.bandwidth, LAUNCH[0]]
+        widths = [facts.width, max(OF_BANDWIDTH[1], wide), LAUNCH[1]]
         for part in self.parts:
             for term in part.terms:
                 center, width = OF_CLASS.get((part.name, term), USUAL[term])
@@ -302,25 +328,25 @@ class _Class:
         self.back = back.reshape(-1)
         self.owner, self.often = times.owner[which], times.often[which]
         self.number = len(times.latency_ms)
-        self.tiled = Tiled.of(self.work, *tiles) if self.is_product else None
+        self.ways = Ways.of(self.work, *tiles) if self.is_product else None
         self.terms: tuple[str, ...] = PRODUCT_TERMS if self.is_product else MOVING_TERMS
         if self.is_product and not self.alone.all():
             self.terms += tuple(OPTIONAL_TERMS)
 
     def ms(self, terms: Mapping[str, float]) -> np.ndarray:
         """(steps,) of each, alone where it was timed alone."""
-        if self.tiled is None:
+        if self.ways is None:
             return moving_time(terms, self.work.bytes)
-        parts = self.tiled.parts(terms)
+        parts = self.ways.parts(terms)
         if not self.alone.any():
             return inside(terms, *parts)
         return np.where(self.alone, alone(terms, *parts), inside(terms, *parts))
 
     def slopes(self, terms: Mapping[str, float]) -> dict[str, np.ndarray]:
         """Term -> (steps,) derivative of `ms` by its logarithm."""
-        if self.tiled is None:
+        if self.ways is None:
             return moving_slopes(terms, self.work.bytes)
-        return self.tiled.slopes(terms, self.alone)
+        return self.ways.slopes(terms, self.alone)
 
     def total(self, steps_ms: np.ndarray) -> np.ndarray:
         """(times,) sums."""
@@ -329,11 +355,14 @@ class _Class:
 
 def predicted(formula: Kernels, times: Times) -> np.ndarray:
     """(times,) ms as the formula says; of a step alone, with what starting it costs."""
-    found, _ = formula.times(times.work)
     single = ~times.whole[times.owner]
+    found = np.empty(len(single))
+    for which, own in ((single, replace(formula, sustained=np.inf)), (~single, formula)):
+        found[which], _ = own.times(times.work.take(which))
     for number, name in enumerate(CLASSES):
         if name in formula.classes and name in PRODUCTS:
             which = single & (times.work.kind == number)
             terms = formula.classes[name]
-            found[which] += terms["launch"] - optional(terms, "step")
+            more = terms["launch"] - optional(terms, "step")
+            found[which] += more * formula.factors(name, times.work.take(which))
     return times.total(found)

@@ -14,10 +14,20 @@ import numpy as np
 
 from lolat.counts import behaviours, count
 from lolat.devices.counted import Counted
-from lolat.devices.fit import SMALL_TILE, Facts, Times, fit_kernels, predicted
+from lolat.devices.fit import (
+    OF_PEAK,
+    SEEN,
+    SMALL_TILE,
+    UNKNOWN,
+    Facts,
+    Times,
+    fit_kernels,
+    predicted,
+)
 from lolat.devices.networks import TimedNetwork, contradictions, family_of
-from lolat.devices.operations import TimedOperation
+from lolat.devices.operations import MULTIPLYING, TimedOperation
 from lolat.errors import InputError
+from lolat.intervals import network_entry
 from lolat.kernel_terms import CALLED, CLASSES, PRODUCTS
 from lolat.learning import errors, model_document
 from lolat.modes import FLOAT32, Mode
@@ -31,7 +41,9 @@ FOLDS = 5
 MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
 LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
 ENOUGH_NETWORKS = 30  # to say from them alone how far off networks are
-MOST_OF_A_NAME = 500  # rows of one operation: the terms of its class are known long before
+MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 500, 1500  # rows of one operation: it is known long before
+MOST_RESIDUALS = 1000  # of a model file
+TOGETHER = 4  # different products make up most of a transformer's time
 POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
 EFFICIENT, GENERATION, SLOWED = 44.0, 0.35, 0.65
 FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
@@ -63,9 +75,8 @@ def read_facts(path: str | Path, device: str) -> Facts:
             )
         found.append(value)
     multiprocessors, gflops, gigabytes, *power = found
-    if len(power) == len(POWER_FACTS):
-        gflops *= kept_up(gflops, *power)
-    return Facts(multiprocessors, gflops * 1e6 / 2, gigabytes * 1e6)
+    kept = kept_up(gflops, *power) if len(power) == len(POWER_FACTS) else 1.0
+    return Facts(multiprocessors, kept * gflops * 1e6 / 2, gigabytes * 1e6, bound=kept < OF_PEAK)
 
 
 def kept_up(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
@@ -86,7 +97,7 @@ def seen_facts(times: Times) -> Facts:
     reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
     macs = float((times.total(times.work.macs) / reached).max())
     moved = float((times.total(times.work.bytes) / reached).max())
-    return Facts(1.0, macs or moved, moved, not times.whole.any())
+    return Facts(1.0, macs or moved, moved, UNKNOWN if times.whole.any() else SEEN)
 
 
 @dataclass(frozen=True)
@@ -176,6 +187,8 @@ def tables_document(
     times, fold = timed.times, timed.folds()
     _refuse_units(times, timed.mode)
     facts, told = facts or seen_facts(times), facts
+    if timed.mode.product_bytes < FLOAT_BYTES:  # a data sheet's rate is of float32
+        facts = replace(facts, width=UNKNOWN)
     trained = timed.trained()
     # Two passes that are both known well have terms of their own; else one helps the other.
     apart = min(trained.sum(), (times.whole & ~trained).sum()) >= ENOUGH_NETWORKS
@@ -223,19 +236,39 @@ def _judged(
 def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
     """A formula's entry in a model file, judged by networks where there are enough, and by inference."""
     judged = times.whole & ~trained
+    networks = {}
     if judged.sum() < ENOUGH_NETWORKS:
         judged = ~trained if (~trained).sum() >= ENOUGH_NETWORKS else np.ones_like(trained)
+        networks = _of_operations(off[~times.whole & (times.total(times.work.macs) > 0)])
     measured = times.latency_ms[judged]
-    return formula.to_dict() | {
-        "error": {
-            "fitted": errors(predicted(formula, times)[judged], measured),
-            "left_out": errors(measured / np.exp(off[judged]), measured),
-        },
-        "residuals": _rounded(off[judged]),
-    }
+    return (
+        formula.to_dict()
+        | networks
+        | {
+            "error": {
+                "fitted": errors(predicted(formula, times)[judged], measured),
+                "left_out": errors(measured / np.exp(off[judged]), measured),
+            },
+            "residuals": _rounded(off[judged]),
+        }
+    )
+
+
+def _of_operations(off: np.ndarray) -> dict[str, Any]:
+    """What is to be said of networks where operations alone were timed, whose errors `off` partly cancel:
+    TOGETHER products drawn at random, each of which takes as long as the others.
+    """
+    if len(off) < ENOUGH_NETWORKS:
+        return {}
+    drawn = np.random.default_rng(0).choice(off, (MOST_POINTS, TOGETHER))
+    residuals = np.log(np.exp(drawn).mean(axis=1))
+    return {"networks": network_entry(residuals, np.full(MOST_POINTS, TOGETHER))}
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
+    """At most MOST_RESIDUALS of them, drawn at random."""
+    if len(residuals) > MOST_RESIDUALS:
+        residuals = np.random.default_rng(0).choice(residuals, MOST_RESIDUALS, replace=False)
     return [round(float(r), 5) for r in residuals]
 
 
@@ -266,11 +299,11 @@ def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Ker
 
 
 def _some(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
-    """At most MOST_OF_A_NAME rows of each operation, drawn at random, in their order."""
+    """At most so many rows of each operation, drawn at random, in their order."""
     of: dict[str, list[int]] = {}
     for i in np.random.default_rng(0).permutation(len(rows)):
         kept = of.setdefault(rows[i].name, [])
-        if len(kept) < MOST_OF_A_NAME:
+        if len(kept) < (MOST_OF_A_PRODUCT if rows[i].name in MULTIPLYING else MOST_OF_A_NAME):
             kept.append(int(i))
     return [rows[i] for i in sorted(i for kept in of.values() for i in kept)]
 

@@ -30,6 +30,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*BINARY, *UNARY), BLOCK),
 }
 """Operation -> the columns that it needs, whole numbers."""
+MULTIPLYING = ("linear", "bmm", "conv")
 EXPECTED = (
     "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
     "batch,m,n,k for linear and bmm; batch,in_channels,out_channels,kernel,input_size,stride,padding for "
@@ -37,14 +38,20 @@ EXPECTED = (
 )
 
 
+def is_of_operations(columns: list[str]) -> bool:
+    """Whether a table with these columns is one of operations."""
+    return bool(set(NAMES) & set(columns))
+
+
 @dataclass(frozen=True)
 class TimedOperation:
-    """One row: the operation's name, a Graph of it alone at a batch size, and its time."""
+    """One row: the operation's name, a Graph of it alone at a batch size, and its time; as it stands."""
 
     name: str
     graph: Graph
     batch_size: int
     latency_ms: float
+    row: Mapping[str, str]
 
 
 def columns_of(path: str | Path) -> list[str]:
@@ -89,7 +96,7 @@ def _rows(reader: Any, name: str, path: str | Path) -> Iterator[TimedOperation]:
         sizes = {c: _size(row[c], c, where) for c in COLUMNS[what]}
         ms = _time(row["latency_ms"], where)
         graph, batch_size = _graph(what, sizes)
-        yield TimedOperation(what, graph, batch_size, ms)
+        yield TimedOperation(what, graph, batch_size, ms, row)
 
 
 def _size(text: str, column: str, where: str) -> int:

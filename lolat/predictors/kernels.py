@@ -22,6 +22,7 @@ from lolat import kernel_terms as c
 from lolat.kernel_terms import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS
 from lolat.modes import Mode
 from lolat.predictors.formula import Formula, from_coefficients
+from lolat.predictors.nearby import Nearby
 from lolat.work import Work
 
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32))
@@ -59,7 +60,10 @@ class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
     `multiprocessors`: of the device; `classes`: the terms of each (`lolat.kernel_terms`); `mode`: how it
-    runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's.
+    runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's; `nearby`: of
+    classes of products what operations timed alone say beyond their terms; `sustained`: macs per ms that
+    no product of a network goes beyond, where power keeps down what runs for long (Winograd's, which are
+    fewer than are counted, aside).
     """
 
     name: ClassVar[str] = "kernels"
@@ -67,6 +71,8 @@ class Kernels(Formula):
     classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     mode: Mode = field(default_factory=Mode)
     tile: float = 1.0
+    nearby: Mapping[str, Nearby] = field(default_factory=dict)
+    sustained: float = float("inf")
 
     @classmethod
     def of(
@@ -95,14 +101,22 @@ class Kernels(Formula):
             part = work.take(which)
             terms = self.terms(name)
             if name in PRODUCTS:
-                parts = Tiled.of(part, self.multiprocessors, self.tile).parts(terms)
-                found[which] = inside(terms, *parts)
+                parts = Ways.of(part, self.multiprocessors, self.tile).parts(terms)
+                own = inside(terms, *parts) * self.factors(name, part)
+                kept = np.where(part.squares > 0, 0.0, part.macs) / self.sustained
+                found[which] = np.maximum(own, kept)
                 mostly[which] = np.where(np.greater(*parts), COMPUTE, MOVE)
             else:
                 found[which] = moving_time(terms, part.bytes)
                 short = part.bytes < terms["launch"] * terms["bandwidth"]
                 mostly[which] = np.where(short, START, MOVE)
         return found, mostly
+
+    def factors(self, name: str, work: Work) -> np.ndarray:
+        """(steps,) what the terms of a class are to be multiplied by, for what was timed near by."""
+        if name not in self.nearby:
+            return np.ones(len(work.kind))
+        return self.nearby[name].factors(work)
 
     def unlike(self, work: Work, times: np.ndarray, negligible: float) -> tuple[str, ...] | None:
         """What of a network is like no operation that the terms are from: a remark for each class that
@@ -129,6 +143,8 @@ class Kernels(Formula):
             "classes": {name: dict(terms) for name, terms in self.classes.items()},
             "mode": self.mode.to_dict(),
             "tile": self.tile,
+            "nearby": {name: near.to_list() for name, near in self.nearby.items()},
+            **({"sustained": self.sustained} if np.isfinite(self.sustained) else {}),
         }
 
     @classmethod
@@ -143,6 +159,8 @@ class Kernels(Formula):
             },
             Mode.from_dict(document.get("mode", {})),
             float(document.get("tile", 1.0)),
+            {n: Nearby.from_list(rows) for n, rows in document.get("nearby", {}).items()},
+            float(document.get("sustained", np.inf)),
         )
 
 
@@ -184,14 +202,20 @@ class Tiled:
             np.maximum(work.macs * size / 64.0 - work.bytes, 0.0),
         )
 
+    @property
+    def direct(self) -> np.ndarray:
+        """(steps,) whether each is a 3x3 convolution of stride 1."""
+        return self.work.squares > 0
+
     def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving."""
         fastest = (self.macs * _slower(terms)[:, None]).min(axis=0)
         computing = fastest * (self.work.depth + terms["fill"]) / terms["rate"]
         computing = computing * (1.0 + self.unaligned * terms["unaligned"])
-        computing = computing / (1.0 + self.work.direct * terms["direct"])
+        computing = computing / (1.0 + self.direct * terms["direct"])
         light, heavy, again = self._moved(terms)
-        return computing, (light + heavy + again) / terms["bandwidth"]
+        moving = (light + heavy + again) / terms["bandwidth"]
+        return computing, moving
 
     def _moved(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(steps,) bytes: those of no weights, of weights as many as they count for, read again."""
@@ -216,7 +240,7 @@ class Tiled:
             "rate": -1.0,
             "fill": terms["fill"] / (self.work.depth + terms["fill"]),
             "unaligned": self.unaligned * _share(terms["unaligned"]),
-            "direct": self.work.direct * -_share(terms["direct"]),
+            "direct": self.direct * -_share(terms["direct"]),
             "small": (SMALLER * terms["small"] / (1.0 + SMALLER * terms["small"]))[tiling],
             "tiny": (TINIER * _share(terms["tiny"]))[tiling],
         }
@@ -229,6 +253,51 @@ class Tiled:
             "launch": alone * terms["launch"],
             "step": ~alone * optional(terms, "step"),
         }
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Products, `tiled` as they are; those of the indices `able` also as Winograd's algorithm has them,
+    `other`, which a library takes where it is faster.
+    """
+
+    tiled: Tiled
+    able: np.ndarray
+    other: Tiled
+
+    @classmethod
+    def of(cls, work: Work, multiprocessors: float, tile: float = 1.0) -> Ways:
+        """Of products. Matrix units in half precision, and short vectors, gain nothing by Winograd."""
+        able = np.flatnonzero((work.squares > 0) & ~work.narrow & (tile == 1.0))
+        other = work.take(able).winograd()
+        return cls(
+            Tiled.of(work, multiprocessors, tile), able, Tiled.of(other, multiprocessors, tile)
+        )
+
+    def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of computing, of moving."""
+        found = self.tiled.parts(terms)
+        better, parts = self._better(terms, found)
+        for all_of, some in zip(found, parts, strict=True):
+            all_of[self.able[better]] = some[better]
+        return found
+
+    def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
+        """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
+        found = self.tiled.slopes(terms, alone)
+        better, _ = self._better(terms, self.tiled.parts(terms))
+        if better.any():
+            for term, slope in self.other.slopes(terms, alone[self.able]).items():
+                found[term][self.able[better]] = slope[better]
+        return found
+
+    def _better(
+        self, terms: Mapping[str, float], found: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """(able,) whether the other way is faster, and its parts."""
+        parts, p = self.other.parts(terms), optional(terms, "overlap")
+        computing, moving = found
+        return _larger(*parts, p) < _larger(computing[self.able], moving[self.able], p), parts
 
 
 SMALLER = np.array([0.0, 0.0, 0.5, 1.0, 1.5, 1.0])

@@ -7,7 +7,7 @@ measured there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -127,17 +127,16 @@ class EstimatedTraining:
     ) -> tuple[tuple[str, ...], float | None]:
         """What is to be said of a prediction; half its interval's width, a logarithm, None if unknown."""
         unlike = self.trained.unlike(steps.work, steps.times, NEGLIGIBLE) or ()
-        residuals, widening, doubts = self._errors()
+        entry, widening, doubts = self._errors()
         half = None
         try:
-            width = interval_width(
-                {"residuals": residuals}, coverage, noise_floor(self.document) or 0.0
+            width = interval_width(entry, coverage, noise_floor(self.document) or 0.0)
+            half = (
+                width.half(len(graph.operations)) * widening * (OUTSIDE_WIDENING if unlike else 1.0)
             )
-            half = width.half(1.0) * widening * (OUTSIDE_WIDENING if unlike else 1.0)
         except InputError:
-            doubts += (
-                f"no interval: {len(residuals)} points cannot give {100 * coverage:g} % coverage",
-            )
+            known = len(entry.get("residuals", ()))
+            doubts += (f"no interval: {known} points cannot give {100 * coverage:g} % coverage",)
         warnings = (
             *count(graph).warnings,
             *unlike,
@@ -147,16 +146,18 @@ class EstimatedTraining:
         )
         return warnings, half
 
-    def _errors(self) -> tuple[Sequence[float], float, tuple[str, ...]]:
-        """Errors of what was left out of the fit; how many times as wide an interval they make; why."""
+    def _errors(self) -> tuple[Mapping[str, Any], float, tuple[str, ...]]:
+        """The entry with the errors of what was left out of the fit; how many times as wide an interval
+        they make; why.
+        """
         trained = self.entry.get("training_residuals", ())
         if len(trained) >= LEAST_STEPS:
-            return trained, 1.0, ()
+            return {"residuals": trained}, 1.0, ()
         measured = (
             "no training step was" if not trained else f"only {len(trained)} training steps were"
         )
         why = f"{measured} measured on this device: the backward pass is estimated from the forward one"
-        return self.entry.get("residuals", ()), UNMEASURED, (why,)
+        return self.entry, UNMEASURED, (why,)
 
 
 @dataclass(frozen=True)

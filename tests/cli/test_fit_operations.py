@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -84,6 +85,28 @@ def test_a_device_of_which_the_data_sheet_is_known(lolat: Command, tmp_path: Pat
     low, high = answer["interval_ms"]
     assert 1.2 < high / answer["latency_ms"] < 2.0
     assert answer["latency_ms"] / low == pytest.approx(high / answer["latency_ms"])
+
+
+def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> None:
+    model = fitted(lolat, tmp_path)
+    other, out = tmp_path / "other.csv", tmp_path / "out.csv"
+    other.write_text("\n".join([made_up.COLUMNS, *made_up.rows(seed=7)]) + "\n")
+    found = lolat("evaluate", model, "--table", other, "--predictions", out)
+    assert found.code == 0, found.err
+    assert found.out.startswith("linear: 40 timed, median error ")
+    assert "140 operations: median error " in found.out
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [*made_up.COLUMNS.split(","), "predicted_ms", "low_ms", "high_ms"]
+    off = [abs(float(r["predicted_ms"]) / float(r["latency_ms"]) - 1) for r in rows]
+    assert median(off) < 0.05
+    inside = sum(float(r["low_ms"]) <= float(r["latency_ms"]) <= float(r["high_ms"]) for r in rows)
+    assert 110 <= inside <= 138
+    found = lolat("evaluate", model, "--table", other, "--json")
+    answer = json.loads(found.out)
+    assert (answer["summary"]["operations"], len(answer["operations"])) == (140, 140)
+    found = lolat("evaluate", model, "--table", other, "--predictor", "extended", "--json")
+    assert json.loads(found.out)["operations"][0]["predicted_ms"] > 0.0
 
 
 def test_nothing_to_fit(lolat: Command, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +124,56 @@ def test_facts_that_are_missing_or_wrong(tmp_path: Path) -> None:
     path.write_text("device,multiprocessors\ndesk,40\n")
     with pytest.raises(InputError, match="fp32_matrix_gflops of desk is None"):
         read_facts(path, "desk")
+
+
+def winograd_ms(batch: int, channels: int, wide: int, side: int) -> float:
+    """Of a 3x3 convolution on the made-up GPU: as the product that it is, or as 36 smaller ones."""
+    rows, squares = batch * side * side, batch * math.ceil(side / 4) ** 2
+    plain = made_up.product_ms(1, rows, wide, 9 * channels)
+    turned = 2 * 36 * 4 * (squares * (channels + wide) + channels * wide) / made_up.BYTES_PER_MS
+    return min(plain, made_up.product_ms(36, squares, wide, channels) + turned)
+
+
+def test_convolutions_that_a_library_computes_by_winograd(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    lines = ["op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"]
+    for _ in range(400):
+        batch, side = draw.randint(1, 64), draw.randint(5, 60)
+        channels, wide = (32 * draw.randint(1, 20) for _ in "io")
+        ms = made_up.LAUNCH_MS + winograd_ms(batch, channels, wide, side)
+        lines.append(f"conv,{batch},{channels},{wide},3,{side},1,1,{ms:.6f}")
+    path = tmp_path / "convolutions.csv"
+    path.write_text("\n".join(lines) + "\n")
+    facts = tmp_path / "devices.csv"
+    facts.write_text(made_up.FACTS)
+    rows = read_operations(path)
+    found = fit_kernels(of(rows[:200]).times, read_facts(facts, "desk"))
+    plain = replace(found, nearby={})
+    times = of(rows[200:]).times
+    for formula, limit in ((plain, 0.15), (found, 0.10)):
+        off = predicted(formula, times) / times.latency_ms - 1
+        assert np.median(np.abs(off)) < limit
+        assert abs(np.median(off)) < 0.06
+
+
+def test_power_keeps_down_networks_and_not_operations_alone(
+    timed: tuple[list[TimedOperation], Path], tmp_path: Path
+) -> None:
+    rows, _ = timed
+    facts = tmp_path / "power.csv"
+    facts.write_text(
+        "device,multiprocessors,fp32_matrix_gflops,fp32_vector_gflops,bandwidth_gb_s,l2_mb,power_w\n"
+        "desk,40,9400,9400,500,3,50\ncool,40,9400,9400,500,3,500\n"
+    )
+    bound, cool = (fit_kernels(of(rows).times, read_facts(facts, n)) for n in ("desk", "cool"))
+    assert cool.sustained == math.inf
+    # 44 GFLOPS a watt at 3 MiB of L2; the rate goes down less than the power.
+    kept = (44 * 50 / 9400) ** 0.65
+    assert bound.sustained == pytest.approx(0.85 * kept * 4.7e9)
+    times = of([r for r in rows if r.name == "linear"]).times
+    assert predicted(bound, times) == pytest.approx(predicted(cool, times), rel=0.1)
+    in_a_network = bound.times(times.work)[0]
+    assert (in_a_network >= times.work.macs / bound.sustained * (1 - 1e-9)).all()
+    assert in_a_network.sum() > 1.5 * cool.times(times.work)[0].sum()
+    again = Kernels.from_dict(bound.to_dict())
+    assert again.times(times.work)[0] == pytest.approx(in_a_network)
