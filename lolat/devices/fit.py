@@ -171,6 +171,17 @@ def fit_kernels(
     return formula
 
 
+def expected(times: Times, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Before anything is measured: (times,) ms; (times, times) the covariance of how far off they are as
+    logarithms, in units of what a time says of the terms. 0 of classes of fewer than LEAST operations.
+    """
+    problem = _Problem(times, facts, 1.0)
+    total, slopes = problem.derivatives(problem.centers)
+    known = np.zeros((len(total), len(problem.centers)))
+    known[problem.used] = slopes[: -len(problem.centers)] * (problem.widths / problem.prior)
+    return total, known @ known.T
+
+
 def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
     """What operations of each class of products, timed alone, say beyond its terms."""
     single = ~times.whole[times.owner]

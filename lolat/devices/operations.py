@@ -31,6 +31,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Operation -> the columns that it needs, whole numbers."""
 MULTIPLYING = ("linear", "bmm", "conv")
+ALL_COLUMNS = ("op", *PRODUCT, *CONVOLUTION[1:], *BLOCK)
 EXPECTED = (
     "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
     "batch,m,n,k for linear and bmm; batch,in_channels,out_channels,kernel,input_size,stride,padding for "
@@ -87,16 +88,22 @@ def _rows(reader: Any, name: str, path: str | Path) -> Iterator[TimedOperation]:
                 f"{where}: {'more' if None in row else 'fewer'} fields than the first line has names "
                 f"({len(reader.fieldnames)})"
             )
-        what = row[name].strip().lower()
-        if what not in COLUMNS:
-            raise InputError(f"{where}: no operation {what[:40]!r}; known: {', '.join(COLUMNS)}")
-        missing = [c for c in COLUMNS[what] if c not in row]
-        if missing:
-            raise InputError(f"{where}: {what} needs the column {missing[0]}; {EXPECTED}")
-        sizes = {c: _size(row[c], c, where) for c in COLUMNS[what]}
-        ms = _time(row["latency_ms"], where)
-        graph, batch_size = _graph(what, sizes)
-        yield TimedOperation(what, graph, batch_size, ms, row)
+        yield operation_of(row, where, _time(row["latency_ms"], where), name)
+
+
+def operation_of(
+    row: Mapping[str, str], where: str, latency_ms: float, name: str = NAMES[0]
+) -> TimedOperation:
+    """The operation that a row says, `name` in the column of that name; InputError that begins `where`."""
+    what = row[name].strip().lower()
+    if what not in COLUMNS:
+        raise InputError(f"{where}: no operation {what[:40]!r}; known: {', '.join(COLUMNS)}")
+    missing = [c for c in COLUMNS[what] if c not in row]
+    if missing:
+        raise InputError(f"{where}: {what} needs the column {missing[0]}; {EXPECTED}")
+    sizes = {c: _size(row[c], c, where) for c in COLUMNS[what]}
+    graph, batch_size = _graph(what, sizes)
+    return TimedOperation(what, graph, batch_size, latency_ms, row)
 
 
 def _size(text: str, column: str, where: str) -> int:

@@ -67,6 +67,12 @@ class Nearby:
         return cls(table[:, :-1], table[:, -1])
 
 
+def alike(work: Work) -> np.ndarray:
+    """(steps, steps) what the errors of a formula for products are expected to have in common."""
+    shapes = _shapes(work)
+    return _alike(shapes, shapes)
+
+
 def _shapes(work: Work) -> np.ndarray:
     return np.column_stack([getattr(work, size) for size in SHAPE])
 
