@@ -227,6 +227,11 @@ def _terms(
     return found, 0.0, formula.unlike(work, times, NEGLIGIBLE)
 
 
+def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
+    """Ms of a whole network by a formula that takes operations one by one."""
+    return float(formula.times(work_of(network, batch_size, formula.mode))[0].sum())
+
+
 def _interval(latency: float, half: float) -> tuple[float, float]:
     return latency * math.exp(-half), latency * math.exp(half)
 

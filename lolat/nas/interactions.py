@@ -23,6 +23,8 @@ from lolat.counts import COLUMNS, GraphCounts, count
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.nas.tables import counts_at, join
+from lolat.prediction import operations_ms
+from lolat.predictors.kernels import Kernels
 
 TOGETHER = (
     4  # positions whose choices may depend on one another: two widths, a kernel, a resolution
@@ -71,8 +73,10 @@ class Networks:
         """`choices`: the values per position; `most`: networks that may be built."""
         self.choices, self.name = choices, name
         self._make, self._most, self._done = make, most, done
+        self._graphs: list[Graph] = []
         self._counted: list[GraphCounts] = []
         self._number: dict[Row, int] = {}
+        self._ms: tuple[Kernels | None, int, np.ndarray] = (None, 0, np.zeros(0))
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
 
     def __len__(self) -> int:
@@ -92,7 +96,8 @@ class Networks:
         if found is None:
             self.require(1, "taking its networks apart")
             values = [v[c] for v, c in zip(self.choices, row, strict=True)]
-            self._counted.append(count(self._make(values, self.name)))
+            self._graphs.append(self._make(values, self.name))
+            self._counted.append(count(self._graphs[-1]))
             found = self._number[row] = len(self._counted) - 1
             self._done()
         return found
@@ -108,6 +113,14 @@ class Networks:
             found = self._totals[batch_size] = np.concatenate([found, sums])
         return found
 
+    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+        """(networks built,) milliseconds of each; the last asked for are kept."""
+        known, size, found = self._ms
+        if known is not formula or size != batch_size or len(found) < len(self):
+            found = np.array([operations_ms(formula, graph, batch_size) for graph in self._graphs])
+            self._ms = formula, batch_size, found
+        return found
+
 
 @dataclass(frozen=True)
 class ChangeTable:
@@ -120,7 +133,15 @@ class ChangeTable:
 
     def at(self, batch_size: int) -> np.ndarray:
         """See `lolat.nas.tables.Table`."""
-        found = self.networks.totals(batch_size)[self.numbers]
+        return self._changes(self.networks.totals(batch_size))
+
+    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+        """See `lolat.nas.tables.Table`."""
+        return self._changes(self.networks.ms(formula, batch_size))
+
+    def _changes(self, of_networks: np.ndarray) -> np.ndarray:
+        """What is more than with the base's choice at any of the positions."""
+        found = of_networks[self.numbers]
         for axis in range(len(self.positions)):
             found = found - found.take([0], axis)
         return found

@@ -18,6 +18,7 @@ from lolat.errors import InputError
 from lolat.nas.grid import Grid
 from lolat.predictors.extended import Extended
 from lolat.predictors.formula import Formula
+from lolat.predictors.kernels import Kernels
 
 CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
 DECODED = 16 * CHUNK  # of an index range at a time
@@ -188,9 +189,12 @@ def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: i
         LookUp(positions, table.shape, np.ascontiguousarray(table.reshape(-1)))
         for positions, table in merged
     )
-    # The fit on six counts is of no use here, and would be sent along.
-    light = replace(formula, six=None) if isinstance(formula, Extended) else formula
-    return Scorer(grid, look_ups, light, constant, batch_size)
+    # The fit on six counts, shapes near by are of no use here, and would be sent along.
+    if isinstance(formula, Extended):
+        formula = replace(formula, six=None)
+    elif isinstance(formula, Kernels):
+        formula = replace(formula, nearby={})
+    return Scorer(grid, look_ups, formula, constant, batch_size)
 
 
 def _sum(a: Times, b: Times, union: tuple[int, ...]) -> Times:

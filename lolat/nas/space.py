@@ -25,9 +25,12 @@ from lolat.nas.grid import Grid, grid
 from lolat.nas.layers import Layers
 from lolat.nas.scorer import Scorer, compiled
 from lolat.nas.tables import BORDER, ChainPart, EndTable, Table
-from lolat.prediction import as_batch_size
+from lolat.prediction import as_batch_size, operations_ms
+from lolat.predictors.kernels import Kernels
 
 KEPT_BATCH_SIZES = 8
+JUDGED = 32  # whole candidates that say what parts do to each other
+LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
 Row = Sequence[int] | np.ndarray  # the integers of one candidate
 
 
@@ -164,6 +167,8 @@ class Space:
         InputError for an unknown predictor and a batch size that is too large or none.
         """
         formula = model.predictor(predictor)
+        if isinstance(formula, Kernels):
+            return self._by_operation(formula, as_batch_size(batch_size))
         columns = [COLUMNS.index(f) for f in formula.features]
         slopes = np.asarray(formula.coefficients)
         times = [
@@ -171,6 +176,26 @@ class Space:
             for table, counts in zip(self.tables, self.table_counts(batch_size), strict=True)
         ]
         return compiled(self.grid, times, formula, batch_size)
+
+    def _by_operation(self, formula: Kernels, batch_size: int) -> Scorer:
+        """The same by a formula that takes operations one by one, and adds them up.
+
+        What parts do to each other (a compiler joins operations of two, half precision converts between
+        them) a few whole candidates tell: their times over the sum of their parts', a line.
+        """
+        times = [(t.positions, t.ms(formula, batch_size)) for t in self.tables]
+        parts = compiled(self.grid, times, formula, batch_size)
+        rows = self.sample(JUDGED, seed=0)
+        sums = parts.latency(rows)
+        whole = np.array([operations_ms(formula, self.network(row), batch_size) for row in rows])
+        if np.allclose(sums, whole, rtol=1e-9):
+            return parts
+        line = np.column_stack([sums, np.ones(len(sums))]) / whole[:, None]
+        slope, more = np.linalg.lstsq(line, np.ones(len(sums)), rcond=None)[0]
+        if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
+            slope, more = float(np.median(whole / sums)), 0.0
+        times = [(positions, slope * table) for positions, table in times]
+        return compiled(self.grid, [*times, ((), np.array(more))], formula, batch_size)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from lolat.counts import COLUMNS, GraphCounts, count
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.nas.layers import Layers
-from lolat.prediction import MOST_COUNT
+from lolat.prediction import MOST_COUNT, operations_ms
+from lolat.predictors.kernels import Kernels
 
 SERIAL = COLUMNS.index("serial")
 BORDER = [i for i, column in enumerate(COLUMNS) if column == "border"]  # one, or none
@@ -37,6 +38,10 @@ class Table(Protocol):
 
     def at(self, batch_size: int) -> np.ndarray:
         """(choices at the first of `positions`, ... at the last, COLUMNS) int64 at `batch_size`."""
+        ...
+
+    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+        """The same without COLUMNS: milliseconds, by a formula that takes operations one by one."""
         ...
 
 
@@ -99,9 +104,14 @@ class FragmentTable:
         return self.part.positions
 
     @cached_property
+    def _graphs(self) -> list[Graph]:
+        """The part alone, for each combination."""
+        return [fragment(self.part, values) for values in itertools.product(*self.choices)]
+
+    @cached_property
     def _counted(self) -> tuple[GraphCounts, np.ndarray]:
         """Counts of all combinations' operations, and (operations,) the combination of each."""
-        counted = [count(fragment(self.part, v)) for v in itertools.product(*self.choices)]
+        counted = [count(graph) for graph in self._graphs]
         owner = np.repeat(np.arange(len(counted)), [len(c.fixed) for c in counted])
         return join(counted), owner
 
@@ -113,6 +123,11 @@ class FragmentTable:
         np.add.at(found, owner, counts_at(counted, batch_size, self.part.name))
         found[:, BORDER] = 0  # of the fragment, which is not the whole
         return found.reshape(*shape, len(COLUMNS))
+
+    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+        """See `Table`."""
+        found = [operations_ms(formula, graph, batch_size) for graph in self._graphs]
+        return np.array(found).reshape(tuple(map(len, self.choices)))
 
 
 @dataclass(frozen=True)
@@ -157,6 +172,13 @@ class CellTable:
         found[..., SERIAL] = reached[nodes]
         return self.repeat * found
 
+    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+        """See `Table`."""
+        each = [table.ms(formula, batch_size) for table in self.tables]
+        found = sum(np.ix_(*each))
+        more = len(self.edges) - max(to for _, to in self.edges)
+        return np.asarray(self.repeat * (found + more * self.addition.ms(formula, batch_size)))
+
 
 @dataclass(frozen=True)
 class EndTable:
@@ -188,6 +210,10 @@ class EndTable:
         found = np.zeros((len(self._elements), len(COLUMNS)), np.int64)
         found[:, BORDER] = batch_size * self._elements[:, None]
         return found.reshape(*map(len, self.choices), len(COLUMNS))
+
+    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+        """See `Table`: nothing."""
+        return np.zeros(tuple(map(len, self.choices)))
 
 
 def fragment(part: ChainPart, values: Sequence[Any]) -> Graph:

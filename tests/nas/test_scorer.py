@@ -17,6 +17,7 @@ from lolat.predictors.extended import Extended
 from lolat.predictors.two_regime import TwoRegime
 from tests import synthetic
 from tests.nas.test_space import every, small
+from tests.training import known_device
 
 MODEL = Model(synthetic.document())
 PLAIN = Extended(("ops",), (1.0,), 0.25)
@@ -34,6 +35,26 @@ def test_a_latency_is_the_models_own(batch_size: int, predictor: str | None) -> 
     scorer = space.scorer(MODEL, batch_size, predictor)
     found = [MODEL.predict(n, batch_size, predictor).latency_ms for n in networks]
     np.testing.assert_allclose(scorer.latency(rows), found, rtol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_a_formula_that_takes_operations_one_by_one(batch_size: int) -> None:
+    space, rows, networks = every()
+    model = Model(known_device.document())
+    found = [model.predict(n, batch_size).latency_ms for n in networks]
+    np.testing.assert_allclose(space.scorer(model, batch_size).latency(rows), found, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", [{"dtype": "amp"}, {"dtype": "amp", "compiled": True}])
+def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
+    mode: dict[str, Any],
+) -> None:
+    space, rows, networks = every()
+    model = Model(known_device.document(mode=mode))
+    found = np.array([model.predict(n, 8).latency_ms for n in networks])
+    scored = space.scorer(model, 8).latency(rows)
+    assert np.median(np.abs(scored / found - 1)) < 0.03
+    assert np.corrcoef(scored, found)[0, 1] > 0.97
 
 
 def test_below_the_breakpoint_too() -> None:
