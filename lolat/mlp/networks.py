@@ -15,11 +15,12 @@ import numpy as np
 
 from lolat.counts import COLUMNS, FEATURES, count
 from lolat.graph import Graph
+from lolat.mlp.alone import Alone, alike
 from lolat.mlp.devices import DEVICES, Device, find, merged
 from lolat.mlp.layer_counts import layer_name
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.network_rows import network_rows
-from lolat.mlp.table import LAYERS
+from lolat.mlp.table import LAYERS, LayerTable
 from lolat.model import Model
 
 ELEMENT_BYTES = 4  # float32
@@ -49,7 +50,9 @@ class OtherLayer:
 
 @dataclass(frozen=True)
 class NetworkTime:
-    """The time of one batch, ms: the sum of the layers. `others` are not in it.
+    """The time of one batch, ms: the sum of the layers and `call_ms`. `others` are not in it.
+
+    `call_ms`: of one call, where convolutions are as inside a network; None where each has its own.
 
     An epoch is `batches` batches, the last one counted as a full one (as Keras counts them); both are
     None where the number of samples is not known.
@@ -63,11 +66,12 @@ class NetworkTime:
     layers: tuple[LayerTime, ...]
     others: tuple[OtherLayer, ...]
     warnings: tuple[str, ...]
+    call_ms: float | None = None
 
     @property
     def batch_ms(self) -> float:
-        """The sum of the layers."""
-        return math.fsum(layer.predicted_ms for layer in self.layers)
+        """The sum of the layers, and a call."""
+        return math.fsum(layer.predicted_ms for layer in self.layers) + (self.call_ms or 0.0)
 
     @property
     def batches(self) -> int | None:
@@ -94,6 +98,7 @@ class NetworkTime:
             "optimizer": self.optimizer,
             "batch_size": self.batch_size,
             "batch_ms": self.batch_ms,
+            "call_ms": self.call_ms,
             "samples": self.samples,
             "batches": self.batches,
             "epoch_s": self.epoch_s,
@@ -113,12 +118,14 @@ def network_time(
     samples: int | None = None,
     devices: Mapping[str, Device] | None = None,
     formula: Model | None = None,
+    alone: Alone | None = None,
 ) -> NetworkTime:
     """Predict a network with a model per kind of layer.
 
     `models`: by "convolution" and "dense"; `gpu`, `optimizer`: as in a LayerTable ("none": forward only);
     `devices`: facts of GPUs that are not built in; `formula`: LoLat's model of the GPU, forward only, for
-    what is not in the sum. Raises InputError as `LayerModel.predict` does.
+    what is not in the sum; `alone`: what convolutions pay alone, for their times inside the network
+    instead of a model's. Raises InputError as `LayerModel.predict` does.
     """
     rows = network_rows(graph, gpu, batch_size, optimizer)
     warnings = [*graph.warnings, *rows.warnings]
@@ -128,10 +135,15 @@ def network_time(
         if not len(table):
             continue
         positions = [row.operation for row in rows.found if row.layer == layer]
-        predicted = models[layer].predict(table, devices)
+        inside = alone if layer == "convolution" else None
+        if inside is None:
+            predicted = models[layer].predict(table, devices)
+        else:
+            predicted = inside.parts(table).network
+            warnings += _unlike(table)
         for i, (position, time) in enumerate(zip(positions, predicted, strict=True)):
             times[position] = layer_name(table, i), float(time)
-        outside = models[layer].outside(table)
+        outside = None if inside else models[layer].outside(table)
         if outside:
             warnings.append(f"{layer} layers: {outside}")
     total = math.fsum(time for _, time in times.values()) or 1.0
@@ -157,7 +169,19 @@ def network_time(
         tuple(layers),
         tuple(others),
         tuple(dict.fromkeys(warnings)),
+        None if alone is None else alone.terms["call"],
     )
+
+
+def _unlike(table: LayerTable) -> list[str]:
+    """A remark where convolutions are of a kind that `Alone` was not fitted to."""
+    number = int((~alike(table)).sum())
+    if not number:
+        return []
+    return [
+        f"{number} of {len(table)} convolutions are unlike the rows that say what one pays alone (strides, "
+        "windows other than 1x1 and 3x3, few channels); they are taken as plain products"
+    ]
 
 
 def formula_ms(

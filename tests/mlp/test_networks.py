@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.mlp.alone import START, Alone
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.network_rows import NEITHER, network_rows
@@ -262,3 +263,17 @@ def test_vgg16_is_the_published_list_of_layers() -> None:
     assert dense["activation"].tolist() == ["relu", "relu", "none"]
     assert np.all(dense["batch_size"] == 2)
     assert len(rows.others) == 6  # five poolings, a softmax
+
+
+def test_convolutions_inside_a_network() -> None:
+    """With what they pay alone known: without it, one call for all, and those unlike the rows named."""
+    alone = Alone({**START, "call": 0.4}, DEVICES["V100"])
+    found = network_time(small(), models(), "V100", 4, alone=alone)
+    rows = network_rows(small(), "V100", 4, "none").table("convolution")
+    expected = alone.parts(rows).network
+    assert [layer.predicted_ms for layer in found.layers][:2] == pytest.approx(expected.tolist())
+    assert found.call_ms == 0.4
+    assert found.batch_ms == pytest.approx(float(expected.sum()) + 2 * 4 * 0.5 + 0.4)
+    assert any(w.startswith("2 of 2 convolutions are unlike") for w in found.warnings)
+    assert found.to_dict()["call_ms"] == 0.4
+    assert network_time(small(), models(), "V100", 4).call_ms is None

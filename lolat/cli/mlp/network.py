@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +15,8 @@ from lolat.cli.options import json_option, network_argument, size_option
 from lolat.mlp.table import LAYERS, OPTIMIZERS
 
 if TYPE_CHECKING:
+    from lolat.mlp.alone import Alone
+    from lolat.mlp.devices import Device
     from lolat.mlp.layer_model import LayerModel
     from lolat.mlp.networks import NetworkTime
     from lolat.model import Model
@@ -48,6 +50,13 @@ MOST_NAMES = 3
     metavar="N",
     help="In the data set, for the time of an epoch (a last, smaller batch counts as a whole one).",
 )
+@click.option(
+    "--alone",
+    "timed",
+    type=click.Path(),
+    metavar="TABLE",
+    help="Convolutions timed alone on the GPU: what each pays for that is told from them and left out.",
+)
 @size_option
 @devices_option
 @json_option
@@ -59,6 +68,7 @@ def network(
     batch_size: int,
     optimizer: str,
     samples: int | None,
+    timed: str | None,
     input_size: tuple[int, ...],
     devices: str | None,
     as_json: bool,
@@ -67,6 +77,9 @@ def network(
 
     CONV_MODEL and DENSE_MODEL are files of `lolat mlp fit`. What they do not know (pooling, normalisation
     ...) is listed and not in the sum. NETWORK: as for `lolat predict`.
+
+    With --alone, a table as for `lolat mlp fit`, convolutions take what they take inside a network of
+    TensorFlow 1 on a GPU: no call each, no tensors turned.
     """
     from lolat.mlp.devices import read_devices
     from lolat.mlp.networks import network_time
@@ -76,7 +89,8 @@ def network(
     models = load_models(conv_model, dense_model)
     formula = formula_model(gpu)
     graph = open_network(network, input_size).graph()
-    found = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula)
+    alone = None if timed is None else alone_formula(timed, gpu, optimizer, given)
+    found = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula, alone)
     name = None if formula is None else formula.name
     if as_json:
         click.echo(json.dumps({**found.to_dict(), "formula_model": name}))
@@ -106,6 +120,22 @@ def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:
     return found
 
 
+def alone_formula(path: str, gpu: str, optimizer: str, given: Mapping[str, Device] | None) -> Alone:
+    """What convolutions of a GPU pay alone, from the rows of a table; InputError."""
+    from lolat.errors import InputError
+    from lolat.mlp.alone import fit
+    from lolat.mlp.devices import DEVICES, known, merged
+    from lolat.mlp.table import read_table
+
+    if optimizer != "none":
+        raise InputError(
+            f"--alone knows forward passes only and --optimizer is {optimizer}; expected none, or no "
+            "--alone"
+        )
+    (device,) = known([gpu], merged(DEVICES, given or {})).values()
+    return fit(read_table(path, "convolution"), device)
+
+
 def formula_model(gpu: str) -> Model | None:
     """LoLat's shipped model of a GPU, where there is one."""
     from lolat.errors import ModelFileError
@@ -126,9 +156,12 @@ def lines(found: NetworkTime, formula: str | None) -> Iterator[str]:
     mode = "forward only" if found.optimizer == "none" else f"training with {found.optimizer}"
     yield f"{plain(found.network)} · batch {found.batch_size} · {plain(found.gpu)} · {mode}"
     kinds = Counter(layer.kind for layer in found.layers)
+    how = "each as if alone"
+    if found.call_ms is not None:
+        how = f"convolutions as inside a network, and one call, {milliseconds(found.call_ms)}"
     yield (
         f"{milliseconds(found.batch_ms)} a batch: {_counted(kinds['convolution'], 'convolution')} and "
-        f"{_counted(kinds['dense'], 'dense layer')}, each as if alone"
+        f"{_counted(kinds['dense'], 'dense layer')}, {how}"
     )
     if found.samples is not None and found.epoch_s is not None:
         yield (
