@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lolat.training.cost.plan import Rent
     from lolat.training.cost.spot import Spot
     from lolat.training.model import Training
+    from lolat.training.parallel.links import Link
 
 
 class Devices(click.ParamType):
@@ -100,6 +102,11 @@ class Amount(click.ParamType):
     metavar="NAME",
     help="In the prices, such as V100; cpu: instances without one. By the model's device if not given.",
 )
+@click.option(
+    "--as-if",
+    is_flag=True,
+    help="Take the price though --accelerator is another device than the model's.",
+)
 @click.option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions.")
 @click.option(
     "--interruptions-per-hour", type=Amount(), metavar="R", help="Of each instance, with --spot."
@@ -129,13 +136,14 @@ def cost(
     batch_size: int,
     optimizer: str,
     devices: tuple[int, ...],
-    link_gbps: float,
+    link_gbps: float | None,
     strategy: str,
     no_overlap: bool,
     input_ms: float,
     price_per_hour: float | None,
     prices_file: str | None,
     accelerator: str | None,
+    as_if: bool,
     on_spot: bool,
     interruptions_per_hour: float | None,
     restart_cost_s: float | None,
@@ -152,6 +160,7 @@ def cost(
     from lolat.intervals import COVERAGE, check_coverage
     from lolat.readers import read
     from lolat.training.cost.plan import plan
+    from lolat.training.cost.renting import device_of, link_of
     from lolat.training.cost.spot import Duration
     from lolat.training.model import load_training
     from lolat.training.optimizers import optimizer_named
@@ -161,7 +170,7 @@ def cost(
     from lolat.training.pipeline import with_input
 
     spot = _spot(on_spot, interruptions_per_hour, restart_cost_s)
-    link = Link(link_gbps)
+    given = None if link_gbps is None else Link(link_gbps)
     if batch_size > samples:
         raise InputError(
             f"a batch of {batch_size} is larger than the data set of {samples} samples; give a smaller "
@@ -172,13 +181,14 @@ def cost(
     sure = COVERAGE if coverage is None else coverage
     check_coverage(sure)
     loaded = load_training(model)
-    rent, where = _rent(loaded, price_per_hour, prices_file, accelerator, on_spot)
+    rent, where = _rent(loaded, price_per_hour, prices_file, accelerator, as_if, on_spot)
     graph = read(network, input_size)  # last, as it is what takes long
     warnings: dict[str, None] = {}
+    links = {k: given or link_of(rent(k), device_of(loaded)) for k in devices}
 
     def predict(count: int) -> Duration:
         told = predict_parallel(
-            loaded, graph, batch_size, samples, epochs, optimizer, sure, count, link, strategy,
+            loaded, graph, batch_size, samples, epochs, optimizer, sure, count, links[count], strategy,
             overlap=not no_overlap,
         ).training  # fmt: skip
         told = with_input(told, input_ms, count)
@@ -196,6 +206,11 @@ def cost(
         "batch_size": batch_size,
         "optimizer": optimizer,
         "link_gbps": link_gbps,
+        "links": [
+            {"devices": k, "link": v.name or None, "gbps": v.gbps}
+            for k, v in links.items()
+            if k > 1
+        ],
         "strategy": strategy,
         "prices": where,
     }
@@ -209,11 +224,25 @@ def cost(
         f"{plain(graph.name)} on {plain(loaded.name)}: {epochs:,} epoch{'s' * (epochs != 1)} of "
         f"{samples:,} samples, batch {batch_size} on each device, {optimizer}"
     )
-    if max(devices) > 1:
-        click.echo(f"Gradients by {strategy} over {link_gbps:g} Gbit/s (--link-gbps)")
+    for line in _link_lines(strategy, links):
+        click.echo(line)
+    if as_if:
+        click.echo(f"Price of {plain(where)}")
     click.echo("")
     for line in plan_lines(found):
         click.echo(line)
+
+
+def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
+    """What gradients travel over, by the number of devices; nothing for one device alone."""
+    of: dict[Link, list[str]] = {}
+    for devices, link in links.items():
+        if devices > 1:
+            of.setdefault(link, []).append(str(devices))
+    for link, numbers in of.items():
+        among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
+        where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
+        yield f"Gradients {among}by {strategy} over {link} ({where})"
 
 
 def _spot(on_spot: bool, per_hour: float | None, restart_s: float | None) -> Spot | None:
@@ -241,13 +270,20 @@ def _rent(
     price: float | None,
     prices_file: str | None,
     accelerator: str | None,
+    as_if: bool,
     on_spot: bool,
 ) -> tuple[Rent, str]:
     """What is rented for a number of devices, and where its price is from."""
     from lolat.training.cost.billing import machines_for
     from lolat.training.cost.catalogue import Offer, accelerators, listed
     from lolat.training.cost.prices import accelerator_of, find_prices
-    from lolat.training.cost.renting import device_of, offers_for
+    from lolat.training.cost.renting import (
+        device_of,
+        is_price_of,
+        offers_for,
+        shown_device,
+    )
+    from lolat.units import plain
 
     if price is not None:
         if prices_file is not None:
@@ -261,11 +297,20 @@ def _rent(
         name = accelerator or accelerator_of(device, found.offers)
         if name is None:
             raise InputError(
-                f"{where} has no accelerator like {device!r}, the device of the model; give --accelerator "
-                f"with one of {listed(accelerators(found.offers))}, or --price-per-hour"
+                f"{where} has no accelerator like {device!r}, the device of the model; give "
+                f"--price-per-hour, or --as-if and --accelerator with one of "
+                f"{listed(accelerators(found.offers))}"
             )
         offers = offers_for(model, found.offers, name, where)
         where = f"{name} in {where}"
+        if not is_price_of(name, device):
+            shown = shown_device(model)
+            if not as_if:
+                raise InputError(
+                    f"the price is of {plain(name)}, the times of the model are of {shown}; give a model "
+                    f"of {plain(name)}, --price-per-hour for {shown}, or --as-if to take both all the same"
+                )
+            where += f", as if it were that of {shown}"
 
     def rent(devices: int) -> Machines:
         return machines_for(offers, devices, on_spot, where)

@@ -6,7 +6,8 @@ Shapes in the Graph are PyTorch's own (channels first); counts and blocks do not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
@@ -43,7 +44,7 @@ def without_weights(make: Callable[[], Any]) -> Any:
     that is larger than the addresses that there are.
     """
     try:
-        with _unfilled():
+        with _unfilled(), _undrawn():
             return make()
     except RuntimeError as error:
         if "allocate memory" not in str(error):
@@ -74,6 +75,30 @@ def _unfilled() -> Any:
             return func(*args, **kwargs)
 
     return Unfilled()
+
+
+@contextlib.contextmanager
+def _undrawn() -> Iterator[None]:
+    """While it lasts, `torch.nn.init.trunc_normal_` leaves large tensors as they are.
+
+    In PyTorch 2.13 it draws until all values lie between its bounds; where nothing fills them, that is
+    what happened to lie in memory, for ever.
+    """
+    init: Any = import_torch().nn.init
+    inner = "_no_grad_trunc_normal_"  # behind the name that others have imported
+    drawn = getattr(init, inner, None)
+    if drawn is None:
+        yield
+        return
+
+    def undrawn(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return tensor if tensor.numel() > SMALL else drawn(tensor, *args, **kwargs)
+
+    setattr(init, inner, undrawn)
+    try:
+        yield
+    finally:
+        setattr(init, inner, drawn)
 
 
 def is_network(found: Any) -> bool:

@@ -12,10 +12,12 @@ from lolat.training.cost.billing import Machines
 from lolat.training.cost.catalogue import Offer
 from lolat.training.cost.plan import Option, Plan, Rent, plan
 from lolat.training.cost.prices import Prices
+from lolat.training.cost.renting import device_of, link_of
 from lolat.training.cost.spot import Duration
 from lolat.training.memory import largest_batch
 from lolat.training.model import Training, TrainingPrediction
 from lolat.training.optimizers import optimizer_named
+from lolat.training.parallel.links import Link
 from lolat.training.parallel.prediction import predict_parallel
 from lolat.web.asked import Asked, Chosen
 from lolat.web.device_models import DeviceModel, rented
@@ -25,15 +27,16 @@ from lolat.web.device_models import DeviceModel, rented
 class DeviceAnswer:
     """One device model's answer.
 
-    `training`: on the devices that were asked for; `option`: what they cost, `plan` what each number of
-    devices costs; where `priced` is False nobody knows a price and their dollars mean nothing. `largest`:
-    the largest batch that fits, None where the memory is not known.
+    `training`: on the devices that were asked for, over `link`; `option`: what they cost, `plan` what each
+    number of devices costs; where `priced` is False nobody knows a price and their dollars mean nothing.
+    `largest`: the largest batch that fits, None where the memory is not known.
     """
 
     device: DeviceModel
     training: TrainingPrediction
     option: Option
     plan: Plan
+    link: Link
     priced: bool
     price_from: str
     memory_bytes: float | None
@@ -69,14 +72,16 @@ def _answer(
     model = device.model
     assert model is not None
     trained: dict[int, TrainingPrediction] = {}
+    rent, price_from = _rent(chosen, model, prices)
+
+    def link(count: int) -> Link:
+        return asked.link or link_of(rent(count), device_of(model))
 
     def predict(count: int) -> Duration:
-        told = _predicted(asked, graph, model, count)
+        told = _predicted(asked, graph, model, count, link(count))
         trained[count] = told
         assert told.total_s is not None  # as there are samples
         return Duration(told.total_s, told.interval_s)
-
-    rent, price_from = _rent(chosen, model, prices)
 
     def planned(field: str, devices: tuple[int, ...]) -> Plan:
         try:
@@ -96,6 +101,7 @@ def _answer(
         trained[asked.devices],
         one.options[0],
         planned("compare", possible or asked.compare),
+        link(asked.devices),
         bool(price_from),
         price_from,
         memory,
@@ -104,10 +110,12 @@ def _answer(
     )
 
 
-def _predicted(asked: Asked, graph: Graph, model: Training, count: int) -> TrainingPrediction:
+def _predicted(
+    asked: Asked, graph: Graph, model: Training, count: int, link: Link
+) -> TrainingPrediction:
     return predict_parallel(
         model, graph, asked.batch_size, asked.samples, asked.epochs, asked.optimizer,
-        asked.coverage, count, asked.link, asked.strategy,
+        asked.coverage, count, link, asked.strategy,
     ).training  # fmt: skip
 
 

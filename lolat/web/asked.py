@@ -39,7 +39,9 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Asked:
-    """A whole question. `devices`: how many the answer is for; `compare`: the rows of the table."""
+    """A whole question. `devices`: how many the answer is for; `compare`: the rows of the table; `link`:
+    None where it is to be assumed.
+    """
 
     network: NetworkAsked
     models: tuple[Chosen, ...]
@@ -50,7 +52,7 @@ class Asked:
     devices: int
     compare: tuple[int, ...]
     strategy: str
-    link: Link
+    link: Link | None
     billing: str
     coverage: float
 
@@ -109,7 +111,7 @@ class Form:
         if coverage is not None:
             sure = coverage
             self._check("coverage", lambda: check_coverage(sure))
-        if network is None or link is None or coverage is None or self.errors:
+        if network is None or coverage is None or self.errors:
             return None
         if not (samples and epochs and batch and devices):
             return None
@@ -258,7 +260,7 @@ class Form:
         return found
 
     def _link(self) -> Link | None:
-        gbps = self._number("link_gbps")
+        gbps = self._amount("link_gbps", self.text("link_gbps"), "a number")
         if gbps is None:
             return None
         try:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from lolat.errors import LolatError
 from lolat.places import find_model
+from lolat.training.cost.renting import device_of
+from lolat.training.parallel.links import Link
+from lolat.training.parallel.machines import assumed_link
 from lolat.web.answer import DeviceAnswer
 from lolat.web.asked import Asked, Chosen
 from lolat.web.fields import FIELDS
@@ -24,7 +27,6 @@ def commands(asked: Asked, answer: DeviceAnswer, file_name: str, chosen: Chosen)
         network += ["--input-size", ",".join(map(str, asked.network.size))]
     run = ["--samples", str(asked.samples), "--epochs", str(asked.epochs)]
     run += ["--batch-size", str(asked.batch_size)]
-    exchange = {"strategy": asked.strategy, "link-gbps": f"{asked.link.gbps:.12g}"}
     usual = {"strategy": "strategy", "link-gbps": "link_gbps", "optimizer": "optimizer",
              "billing": "billing", "coverage": "coverage"}  # fmt: skip
 
@@ -36,7 +38,11 @@ def commands(asked: Asked, answer: DeviceAnswer, file_name: str, chosen: Chosen)
             for word in (f"--{option}", value)
         ]
 
-    common = {"optimizer": asked.optimizer, **exchange, "coverage": f"{asked.coverage:.12g}"}
+    def common(link: Link | None) -> list[str]:
+        exchange = {"strategy": asked.strategy, "link-gbps": f"{link.gbps:.12g}" if link else ""}
+        sure = {"coverage": f"{asked.coverage:.12g}"}
+        return others({"optimizer": asked.optimizer, **exchange, **sure})
+
     model = shown_path(answer.device.path)
     found = []
     if answer.priced:
@@ -44,14 +50,28 @@ def commands(asked: Asked, answer: DeviceAnswer, file_name: str, chosen: Chosen)
         money = [] if chosen.price is None else ["--price-per-hour", f"{chosen.price:.12g}"]
         billing = others({"billing": asked.billing})
         found.append(
-            ["lolat", "cost", model, *network, *run, *devices, *money, *billing, *others(common)]
+            [
+                "lolat",
+                "cost",
+                model,
+                *network,
+                *run,
+                *devices,
+                *money,
+                *billing,
+                *common(asked.link),
+            ]
         )
     several = ["--devices", str(asked.devices)] if asked.devices > 1 else []
     room = []
     if chosen.memory_bytes is not None:
         room = ["--memory-gib", f"{chosen.memory_bytes / 2**30:.12g}"]
     predict = ["lolat", "training", "predict", model, *network, *run, *several, *room]
-    found.append([*predict, *others(common)])
+    link = asked.link
+    if answer.device.model is not None and not link:  # without prices it knows no instances
+        usually = assumed_link(device_of(answer.device.model), asked.devices)
+        link = None if answer.link == usually else answer.link
+    found.append([*predict, *common(link)])
     return tuple(shlex.join(words) for words in found)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from lolat.readers.generated_configs import BLOCK_KEYS, DEFAULTS, FAMILIES, configured, keys
 from lolat.training.cost.billing import BILLINGS
 from lolat.training.optimizers import OPTIMIZERS
-from lolat.training.parallel.links import LINK_GBPS
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,13 @@ _ALL = (
         "ring",
         choices=tuple(STRATEGY_WORDS.items()),
     ),
-    Field("link_gbps", "Link of a device, Gbit/s", f"{LINK_GBPS:g}", numeric=True),
+    Field(
+        "link_gbps",
+        "Link of a device, Gbit/s",
+        "",
+        "empty: as such devices are linked in one machine, and 10 between machines",
+        numeric=True,
+    ),
     Field("billing", "Billing", "second", choices=tuple((b, BILLING_WORDS[b]) for b in BILLINGS)),
     Field("coverage", "How sure the interval is to be", "0.9", "above 0 and below 1", numeric=True),
 )

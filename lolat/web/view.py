@@ -73,6 +73,9 @@ def _card(asked: Asked, answer: DeviceAnswer, series: int | None) -> dict[str, A
     ]
     if t.startup_s:
         rows.append(("Starting", duration(t.startup_s), "more for the first epoch"))
+    if asked.devices > 1:
+        whose = "assumed" if answer.link.name else "the link given"
+        rows.append(("Gradients travel over", str(answer.link), whose))
     if answer.priced:
         rented = (
             f"{option.instances} × {plain(option.instance_type)}, " if option.instance_type else ""

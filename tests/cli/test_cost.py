@@ -170,13 +170,74 @@ def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
     lines = found.out.splitlines()
     title = "hand made on desk: 5 epochs of 800 samples, batch 10 on each device, adam"
     assert lines[0] == title
-    assert lines[1] == "Gradients by ring over 10 Gbit/s (--link-gbps)"
+    between = "the network between machines, 10 Gbit/s (assumed; yours: --link-gbps)"
+    assert lines[1] == f"Gradients of 4 devices by ring over {between}"
+    inside = "NVLink 2, 960 Gbit/s (assumed; yours: --link-gbps)"
+    assert lines[2] == f"Gradients of 8 devices by ring over {inside}"
     assert (
-        " ".join(lines[4].split())
+        " ".join(lines[5].split())
         == "1 1 x one 3.00 40.0 36.0 .. 48.0 120.00 108.00 .. 144.00 24.00"
     )
     assert "Cheapest and fastest: 8 devices, 5.00 h, $100.00" in lines
     assert max(map(len, lines)) <= 110
+
+
+def test_a_link_that_is_given_is_everywhere(lolat: Command, prices: Path) -> None:
+    ask = (*ASK, "--prices", prices, "--devices", "1,4,8", "--link-gbps", 25)
+    assert lolat(*ask).out.splitlines()[1] == "Gradients by ring over 25 Gbit/s (--link-gbps)"
+    answer = json.loads(lolat(*ask, "--json").out)
+    assert answer["link_gbps"] == 25
+    assert answer["links"] == [{"devices": k, "link": None, "gbps": 25} for k in (4, 8)]
+
+
+def test_the_link_follows_from_what_is_rented(lolat: Command, prices: Path) -> None:
+    """One device an instance: a network. Eight in one: as the V100-SXM2 is linked, 0.8 of 150 GB/s."""
+    network = {"link": "the network between machines", "gbps": 10.0}
+    nvlink = {"link": "NVLink 2", "gbps": 960.0}
+    found = asked(lolat, "--prices", prices, "--devices", "1,2,8,16")
+    assert found["link_gbps"] is None
+    assert found["links"] == [
+        {"devices": 2, **network}, {"devices": 8, **nvlink}, {"devices": 16, **network},
+    ]  # fmt: skip
+    own = asked(
+        lolat, "--price-per-hour", 1, "--devices", "2,9"
+    )  # no instances: eight in a machine
+    assert own["links"] == [{"devices": 2, **nvlink}, {"devices": 9, **network}]
+
+
+def test_a_cpu_has_a_network(lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, Known(document={"environment": {"device": "cpu", "threads": 2}}))
+    told = lolat(*ASK, "--prices", prices, "--devices", 2).out.splitlines()[1]
+    assert "over the network between machines, 10 Gbit/s (assumed" in told
+    told = lolat(*ASK, "--price-per-hour", 1, "--devices", 2).out.splitlines()[1]
+    assert "over a network, as no link of these devices is known, 10 Gbit/s (assumed" in told
+
+
+def test_a_price_belongs_to_the_device(
+    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, Known("AMD EPYC, 2 threads", document={"environment": {"device": "cpu"}}))
+    ask = ("--prices", prices, "--accelerator", "v100")
+    line = lolat.refused(*ASK, *ask)
+    assert "the price is of v100, the times of the model are of AMD EPYC, 2 threads; give a" in line
+    assert "--price-per-hour for AMD EPYC, 2 threads, or --as-if to take both all the same" in line
+    answer = asked(lolat, *ask, "--as-if", "--devices", "1,8")
+    assert answer["prices"] == f"v100 in {prices}, as if it were that of AMD EPYC, 2 threads"
+    assert answer["options"][0]["dollars"] == pytest.approx(120)
+    assert answer["links"] == [{"devices": 8, "link": "PCIe 3.0 x16", "gbps": 63.0}]
+    told = lolat(*ASK, *ask, "--as-if").out.splitlines()
+    assert f"Price of {answer['prices']}" in told
+
+
+@pytest.mark.parametrize("name", ["V100", "V100-32GB", "cpu"])
+def test_a_name_may_say_more_or_less(
+    lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    prices.write_text(f"{LIST}large,4,V100-32GB,1,there,,8\n")
+    device = "cpu" if name == "cpu" else "V100"
+    given(monkeypatch, Known(document={"environment": {"device": device}}))
+    answer = asked(lolat, "--prices", prices, "--accelerator", name)
+    assert answer["prices"] == f"{name} in {prices}"
 
 
 def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +259,9 @@ def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.Monk
         (("--link-gbps", 0), "a link of 0 Gbit/s moves nothing"),
         (("--price-per-hour", 1, "--strategy", "star"), "'star' is no strategy; expected one of ring"),
         (("--accelerator", "H800"), "no price of H800 in the built-in table of 20"),
-        (("--accelerator", "A6000", "--spot", "--interruptions-per-hour", 1, "--restart-cost-s", 1),
+        (("--accelerator", "A6000"), "the price is of A6000, the times of the model are of Tesla V100"),
+        (("--accelerator", "A6000", "--as-if", "--spot", "--interruptions-per-hour", 1,
+          "--restart-cost-s", 1),
          "no spot price for A6000 in the built-in table of 20"),
         (("--spot",), "--spot without how often and how badly it interrupts; expected"),
         (("--restart-cost-s", 5), "are of spot instances; add --spot, or leave"),
@@ -231,10 +294,9 @@ def test_a_device_that_no_price_is_of(
     given(monkeypatch, Known(name="K40"))
     line = lolat.refused(*ASK, "--prices", prices)
     assert (
-        "has no accelerator like 'K40', the device of the model; give --accelerator with one of"
-        in line
+        "has no accelerator like 'K40', the device of the model; give --price-per-hour, or" in line
     )
-    assert "cpu, V100, or --price-per-hour" in line
+    assert line.endswith("--as-if and --accelerator with one of cpu, V100")
 
 
 def test_one_device_is_what_the_training_model_says(

@@ -13,6 +13,7 @@ from torch import nn
 import lolat
 from lolat.counts import count
 from lolat.errors import InputError
+from lolat.readers.torch import without_weights
 from tests.readers.torch_networks import (
     Bottleneck,
     ConvNeXtBlock,
@@ -375,6 +376,26 @@ def test_weights_that_the_network_computes_are_computed() -> None:
     )  # fmt: skip
     assert kinds(graph).count("dense") == 2
     assert kinds(graph).count("conv") == 1
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("bounds", [(-2.0, 2.0), (1.0, 2.0)])
+def test_weights_drawn_until_they_fit_are_not_waited_for(bounds: tuple[float, float]) -> None:
+    """What lies in memory is 1e9 here; the second bounds are PyTorch's other way of drawing."""
+    small = nn.Parameter(torch.full((4, 4), 1e9))
+
+    def made() -> nn.Module:
+        layer = nn.Linear(128, 64)
+        layer.weight = nn.Parameter(torch.full((64, 128), 1e9))
+        for weight in (layer.weight, small):
+            nn.init.trunc_normal_(weight, 0.0, 1.0, *bounds)
+        return layer
+
+    large = without_weights(made).weight
+    assert large.min() == 1e9
+    assert bounds[0] <= small.min() <= small.max() <= bounds[1]
+    nn.init.trunc_normal_(large)
+    assert large.abs().max() <= 2  # as before
 
 
 def test_parts_put_into_a_copy() -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections import Counter
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from lolat.counts import count_operation
+from lolat.counts import count, count_operation
 from lolat.graph import Graph, is_convolution
+from lolat.readers import read
+from lolat.readers.torch import without_weights
 from tests.readers import torch_networks as nets
 from tests.readers.torch_networks import graph_of
 
 KINDS = {"dense": "linear", "matmul": "matmul", "lstm": "lstm"}
+PRODUCTS = {"bmm": "matmul", "baddbmm": "matmul", "einsum": "matmul", "addmm": "linear"}
+"""fvcore's names of one kind of product -> the name that they are counted under here."""
 
 
 def macs(graph: Graph) -> Counter[str]:
@@ -28,23 +35,22 @@ def macs(graph: Graph) -> Counter[str]:
     return found
 
 
-def theirs(model: Any, inputs: Any) -> tuple[Counter[str], Counter[str]]:
-    """(MACs, activations) that fvcore counts, matrix products of all kinds together."""
+def analysis(model: Any, inputs: Any, of: str = "FlopCountAnalysis") -> Any:
+    """What fvcore counts, such as MACs."""
     pytest.importorskip("fvcore")
-    from fvcore.nn import ActivationCountAnalysis, FlopCountAnalysis
+    from fvcore import nn
 
     logging.getLogger("fvcore").setLevel(logging.ERROR)
-    model = model.eval()
-    products = {"bmm": "matmul", "einsum": "matmul", "addmm": "linear"}
-    counters = []
-    for analysis in (FlopCountAnalysis, ActivationCountAnalysis):
-        found = analysis(model, inputs).unsupported_ops_warnings(False)
-        found = found.uncalled_modules_warnings(False).tracer_warnings("none")
-        counter: Counter[str] = Counter()
-        for name, n in found.by_operator().items():
-            counter[products.get(name, name)] += int(n)
-        counters.append(counter)
-    return counters[0], counters[1]
+    found = getattr(nn, of)(model.eval(), inputs).unsupported_ops_warnings(False)
+    return found.uncalled_modules_warnings(False).tracer_warnings("none")
+
+
+def theirs(analyzed: Any) -> Counter[str]:
+    """An analysis by operator, matrix products of one kind together."""
+    counter: Counter[str] = Counter()
+    for name, n in analyzed.by_operator().items():
+        counter[PRODUCTS.get(name, name)] += int(n)
+    return counter
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,9 @@ def theirs(model: Any, inputs: Any) -> tuple[Counter[str], Counter[str]]:
 def test_convolutions_linear_layers_and_products(make: Callable[[], Any], size: int) -> None:
     model = make()
     ours = graph_of(model, (3, size, size))
-    flops, activations = theirs(model, torch.zeros(1, 3, size, size))
+    image = torch.zeros(1, 3, size, size)
+    flops = theirs(analysis(model, image))
+    activations = theirs(analysis(model, image, "ActivationCountAnalysis"))
     for name in ("conv", "linear", "matmul"):
         assert macs(ours)[name] == flops[name], name
     acts = sum(count_operation(ours, o).acts for o in ours.operations)
@@ -72,7 +80,7 @@ def test_a_transposed_convolution_is_counted_by_its_inputs() -> None:
     """Every input element is multiplied into kernel x output channels; fvcore agrees."""
     model = nets.UNet()
     ours = graph_of(model, (3, 16, 16))
-    flops, _ = theirs(model, torch.zeros(1, 3, 16, 16))
+    flops = theirs(analysis(model, torch.zeros(1, 3, 16, 16)))
     up = sum(count_operation(ours, o).flops for o in ours.operations if o.kind == "transposed_conv")
     assert up == 8 * 8 * 16 * 8 * 4 + 4 * 4 * 32 * 16 * 4  # positions x channels in, out x kernel
     assert macs(ours)["conv"] == flops["conv"]
@@ -82,7 +90,65 @@ def test_attention_is_whole_here() -> None:
     """fvcore does not know the fused operation, so it leaves its two products out."""
     model = nets.vit()
     ours = graph_of(model, (3, 32, 32))
-    flops, _ = theirs(model, torch.zeros(1, 3, 32, 32))
+    flops = theirs(analysis(model, torch.zeros(1, 3, 32, 32)))
     assert macs(ours)["conv"] == flops["conv"]
     assert macs(ours)["linear"] == flops["linear"]
     assert macs(ours)["matmul"] == 2 * 2 * 3 * 16 * 16 * 8  # blocks, products, heads, tokens, size
+
+
+SEED, DRAWN, LARGEST = 15, 30, 25e6
+"""Of the networks below: their draw, how many, and the parameters of the largest."""
+NOT_IN_FVCORE = {
+    "aten::_convolution_mode": 'a convolution with padding="same" (ConvMixer)',
+    "aten::lstm": "an LSTM (Sequencer)",
+    "aten::scaled_dot_product_attention": "attention as one operation (most transformers)",
+}
+"""What multiplies and fvcore counts as nothing: a network that has it is compared with PyTorch alone."""
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[tuple[str, Any]]:
+    """(name, network without weights) of timm's, each from another file of architectures, at random.
+
+    The order is that of a hash of each name and the seed, so that a version of timm with more networks
+    changes the draw by those alone.
+    """
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("could not import 'timm'")
+    read("timm:resnet18", 64)  # imports timm, with a stand-in for torchvision where that is needed
+    import timm
+
+    names = sorted(timm.list_models(), key=lambda n: sha256(f"{SEED} {n}".encode()).digest())
+    found: dict[str, tuple[str, Any]] = {}
+    for name in names:
+        family = timm.model_entrypoint(name).__module__
+        if family in found:
+            continue
+        model = without_weights(lambda name=name: timm.create_model(name)).requires_grad_(False)
+        if sum(p.numel() for p in model.parameters()) <= LARGEST:
+            for parameter in model.parameters():  # what lay in memory may be slow to multiply
+                parameter.zero_()
+            found[family] = name, model
+        if len(found) == DRAWN:
+            break
+    return list(found.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(DRAWN))
+def test_timm_at_random(drawn: list[tuple[str, Any]], at: int) -> None:
+    """A network read by its name has what PyTorch counts of it run, within 3 %, and so what fvcore counts.
+
+    Neither of the two figures has norms and pools, which fvcore counts too.
+    """
+    name, model = drawn[at]
+    ours = count(read(f"timm:{name}")).total(1).flops
+    image = torch.zeros(1, *model.default_cfg["input_size"])
+    analyzed = analysis(model, image)
+    found = theirs(analyzed)
+    if NOT_IN_FVCORE.keys().isdisjoint(analyzed.unsupported_ops()):
+        expected = sum(found[kind] for kind in ("conv", "linear", "matmul"))
+        assert ours == pytest.approx(expected, rel=0.03), f"{name}, fvcore"
+    with FlopCounterMode(display=False) as counter:
+        model.to("meta")(image.to("meta"))
+    assert 2 * ours == pytest.approx(counter.get_total_flops(), rel=0.03), f"{name}, PyTorch"

@@ -147,6 +147,16 @@ def test_the_accelerator_that_a_device_is(device: str, name: str | None) -> None
     assert prices.accelerator_of(device, prices.BUILT_IN) == name
 
 
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [("a100-pcie-40gb", None), ("L40S", None), ("NVIDIA L4", "L4"), ("A10", "A10"), ("rtx-4090", "RTX4090"),
+     ("NVIDIA GeForce RTX 4090", "RTX4090"), ("rtx4090", "RTX4090"), ("p40", None), ("cpu", None)],
+)  # fmt: skip
+def test_a_name_that_begins_like_another_is_not_it(device: str, name: str | None) -> None:
+    offers = [Offer(n, n, 1, 1.0) for n in ("A10", "L4", "RTX4090", "P4")]
+    assert prices.accelerator_of(device, offers) == name
+
+
 @dataclass(frozen=True)
 class Named:
     """A training model, by what is asked of it here."""

@@ -20,7 +20,7 @@ from lolat import places
 from lolat.cli.main import lolat
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.model import load_training
-from lolat.training.parallel.links import LINK_GBPS, Link
+from lolat.training.parallel.links import Link
 from lolat.training.parallel.prediction import predict_parallel
 from lolat.units import duration
 from lolat.web.example import example
@@ -175,7 +175,7 @@ WRONG = [
     ({"strategy": "star"}, "strategy", "'star' is no strategy; expected one of ring"),
     ({"link_gbps": "0"}, "link_gbps", "a link of 0 Gbit/s moves nothing that could be timed; expected"),
     ({"link_gbps": "fast"}, "link_gbps", "'fast' is not a number; expected"),
-    ({"link_gbps": ""}, "link_gbps", "nothing is given; expected a number, such as 10"),
+    ({"link_gbps": "-1"}, "link_gbps", "'-1' is not a number; expected a number of at least 0"),
     ({"billing": "minute"}, "billing", "'minute' is not known; choose one of second, hour"),
     ({"coverage": "1"}, "coverage", "expected a number above 0 and below 1"),
 ]  # fmt: skip
@@ -320,15 +320,35 @@ def test_a_device_from_tables_has_its_price_and_says_what_it_does_not_know(tmp_p
         page.get(name="Mine", devices=4)
         assert page.errors() == {}
         said = page.answer()
-    link = Link(LINK_GBPS)
+    link = Link(63)  # half of PCI Express 3.0: four V100 on cards in one instance
     told = predict_parallel(
         load_training(path), synthetic.network(), 64, 50000, 20, "sgd", 0.9, 4, link, "ring"
     ).training
     assert told.total_s is not None
     assert duration(told.total_s) in said
     assert "1 × V100-32Gx4, V100-32GB in the built-in table" in said
+    assert "Gradients travel over PCIe 3.0 x16, 63 Gbit/s assumed" in said
     assert "no training step was measured on this device" in said
     assert "no training step was measured" not in said.partition("How many devices?")[2]
+
+
+def test_devices_in_several_instances_are_linked_by_a_network(made: Path, tmp_path: Path) -> None:
+    """Two H100 are two instances in the list, eight are one, which `training predict` cannot know."""
+    path = v100(made, tmp_path / "more", "h100", device="NVIDIA H100 80GB HBM3")
+    with site([path]) as page:
+        page.get(model="h100", name="Mine", devices=2)
+        assert (
+            "Gradients travel over the network between machines, 10 Gbit/s assumed" in page.answer()
+        )
+        cost, predict = page.commands()
+        assert "--link-gbps" not in cost
+        assert predict.endswith(" --devices 2 --link-gbps 10")
+        page.get(model="h100", name="Mine", devices=8)
+        assert "Gradients travel over NVLink 4, 2880 Gbit/s assumed" in page.answer()
+        assert "--link-gbps" not in "".join(page.commands())
+        page.get(model="h100", name="Mine", devices=2, link_gbps=100)
+        assert "Gradients travel over 100 Gbit/s the link given" in page.answer()
+        assert all(c.endswith(" --link-gbps 100") for c in page.commands())
 
 
 def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from lolat.training.parallel.links import LINK_GBPS
-
 _OPTIONS = (
     click.option(
         "--strategy",
@@ -20,10 +18,10 @@ _OPTIONS = (
     click.option(
         "--link-gbps",
         type=float,
-        default=LINK_GBPS,
-        show_default=True,
+        default=None,
         metavar="G",
-        help="Gbit/s of each device's link to the others.",
+        help="Gbit/s of each device's link to the others; if not given, as such devices are linked in one "
+        "machine, and 10 between machines.",
     ),
     click.option(
         "--no-overlap",

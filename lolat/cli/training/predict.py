@@ -74,7 +74,7 @@ def predict(
     memory_gib: float | None,
     devices: int,
     strategy: str,
-    link_gbps: float,
+    link_gbps: float | None,
     no_overlap: bool,
     input_size: tuple[int, ...],
     coverage: float | None,
@@ -88,10 +88,12 @@ def predict(
     """
     from lolat.intervals import COVERAGE, check_coverage
     from lolat.readers import read
+    from lolat.training.cost.renting import device_of
     from lolat.training.memory import largest_batch
     from lolat.training.model import load_training
     from lolat.training.optimizers import optimizer_named
     from lolat.training.parallel.links import Link
+    from lolat.training.parallel.machines import assumed_link
     from lolat.training.parallel.prediction import predict_parallel
     from lolat.training.parallel.replicas import check_strategy
     from lolat.training.pipeline import with_input
@@ -100,10 +102,11 @@ def predict(
     check_sizes(batch_size, samples, epochs, validation)
     optimizer_named(optimizer)
     check_strategy(strategy, devices)
-    link = Link(link_gbps)
+    given = None if link_gbps is None else Link(link_gbps)
     wanted = COVERAGE if coverage is None else coverage
     check_coverage(wanted)
     found = load_training(model)
+    link = given or assumed_link(device_of(found), devices)
     graph = read(network, input_size)
     parallel = predict_parallel(
         found, graph, batch_size, samples, epochs, optimizer, wanted, devices, link, strategy,
@@ -124,9 +127,11 @@ def predict(
     if devices > 1:
         waited = milliseconds(answer.parts_ms["exchange"] or 0.0)
         click.echo(
-            f"{devices} devices, a batch of {batch_size} on each, gradients by {strategy} over "
-            f"{link_gbps:g} Gbit/s: {waited} of an iteration"
+            f"{devices} devices, a batch of {batch_size} on each, gradients by {strategy} over {link}: "
+            f"{waited} of an iteration"
         )
+        if given is None:
+            click.echo("The link is assumed: give yours with --link-gbps")
         if parallel.iteration.hidden_ms > 0:
             hidden = milliseconds(parallel.iteration.hidden_ms)
             click.echo(f"{hidden} more are hidden by the backward pass (--no-overlap: none)")

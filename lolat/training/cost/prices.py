@@ -84,18 +84,24 @@ def find_prices(path: str | Path | None = None) -> Prices:
 def accelerator_of(device: str, offers: Iterable[Offer]) -> str | None:
     """The accelerator of the offers that a device's name says: "Tesla V100-SXM2-16GB" is a V100.
 
-    The longest name that is in it, or whose words all are ("v100-pcie-32gb" is a V100-32GB), None where
-    none is; a device called "cpu" is an instance without one.
+    The longest name that `is_of` it; None where none is.
     """
-    key, words = name_key(device), set(name_words(device))
-    if key == CPU:
-        return CPU
-    names = {
-        name
-        for name in {o.accelerator for o in offers if o.accelerator}
-        if name_key(name) in key or words.issuperset(name_words(name))
-    }
-    return max(names, key=lambda name: (len(name_key(name)), name), default=None)
+    names = {o.accelerator or CPU for o in offers}
+    return max(
+        (n for n in names if is_of(n, device)), key=lambda n: (len(name_key(n)), n), default=None
+    )
+
+
+def is_of(accelerator: str, device: str) -> bool:
+    """Whether a device's name says an accelerator: its words in a row, however they are parted ("RTX 4090"
+    and "rtx4090"), or all of them somewhere ("v100-pcie-32gb" is a V100-32GB). "cpu" is only itself.
+    """
+    key, words = name_key(accelerator), name_words(device)
+    if CPU in (key, name_key(device)):
+        return key == name_key(device)
+    starts = range(len(words))
+    rows = {"".join(words[i : j + 1]) for i in starts for j in starts[i:]}
+    return key in rows or set(words).issuperset(name_words(accelerator))
 
 
 def to_csv(offers: Iterable[Offer]) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lolat.training.cost.catalogue import Offer, offers_of
+from lolat.training.cost.billing import Machines
+from lolat.training.cost.catalogue import CPU, Offer, offers_of
+from lolat.training.cost.prices import is_of
+from lolat.training.parallel.links import Link
+from lolat.training.parallel.machines import MACHINE, assumed_link
+from lolat.units import plain
 
 
 class OfDevice(Protocol):
@@ -42,6 +47,25 @@ def offers_for(
     least = threads if isinstance(threads, int) else 0
     # A smaller machine would be slower than the one that the model is of.
     return tuple(o for o in found if (o.vcpus or 0) >= least) or found
+
+
+def is_price_of(accelerator: str, device: str) -> bool:
+    """Whether what is paid for is the device; one name may say more than the other: V100, V100-32GB."""
+    return is_of(accelerator, device) or is_of(device, accelerator)
+
+
+def shown_device(model: OfDevice) -> str:
+    """The model's device in front of people, who know a processor by its name."""
+    device = device_of(model)
+    return plain(str(model.name) if device == CPU else device)
+
+
+def link_of(machines: Machines, device: str) -> Link:
+    """The link that is assumed of what is rented: in one instance that of its device, else between them."""
+    offer = machines.offer
+    same = not offer.accelerator or is_price_of(offer.accelerator, device)
+    linked = f"{device} {offer.accelerator}" if same else offer.accelerator
+    return assumed_link(linked, machines.devices, offer.devices if offer.instance_type else MACHINE)
 
 
 def _environment(model: OfDevice) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What joins the devices: a bandwidth and a latency, both stated by whoever asks."""
+"""What joins the devices: a bandwidth and a latency, as stated by whoever asks, or assumed (`machines`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lolat.errors import InputError
 
 LINK_GBPS = 10.0
-"""Where none is given: Ethernet between the machines of a cloud."""
+"""Where none is given nor known: Ethernet between the machines of a cloud."""
 LATENCY_MS = 0.005
 """Of one message where none is given: 5 microseconds, between two machines over RDMA or two GPUs."""
 
@@ -18,11 +18,15 @@ class Link:
     """The link of each device: it sends and receives at the same time, at `gbps` each way.
 
     `gbps`: Gbit/s that a message really gets (not the label's), more than 0; `latency_ms`: of one
-    message, 0 or more. InputError for anything else.
+    message, 0 or more; `name`: what it is, where it was assumed. InputError for impossible numbers.
     """
 
     gbps: float
     latency_ms: float = LATENCY_MS
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.gbps:g} Gbit/s" if self.name else f"{self.gbps:g} Gbit/s"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gbps) and self.gbps > 0):

@@ -32,6 +32,7 @@ class ParallelPrediction:
             **self.training.to_dict(),
             "devices": self.iteration.devices,
             "strategy": self.iteration.strategy,
+            "link": self.link.name or None,
             "link_gbps": self.link.gbps,
             "hidden_ms": self.iteration.hidden_ms,
         }

@@ -77,7 +77,27 @@ def test_people_read_lines(lolat: Command, sheet: Path) -> None:
     assert " · update " in parts
     assert epoch.endswith(" an epoch of 32 iterations")
     assert " for 1 epoch, 90 % sure of " in total
-    assert devices.startswith("4 devices, a batch of 8 on each, gradients by ring over 50 Gbit/s")
+    assert devices.startswith("4 devices, a batch of 8 on each, gradients by ring over 50 Gbit/s: ")
+
+
+@pytest.mark.parametrize(
+    ("devices", "name", "gbps"),
+    [(4, "PCIe 3.0 x16", 63.0), (9, "the network between machines", 10.0)],
+)
+def test_the_link_is_the_devices_own(
+    lolat: Command, sheet: Path, devices: int, name: str, gbps: float
+) -> None:
+    """A V100 on a card: half of the 15.75 GB/s of its slot; nine are in two machines."""
+    ask = ("training", "predict", sheet, NETWORK, "--batch-size", 8, "--devices", devices)
+    answer = asked(lolat, *ask)
+    assert (answer["link"], answer["link_gbps"]) == (name, gbps)
+    stated = asked(lolat, *ask, "--link-gbps", gbps)
+    assert (stated["link"], stated["link_gbps"]) == (None, gbps)
+    assert answer["iteration_ms"] == stated["iteration_ms"]
+    told = lolat(*ask).out
+    assert f"gradients by ring over {name}, {gbps:g} Gbit/s: " in told
+    assert "The link is assumed: give yours with --link-gbps\n" in told
+    assert "assumed" not in lolat(*ask, "--link-gbps", 5).out.partition("gradients by")[2]
 
 
 def test_the_price_is_found_by_the_devices_name(lolat: Command, sheet: Path) -> None:
@@ -106,8 +126,12 @@ def test_a_device_that_no_price_is_of(lolat: Command, sheet: Path) -> None:
     sheet.write_text(json.dumps(document))
     ask = (sheet, NETWORK, "--samples", 1000, "--batch-size", 32)
     said = lolat.refused("cost", *ask)
-    assert "has no accelerator like 'mi100', the device of the model; give --accelerator" in said
-    assert asked(lolat, "cost", *ask, "--accelerator", "A100")["prices"].startswith("A100 in the")
+    assert "has no accelerator like 'mi100', the device of the model; give --price-per-hour" in said
+    other = ("cost", *ask, "--accelerator", "A100")
+    assert "the price is of A100, the times of the model are of mi100" in lolat.refused(*other)
+    found = asked(lolat, *other, "--as-if")["prices"]
+    assert found.startswith("A100 in the")
+    assert found.endswith(", as if it were that of mi100")
 
 
 def test_the_page_takes_it(lolat: Command, sheet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
