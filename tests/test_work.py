@@ -62,7 +62,7 @@ def test_the_products() -> None:
     assert (conv.number[0], conv.rows[0], conv.columns[0], conv.depth[0]) == (1, 72, 4, 27)
     assert (head.number[0], head.rows[0], head.columns[0], head.depth[0]) == (1, 2, 10, PIXELS)
     assert list(work.macs) == [72 * 4 * 27, 0, 0, 0, 2 * 10 * PIXELS]
-    assert not work.direct.any(), "of an image there is no faster way"
+    assert not work.squares.any(), "of an image there is no faster way"
     assert list(work.operation) == [0, 1, 2, 3, 5]
 
 
