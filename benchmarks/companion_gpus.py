@@ -35,21 +35,27 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # the networks are small
 
 from benchmarks.justus_formula import crossing  # noqa: E402
-from lolat import kernel_terms as c  # noqa: E402
 from lolat.devices.counted import Counted, counts_of  # noqa: E402
 from lolat.devices.fit import Facts, Times, fit_kernels, predicted  # noqa: E402
 from lolat.devices.from_tables import read_facts  # noqa: E402
-from lolat.devices.networks import TimedNetwork, read_networks  # noqa: E402
-from lolat.devices.operations import read_operations  # noqa: E402
-from lolat.kernel_terms import CLASSES, PRODUCTS  # noqa: E402
+from lolat.devices.tables import (  # noqa: E402
+    TimedNetwork,
+    read_networks,
+    read_operations,
+)
+from lolat.fitting.predictors.kernels import Kernels  # noqa: E402
+from lolat.graph import kernel_terms as c  # noqa: E402
+from lolat.graph.kernel_terms import CLASSES, PRODUCTS  # noqa: E402
+from lolat.graph.modes import Mode  # noqa: E402
+from lolat.graph.work import Work, work_of  # noqa: E402
 from lolat.mlp.perceptron import Perceptron  # noqa: E402
-from lolat.mlp.recipe import Plan  # noqa: E402
-from lolat.mlp.recipes import best, paper  # noqa: E402
-from lolat.model_file import write_bytes  # noqa: E402
-from lolat.modes import Mode  # noqa: E402
-from lolat.predictors.kernels import Kernels  # noqa: E402
+from lolat.mlp.recipes import (  # noqa: E402
+    Plan,
+    best,
+    paper,
+)
+from lolat.model.file import write_bytes  # noqa: E402
 from lolat.units import percent  # noqa: E402
-from lolat.work import Work, work_of  # noqa: E402
 
 SEEN = ("v100-pcie-32gb", "a100-pcie-40gb", "p100-pcie-16gb", "t4")
 UNSEEN = (*SEEN, "h100-sxm-80gb")

@@ -15,13 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.counts import count
 from lolat.devices.counted import Counted, counts_of
-from lolat.devices.networks import TimedNetwork, read_networks
+from lolat.devices.tables import TimedNetwork, read_networks
 from lolat.errors import LolatError
 from lolat.graph import Graph
-from lolat.kinds import NORMALISATIONS, POOLINGS
-from lolat.readers.kept import Kept
+from lolat.graph.counts import count
+from lolat.graph.kinds import NORMALISATIONS, POOLINGS
+from lolat.readers.cache import Kept
 
 LEAST, NEAR = 0.3, 0.03
 

@@ -15,10 +15,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lolat.counts import count  # noqa: E402
-from lolat.fitting import condition_number  # noqa: E402
+from lolat.fitting.least_squares import condition_number  # noqa: E402
+from lolat.fitting.points import Point, known_features, matrix, times  # noqa: E402
+from lolat.graph.counts import count  # noqa: E402
 from lolat.model import load  # noqa: E402
-from lolat.points import Point, known_features, matrix, times  # noqa: E402
 from lolat.units import quantity  # noqa: E402
 from microbench.blocks import points  # noqa: E402
 

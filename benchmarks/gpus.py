@@ -20,11 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lolat.devices.compare import compare_table
 from lolat.devices.from_tables import Timed, read_facts, tables_document
-from lolat.devices.networks import read_networks
-from lolat.devices.operations import TimedOperation, read_operations
+from lolat.devices.tables import TimedOperation, read_networks, read_operations
 from lolat.errors import InputError
+from lolat.graph.modes import Mode
 from lolat.model import Model
-from lolat.modes import Mode
 
 PUBLISHED = {
     "a100-pcie-40gb": 6.5, "v100-pcie-32gb": 5.9, "p100-pcie-16gb": 7.1, "t4": 18.5, "p4": 27.0,

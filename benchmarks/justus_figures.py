@@ -27,15 +27,15 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.justus.formula_fit import LayerFormulas  # noqa: E402
 from lolat.mlp.devices import DEVICES  # noqa: E402
-from lolat.mlp.formula_fit import LayerFormulas  # noqa: E402
 from lolat.mlp.layer_model import LayerModel, read_layer_model  # noqa: E402
 from lolat.mlp.networks import network_time  # noqa: E402
-from lolat.mlp.recipe import find_recipe  # noqa: E402
+from lolat.mlp.recipes import find_recipe  # noqa: E402
 from lolat.mlp.table import LAYERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import learn, split  # noqa: E402
 from lolat.model import load  # noqa: E402
-from lolat.model_file import write_bytes  # noqa: E402
+from lolat.model.file import write_bytes  # noqa: E402
 from lolat.report.plots import STYLE  # noqa: E402
 from lolat.units import percent  # noqa: E402
 

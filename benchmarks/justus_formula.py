@@ -26,15 +26,15 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.justus.formula_fit import LayerFormulas  # noqa: E402
+from lolat.fitting.predictors.two_regime import TwoRegime  # noqa: E402
 from lolat.mlp.devices import DEVICES, known  # noqa: E402
-from lolat.mlp.formula_fit import LayerFormulas  # noqa: E402
-from lolat.mlp.layer_counts import layer_counts  # noqa: E402
-from lolat.mlp.recipe import Devices, find_recipe  # noqa: E402
-from lolat.mlp.recipes.physics import expected_ms  # noqa: E402
+from lolat.mlp.layers import layer_counts  # noqa: E402
+from lolat.mlp.recipes import Devices, find_recipe  # noqa: E402
+from lolat.mlp.recipes.best import expected_ms  # noqa: E402
 from lolat.mlp.table import LAYERS, OPTIMIZERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import learn, split  # noqa: E402
-from lolat.model_file import write_bytes  # noqa: E402
-from lolat.predictors.two_regime import TwoRegime  # noqa: E402
+from lolat.model.file import write_bytes  # noqa: E402
 from lolat.units import percent  # noqa: E402
 
 SEED = 0  # of the split; the parts are those of `lolat mlp fit --seed 0` on the same rows

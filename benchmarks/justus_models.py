@@ -21,14 +21,14 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lolat.counts import FEATURES, behaviours  # noqa: E402
-from lolat.learning import answers, model_document  # noqa: E402
-from lolat.mlp.layer_counts import layer_counts, layer_graph, layer_name  # noqa: E402
+from lolat.fitting.points import Point  # noqa: E402
+from lolat.graph.counts import FEATURES, behaviours  # noqa: E402
+from lolat.mlp.layers import layer_counts, layer_graph, layer_name  # noqa: E402
 from lolat.mlp.table import LAYERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import split  # noqa: E402
 from lolat.model import Model  # noqa: E402
-from lolat.model_file import write  # noqa: E402
-from lolat.points import Point  # noqa: E402
+from lolat.model.file import write  # noqa: E402
+from lolat.model.learning import answers, model_document  # noqa: E402
 from lolat.units import percent  # noqa: E402
 
 SEED = 0

@@ -6,7 +6,7 @@ docs/justus2018.md.
     python benchmarks/justus_network.py launches DATA    what starting an operation costs alone, by NeuSight
 
 DATA: a folder with justus2018_convolution.csv.gz and justus2018_vgg16_v100.csv, and for `launches` with
-neusight/. The formula is `lolat.mlp.alone`; half a minute together.
+neusight/. The formula is `lolat.mlp.networks`; half a minute together.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.justus import vgg16 as network  # noqa: E402
-from lolat.mlp.alone import Alone, Sizes, fit, usable  # noqa: E402
 from lolat.mlp.devices import DEVICES  # noqa: E402
+from lolat.mlp.networks import Alone, Sizes, fit, usable  # noqa: E402
 from lolat.mlp.table import LayerTable, read_table  # noqa: E402
 
 GPUS = ("V100", "P100", "1080ti", "M60", "K40", "K80")

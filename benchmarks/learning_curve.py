@@ -22,14 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gpus import drawn
 
 from lolat.devices.counted import counts_of
-from lolat.devices.fit import Facts, Times, fit_kernels
+from lolat.devices.fit import Facts, Times, fit_kernels, suggested
 from lolat.devices.from_tables import read_facts
-from lolat.devices.networks import read_networks
-from lolat.devices.operations import TimedOperation, read_operations
-from lolat.devices.suggest import suggested
-from lolat.modes import Mode
+from lolat.devices.tables import TimedOperation, read_networks, read_operations
+from lolat.graph.modes import Mode
+from lolat.graph.work import Work, work_of
 from lolat.report.plots import STYLE
-from lolat.work import Work, work_of
 
 FIGURE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "learning-curve.svg"
 POOL, MOST = 600, 20_000

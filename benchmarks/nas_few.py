@@ -24,10 +24,9 @@ from scipy.stats import rankdata
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lolat.nas.few.named import SpaceTerms, space_terms  # noqa: E402
-from lolat.nas.few.nas_model import NasModel, fit  # noqa: E402
-from lolat.nas.few.samples import Samples, rounding  # noqa: E402
-from lolat.nas.few.suggest import suggest  # noqa: E402
+from lolat.nas.fewshot.model import NasModel, fit  # noqa: E402
+from lolat.nas.fewshot.samples import Samples, SpaceTerms, rounding, space_terms  # noqa: E402  # noqa: E402
+from lolat.nas.fewshot.suggest import suggest  # noqa: E402
 
 HELP = {
     "titan_rtx_256": 0.987,

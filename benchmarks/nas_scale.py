@@ -34,9 +34,14 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ["PYTHONPATH"] = str(ROOT)
 
 import lolat  # noqa: E402
-from lolat.nas.scoring.job import Job, Range, how_written, schema, score_range, table  # noqa: E402
-from lolat.nas.scoring.on_ray import on_ray  # noqa: E402
-from lolat.nas.scoring.run import Ranges, here, make_job, run  # noqa: E402
+from lolat.nas.scoring import (  # noqa: E402
+    Ranges,
+    here,
+    make_job,
+    on_ray,
+    run,
+)
+from lolat.nas.scoring_job import Job, Range, how_written, schema, score_range, table  # noqa: E402
 from lolat.nas.space import Space  # noqa: E402
 from lolat.nas.spaces import mobile  # noqa: E402
 

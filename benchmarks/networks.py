@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from lolat.devices.counted import Counted, counts_of
 from lolat.devices.fit import Times, predicted
 from lolat.devices.from_tables import FOLDS, Timed, fitted, left_out_of_folds, seen_facts
-from lolat.devices.networks import read_networks
-from lolat.intervals import conformal_quantile
-from lolat.predictors.two_regime import FEATURES, TwoRegime
+from lolat.devices.tables import read_networks
+from lolat.fitting.intervals import conformal_quantile
+from lolat.fitting.predictors.two_regime import FEATURES, TwoRegime
 
 HEADER = (
     "table", "networks", "median", "within 10 %", "bias", "Spearman", "inside 90 %", "width",

@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.model_file import read, write
+from lolat.model.file import read, write
 
 MOST_RESIDUALS = 200
 TIMM = {

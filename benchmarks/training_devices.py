@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.replicas import scaling, study, study_layers  # noqa: E402
-from lolat.model_file import write_bytes  # noqa: E402
+from lolat.model.file import write_bytes  # noqa: E402
 
 
 def replaced(text: str, name: str, lines: list[str]) -> str:

@@ -23,10 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import lolat  # noqa: E402
-from lolat.intervals import COVERAGE, conformal_quantile  # noqa: E402
-from lolat.training.features import epoch_row, iteration_row  # noqa: E402
+from lolat.fitting.intervals import COVERAGE, conformal_quantile  # noqa: E402
 from lolat.training.fitting import fit_terms  # noqa: E402
-from lolat.training.optimizers import OPTIMIZERS  # noqa: E402
+from lolat.training.settings import OPTIMIZERS  # noqa: E402
+from lolat.training.terms import epoch_row, iteration_row  # noqa: E402
 
 OPTIMIZER = "momentum"
 SEED = 2027  # of the draws that are reported; those that terms were chosen on had 0

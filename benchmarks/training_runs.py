@@ -90,9 +90,9 @@ def train(run: Run, epochs: int) -> dict[str, Any]:
     import numpy as np
 
     from microbench.backends.tensorflow import TensorFlowBackend
-    from microbench.backends.tensorflow_training import OPTIMIZERS
+    from microbench.backends.tensorflow.training import OPTIMIZERS
     from microbench.learn import REFERENCE_BLOCK
-    from microbench.timer import time_once
+    from microbench.timing import time_once
 
     backend = TensorFlowBackend("cpu")
     tf, keras = backend.tf, backend.keras

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lolat.graph import Graph
     from lolat.model import Model, load
-    from lolat.prediction import Prediction
+    from lolat.model.prediction import Prediction
     from lolat.readers import read
 
 __version__ = "0.1.0"
@@ -24,7 +24,7 @@ __all__ = ["Graph", "Model", "Prediction", "load", "read"]
 _HOMES = {
     "Graph": "lolat.graph",
     "Model": "lolat.model",
-    "Prediction": "lolat.prediction",
+    "Prediction": "lolat.model.prediction",
     "load": "lolat.model",
     "read": "lolat.readers",
 }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -56,3 +60,52 @@ def duration(seconds: float) -> str:
         return f"{hours} h {minutes:02d} min"
     days, hours = divmod(round(seconds / 3600), 24)
     return f"{days:,} days {hours} h"
+
+
+# ---- Words for error messages of the readers: one line each, whatever was given.
+
+LONGEST = 200
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an exception that says something, short enough to read.
+
+    Keras puts "Exception encountered when calling ..." before what was wrong, and prints it bold.
+    """
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [n for n in lines if n and not n.startswith("Exception encountered when calling")]
+    return shortened(lines[0]) if lines else type(error).__name__
+
+
+def shortened(text: str) -> str:
+    """`text` in one printable line of at most `LONGEST` characters."""
+    text = " ".join(_ESCAPES.sub("", text).split())
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+
+
+def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:
+    """Shapes as a person writes them: 224x224x3, with ? for what is open, the batch left out."""
+    return ", ".join("x".join("?" if n is None else str(n) for n in s[1:]) for s in shapes)
+
+
+TIME_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0))
+
+
+def dollars(value: float) -> str:
+    """US$: cents; of a thousand none, and of less than ten cents two digits."""
+    if value >= 999.5:
+        return f"${value:,.0f}"
+    return f"${value:,.2f}" if value >= 0.0995 or value == 0 else f"${value:.2g}"
+
+
+def gibibytes(size_bytes: float) -> str:
+    """Memory: 0.05 GiB, 7.34 GiB, 120 GiB."""
+    gib = size_bytes / 2**30
+    return f"{gib:,.0f} GiB" if gib >= 99.5 else f"{gib:.2f} GiB"
+
+
+def plural(count: int, word: str) -> str:
+    """1 device, 2 devices; 50,000 samples."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

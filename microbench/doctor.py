@@ -1,6 +1,6 @@
 """Measures a few whole networks of a model again, within seconds: does the model still hold here?
 
-Which ones, `microbench.chosen` says. They are measured as learning does it: in loops of their own, in
+Which ones, `microbench.blocks` says. They are measured as learning does it: in loops of their own, in
 rounds of random order.
 """
 
@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lolat.errors import DeviceError
-from lolat.points import Point
-from microbench import comparable, environment
+from lolat.fitting.points import Point
+from microbench import environment
+from microbench import environment as comparable
 from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
-from microbench.chosen import Chosen, choose
-from microbench.comparable import Difference
+from microbench.blocks import NETWORKS, Chosen, Predefined, choose
+from microbench.environment import Difference
 from microbench.learn import BUSY_LOAD, SLICE_S, free_bytes, job_key, predefined_job
-from microbench.levels import Levels, levels
-from microbench.plan import Job, Settings
-from microbench.runner import Progress, Runner
-from microbench.timer import Clock
+from microbench.runner import Job, Progress, Runner, Settings
+from microbench.state import Levels, levels
+from microbench.timing import Clock
 
 SETTINGS = Settings(rounds=6, slice_s=SLICE_S)
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat.errors import InputError
+from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.points import Point
+from lolat.graph.subgraph import block_graph
 from lolat.readers import open_network
-from lolat.subgraph import block_graph
 from microbench import backends, environment
 from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
-from microbench.chosen import choose
+from microbench.blocks import NETWORKS, Predefined, choose
 from microbench.doctor import Again, measured_again, reference_jobs
 from microbench.forecast import keep_bytes, peak_bytes
 from microbench.learn import (
@@ -25,9 +24,8 @@ from microbench.learn import (
     predefined_job,
     references,
 )
-from microbench.levels import levels
-from microbench.plan import Job, Settings
-from microbench.runner import Progress, Runner
+from microbench.runner import Job, Progress, Runner, Settings
+from microbench.state import levels
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",
@@ -42,7 +40,7 @@ SETTINGS = Settings(rounds=8, slice_s=SLICE_S)
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a NETWORK at a size, or its block number `block` (`lolat.blocks.block_graph`)."""
+    """What is measured: a NETWORK at a size, or its block number `block` (`graph.blocks.block_graph`)."""
 
     spec: str
     batch_size: int = 1

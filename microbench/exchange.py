@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError, MeasuringError
-from lolat.fitting import fit_relative
-from lolat.training.parallel.buckets import fill_buckets
-from lolat.training.parallel.links import Link
+from lolat.fitting.least_squares import fit_relative
+from lolat.training.exchange import Link, fill_buckets
 from lolat.units import percent
 from microbench import environment
 from microbench.replicas import Together, run_together
 
 STRATEGIES: Mapping[str, str] = {
-    "mirrored": "microbench.backends.tensorflow_mirrored:exchange",
-    "ddp": "microbench.backends.torch_ddp:exchange",
+    "mirrored": "microbench.backends.tensorflow.replicas:exchange",
+    "ddp": "microbench.backends.torch.replicas:exchange",
 }
 """TensorFlow's MirroredStrategy and PyTorch's DistributedDataParallel, and what measures them."""
 ALONE = ("mirrored",)
@@ -186,7 +185,8 @@ def fit_link(
 ) -> tuple[Link, float, float, float]:
     """(link, ms for each variable, ms for each iteration, median relative error) of measured points.
 
-    Non-negative least squares on the relative error (`lolat.fitting`). A point without variables tells
+    Non-negative least squares on the relative error (`lolat.fitting.least_squares`). A point without
+    variables tells
     the cost of an iteration. MeasuringError where the strategy added nothing, or nothing by the byte.
     """
     fixed_ms = max([0.0, *(p.added_ms for p in points if not p.variables)])

@@ -12,20 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lolat.blocks import Block
 from lolat.errors import InputError, MeasuringError
+from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.points import Point
-from lolat.subgraph import subgraph
-from microbench import comparable
+from lolat.graph.blocks import Block
+from lolat.graph.subgraph import subgraph
+from microbench import environment as comparable
 from microbench.backends import of_model
 from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
-from microbench.chosen import choose
+from microbench.blocks import NETWORKS, Predefined, choose
 from microbench.journal import Journal
 from microbench.learn import job_key, measure_blocks
-from microbench.plan import Settings
-from microbench.runner import Progress
+from microbench.runner import Progress, Settings
 
 DRIFT = 0.1
 
@@ -141,7 +139,7 @@ def refuse_another(
 ) -> None:
     """InputError where this device or its framework is not what the model was learned with.
 
-    `label`, `learned`, `now`: as `microbench.comparable.differences` takes them; `advice`: how to mend it,
+    `label`, `learned`, `now`: as `microbench.environment.differences` takes them; `advice`: how to mend it,
     if not as when extending a model.
     """
     found = comparable.differences(label, learned, now)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import LolatError
-from lolat.points import Point
+from lolat.fitting.points import Point
 from microbench import environment
 
 ASKED_S = 60.0  # until a node has said what it is

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from lolat.counts import FEATURES, count
 from lolat.graph import Graph
+from lolat.graph.counts import FEATURES, count
 
 ITEM_BYTES = 4  # float32
 OVERHEAD_BYTES = 32 * 2**20  # a compiled function, workspaces of small kernels

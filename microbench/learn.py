@@ -9,18 +9,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lolat.counts import behaviours, count
+from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.points import Point
-from microbench import environment, processor
+from lolat.graph.counts import behaviours, count
+from microbench import environment
+from microbench import environment as processor
 from microbench.backends.known import as_known
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.forecast import keep_bytes, peak_bytes
 from microbench.journal import Journal, fingerprint
-from microbench.levels import Level, Levels, levels
-from microbench.plan import Job, Settings
-from microbench.runner import Progress, Runner
-from microbench.timer import Visit, quantile
+from microbench.runner import Job, Progress, Runner, Settings
+from microbench.state import Level, Levels, levels
+from microbench.timing import Visit, quantile
 
 ROUNDS, SLICE_S = 8, 0.1
 MOST_ROUNDS, ENOUGH_S = 24, 90.0

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from lolat.graph import Graph
 from microbench import families as f
+from microbench.families import encode
 from microbench.layers import Layers
-from microbench.parts import encode
 
 
 def _classes(n: Layers, x: int) -> Graph:

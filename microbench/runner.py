@@ -2,17 +2,187 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from lolat.errors import MeasuringError
 from microbench.journal import Journal
-from microbench.outcome import Outcome, keep, missing, recall
-from microbench.plan import Job, Settings, groups, visiting_order
 from microbench.process import JobFailed, WorkerDied, WorkerProcess
-from microbench.timer import Clock, calls_per_visit, calm_limit, calm_samples
+from microbench.timing import (
+    ENOUGH_CALM,
+    LEAST_CALM,
+    Clock,
+    Visit,
+    calls_per_visit,
+    calm_limit,
+    calm_samples,
+)
+
+# ---- What a run measures and in which order: jobs, how long, rounds, what is in memory
+# together.
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to measure. `payload` is what the worker is told.
+
+    `need_bytes`: foreseen memory while it is made or runs; `keep_bytes`: what it holds in between.
+    `whole`: a whole network, timed in a loop of its own; anything else is timed after one.
+    """
+
+    key: str
+    payload: dict[str, Any]
+    need_bytes: int = 0
+    keep_bytes: int = 0
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how often.
+
+    `rounds` over all jobs, in which a job is visited once, for `slice_s` seconds or so, and further ones,
+    up to `most_rounds`, while `enough_s` seconds have not passed; beside a reference block then up to
+    `extra_rounds` for the jobs that saw too few calm moments, as long as `extra_s` seconds are left.
+    An extra visit waits up to `patience_s` for a calm moment.
+    `least_calm`: fewer calm samples than that are too few. `together`: at most so many jobs are held in
+    memory and measured in turns, then the next so many; None: as many as there is room for.
+    """
+
+    rounds: int = 10
+    slice_s: float = 0.03
+    extra_rounds: int = 20
+    extra_s: float = 100.0
+    seed: int = 2026
+    patience_s: float = 3.0
+    least_calm: int = LEAST_CALM
+    together: int | None = None
+    most_rounds: int = 0
+    enough_s: float = 0.0
+
+
+def visiting_order(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[int, Job]]:
+    """(round, job) for all rounds, each round in another random order, the same for the same seed.
+
+    Those of `most_rounds` come after the others.
+    """
+    generator = random.Random(settings.seed)
+    for number in range(max(settings.rounds, settings.most_rounds)):
+        order = list(jobs)
+        generator.shuffle(order)
+        for job in order:
+            yield number, job
+
+
+def groups(
+    jobs: Sequence[Job], available_bytes: int | None, most: int | None = None
+) -> list[list[Job]]:
+    """Jobs that may be held in memory at the same time, at least one job each, at most `most`.
+
+    Together they keep at most half of what is free, and with the one that runs at most all of it.
+    """
+    result: list[list[Job]] = [[]]
+    held = extra = 0
+    for job in jobs:
+        more = max(0, job.need_bytes - job.keep_bytes)
+        full = len(result[-1]) == most or (
+            available_bytes is not None
+            and (
+                held + job.keep_bytes > available_bytes / 2
+                or held + job.keep_bytes + max(extra, more) > available_bytes
+            )
+        )
+        if full and result[-1]:
+            result.append([])
+            held = extra = 0
+        result[-1].append(job)
+        held, extra = held + job.keep_bytes, max(extra, more)
+    return result
+
+
+# ---- What a run has found so far: raw times, what failed, what is to be tried again; as the
+# journal has it.
+
+
+@dataclass
+class Outcome:
+    """Raw times: per job its visits; what failed and why.
+
+    `stopped`: jobs that killed the worker after they had been timed often enough; their visits count,
+    but they get no more. `deaths`: how often a job did so, in this run and its earlier parts.
+    `forgivable`: jobs whose last failure was their first death, to be tried again by a resumed run.
+    """
+
+    visits: dict[str, list[Visit]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
+    deaths: Counter[str] = field(default_factory=Counter)
+    forgivable: set[str] = field(default_factory=set)
+
+    def over(self, key: str) -> bool:
+        """Whether a job gets no more visits."""
+        return key in self.failures or key in self.stopped
+
+    def forgive(self) -> list[str]:
+        """Let the jobs of a first death be tried again, which may have been the system's; their keys."""
+        again = sorted(self.forgivable)
+        for key in again:
+            self.failures.pop(key, None)
+            self.stopped.discard(key)
+        self.forgivable.clear()
+        return again
+
+    def reference(self) -> list[float]:
+        """All times of the reference block, ms."""
+        return [t for visits in self.visits.values() for v in visits for t in v.reference]
+
+
+def missing(job: Job, outcome: Outcome, settings: Settings) -> bool:
+    """Whether `job` still has to be visited."""
+    return not outcome.over(job.key) and len(outcome.visits.get(job.key, ())) < settings.rounds
+
+
+def keep(outcome: Outcome, journal: Journal | None, record: dict[str, Any]) -> None:
+    """Put a record into the journal first, then into the outcome."""
+    if journal is not None:
+        journal.append({**record, "at": round(time.time(), 3)})
+    recall(outcome, [record])
+
+
+def recall(outcome: Outcome, records: Sequence[dict[str, Any]]) -> None:
+    """Put a journal's records into an outcome."""
+    for record in records:
+        key = record["key"]
+        if "failed" in record:
+            died = record.get("died") is True
+            outcome.deaths[key] += died
+            if died and outcome.deaths[key] == 1:
+                outcome.forgivable.add(key)
+            else:
+                outcome.forgivable.discard(key)
+            if died and sum(len(v.samples) for v in outcome.visits.get(key, ())) >= ENOUGH_CALM:
+                outcome.stopped.add(key)
+                continue
+            outcome.failures[key] = record["failed"]
+            outcome.visits.pop(key, None)
+        else:
+            taken = Visit(
+                tuple(record["samples_ms"]),
+                tuple(record["reference_ms"]),
+                tuple(record.get("at_s", ())),
+                str(record.get("before") or ""),
+                record.get("others_s"),
+            )
+            outcome.visits.setdefault(key, []).append(taken)
+
+
+# ---- runner ----------------------------------------
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 5  # in a row: then it is not the jobs

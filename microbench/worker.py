@@ -26,7 +26,7 @@ from lolat.graph import Graph
 from microbench import backends
 from microbench.backends import training
 from microbench.environment import others_s
-from microbench.timer import sample, settle, visit, wait_for_calm
+from microbench.timing import sample, settle, visit, wait_for_calm
 
 FIRST = -20  # the highest priority that there is, as a nice value
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviours, count
+from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
-from lolat.learning import model_document
-from lolat.points import Point
+from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviours, count
+from lolat.model.learning import model_document
 
 # Milliseconds per unit of each count, like those of a small CPU.
 TRUE = {"acts": 2e-6, "inp": 1e-6, "flops": 2e-8, "traffic": 8e-7, "weights": 5e-7, "ops": 0.01}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.blocks import cut
-from lolat.counts import count
+from lolat.graph.blocks import cut
+from lolat.graph.counts import count
 from lolat.readers import open_network
 
 EXAMPLES = ("unet", "vit", "transformer", "transfer", "sound", "recurrent", "deep", "wide",

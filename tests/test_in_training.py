@@ -90,7 +90,7 @@ def test_without_the_option_it_trains_as_ever(
 def test_both_scripts_train_the_same_network() -> None:
     pytest.importorskip("keras")
     pytest.importorskip("torch")
-    from lolat.counts import count
+    from lolat.graph.counts import count
 
     of_torch = count(lolat.read("examples.train_torch:network", 32))
     of_keras = count(lolat.read("examples.train_keras:network"))

@@ -43,7 +43,7 @@ MEASURING = {"evaluate", "doctor", "learn", "training link", "serve"}
 STOPPED = [
     ("lolat.model", "load"),
     ("microbench.exchange", "measure_link"),
-    ("lolat.web.server", "serve"),
+    ("lolat.web.app", "serve"),
 ]
 """What each of them calls first."""
 
@@ -53,7 +53,7 @@ CELLS = ("skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
 DRIVER = """
 import json, sys
-from lolat.cli.errors import run
+from lolat.cli.common import run
 from lolat.cli.main import lolat
 
 codes = [run(lolat, words, "lolat") for words in json.loads(sys.argv[1])]

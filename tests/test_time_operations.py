@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.devices.operations import read_operations
+from lolat.devices.tables import read_operations
 
 SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "time_operations.py"
 

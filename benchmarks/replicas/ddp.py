@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from lolat.readers import read
-from lolat.training.parallel.gradients import gradient_parts
-from lolat.training.parallel.replicas import parallel_iteration
-from microbench.backends.torch_ddp import Replica
+from lolat.training.replicas import gradient_parts, parallel_iteration
+from microbench.backends.torch.replicas import Replica
 from microbench.exchange import measure_link
-from microbench.replica import timed
-from microbench.replicas import run_together
-from microbench.timer import Clock
+from microbench.replicas import run_together, timed
+from microbench.timing import Clock
 
 NETWORKS = ("conv", "mixed", "dense")
 REPLICAS = (2, 4)

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.replicas import keras_networks
-from lolat.training.parallel.layers import study_mirrored_ms
-from lolat.training.parallel.replicas import parallel_iteration
-from microbench.backends.tensorflow_mirrored import Replicas, training_step
+from benchmarks.replicas.layers import study_mirrored_ms
+from lolat.training.replicas import parallel_iteration
+from microbench.backends.tensorflow.replicas import Replicas, training_step
 from microbench.environment import cpu_count
 from microbench.exchange import MeasuredLink, measure_link
-from microbench.replica import timed
-from microbench.replicas import run_together
-from microbench.timer import Clock
+from microbench.replicas import run_together, timed
+from microbench.timing import Clock
 
 REPLICAS = (2, 4)
 BATCH = 16

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.replicas.curves import strong_scaling, weak_scaling
+from benchmarks.replicas.runs import FLOAT_BYTES, Runs, RunsFormula
 from benchmarks.replicas.study import NETWORKS, PATCH, Epochs
 from lolat.report.plots import STYLE
-from lolat.training.parallel.links import Link
-from lolat.training.parallel.replicas import ParallelIteration, parallel_iteration
-from lolat.training.parallel.runs import FLOAT_BYTES, Runs, RunsFormula
-from lolat.training.parallel.scaling import strong_scaling, weak_scaling
+from lolat.training.exchange import Link
+from lolat.training.replicas import ParallelIteration, parallel_iteration
 from lolat.units import percent
 
 FIGURE_LINK = Link(100, 0.005)

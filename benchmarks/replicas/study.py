@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lolat.training.parallel.runs import Runs, RunsFormula
+from benchmarks.replicas.runs import Runs, RunsFormula
 
 PATCH, MNIST, CIFAR = "patch_camelyon_cnn", "mnist_cnn", "cifar_cnn"
 

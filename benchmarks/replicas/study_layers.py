@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.replicas.study import CIFAR, MNIST, PATCH, Epochs, shown, table_of
-from lolat.training.parallel.layers import (
+from benchmarks.replicas.layers import (
     fit_launch_ms,
     overlapped_ms,
     study_mirrored_ms,
     summed_ms,
 )
-from lolat.training.parallel.runs import RunsFormula
+from benchmarks.replicas.runs import RunsFormula
+from benchmarks.replicas.study import CIFAR, MNIST, PATCH, Epochs, shown, table_of
 
 CORRECTION = 1.5  # the study's
 

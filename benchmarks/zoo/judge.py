@@ -26,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import measure
 from networks import CHOSEN, REPORTED
 
-from lolat.counts import behaviours, count
+from lolat.fitting.points import Point
+from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph
-from lolat.learning import model_document
+from lolat.graph.counts import behaviours, count
 from lolat.model import Model
-from lolat.points import Point
-from lolat.predictors.extended import Extended
-from microbench.levels import Levels, levels
-from microbench.timer import Visit
+from lolat.model.learning import model_document
+from microbench.state import Levels, levels
+from microbench.timing import Visit
 
 HERE = Path(__file__).resolve().parent
 FILLER, OWN = 3, (1, 2)  # modes of a sample: before or after another, and in a loop of its own

@@ -86,8 +86,8 @@ def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
     """(what is kept of a job, its Graph) of everything to measure."""
     from networks import rows
 
-    from lolat.blocks import cut
-    from lolat.subgraph import block_graph
+    from lolat.graph.blocks import cut
+    from lolat.graph.subgraph import block_graph
     from microbench.backends.known import as_known
     from microbench.blocks import BLOCKS, NETWORKS
 

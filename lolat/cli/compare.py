@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from lolat.cli.errors import say
-from lolat.cli.options import json_option, model_argument
+from lolat.cli.common import json_option, model_argument, say
 
 KIND = re.compile(r" \(family \d+ model \d+\)")
 """What newer labels of processors have behind the name."""
@@ -37,12 +36,10 @@ def compare(
     two-regime, FLOPs alone, a roofline, a random forest and a Gaussian process.
     """
     from lolat.cli.progress import progress
-    from lolat.comparison.judging import judge, steps
-    from lolat.comparison.learners import check_sklearn
-    from lolat.comparison.networks import count_networks, read_evaluation
-    from lolat.comparison.speed import ROUNDS
+    from lolat.comparison.candidates import check_sklearn
+    from lolat.comparison.judging import ROUNDS, count_networks, judge, read_evaluation, steps
+    from lolat.fitting.points import Point
     from lolat.model import load
-    from lolat.points import Point
     from lolat.report import comparison as report
 
     for path, option in ((csv_file, "--csv"), (html_file, "--html")):
@@ -78,7 +75,7 @@ def compare(
         report.write_csv(csv_file, result)
         say(f"written: {csv_file}")
     if html_file is not None:
-        from lolat.report.page import write_page
+        from lolat.report.comparison import write_page
 
         write_page(html_file, result)
         say(f"written: {html_file}")
@@ -134,8 +131,8 @@ def require_networks(path: str, networks: list[Any]) -> None:
 
 def _speeds(points: list[Any], found: Any, done: Any) -> dict[str, Any]:
     """How fast each of the fitted predictors answers."""
-    from lolat.comparison.speed import many_rows, speeds
-    from lolat.points import known_features, matrix
+    from lolat.comparison.judging import many_rows, speeds
+    from lolat.fitting.points import known_features, matrix
 
     known = known_features(points)
     fitted = {

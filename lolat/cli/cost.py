@@ -5,27 +5,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.errors import say
-from lolat.cli.options import (
+from lolat.cli.common import (
     coverage_option,
     json_option,
     model_argument,
     network_argument,
+    say,
     size_option,
 )
-from lolat.cli.training.options import device_options
+from lolat.cli.training import device_options
 from lolat.errors import InputError
 
 if TYPE_CHECKING:
-    from lolat.training.cost.billing import Machines
-    from lolat.training.cost.plan import Rent
-    from lolat.training.cost.spot import Spot
+    from lolat.training.cost.plan import Rent, Spot
+    from lolat.training.cost.renting import Machines
+    from lolat.training.exchange import Link
     from lolat.training.model import Training
-    from lolat.training.parallel.links import Link
 
 
 class Devices(click.ParamType):
@@ -157,17 +157,14 @@ def cost(
     Without storage and data transfer. With --price-per-hour K devices cost K times as much; from a price
     list they are an instance with as many where there is one, else several.
     """
-    from lolat.intervals import COVERAGE, check_coverage
+    from lolat.fitting.intervals import COVERAGE, check_coverage
     from lolat.readers import read
-    from lolat.training.cost.plan import plan
+    from lolat.training.cost.plan import Duration, plan
     from lolat.training.cost.renting import device_of, link_of
-    from lolat.training.cost.spot import Duration
-    from lolat.training.model import load_training
-    from lolat.training.optimizers import optimizer_named
-    from lolat.training.parallel.links import Link
-    from lolat.training.parallel.prediction import predict_parallel
-    from lolat.training.parallel.replicas import check_strategy
-    from lolat.training.pipeline import with_input
+    from lolat.training.exchange import Link
+    from lolat.training.model import load_training, with_input
+    from lolat.training.replicas import check_strategy, predict_parallel
+    from lolat.training.settings import optimizer_named
 
     spot = _spot(on_spot, interruptions_per_hour, restart_cost_s)
     given = None if link_gbps is None else Link(link_gbps)
@@ -217,7 +214,7 @@ def cost(
     if as_json:
         click.echo(json.dumps({**said, **found.to_dict()}))
         return
-    from lolat.training.cost.text import plan_lines
+    from lolat.report.cost import plan_lines
     from lolat.units import plain
 
     click.echo(
@@ -247,7 +244,7 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
 
 def _spot(on_spot: bool, per_hour: float | None, restart_s: float | None) -> Spot | None:
     """The interruptions, where spot instances are asked for."""
-    from lolat.training.cost.spot import Spot
+    from lolat.training.cost.plan import Spot
 
     given = (per_hour is not None, restart_s is not None)
     if not on_spot:
@@ -274,12 +271,12 @@ def _rent(
     on_spot: bool,
 ) -> tuple[Rent, str]:
     """What is rented for a number of devices, and where its price is from."""
-    from lolat.training.cost.billing import machines_for
     from lolat.training.cost.catalogue import Offer, accelerators, listed
     from lolat.training.cost.prices import accelerator_of, find_prices
     from lolat.training.cost.renting import (
         device_of,
         is_price_of,
+        machines_for,
         offers_for,
         shown_device,
     )
@@ -316,3 +313,81 @@ def _rent(
         return machines_for(offers, devices, on_spot, where)
 
     return rent, where
+
+
+# ---- `lolat prices`: the prices that there are, and `lolat prices refresh`, which downloads
+# them.
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--prices",
+    "prices_file",
+    metavar="FILE",
+    type=click.Path(),
+    help="A CSV file in the layout of SkyPilot's catalogue, in place of what is downloaded or built in.",
+)
+@click.option(
+    "--accelerator", metavar="NAME", help="Only this one, such as V100; cpu: without one."
+)
+@json_option
+@click.pass_context
+def prices(
+    context: click.Context, prices_file: str | None, accelerator: str | None, as_json: bool
+) -> None:
+    """What instances cost an hour: from FILE, as downloaded last, or else a small built-in table."""
+    if context.invoked_subcommand is not None:
+        if prices_file is not None or accelerator is not None or as_json:
+            raise click.UsageError("options go behind `refresh`, where it has them", context)
+        return
+    from lolat.report.cost import price_lines
+    from lolat.training.cost.catalogue import offers_of
+    from lolat.training.cost.prices import find_prices
+
+    found = find_prices(prices_file)
+    offers = offers_of(found.offers, accelerator, found.where) if accelerator else found.offers
+    if as_json:
+        click.echo(json.dumps({"prices": found.where, "offers": [asdict(o) for o in offers]}))
+        return
+    click.echo(f"US$ an hour of a whole instance, from {found.where}")
+    click.echo("")
+    for line in price_lines(offers):
+        click.echo(line)
+
+
+@prices.command(short_help="Download the prices of today.")
+@click.option(
+    "--url",
+    "base",
+    metavar="BASE",
+    help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalogue if not given.",
+)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one, such as aws; may be given several times.",
+)
+@json_option
+def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None:
+    """Download SkyPilot's catalogue of prices; it is used from then on, and says of which day it is."""
+    from lolat.training.cost import prices as refreshing
+    from lolat.training.cost.prices import refreshed_file
+
+    done = refreshing.refresh(
+        refreshed_file(), base or refreshing.BASE, providers or refreshing.PROVIDERS
+    )
+    for name, reason in done.left_out.items():
+        say(f"left out: {name}: {reason}")
+    if as_json:
+        document = {
+            "offers": done.offers,
+            "left_out": done.left_out,
+            "file": str(done.path),
+            "date": done.date,
+        }
+        click.echo(json.dumps(document))
+        return
+    counts = ", ".join(f"{name} {number:,}" for name, number in done.offers.items())
+    click.echo(f"{done.date}: {sum(done.offers.values()):,} prices ({counts}) in {done.path}")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from lolat.cli.errors import say
-from lolat.cli.options import Size, json_option, model_argument
-from lolat.errors import InputError
+from lolat.cli.common import Size, json_option, model_argument, say
+from lolat.errors import AnswerIsNo, InputError
+
+if TYPE_CHECKING:
+    from lolat.model import Model
+    from microbench.doctor import Examination
 
 EXAMPLES = {
     "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
@@ -87,11 +91,12 @@ def evaluate(
             "--device, --predictor, --training and --predictions are for --table; give one of networks"
         )
     from lolat.cli.progress import progress
+    from lolat.fitting.points import Point
     from lolat.model import load
-    from lolat.points import Point
     from lolat.report.diagnosis import state_now
     from lolat.report.evaluation import compare, lines
-    from microbench import backends, comparable
+    from microbench import backends
+    from microbench import environment as comparable
     from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, cases, measure_cases
 
     if plot is not None:
@@ -152,10 +157,9 @@ def _with_table(
         predictions,
         summary,
     )
-    from lolat.devices.networks import read_networks
-    from lolat.devices.operations import columns_of, is_of_operations, read_operations
+    from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
     from lolat.model import load
-    from lolat.model_file import write_bytes
+    from lolat.model.file import write_bytes
 
     loaded = load(model)
     columns, skipped = columns_of(table), dict[str, int]()
@@ -216,3 +220,50 @@ def warn_of_differences(found: Iterable[object], unsaid: str = "") -> None:
     """Say where the device, versions, threads or flags are not those of the model, or not known."""
     for remark in [*map(str, found), *[unsaid] * bool(unsaid)]:
         say(f"warning: {remark}")
+
+
+# ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.
+
+
+@click.command()
+@model_argument
+@json_option
+def doctor(model: str, as_json: bool) -> None:
+    """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
+
+    Exit code 0: it does. 3: it does not (drifted, another machine), or that cannot be told now (the
+    machine is busy or in another state). Nothing is written.
+    """
+    from lolat.model import load
+    from lolat.report.diagnosis import OK, diagnose, lines
+
+    loaded = load(model)
+    result = diagnose(loaded, examined(loaded))
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        for line in lines(loaded, model, result):
+            click.echo(line)
+    if result["verdict"] != OK:
+        raise click.exceptions.Exit(AnswerIsNo.exit_code)
+
+
+def examined(loaded: Model) -> Examination:
+    """What measuring networks of a model again finds; LolatError where that cannot be done."""
+    from lolat.cli.progress import progress
+    from lolat.fitting.points import Point
+    from microbench import backends
+    from microbench.doctor import examine
+
+    where = loaded.document["environment"]
+    backend = backends.of_model(where)
+    backends.check(backend)
+    with progress() as bar:
+        return examine(
+            [Point.from_dict(p) for p in loaded.document["points"]],
+            loaded.device,
+            where,
+            backend,
+            where["device"] if where.get("device") in ("cpu", "gpu") else "cpu",
+            bar,
+        )

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.errors import say
+from lolat.cli.common import say
 from lolat.cli.learn import check_writable, interruptible
 from lolat.errors import InputError, MeasuringError
 
 if TYPE_CHECKING:
-    from lolat.blocks import Block
+    from lolat.fitting.points import Point
     from lolat.graph import Graph
+    from lolat.graph.blocks import Block
     from lolat.model import Model
-    from lolat.points import Point
 
 PASSES = 3  # a new fit weighs the blocks anew, so that further ones may count
 
@@ -94,7 +94,7 @@ def output_of(loaded: Model, output: Path | None, spec: str) -> Path:
 
     Raises InputError where that cannot be written, or would replace another model unasked.
     """
-    from lolat.places import local_folder, shipped_folder
+    from lolat.io.paths import local_folder, shipped_folder
 
     source = Path(loaded.source).resolve()
     shipped = shipped_folder().resolve()
@@ -120,9 +120,9 @@ def to_measure(loaded: Model, graph: Graph, batch_sizes: Sequence[int]) -> list[
     """The fewest (block, batch size) that bring `graph` inside at these batch sizes; none where it is."""
     import numpy as np
 
-    from lolat.blocks import cut
-    from lolat.counts import COLUMNS, FEATURES
-    from lolat.subgraph import block_kinds
+    from lolat.graph.blocks import cut
+    from lolat.graph.counts import COLUMNS, FEATURES
+    from lolat.graph.subgraph import block_kinds
 
     domain = loaded.domain
     predictions = [loaded.predict(graph, n) for n in dict.fromkeys(batch_sizes)]
@@ -151,9 +151,9 @@ def _measured(
 ) -> Model:
     """Measure, fit, write: the extended model. `on_disk`: what the model's file held."""
     from lolat.cli.progress import progress
+    from lolat.fitting.points import Point
     from lolat.model import Model
-    from lolat.model_file import read, write
-    from lolat.points import Point
+    from lolat.model.file import read, write
     from microbench.extend import as_blocks, measure_extension
 
     document = loaded.document
@@ -197,8 +197,8 @@ def grown(
     name: str,
 ) -> dict[str, Any]:
     """A model file with further points, fitted again; those that it has stay as they are written."""
-    from lolat.learning import FEW_BLOCKS, model_document
-    from lolat.points import Point
+    from lolat.fitting.points import Point
+    from lolat.model.learning import FEW_BLOCKS, model_document
 
     old = [Point.from_dict(p) for p in document["points"]]
     where = document["environment"]
@@ -218,8 +218,8 @@ def _remark(network: str) -> str:
 
 def without(document: Mapping[str, Any], network: str) -> Mapping[str, Any]:
     """A model file without what was measured for `network` when it was extended, fitted again."""
-    from lolat.learning import model_document
-    from lolat.points import Point
+    from lolat.fitting.points import Point
+    from lolat.model.learning import model_document
     from microbench.learn import job_key
 
     where = document["environment"]
@@ -241,8 +241,8 @@ def standing(
     loaded: Model, graph: Graph, batch_sizes: Sequence[int], measured: bool
 ) -> Iterator[str]:
     """Whether the network is inside, and if not, why."""
-    from lolat.counts import FORMULAS
     from lolat.graph import floating_types
+    from lolat.graph.counts import FORMULAS
     from lolat.report.text import latency
 
     outside = False

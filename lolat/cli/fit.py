@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lolat.cli.errors import say
+from lolat.cli.common import say
 from lolat.errors import InputError
 
 
@@ -47,9 +47,9 @@ def fit(
     Without TABLE: from the data sheet of --device in --facts alone.
     """
     from lolat.cli.learn import check_writable
-    from lolat.learning import model_document
-    from lolat.model_file import write
-    from lolat.points import is_table
+    from lolat.fitting.points import is_table
+    from lolat.model.file import write
+    from lolat.model.learning import model_document
     from lolat.report.text import learned
 
     check_writable(output)
@@ -82,8 +82,7 @@ MODEL, BLOCKS, OPERATIONS, NETWORKS = "model", "blocks", "operations", "networks
 
 def _kind(path: str) -> str:
     """What a table is of."""
-    from lolat.devices.networks import is_of_networks
-    from lolat.devices.operations import columns_of, is_of_operations
+    from lolat.devices.tables import columns_of, is_of_networks, is_of_operations
 
     columns = columns_of(path)
     if is_of_operations(columns):
@@ -108,8 +107,8 @@ def _of_tables(
 ) -> dict[str, Any]:
     """The model file of a device from tables of operations, networks, and blocks beside them."""
     from lolat.devices.from_tables import Timed, read_facts, tables_document
-    from lolat.devices.operations import read_operations
-    from lolat.points import read_csv
+    from lolat.devices.tables import read_operations
+    from lolat.fitting.points import read_csv
 
     if facts is not None and device is None:
         raise InputError("--facts says what devices are like; give --device NAME, one of its rows")
@@ -139,7 +138,7 @@ def _networks(paths: list[str], device: str | None, skip: bool) -> tuple[list[An
     from lolat.cli.progress import counting, progress
     from lolat.devices.counted import counts_of
     from lolat.devices.from_tables import refuse_contradictions, usual_mode
-    from lolat.devices.networks import read_networks
+    from lolat.devices.tables import read_networks
     from lolat.errors import LolatError
 
     tables = [read_networks(path, device, skip) for path in paths]
@@ -177,9 +176,9 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     What a model file knows of training is fitted again on its own points.
     """
     from lolat.errors import ModelFileError
-    from lolat.model_file import NotJsonError, read
-    from lolat.places import find_model
-    from lolat.points import Point, is_table, read_csv
+    from lolat.fitting.points import Point, is_table, read_csv
+    from lolat.io.paths import find_model
+    from lolat.model.file import NotJsonError, read
     from lolat.training.learning import refitted
 
     if is_table(path):
@@ -201,3 +200,61 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     if "training" not in document:
         return given, {}
     return given, {"training": refitted(document["training"], str(found))}
+
+
+# ---- `lolat suggest`: which operations to time on a device of which little is known.
+
+
+@click.command()
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    required=True,
+    metavar="TODO.csv",
+    help="The table of operations to write, for examples/time_operations.py --table.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1, max=200),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many operations.",
+)
+@click.option("--device", metavar="NAME", help="The device's row in --facts.")
+@click.option("--facts", type=click.Path(), metavar="DEVICES.csv", help="Data sheets, as of `fit`.")
+@click.option(
+    "--from",
+    "pool",
+    type=click.Path(),
+    metavar="OPERATIONS.csv",
+    help="Choose from the rows of this table; if not given, from sizes as networks have them.",
+)
+def suggest(
+    output: str, rows: int, device: str | None, facts: str | None, pool: str | None
+) -> None:
+    """Suggest which operations to time: those that tell most about a GPU, the most telling first.
+
+    \b
+    lolat suggest --facts DEVICES.csv --device l4 --output todo.csv
+    python examples/time_operations.py operations.csv --table todo.csv
+    lolat fit operations.csv --facts DEVICES.csv --device l4 --output l4.json
+    """
+    from lolat.cli.learn import check_writable
+    from lolat.devices.fit import MIDDLING, drawn, suggested, table
+    from lolat.devices.from_tables import read_facts
+    from lolat.devices.tables import read_operations
+    from lolat.errors import InputError
+    from lolat.model.file import write_bytes
+
+    check_writable(Path(output))
+    if (facts is None) != (device is None):
+        raise InputError("--facts and --device go together: a table of data sheets, and its row")
+    known = MIDDLING if facts is None or device is None else read_facts(facts, device)
+    candidates = drawn() if pool is None else read_operations(pool)
+    chosen = [candidates[i].row for i in suggested(candidates, rows, known)]
+    write_bytes(output, table(chosen).encode())
+    click.echo(
+        f"written: {output}, {len(chosen)} operations\n"
+        f"Next: python examples/time_operations.py operations.csv --table {output}"
+    )

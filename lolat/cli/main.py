@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import click
 
 from lolat import __version__
-from lolat.cli.errors import run
-from lolat.cli.lazy import LazyGroup
+from lolat.cli.common import LazyGroup, run
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -20,17 +19,17 @@ COMMANDS = {
         "lolat.cli.explain:explain",
         "Which term costs the time, what a change would save.",
     ),
-    "budget": ("lolat.cli.budget:budget", "The widest, largest or most that stays within a time."),
+    "budget": ("lolat.cli.explain:budget", "The widest, largest or most that stays within a time."),
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
-    "doctor": ("lolat.cli.doctor:doctor", "Whether a model still holds on this machine."),
+    "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
-    "suggest": ("lolat.cli.suggest:suggest", "Which operations to time on a GPU, the best first."),
+    "suggest": ("lolat.cli.fit:suggest", "Which operations to time on a GPU, the best first."),
     "mlp": ("lolat.cli.mlp:mlp", "The companion: layers by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),
-    "prices": ("lolat.cli.prices:prices", "What instances cost an hour; refresh downloads it."),
-    "serve": ("lolat.cli.serve:serve", "Training time and cost as a page in the browser."),
+    "prices": ("lolat.cli.cost:prices", "What instances cost an hour; refresh downloads it."),
+    "serve": ("lolat.cli.show:serve", "Training time and cost as a page in the browser."),
     "training": ("lolat.cli.training:training", "Time of iterations, epochs and whole trainings."),
     "show": ("lolat.cli.show:show", "What a model says of its device."),
     "models": ("lolat.cli.show:models", "The models that there are."),

@@ -9,12 +9,11 @@ from typing import Any
 
 import click
 
-from lolat.cli.errors import say
-from lolat.cli.options import Columns, Milliseconds, coverage_option, network_options
-from lolat.domain import FOR_NETWORK
+from lolat.cli.common import Columns, Milliseconds, coverage_option, network_options, say
 from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
-from lolat.places import LOCAL
-from lolat.prediction import Prediction
+from lolat.fitting.domain import FOR_NETWORK
+from lolat.io.paths import LOCAL
+from lolat.model.prediction import Prediction
 
 
 def answer(
@@ -26,7 +25,7 @@ def answer(
     coverage: float | None = None,
 ) -> tuple[Any, Any, Prediction]:
     """(model, graph, prediction); the model is loaded first, because a wrong one is found out faster."""
-    from lolat.intervals import interval_width
+    from lolat.fitting.intervals import interval_width
     from lolat.model import load
     from lolat.readers import read
 
@@ -46,7 +45,7 @@ def warn_of_processor(model: str, loaded: Any) -> None:
     where = loaded.document["environment"]
     if model != LOCAL or where.get("device") != "cpu":
         return
-    from microbench import comparable
+    from microbench import environment as comparable
 
     here = comparable.here(where, "cpu")
     found = comparable.differences_of_device(loaded.device, where, here)
@@ -95,7 +94,7 @@ def predict(
     be so busy, and narrower.
     """
     if state is not None and state != "now":
-        from lolat.state import read_state
+        from lolat.model.state import read_state
 
         read_state(state)  # a wrong file is found out before a framework starts
     loaded, _, prediction = answer(model, network, batch_size, input_size, predictor, coverage)
@@ -116,11 +115,11 @@ def predict(
 
 def _state(given: str, loaded: Any, model: str) -> Any:
     """The state that --state names: a file's, or that of this machine now."""
-    from lolat.state import read_state
+    from lolat.model.state import read_state
 
     if given != "now":
         return read_state(given)
-    from lolat.cli.doctor import examined
+    from lolat.cli.evaluate import examined
     from lolat.report.diagnosis import state_now
 
     found = examined(loaded)
@@ -191,7 +190,7 @@ def report(
     if html_file is not None:
         _write_page(html_file, (model, network), (loaded, graph), asked, against)
     if csv_file is not None:
-        from lolat.report.table import write_csv
+        from lolat.report.text import write_csv
 
         write_csv(csv_file, prediction)
     if as_json:
@@ -215,9 +214,9 @@ def _print(
     if view.is_usual:
         print_report(loaded, prediction, *asked)
         return
-    from lolat.blocks import cut
-    from lolat.report.familiar import familiar
-    from lolat.report.folding import module_paths
+    from lolat.graph.blocks import cut
+    from lolat.report.rows import module_paths
+    from lolat.report.words import familiar
 
     paths = module_paths(graph, cut(graph))
     print_report(loaded, prediction, *asked, view, paths, familiar(graph))
@@ -231,10 +230,9 @@ def _write_page(
     against: str | None,
 ) -> None:
     """Write the page of a report, alone or beside what it is compared with."""
-    from lolat.blocks import cut
-    from lolat.report.bottlenecks.data import Side
-    from lolat.report.bottlenecks.page import write_page
-    from lolat.report.folding import module_paths
+    from lolat.graph.blocks import cut
+    from lolat.report.bottlenecks import Side, write_page
+    from lolat.report.rows import module_paths
 
     batch_size, input_size, predictor, coverage = asked
     pairs = [(*names, *read)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from lolat.cli.errors import say
+from lolat.cli.common import say
 
 QUIET_S = 5.0  # between two plain lines of a stage, at least
 

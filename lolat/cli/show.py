@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
-from lolat.cli.options import model_argument
+from lolat.cli.common import model_argument
 
 
 @click.command()
@@ -36,8 +37,8 @@ def show(model: str, plot: str | None) -> None:
 def models() -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
     from lolat.errors import ModelFileError
-    from lolat.model_file import read
-    from lolat.places import list_models
+    from lolat.io.paths import list_models
+    from lolat.model.file import read
     from lolat.units import plain
 
     found = list_models()
@@ -61,3 +62,38 @@ def _source(document: Mapping[str, Any]) -> str:
     if not left_out or not isinstance(source, str):
         return ""
     return f"; {source}; {100 * left_out['median']:.0f} % off at the median where left out"
+
+
+# ---- `lolat serve`: the calculator as a page in the browser.
+
+PORT = 8000
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[MODEL ...]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    metavar="P",
+    help="0: any that is free.",
+)
+def serve(models: tuple[str, ...], port: int) -> None:
+    """How long training takes and what it costs, as a page in the browser; Ctrl-C ends it.
+
+    The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
+    `lolat models` does, and first any MODEL that is given: those that know of training can be asked.
+    """
+    from lolat.io.paths import find_model
+    from lolat.training.model import load_training
+    from lolat.web.app import serve as run
+
+    named = [Path(find_model(model)) for model in models]
+    for path in named:  # one that is given by name is to work, or to be refused here
+        load_training(path)
+
+    def told(address: str) -> None:
+        click.echo(f"LoLat's calculator: {address}   (Ctrl-C ends it)")
+
+    run(port, named, told)

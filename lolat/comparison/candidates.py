@@ -2,17 +2,178 @@
 
 from __future__ import annotations
 
+import importlib.util
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from lolat.comparison.free_lines import FreeLines
-from lolat.comparison.learners import Learner, fit_forest, fit_process
-from lolat.counts import FEATURES as SIX
-from lolat.predictors import flops, paleo, two_regime
-from lolat.predictors.extended import Extended
+from lolat.errors import MissingPackageError
+from lolat.fitting.least_squares import fit_relative
+from lolat.fitting.predictors import baselines as flops
+from lolat.fitting.predictors import baselines as paleo
+from lolat.fitting.predictors import two_regime
+from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import CHUNK, Formula
+from lolat.fitting.predictors.two_regime import FEATURES
+from lolat.graph.counts import FEATURES as SIX
+
+# ---- The published two-regime formula without what LoLat asks of it: its two lines need not
+# meet.
+#
+# LoLat's own (`lolat.fitting.predictors.two_regime`) is continuous and increasing, so that a ranking
+# cannot turn
+# round. Without that a fit to the same points may be closer, so the comparison shows both.
+
+FEWEST_BELOW = 3  # points that the lower line is fitted to, at least
+
+
+@dataclass(frozen=True)
+class FreeLines(Formula):
+    """`t = a*ACTS + b*INP + c*FLOPs + d`, and `slope*t + offset` below a breakpoint (0: there is none)."""
+
+    name: ClassVar[str] = "two-regime-free"
+    breakpoint: float = 0.0
+    slope: float = 1.0
+    offset: float = 0.0
+
+    def bend(self, times: np.ndarray) -> np.ndarray:
+        """Apply the lower line, in place."""
+        below = times < self.breakpoint
+        times[below] = self.slope * times[below] + self.offset
+        return times
+
+    def bend_one(self, time: float) -> float:
+        """`bend` for one number."""
+        return time if time >= self.breakpoint else self.slope * time + self.offset
+
+    @classmethod
+    def fit(cls, features: np.ndarray, times: np.ndarray) -> FreeLines:
+        """Fit on (points, 3) counts and (points,) times in ms.
+
+        The upper line (coefficients >= 0) on the points from a breakpoint on, the lower one on the
+        others, least squares on the relative error. Of no breakpoint and the eleven times from the
+        quantile 0.1 to 0.6 that one is taken whose capped relative errors have the smallest sum.
+        """
+        quantiles = np.quantile(times, np.linspace(0.1, 0.6, 11), method="nearest")
+        tried = [0.0, *quantiles]
+        fits = [cls._at(features, times, float(c)) for c in tried]
+        found = [f for f in fits if f is not None]
+        return min(found, key=lambda f: round(f._loss(features, times), 9))  # of equals the first
+
+    @classmethod
+    def _at(cls, features: np.ndarray, times: np.ndarray, breakpoint: float) -> FreeLines | None:
+        """The fit with this breakpoint; None where too few points lie on either side of it."""
+        above = times >= breakpoint
+        design = np.column_stack([features, np.ones(len(times))])
+        if breakpoint and (above.sum() < design.shape[1] + 1 or (~above).sum() < FEWEST_BELOW):
+            return None
+        solution = fit_relative(design[above], times[above])
+        slope, offset = 1.0, 0.0
+        if breakpoint:
+            base = (design @ solution)[~above]
+            relative = np.column_stack([base, np.ones(len(base))]) / times[~above, None]
+            slope, offset = np.linalg.lstsq(relative, np.ones(len(base)), rcond=None)[0]
+        *linear, constant = map(float, solution)
+        return cls(FEATURES, tuple(linear), constant, breakpoint, float(slope), float(offset))
+
+    def _loss(self, features: np.ndarray, times: np.ndarray) -> float:
+        found = self.bend(features @ np.asarray(self.coefficients) + self.constant)
+        return float(np.minimum(np.abs(found / times - 1.0), 1.0).sum())
+
+
+# ---- A random forest and a Gaussian process (scikit-learn) on the same counts as the extended
+# formula.
+#
+# Both see logarithms of counts and of times: latencies span three decades, and a relative error is what
+# is judged. They are meant to be as good as somebody who knows scikit-learn would make them.
+
+SEED = 0
+FARTHEST = 30.0  # |log ms| of any answer: outside its points a process may run off to infinity
+
+
+def check_sklearn() -> None:
+    """MissingPackageError where scikit-learn is not installed."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise MissingPackageError(
+            "comparing needs scikit-learn (random forest, Gaussian process); install it with: "
+            "pip install scikit-learn"
+        )
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A fitted model of scikit-learn; `numbers`: how many numbers it keeps to answer."""
+
+    model: Any
+    centre: np.ndarray
+    scale: np.ndarray
+    numbers: int
+
+    def one(self, counts: Sequence[float]) -> float:
+        """Latency in ms from one number per feature."""
+        return float(self._of(np.array([counts], float))[0])
+
+    def many(self, columns: Sequence[np.ndarray], out: np.ndarray) -> np.ndarray:
+        """Latencies in ms into `out` (float64, 1-D) from one column per feature, chunk by chunk."""
+        for start in range(0, len(out), CHUNK):
+            part = np.column_stack([c[start : start + CHUNK] for c in columns])
+            out[start : start + CHUNK] = self._of(part)
+        return out
+
+    def _of(self, counts: np.ndarray) -> np.ndarray:
+        logarithms = self.model.predict((np.log1p(counts) - self.centre) / self.scale)
+        return np.exp(np.clip(logarithms, -FARTHEST, FARTHEST))
+
+
+def fit_forest(features: np.ndarray, times: np.ndarray) -> Learner:
+    """A random forest (Breiman 2001) on (points, counts) and (points,) ms.
+
+    As scikit-learn makes it by default. (Choosing how many counts a split sees by an inner
+    cross-validation was no better on left-out blocks: the points are too few.)
+    """
+    from sklearn.ensemble import RandomForestRegressor
+
+    model = RandomForestRegressor(random_state=SEED).fit(np.log1p(features), np.log(times))
+    nodes = sum(tree.tree_.node_count for tree in model.estimators_)
+    width = features.shape[1]
+    return Learner(model, np.zeros(width), np.ones(width), nodes)
+
+
+def fit_process(features: np.ndarray, times: np.ndarray) -> Learner:
+    """A Gaussian process (Rasmussen and Williams 2006) on (points, counts) and (points,) ms.
+
+    Kernel: squared exponential with a length per count, plus linear, plus noise; found by the marginal
+    likelihood from two starts. The linear one is there because the other alone falls back to the mean
+    away from its points, where whole networks are.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+
+    counts = np.log1p(features)
+    centre, scale = counts.mean(axis=0), counts.std(axis=0)
+    scale[scale == 0] = 1.0
+    lengths = RBF(np.full(counts.shape[1], 3.0), (0.1, 1e3))
+    kernel = (
+        ConstantKernel(1.0, (1e-3, 1e3)) * lengths
+        + ConstantKernel(1.0, (1e-4, 1e3)) * DotProduct(1.0, (1e-3, 1e3))
+        + WhiteKernel(0.01, (1e-5, 1.0))
+    )
+    model = GaussianProcessRegressor(
+        kernel, normalize_y=True, n_restarts_optimizer=1, random_state=SEED
+    )
+    with warnings.catch_warnings():
+        # A length at its bound is a count that tells nothing, which is no fault.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((counts - centre) / scale, np.log(times))
+    numbers = model.X_train_.size + model.alpha_.size + model.kernel_.theta.size + 2 * len(scale)
+    return Learner(model, centre, scale, int(numbers))
+
+
+# ---- candidates ----------------------------------------
 
 
 class Fitted(Protocol):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from lolat.comparison.candidates import CANDIDATES, Candidate, Fitted
-from lolat.counts import COLUMNS, PLAIN
-from lolat.errors import InputError
-from lolat.fitting import leave_out
-from lolat.points import Point, known_features, matrix, times
-from lolat.predictors.extended import Extended
+from lolat.errors import InputError, LolatError
+from lolat.fitting.least_squares import leave_out
+from lolat.fitting.points import Point, known_features, matrix, times
+from lolat.fitting.predictors.extended import Extended
+from lolat.graph import Graph
+from lolat.graph.counts import COLUMNS, PLAIN, count
+from lolat.graph.subgraph import block_graph
+from lolat.readers import read
 
 FOLDS = 10  # so that the learners, which take a second to fit, are done within the minute
 
@@ -132,3 +138,203 @@ def _alone(fitted: Fitted, points: Sequence[Point]) -> np.ndarray:
 def _answers(fitted: Fitted, features: np.ndarray) -> np.ndarray:
     """(rows,) ms of (rows, features) counts."""
     return fitted.many(list(features.T), np.empty(len(features)))
+
+
+# ---- Whole networks that were measured: read from what `lolat evaluate --json` wrote, counted
+# again.
+
+EXPECTED = "expected what `lolat evaluate MODEL --json` wrote"
+_BATCH = 2**31
+
+
+@dataclass(frozen=True)
+class NetworkTime:
+    """A network at a batch size (and input size; or a block of it), and its measured time."""
+
+    spec: str
+    batch_size: int
+    measured_ms: float
+    input_size: tuple[int, ...] = ()
+    block: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called in front of people, whatever the batch size."""
+        size = "x".join(map(str, self.input_size))
+        part = "" if self.block is None else f"block {self.block}"
+        return " ".join(word for word in (self.spec, size, part) if word)
+
+
+def read_evaluation(path: str) -> tuple[list[NetworkTime], str | None]:
+    """The measured networks of an evaluation, and the device (None where it does not say).
+
+    Raises InputError for a file that cannot be read or is no evaluation.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            document = json.load(file)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; {EXPECTED}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON; {EXPECTED}") from error
+    rows = document.get("networks") if isinstance(document, dict) else None
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{path} has no list of networks; {EXPECTED}")
+    found = [_row(row, f"{path}: networks[{i}]") for i, row in enumerate(rows)]
+    device = document.get("device")
+    return found, device if isinstance(device, str) else None
+
+
+def count_networks(
+    networks: Sequence[NetworkTime],
+    reader: Callable[[str, Sequence[int]], Graph] = read,
+    done: Callable[[], None] = lambda: None,
+) -> tuple[list[NetworkTime], np.ndarray, dict[str, str]]:
+    """Read and count: (those that could be, their (networks, COLUMNS) counts, why others could not).
+
+    Each network is read once, at however many batch sizes; `done` is called after each entry.
+    """
+    graphs: dict[tuple[str, tuple[int, ...]], Graph] = {}
+    parts: dict[str, Graph] = {}
+    kept, rows = [], []
+    skipped: dict[str, str] = {}
+    for network in networks:
+        key = (network.spec, network.input_size)
+        label = network.label
+        try:
+            if label not in parts and label not in skipped:
+                if key not in graphs:
+                    graphs[key] = reader(*key)
+                parts[label] = _part(network, graphs[key])
+            if label in parts:
+                rows.append(count(parts[label]).total(network.batch_size))
+                kept.append(network)
+        except LolatError as error:
+            skipped[label] = str(error)
+        done()
+    return kept, np.array(rows, float).reshape(len(rows), len(COLUMNS)), skipped
+
+
+def _part(network: NetworkTime, graph: Graph) -> Graph:
+    """The network, or the block of it that was measured."""
+    if network.block is None:
+        return graph
+    return block_graph(graph, network.block, network.label)
+
+
+def _row(row: Any, where: str) -> NetworkTime:
+    """One entry, checked."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where} is not an object; {EXPECTED}")
+    spec, batch, time = (row.get(k) for k in ("network", "batch_size", "measured_ms"))
+    size, block = row.get("input_size") or (), row.get("block")
+    wrong = None
+    if not isinstance(spec, str) or not spec:
+        wrong = "network is not a text"
+    elif isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch < _BATCH:
+        wrong = "batch_size is not a whole number from 1"
+    elif isinstance(time, bool) or not isinstance(time, (int, float)) or not 0 < time < 1e12:
+        wrong = "measured_ms is not a time above 0"
+    elif not isinstance(size, (list, tuple)) or not all(type(n) is int and n > 0 for n in size):
+        wrong = "input_size is not a list of positive whole numbers"
+    elif block is not None and type(block) is not int:
+        wrong = "block is not the number of a block"
+    if wrong is not None:
+        raise InputError(f"{where}: {wrong}; {EXPECTED}")
+    return NetworkTime(str(spec), int(batch), float(time), tuple(size), block)  # type: ignore[arg-type]
+
+
+# ---- How long a predictor takes to answer, as a ratio to a product of the same counts with a
+# vector.
+
+ROWS = 1_000_000
+ROUNDS = 9
+ROUND_S = 0.1  # of a predictor in a round; a slow one is asked fewer rows
+FEWEST_ROWS = 1000
+MOST_CALLS = 1000  # of one query, in a round
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """`one_us`: microseconds of one query; `million_ms`: milliseconds of a million rows.
+
+    `ratio`: `million_ms` over that of `X @ w`; `rows`: how many were asked at a time (fewer than a million
+    of a slow one, and scaled).
+    """
+
+    one_us: float
+    million_ms: float
+    ratio: float
+    rows: int
+
+
+def speeds(
+    fitted: Mapping[str, tuple[Fitted, Sequence[int]]],
+    counts: np.ndarray,
+    clock: Clock = time.perf_counter,
+    done: Callable[[], None] = lambda: None,
+) -> dict[str, Speed]:
+    """Time predictors, each with the columns that it takes, on (rows, counts), C-contiguous float64.
+
+    In every round each predictor answers once, and `X @ w` is computed once, with all columns whatever a
+    predictor takes, so that all ratios are to the same. The best of the rounds counts, because whatever
+    else the machine does only makes a call longer. `done` is called after each of the ROUNDS.
+    """
+    weights = np.ones(counts.shape[1])
+    asked = {name: _Asked(one, counts, used, clock) for name, (one, used) in fitted.items()}
+    product = float("inf")
+    for _ in range(ROUNDS):
+        product = min(product, _seconds(lambda: counts @ weights, clock))
+        for each in asked.values():
+            each.once()
+        done()
+    base = max(product / len(counts), 1e-15)
+    return {
+        name: Speed(1e6 * each.one_s, 1e3 * ROWS * each.row_s, each.row_s / base, each.rows)
+        for name, each in asked.items()
+    }
+
+
+class _Asked:
+    """A predictor that is asked again and again; `one_s` of a query and `row_s` of a row are the best."""
+
+    def __init__(
+        self, fitted: Fitted, counts: np.ndarray, used: Sequence[int], clock: Clock
+    ) -> None:
+        self.fitted, self.clock = fitted, clock
+        self.columns = [np.ascontiguousarray(counts[:, i]) for i in used]
+        self.query = [float(column[0]) for column in self.columns]
+        few = min(FEWEST_ROWS, len(counts))
+        row_s = self._rows_s(few) / few
+        self.rows = min(len(counts), max(few, int(ROUND_S / max(row_s, 1e-12))))
+        one_s = _seconds(lambda: fitted.one(self.query), clock)
+        self.calls = min(MOST_CALLS, max(1, int(ROUND_S / max(one_s, 1e-12))))
+        self.one_s = self.row_s = float("inf")
+
+    def once(self) -> None:
+        """One round."""
+        self.row_s = min(self.row_s, self._rows_s(self.rows) / self.rows)
+        seconds = _seconds(
+            lambda: [self.fitted.one(self.query) for _ in range(self.calls)], self.clock
+        )
+        self.one_s = min(self.one_s, seconds / self.calls)
+
+    def _rows_s(self, rows: int) -> float:
+        part = [column[:rows] for column in self.columns]
+        out = np.empty(rows)
+        return _seconds(lambda: self.fitted.many(part, out), self.clock)
+
+
+def many_rows(features: np.ndarray, rows: int | None = None, seed: int = 0) -> np.ndarray:
+    """(rows, features) counts like those of points: drawn from them, each times some factor."""
+    random = np.random.default_rng(seed)
+    number = ROWS if rows is None else rows
+    drawn = features[random.integers(0, len(features), number)]
+    return np.ascontiguousarray(drawn * random.uniform(0.5, 2.0, (number, 1)))
+
+
+def _seconds(call: Callable[[], object], clock: Clock) -> float:
+    start = clock()
+    call()
+    return clock() - start

@@ -14,18 +14,17 @@ import numpy as np
 
 from lolat.devices.counted import Counted, counts_of
 from lolat.devices.fit import Times, predicted
-from lolat.devices.networks import Table, TimedNetwork
-from lolat.devices.operations import NAMES, TimedOperation
-from lolat.domain import NEGLIGIBLE, OUTSIDE_WIDENING
+from lolat.devices.tables import NAMES, Table, TimedNetwork, TimedOperation
 from lolat.errors import InputError, LolatError
+from lolat.fitting.domain import NEGLIGIBLE, OUTSIDE_WIDENING
+from lolat.fitting.intervals import half_width
+from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
-from lolat.intervals import half_width
+from lolat.graph.modes import Mode
+from lolat.graph.work import work_of
 from lolat.model import Model
-from lolat.modes import Mode
-from lolat.predictors.kernels import Kernels, TrainingSteps
 from lolat.readers import read
 from lolat.readers.many import Said
-from lolat.work import work_of
 
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 Answer = tuple[float, tuple[float, float] | None]

@@ -9,28 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS as COUNTS
-from lolat.counts import count
-from lolat.devices.networks import TimedNetwork
+from lolat.devices.tables import TimedNetwork
 from lolat.errors import LolatError
 from lolat.graph import Graph
-from lolat.modes import Mode
-from lolat.readers.kept import Kept
+from lolat.graph.counts import COLUMNS as COUNTS
+from lolat.graph.counts import count
+from lolat.graph.modes import Mode
+from lolat.graph.work import COLUMNS, Work, at, works
+from lolat.readers.cache import Kept
 from lolat.readers.many import Said, arrays_of
-from lolat.readers.torch_named import REPARAMETERIZED
+from lolat.readers.torch.named import REPARAMETERIZED
 from lolat.training.memory import parameters
-from lolat.work import COLUMNS, Work, at, works
 
 VERSION = 5
-"""Raise it when `lolat.work` or the counts change: what was kept before is then made again."""
+"""Raise it when `lolat.graph.work` or the counts change: what was kept before is then made again."""
 FORM = f"?{REPARAMETERIZED}"
 MORE = 1.004  # times the parameters that a table says: the network was timed in another form
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Of a network: the table of its steps (`lolat.work.works`); its counts, (2, COUNTS): whatever the
-    batch, and of each sample; how many parameters it has.
+    """Of a network: the table of its steps (`lolat.graph.work.works`); its counts, (2, COUNTS): whatever
+    the batch, and of each sample; how many parameters it has.
     """
 
     steps: np.ndarray

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import behaviours, count
 from lolat.devices.counted import Counted
 from lolat.devices.fit import (
     OF_PEAK,
@@ -24,18 +23,24 @@ from lolat.devices.fit import (
     fit_kernels,
     predicted,
 )
-from lolat.devices.networks import TimedNetwork, contradictions, family_of
-from lolat.devices.operations import MULTIPLYING, TimedOperation
+from lolat.devices.tables import (
+    MULTIPLYING,
+    TimedNetwork,
+    TimedOperation,
+    contradictions,
+    family_of,
+)
 from lolat.errors import InputError
-from lolat.intervals import network_entry
-from lolat.kernel_terms import CALLED, CLASSES, PRODUCTS
-from lolat.learning import errors, model_document
-from lolat.modes import FLOAT32, Mode
-from lolat.points import Point, open_text
-from lolat.predictors.kernels import Kernels, TrainingSteps
-from lolat.schema import FORMAT_VERSION, SCHEMA
+from lolat.fitting.intervals import network_entry
+from lolat.fitting.points import Point, open_text
+from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.graph.counts import behaviours, count
+from lolat.graph.kernel_terms import CALLED, CLASSES, PRODUCTS
+from lolat.graph.modes import FLOAT32, Mode
+from lolat.graph.work import work_of
+from lolat.model.learning import errors, model_document
+from lolat.model.schema import FORMAT_VERSION, SCHEMA
 from lolat.training.memory import FLOAT_BYTES
-from lolat.work import work_of
 
 FOLDS = 5
 MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds

@@ -17,7 +17,7 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.mlp.perceptron import Layer
-from lolat.mlp.recipe import Plan
+from lolat.mlp.recipes import Plan
 
 
 class KerasNetwork:

@@ -13,15 +13,247 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS, FEATURES, count
+from lolat.errors import InputError
+from lolat.fitting.least_squares import point_weights
+from lolat.fitting.predictors.kernels import SMALLER, TILES, TINIER
 from lolat.graph import Graph
-from lolat.mlp.alone import Alone, alike
-from lolat.mlp.devices import DEVICES, Device, find, merged
-from lolat.mlp.layer_counts import layer_name
+from lolat.graph.counts import COLUMNS, FEATURES, count
+from lolat.mlp.devices import DEVICES, Device, find, key, merged
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.network_rows import network_rows
+from lolat.mlp.layers import layer_name, network_rows, output_sizes
 from lolat.mlp.table import LAYERS, LayerTable
 from lolat.model import Model
+
+# ---- What a convolution pays when it is timed alone, and what of it a network pays: a formula
+# of one GPU.
+#
+# The authors timed each layer as a TensorFlow 1.10 program of its own (benchmark_conv.py in
+# github.com/CDECatapult/ml-performance-prediction): a variable, `tf.layers.conv2d`, one `session.run` after
+# the other. What the GPU does then (conv_ops.cc, layout_optimizer.cc, conv_ops_gpu_3.cu.cc of TensorFlow):
+#
+# - a call, and starting each operation: the host's work, which in a network the GPU's own hides;
+# - the input is turned so that its channels come first, the output back: in a network this is done once at
+#   either end;
+# - the kernel is turned as well, at every call, also in a network: neighbours in what is written lie far
+#   apart in what is read, so that large kernels miss the table of pages;
+# - cuDNN's fastest algorithm: the product as it stands or, of 3x3 windows moved by 1, Winograd's in one
+# step
+#   (tiles of 2x2) or in three (4x4, batches padded to a multiple of 16);
+# - bias and activation, an operation each.
+#
+# A bare 1x1 convolution (no bias, no activation) is one product without any turning; such rows are left
+# out.
+
+BYTES = 4.0
+COLUMNS_ALONE = ("batch_size", "input_size", "kernel_size", "in_channels", "out_channels", "stride")
+BATCHES = 16.0  # Winograd's three steps do whole ones
+NARROW = 16  # channels below which TensorFlow turns an output in another, slower way
+HEAVY, LIGHT = 1.5e6, 3e9  # weights, MACs of a layer that mostly turns its weights
+SHARP = 12.0  # of the choice between algorithms
+
+START: Mapping[str, float] = {
+    "call": 0.15, "start": 0.02, "move": 1.2,
+    "turned": 2e-8, "missed": 1e-7, "pages": 4e7, "spread": 0.4, "sharp": 3.0,
+    "rate": 0.7, "bandwidth": 0.7, "fill": 50.0, "small": 0.1, "tiny": 0.1, "deep": 6e-5,
+    "fused": 0.5, "fused_fill": 40.0, "winograd": 0.7, "winograd_fill": 40.0, "winograd_deep": 1e-4,
+    "transformed": 0.7, "kernel": 0.3,
+}  # fmt: skip
+"""Where the search for each term begins, and what it is drawn to a little.
+
+`call`, `start`: ms; `move`: times as long as at the data sheet's bandwidth takes what reads and writes each
+element, turning it too; `rate`, `fused`, `winograd`: parts of its peak; `bandwidth`, `transformed`: of its
+bandwidth; `turned`: ms for each weight, and `missed` more once they lie in many `pages`; `deep`: ms for
+each element of a product's depth, one after the other.
+"""
+LEAST = {"move": 1.0}
+BOOST = 1.06  # times a data sheet's clock: a V100 of 1455 MHz runs at up to 1530
+MOST = {
+    "rate": BOOST, "fused": BOOST, "winograd": BOOST, "bandwidth": 1.0, "transformed": 1.0, "sharp": 6.0,
+}  # fmt: skip
+"""What no GPU can be faster than; no step is sharper."""
+PRIOR, FAR = 0.05, 0.1
+LEAST_ROWS = 100
+CORES = {"K40": 192, "K80": 192, "M60": 128, "1080ti": 128}
+"""Of a multiprocessor; 64 in the others."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """(layers,) ms each: `alone` (call, starts, turned tensors) is what only a layer by itself pays,
+    `kernel` turning its weights, `computing` and `after` (bias, activation) are a network's too.
+    """
+
+    alone: np.ndarray
+    kernel: np.ndarray
+    computing: np.ndarray
+    after: np.ndarray
+
+    @property
+    def network(self) -> np.ndarray:
+        """(layers,) ms in a network."""
+        return self.kernel + self.computing + self.after
+
+    @property
+    def total(self) -> np.ndarray:
+        """(layers,) ms alone."""
+        return self.alone + self.network
+
+
+class Sizes:
+    """What the formula needs of each row of a table, computed once."""
+
+    def __init__(self, table: LayerTable, device: Device) -> None:
+        batch, size, self.window, self.inside, self.outside, self.stride = (
+            table[name].astype(float) for name in COLUMNS_ALONE
+        )
+        self.side = output_sizes(table).astype(float)
+        self.bias = table["use_bias"].astype(float)
+        self.active = (table["activation"] != "none").astype(float)
+        self.input = batch * size**2 * self.inside
+        self.output = batch * self.side**2 * self.outside
+        self.weights = self.window**2 * self.inside * self.outside
+        self.depth = self.window**2 * self.inside
+        self.bare = (self.bias + self.active == 0) & (
+            (self.window == 1) & (self.stride == 1)
+            | (self.window == size) & (table["padding"] == "valid")
+        )
+        self.small_window = (self.window == 3) & (self.stride == 1)
+        waves = device.cores / CORES.get(device.name, 64)
+        whole = np.ceil(batch / BATCHES) * BATCHES
+        self.squares = whole * np.ceil(self.side / 4) ** 2
+        self.plain = _tiles(1, batch * self.side**2, self.outside, waves)
+        self.fused = _tiles(16, batch * np.ceil(self.side / 2) ** 2, self.outside, waves)
+        self.winograd = _tiles(36, self.squares, self.outside, waves)
+
+
+def _tiles(number: int, rows: np.ndarray, columns: np.ndarray, waves: float) -> np.ndarray:
+    """(tilings, layers) multiply-accumulates of `number` products of depth 1, in whole waves of tiles."""
+    found = []
+    for long, short in TILES:
+        fewest = np.full(len(rows), np.inf)
+        for high, wide in ((long, short), (short, long)):
+            tiles = number * np.ceil(rows / high) * np.ceil(columns / wide)
+            fewest = np.minimum(fewest, np.ceil(tiles / waves))
+        found.append(fewest * long * short * waves)
+    return np.array(found)
+
+
+def parts(sizes: Sizes, t: Mapping[str, float], device: Device) -> Parts:
+    """The ms of layers by the terms `t` of START."""
+    peak, stream = device.peak_macs / 1e3, device.bandwidth / 1e3 / BYTES  # a ms: MACs, elements
+    slower = ((1.0 + SMALLER * t["small"]) * (1.0 + TINIER * t["tiny"]))[:, None]
+
+    def product(tiles: np.ndarray, depth: np.ndarray, rate: str, fill: str) -> np.ndarray:
+        return (tiles * slower).min(axis=0) * (depth + t[fill]) / (t[rate] * peak)
+
+    moved = sizes.input + sizes.output
+    plain = product(sizes.plain, sizes.depth, "rate", "fill")
+    plain = _together(
+        plain, (moved + sizes.weights) / (t["bandwidth"] * stream), sizes.depth * t["deep"]
+    )
+    fused = product(sizes.fused, sizes.inside, "fused", "fused_fill")
+    fused = _together(fused, moved / (t["bandwidth"] * stream))
+    steps = product(sizes.winograd, sizes.inside, "winograd", "winograd_fill")
+    between = 36 * sizes.squares * (sizes.inside + sizes.outside) / (t["transformed"] * stream)
+    steps = _together(steps, between, sizes.inside * t["winograd_deep"]) + between
+    of_kernel = 36 * sizes.inside * sizes.outside / t["kernel"]
+    steps = steps + (moved + of_kernel) / (t["transformed"] * stream)
+    fastest = np.where(sizes.small_window, _fastest(plain, fused, steps), plain)
+
+    pages = np.log(sizes.weights / t["pages"]) + 2 * t["spread"] * np.log(sizes.window)
+    missing = 1.0 / (1.0 + np.exp(-np.clip(t["sharp"] * pages, -50.0, 50.0)))
+    turned = t["move"] * moved * 2 / stream
+    started = 3.0 + sizes.bias + sizes.active  # two of them turn the tensors
+    return Parts(
+        alone=t["call"] + t["start"] * started + turned,
+        kernel=sizes.weights * (t["turned"] + t["missed"] * missing),
+        computing=fastest,
+        after=(sizes.bias + sizes.active) * sizes.output * 2 * t["move"] / stream,
+    )
+
+
+def _together(*times: np.ndarray) -> np.ndarray:
+    """(layers,) of what goes on at the same time: the longest, rounded."""
+    return np.sqrt(sum(one**2 for one in times))
+
+
+def _fastest(*times: np.ndarray) -> np.ndarray:
+    """(layers,) the least of some times, smoothed."""
+    least = np.minimum.reduce(times)
+    return least * sum((one / least) ** -SHARP for one in times) ** (-1.0 / SHARP)
+
+
+def alike(table: LayerTable) -> np.ndarray:
+    """(rows,) whether the formula is of such a layer: forward; 3x3 or 1x1 windows moved by 1, one pixel
+    written, or weights that take longer than computing; channels that are turned as most are.
+    """
+    sizes = Sizes(table, Device("any", 1, 1, 1))
+    known = (
+        ((sizes.stride == 1) & ((sizes.window == 1) | (sizes.window == 3)))
+        | (sizes.side == 1)
+        | (sizes.weights > HEAVY) & (sizes.output * sizes.depth < LIGHT)
+    )
+    return np.asarray(known & (sizes.outside >= NARROW) & (table["optimizer"] == "none"), bool)
+
+
+def usable(table: LayerTable) -> np.ndarray:
+    """(rows,) whether rows, each timed alone, tell the terms: those that are `alike` and not bare."""
+    return alike(table) & ~Sizes(table, Device("any", 1, 1, 1)).bare
+
+
+@dataclass(frozen=True)
+class Alone:
+    """The formula of a GPU: `terms` of START."""
+
+    terms: Mapping[str, float]
+    device: Device
+
+    def parts(self, table: LayerTable) -> Parts:
+        """The ms of each row."""
+        return parts(Sizes(table, self.device), self.terms, self.device)
+
+    def moving_ms(self, elements: float) -> float:
+        """Of an operation that reads and writes so many elements together, such as a pooling."""
+        return elements * self.terms["move"] * BYTES / (self.device.bandwidth / 1e3)
+
+
+def fit(table: LayerTable, device: Device) -> Alone:
+    """The terms from the rows of a GPU that are `usable`: robust least squares on the logarithms of their
+    times, short ones counting less as everywhere (`lolat.fitting.least_squares.point_weights`).
+
+    InputError for a table of dense layers, or of fewer than LEAST_ROWS such rows.
+    """
+    from scipy.optimize import least_squares
+
+    if table.layer != "convolution":
+        raise InputError(
+            f"a table of {table.layer} layers; expected convolutions, each timed alone"
+        )
+    own = np.array([key(name) == key(device.name) for name in table["gpu"]], bool)
+    table = table.select(own & usable(table))
+    if len(table) < LEAST_ROWS:
+        raise InputError(
+            f"{len(table)} convolutions of {device.name} that tell what a layer pays alone; expected at "
+            f"least {LEAST_ROWS}: forward only, {NARROW} channels out or more, windows of 1x1 or 3x3 moved "
+            "by 1, or weights that outweigh the computing"
+        )
+    names = list(START)
+    sizes, start = Sizes(table, device), np.log([START[n] for n in names])
+    log_ms = np.log(table.times_ms)
+    weights = point_weights(table.times_ms, np.zeros(len(table), bool))
+    low = np.array([np.log(LEAST[n]) if n in LEAST else -50.0 for n in names])
+    high = np.array([np.log(MOST[n]) if n in MOST else 50.0 for n in names])
+
+    def errors(unknowns: np.ndarray) -> np.ndarray:
+        terms = dict(zip(names, np.exp(unknowns).tolist(), strict=True))
+        off = np.log(parts(sizes, terms, device).total) - log_ms
+        return np.concatenate([weights * off, PRIOR * (unknowns - start)])
+
+    found = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR)
+    return Alone(dict(zip(names, np.exp(found.x).tolist(), strict=True)), device)
+
+
+# ---- networks ----------------------------------------
 
 ELEMENT_BYTES = 4  # float32
 _SIX = [COLUMNS.index(c) for c in FEATURES]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.mlp.text_table import TextTable, read_text
+from lolat.io.tables import TextTable, read_text
 from lolat.units import plain
 
 LAYERS = ("convolution", "dense")

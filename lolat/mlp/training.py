@@ -19,9 +19,9 @@ import numpy as np
 from lolat.errors import InputError, LolatError
 from lolat.mlp.layer_model import LayerModel, ranges
 from lolat.mlp.perceptron import Layer, Perceptron
-from lolat.mlp.recipe import Devices, Facts, Plan, Recipe
+from lolat.mlp.recipes import Devices, Facts, Plan, Recipe
 from lolat.mlp.table import LayerTable
-from lolat.model_file import write_bytes
+from lolat.model.file import write_bytes
 from lolat.units import plain
 
 SHARES = (0.8, 0.1)

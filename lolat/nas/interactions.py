@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import COLUMNS, GraphCounts, count
 from lolat.errors import InputError
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
+from lolat.graph.counts import COLUMNS, GraphCounts, count
+from lolat.model.prediction import operations_ms
 from lolat.nas.tables import counts_at, join
-from lolat.prediction import operations_ms
-from lolat.predictors.kernels import Kernels
 
 TOGETHER = (
     4  # positions whose choices may depend on one another: two widths, a kernel, a resolution

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.nas.grid import Grid
-from lolat.predictors.extended import Extended
-from lolat.predictors.formula import Formula
-from lolat.predictors.kernels import Kernels
+from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import Formula
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.nas.space import Grid
 
 CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
 DECODED = 16 * CHUNK  # of an index range at a time

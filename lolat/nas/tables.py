@@ -1,6 +1,7 @@
 """Counts by choice: of a part of a network for each combination of the choices that it depends on.
 
-A candidate's counts are the sum of its parts' (all columns of `lolat.counts` are sums over operations;
+A candidate's counts are the sum of its parts' (all columns of `lolat.graph.counts` are sums over
+operations;
 thresholds are applied operation by operation, so tables are of one batch size), but for two that are a
 matter of the whole graph. `serial`, the operations on the longest path, is a sum where parts follow one
 another, each with a single tensor in and out, for every path goes through all of them; inside branches it
@@ -17,12 +18,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.counts import COLUMNS, GraphCounts, count
 from lolat.errors import InputError
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
-from lolat.nas.layers import Layers
-from lolat.prediction import MOST_COUNT, operations_ms
-from lolat.predictors.kernels import Kernels
+from lolat.graph.counts import COLUMNS, GraphCounts, count
+from lolat.graph.layers import Layers
+from lolat.model.prediction import MOST_COUNT, operations_ms
 
 SERIAL = COLUMNS.index("serial")
 BORDER = [i for i, column in enumerate(COLUMNS) if column == "border"]  # one, or none

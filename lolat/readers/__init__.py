@@ -2,7 +2,7 @@
 
 NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
 `generate:vgg?layers=2,2&filters=16,32` (`lolat.readers.generated`), `timm:NAME`, `torchvision:NAME`,
-`transformers:CONFIG.json` (`lolat.readers.torch_named`), a path to a `.keras`, `.onnx` or
+`transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a `.keras`, `.onnx` or
 `.pt2` file, or `package.module:callable`.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
-from lolat.readers.wording import one_line, shortened
+from lolat.units import one_line, shortened
 
 FORMS = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
@@ -86,23 +86,24 @@ def as_sizes(size: Any) -> Any:
 def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -> Network:
     """Open NETWORK; `weights` asks for real (random or stored) weights, so that it can run."""
     if spec.startswith("keras:"):
-        from lolat.readers import keras_models
+        from lolat.readers import keras as keras_models
 
         model = keras_models.application(spec.removeprefix("keras:"), size, weights)
         return _of_object(model, spec.removeprefix("keras:"), size)
     if spec.startswith("generate:"):
-        from lolat.readers import generated, keras_generated
+        from lolat.readers import generated
+        from lolat.readers.keras import generated as keras_generated
 
         config = generated.parse(spec, size)
         model = keras_generated.build(config, weights)
         return _of_object(model, generated.text(config).removeprefix(generated.PREFIX), ())
     if spec.partition(":")[0] in ("timm", "torchvision", "transformers"):
-        from lolat.readers import torch_named
+        from lolat.readers.torch import named as torch_named
 
         found, name = torch_named.named(spec, size, weights)
         return _of_object(found, name, () if isinstance(found, tuple) else size)
     if spec.lower().endswith(".keras"):
-        from lolat.readers import keras_models
+        from lolat.readers import keras as keras_models
 
         return _of_object(keras_models.saved(spec, weights), Path(spec).stem, size)
     if spec.lower().endswith(".onnx") and os.path.exists(spec):
@@ -116,7 +117,7 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
         stem = Path(spec).stem
         return Network(stem, spec, lambda: torch_reader.read_file(spec, size, stem))
     if ":" not in spec or os.path.exists(spec):
-        from lolat.readers.torch_files import refuse_pickle
+        from lolat.readers.torch.program import refuse_pickle
 
         refuse_pickle(spec)
     if os.path.exists(spec):

@@ -1,6 +1,6 @@
 """`generate:FAMILY?key=value&...` and `generate:FAMILY?config=JSON`: a generated network as a string.
 
-No framework is needed here. What the keys mean is in `lolat.readers.generated_configs`.
+No framework is needed here. What the keys mean is in `lolat.readers.generated`.
 """
 
 from __future__ import annotations
@@ -8,21 +8,260 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from lolat.errors import NetworkError
-from lolat.readers.generated_configs import (
-    BLOCK_KEYS,
-    DEFAULTS,
-    FAMILIES,
-    Blocks,
-    Config,
-    configured,
-    keys,
-    wrong,
-)
-from lolat.readers.wording import shortened
+from lolat.units import shortened
+
+# ---- The configurations of generated networks: four families, their defaults, and what must
+# hold.
+#
+# The families are those of the Benchmarked Insights study (nilax97/DL-Sys-Perf-Project), whose networks
+# are rebuilt exactly; `lolat.readers.generated` reads a configuration from a string,
+# `lolat.readers.keras.generated` builds the network.
+
+LARGEST = 10_000_000  # of any number
+MOST_LAYERS = 1000  # all numbers of layers together: more is a slip, and takes minutes to build
+
+Blocks = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Vgg:
+    """Stages of 3x3 convolutions, each with ReLU and normalisation; 2x2 max pooling ends a stage.
+
+    `layers`, `filters`: convolutions and their filters, by stage; `hidden`: widths of the dense layers
+    that follow; `input`: (height, width, channels); `output`: number of classes.
+    """
+
+    family: ClassVar[str] = "vgg"
+    layers: tuple[int, ...]
+    filters: tuple[int, ...]
+    hidden: tuple[int, ...]
+    input: tuple[int, ...]
+    output: int
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """Four stages of residual blocks: bottlenecks or, where `small`, two 3x3 convolutions.
+
+    `layers`: blocks by stage. A small stage gets one block more than that: so the study builds it.
+    """
+
+    family: ClassVar[str] = "resnet"
+    layers: tuple[int, ...]
+    hidden: tuple[int, ...]
+    input: tuple[int, ...]
+    output: int
+    small: bool
+
+
+@dataclass(frozen=True)
+class Inception:
+    """Stages of inception blocks; 3x3 max pooling of stride 2 ends a stage.
+
+    `layers`: blocks by stage. By stage and block, the filters of: `f1` the 1x1 branch; `f2_in`, `f2_out`
+    the 1x1 and the 3x3 of the second; `f3_in`, `f3_out` the 1x1 and the 5x5 of the third; `f4_out` the
+    1x1 after the pooling of the fourth.
+    """
+
+    family: ClassVar[str] = "inception"
+    layers: tuple[int, ...]
+    f1: Blocks
+    f2_in: Blocks
+    f2_out: Blocks
+    f3_in: Blocks
+    f3_out: Blocks
+    f4_out: Blocks
+    hidden: tuple[int, ...]
+    input: tuple[int, ...]
+    output: int
+
+
+@dataclass(frozen=True)
+class Fc:
+    """Dense layers with ReLU, each followed by dropout and normalisation.
+
+    `layers`: their widths; `input`: (features,); `input_dropout`, `dropout`: shares, or None for none.
+    """
+
+    family: ClassVar[str] = "fc"
+    layers: tuple[int, ...]
+    input: tuple[int, ...]
+    output: int
+    input_dropout: float | None
+    dropout: float | None
+
+
+Config = Vgg | ResNet | Inception | Fc
+FAMILIES: dict[str, type[Config]] = {c.family: c for c in (Vgg, ResNet, Inception, Fc)}
+HEAD = {"hidden": [100], "input": [128], "output": 2}
+# What a key is where it is not given: of the network that the study varied, one key at a time.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "vgg": HEAD,
+    "resnet": {"layers": [3, 3, 3, 3], **HEAD, "small": False},
+    "inception": {
+        **{"layers": [1, 1, 1], "f1": [64], "f2_in": [128], "f2_out": [192]},
+        **{"f3_in": [32], "f3_out": [32], "f4_out": [32], **HEAD},
+    },
+    "fc": {"layers": [1000], "input": [128], "output": 2, "input_dropout": 0.2, "dropout": 0.5},
+}
+BLOCK_KEYS = ("f1", "f2_in", "f2_out", "f3_in", "f3_out", "f4_out")
+EXPECTED = {
+    "layers": "positive whole numbers, such as layers=2,2,3",
+    "filters": "positive whole numbers, such as filters=64,128,256",
+    "output": "a positive whole number, such as output=10",
+    "small": "true or false",
+    "input_dropout": "a number from 0 to below 1, or none, such as input_dropout=0.2",
+    "dropout": "a number from 0 to below 1, or none, such as dropout=0.5",
+    "input": "height, width and channels as positive whole numbers, such as input=128 or input=96,128,3",
+    "hidden": "positive whole numbers, such as hidden=100,100, or none",
+}
+OF_FC = {
+    "layers": "positive whole numbers, the widths, such as layers=1000,1000",
+    "input": "the number of features, a positive whole number, such as input=128",
+}
+
+
+def keys(family: str) -> list[str]:
+    """The keys of a family, in the order of its fields."""
+    return [field.name for field in fields(FAMILIES[family])]
+
+
+def wrong(family: str, key: str, value: Any) -> NetworkError:
+    """The error for a value that cannot be: text as it was given, or a value from JSON."""
+    shown = value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, list) and not any(isinstance(n, (list, dict)) for n in value):
+        shown = shown[1:-1].replace(" ", "")
+    expected = EXPECTED.get(key, f"positive whole numbers, such as {key}=64")
+    if family == "fc":
+        expected = OF_FC.get(key, expected)
+    return NetworkError(
+        f"generate:{family}: {key}={shortened(shown)} is no value; expected {expected}"
+    )
+
+
+def configured(family: str, given: Mapping[str, Any]) -> Config:
+    """The configuration of a family from {key: value as JSON has it}; what lacks is the default.
+
+    Raises NetworkError for a value of another kind, lists that do not fit each other, and an input that
+    is too small.
+    """
+    values = {**DEFAULTS[family], **given}
+    if family == "vgg":  # filters double from stage to stage, as in the study
+        stages = len(as_list(values.get("filters", [16])))
+        values.setdefault("layers", [2] * stages)
+        stages = len(as_list(values["layers"]))
+        values.setdefault("filters", [16 << min(i, 19) for i in range(stages)])
+    checked = {k: _checked(family, k, values[k]) for k in keys(family) if k not in BLOCK_KEYS}
+    for key in set(BLOCK_KEYS) & set(keys(family)):
+        checked[key] = _by_block(key, values[key], checked["layers"])
+    config = FAMILIES[family](**checked)
+    _check_lists(config)
+    _check_input(config)
+    return config
+
+
+def as_list(value: Any) -> list[Any]:
+    """A value as a list, a single one alone in it."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST
+
+
+def _checked(family: str, key: str, value: Any) -> Any:
+    """The value of a key that is not by block, as the dataclass holds it."""
+    if key in ("dropout", "input_dropout"):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= value < 1):
+            raise wrong(family, key, value)
+        return None if value is None else float(value)
+    if key == "small":
+        if not isinstance(value, bool):
+            raise wrong(family, key, value)
+        return value
+    if key == "output":
+        if not _whole(value):
+            raise wrong(family, key, value)
+        return value
+    found = as_list(value)
+    if not all(map(_whole, found)) or (not found and key != "hidden"):
+        raise wrong(family, key, value)
+    if key == "input":
+        if len(found) > (1 if family == "fc" else 3):
+            raise wrong(family, key, value)
+        if family != "fc":
+            found = found if len(found) == 3 else [*(found * 2)[:2], 3]
+    return tuple(found)
+
+
+def _by_block(key: str, value: Any, layers: tuple[int, ...]) -> Blocks:
+    """Filters by stage and block, from as many, or one for all, one a stage, or one a block."""
+    given = as_list(value)
+    nested = bool(given) and all(isinstance(stage, (list, tuple)) for stage in given)
+    flat = [n for stage in given for n in stage] if nested else given
+    if not flat or not all(map(_whole, flat)):
+        raise wrong("inception", key, value)
+    if nested and tuple(map(len, given)) == layers:
+        return tuple(tuple(stage) for stage in given)
+    if not nested and len(given) == 1:
+        return tuple((given[0],) * n for n in layers)
+    if not nested and len(given) == len(layers):
+        return tuple((filters,) * n for filters, n in zip(given, layers, strict=True))
+    if not nested and len(given) == sum(layers):
+        rest = iter(given)
+        return tuple(tuple(next(rest) for _ in range(n)) for n in layers)
+    have = "+".join(str(len(stage)) for stage in given) if nested else str(len(given))
+    raise NetworkError(
+        f"generate:inception: {key} has {have} numbers for layers={','.join(map(str, layers))}; give one "
+        f"for all blocks, one for each stage ({len(layers)}) or one for each block ({sum(layers)})"
+    )
+
+
+def _check_lists(config: Config) -> None:
+    """Whether lists fit each other, and are of a length that can be built."""
+    if isinstance(config, Vgg) and len(config.layers) != len(config.filters):
+        raise NetworkError(
+            f"generate:vgg: layers has {len(config.layers)} and filters {len(config.filters)} numbers; "
+            "give one of each for every stage, such as layers=2,2,3&filters=64,128,256"
+        )
+    if isinstance(config, ResNet) and len(config.layers) != 4:
+        raise NetworkError(
+            f"generate:resnet: layers has {len(config.layers)} numbers; it has four stages, give four, "
+            "such as layers=3,4,6,3"
+        )
+    convolutional = () if isinstance(config, Fc) else config.layers
+    dense = config.layers if isinstance(config, Fc) else config.hidden
+    if (total := sum(convolutional) + len(dense)) > MOST_LAYERS:
+        raise NetworkError(
+            f"generate:{config.family}: {total} layers or blocks are too many to build; give at most "
+            f"{MOST_LAYERS} in all"
+        )
+
+
+def _check_input(config: Config) -> None:
+    """Whether the poolings leave something of the input."""
+    if isinstance(config, Fc):
+        return
+    smallest, why = {
+        "vgg": (2 ** len(config.layers), f"each of its stages ({len(config.layers)}) halves it"),
+        "resnet": (5, "a convolution of stride 2 and a 3x3 pooling follow"),
+        "inception": (7, "a 7x7 convolution without padding follows"),
+    }[config.family]
+    if min(config.input[:2]) < smallest:
+        mend = f"at least input={smallest}" if smallest <= LARGEST else "fewer stages"
+        raise NetworkError(
+            f"generate:{config.family}: an input of {'x'.join(map(str, config.input))} is too small, "
+            f"{why}; give {mend}"
+        )
+
+
+# ---- generated ----------------------------------------
 
 PREFIX = "generate:"
 # What a configuration of the study holds besides the network: its run, and the lengths of its lists.

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from lolat.errors import MeasuringError
+from lolat.fitting.intervals import noise_floor
 from lolat.graph import Graph
-from lolat.intervals import noise_floor
-from lolat.learning import errors
 from lolat.model import Model
-from lolat.prediction import Prediction
+from lolat.model.learning import errors
+from lolat.model.prediction import Prediction
+from lolat.model.state import State
 from lolat.report.text import beside
-from lolat.state import State
 from lolat.units import percent
 
 
@@ -48,7 +48,7 @@ class Measured(Protocol):
 
     @property
     def block(self) -> int | None:
-        """Which block of it (`lolat.blocks.cut`, from 0); None: all of it."""
+        """Which block of it (`lolat.graph.blocks.cut`, from 0); None: all of it."""
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

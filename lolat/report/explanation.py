@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
-from lolat.budget import Answer, told
-from lolat.counts import KINDS
-from lolat.receipts import BatchEffect, Counterfactual, Explanation, Receipt, Term
+from lolat.graph.counts import KINDS
+from lolat.model.attribution import BatchEffect, Counterfactual, Explanation, Receipt, Term
+from lolat.model.budget import Answer, told
 from lolat.report.text import WIDE, latency, title, totals
 from lolat.report.words import TERMS
 from lolat.units import milliseconds, percent, plain, quantity

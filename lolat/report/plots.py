@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError, MissingPackageError, not_written
-from lolat.learning import answers
+from lolat.fitting.points import Point, matrix, times
+from lolat.fitting.predictors.formula import Formula
 from lolat.model import Model
-from lolat.points import Point, matrix, times
-from lolat.predictors.formula import Formula
+from lolat.model.learning import answers
 from lolat.units import plain
 
 FORMATS = (".svg", ".png")

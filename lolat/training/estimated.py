@@ -1,6 +1,6 @@
 """Training on a device of which a formula by operation is known: each step of an iteration by its terms.
 
-What a backward pass asks of a device, its operations say (`lolat.work`); nothing of it need have been
+What a backward pass asks of a device, its operations say (`lolat.graph.work`); nothing of it need have been
 measured there.
 """
 
@@ -14,20 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from lolat.counts import count
-from lolat.domain import NEGLIGIBLE, OUTSIDE_WIDENING
 from lolat.errors import InputError
+from lolat.fitting.domain import NEGLIGIBLE, OUTSIDE_WIDENING
+from lolat.fitting.intervals import COVERAGE, check_coverage, interval_width, noise_floor
+from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.graph import Graph
-from lolat.intervals import COVERAGE, check_coverage, interval_width, noise_floor
-from lolat.kernel_terms import ELEMENTS
-from lolat.predictors.kernels import Kernels, TrainingSteps, moving_time
-from lolat.remarks import of_its_source, other_framework
-from lolat.training.features import iterations
+from lolat.graph.counts import count
+from lolat.graph.kernel_terms import ELEMENTS
+from lolat.graph.work import Work, work_of
+from lolat.model.prediction import of_its_source, other_framework
 from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
 from lolat.training.model import TrainingPrediction
-from lolat.training.optimizers import Optimizer, optimizer_named
-from lolat.training.sizes import check_sizes
-from lolat.work import Work, work_of
+from lolat.training.settings import Optimizer, check_sizes, optimizer_named
+from lolat.training.terms import iterations
 
 LEAST_STEPS = 20  # training steps left out of the fit that say how far off others are
 UNMEASURED = 1.5  # times as wide (log) as that of latencies is the interval where there are fewer

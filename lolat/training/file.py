@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import ModelFileError
-from lolat.json_file import read_json
-from lolat.model_file import LARGEST_BYTES, to_json, validate, write_bytes
-from lolat.model_file import SCHEMA as LATENCY_SCHEMA
-from lolat.places import LOCAL, find_model, shipped_folder
-from lolat.predictors.kernels import Kernels
-from lolat.training.features import TERMS
+from lolat.fitting.predictors.kernels import Kernels
+from lolat.io.documents import read_json
+from lolat.io.paths import LOCAL, find_model, shipped_folder
+from lolat.model.file import LARGEST_BYTES, to_json, validate, write_bytes
+from lolat.model.file import SCHEMA as LATENCY_SCHEMA
 from lolat.training.model import FORMAT_VERSION, SCHEMA, Training, TrainingModel
-from lolat.training.optimizers import OPTIMIZERS
+from lolat.training.settings import OPTIMIZERS
+from lolat.training.terms import TERMS
 
 _EXPECTED = "expected a file that `lolat training fit` wrote"
 BACKEND_OPTIONS = ("jit", "compile", "channels_last", "half")
@@ -28,12 +28,12 @@ BACKEND_OPTIONS = ("jit", "compile", "channels_last", "half")
 
 
 def write(path: str | PathLike[str], model: TrainingModel) -> None:
-    """Put the model's file at `path` in one step; errors as of `lolat.model_file.write`."""
+    """Put the model's file at `path` in one step; errors as of `lolat.model.file.write`."""
     write_bytes(path, to_json(model.document, fspath(path)).encode("ascii"))
 
 
 def read(path: str | PathLike[str]) -> Training:
-    """The model in the file at `path`, or of that name (`lolat.places.find_model`).
+    """The model in the file at `path`, or of that name (`lolat.io.paths.find_model`).
 
     ModelFileError names what is wrong: no such file, too large, not JSON, another kind of model, a newer
     version, or a field that is missing or no number.

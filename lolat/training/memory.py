@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from lolat.counts import COLUMNS, count
 from lolat.graph import Graph, Operation, Tensor
-from lolat.kinds import FREE, NORMALISATIONS
-from lolat.training.optimizers import Optimizer
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.kinds import FREE, NORMALISATIONS
+from lolat.training.settings import Optimizer
 
 FLOAT_BYTES = 4
 LARGEST_BATCH = 2**24

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from typing import Any, Protocol
 
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.fitting.intervals import COVERAGE, check_coverage, conformal_quantile
 from lolat.graph import Graph
-from lolat.intervals import COVERAGE, check_coverage, conformal_quantile
-from lolat.training.features import (
+from lolat.graph.blocks import cut
+from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
+from lolat.training.settings import Optimizer, check_sizes, optimizer_named
+from lolat.training.terms import (
     TERMS,
     density,
     epoch_row,
@@ -21,9 +24,6 @@ from lolat.training.features import (
     iterations,
     operation_rows,
 )
-from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
-from lolat.training.optimizers import Optimizer, optimizer_named
-from lolat.training.sizes import check_sizes
 from lolat.units import milliseconds
 
 SCHEMA = "lolat-training-model"
@@ -249,3 +249,71 @@ def load_training(path: str | PathLike[str]) -> Training:
     from lolat.training.file import read
 
     return read(path)
+
+
+# ---- Where an iteration's time goes: its blocks, the update and what comes once for each
+# iteration.
+
+UPDATE, CALL = "update", "call"
+
+
+@dataclass(frozen=True)
+class BlockTime:
+    """A part of an iteration: ms, and its share of the whole from 0 to 1."""
+
+    name: str
+    iteration_ms: float
+    share: float
+
+
+def iteration_blocks(
+    model: Training, graph: Graph, batch_size: int, optimizer: str
+) -> tuple[BlockTime, ...]:
+    """The blocks of `graph` in its order, then UPDATE and CALL; they add up to an iteration."""
+    each, update, rest = model.operation_times(graph, batch_size, optimizer_named(optimizer))
+    times = [(b.label, float(each[list(b.operations)].sum())) for b in cut(graph)]
+    times += [(UPDATE, update), (CALL, rest)]
+    whole = sum(t for _, t in times)
+    return tuple(BlockTime(name, t, t / whole if whole else 0.0) for name, t in times)
+
+
+# ---- The input pipeline beside training: where it is slower than the device, the device waits.
+
+INPUT = "input"
+"""The part of an iteration that the device waits for its batch."""
+
+
+def with_input(found: TrainingPrediction, sample_ms: float, devices: int = 1) -> TrainingPrediction:
+    """`found` with a pipeline that makes a sample in `sample_ms`, for all `devices` together.
+
+    Batches are made while the one before is trained on, as `tf.data`'s prefetch and PyTorch's workers do:
+    an iteration takes the longer of both; with 0 there is nothing to wait for, and nothing is changed. The
+    epoch's last batch waits as its share of a whole one; the pipeline's own time is taken as certain, so
+    that an interval ends no earlier than it allows.
+    InputError for a time that is negative or not finite.
+    """
+    if not (math.isfinite(sample_ms) and sample_ms >= 0.0):
+        raise InputError(
+            f"an input pipeline of {sample_ms:g} ms a sample cannot be; expected 0 or more, such as 2.5"
+        )
+    if sample_ms == 0.0:
+        return found
+    more_ms = sample_ms * found.batch_size * devices - found.iteration_ms
+    wait_ms = max(0.0, more_ms)
+    waited = replace(
+        found,
+        iteration_ms=found.iteration_ms + wait_ms,
+        parts_ms={**found.parts_ms, INPUT: wait_ms},
+    )
+    if found.samples is None or found.epoch_s is None or found.total_s is None:
+        return waited
+    batches = found.samples / (found.batch_size * devices)
+    # What the epochs would take if the device had nothing to do but wait for batches.
+    bound_s = found.total_s + found.epochs * batches * more_ms / 1e3
+    ends = found.interval_s
+    return replace(
+        waited,
+        epoch_s=found.epoch_s + batches * wait_ms / 1e3,
+        total_s=max(found.total_s, bound_s),
+        interval_s=None if ends is None else (max(ends[0], bound_s), max(ends[1], bound_s)),
+    )

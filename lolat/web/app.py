@@ -5,7 +5,9 @@ FastAPI looks the types of its handlers up in this module, so that it alone is i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -15,18 +17,91 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lolat.errors import InputError, LolatError
-from lolat.web.asked import as_size
-from lolat.web.example import example
-from lolat.web.guard import Guard
-from lolat.web.kept import Networks
+from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.web.forms import as_size
+from lolat.web.networks import MOST_BYTES, Networks, TooLarge, example, keep, received
 from lolat.web.page import PATIENCE_S, Pages
-from lolat.web.reader import Reader
-from lolat.web.uploads import MOST_BYTES, TooLarge, keep, received
+from lolat.web.reading import Reader
+
+# ---- Who may ask the server: this machine's own browser, on the page that the server gave it.
+#
+# Any web page that a user has open can make the browser send requests to 127.0.0.1. What it cannot do is
+# read the answers, unless its own name is made to point to 127.0.0.1 (DNS rebinding): then the browser
+# takes
+# the two for one site. But the Host header still says the other name, so only ours is answered. And a page
+# elsewhere that sends a form here is told by its Origin.
+
+HOSTS = ("127.0.0.1", "localhost")
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Nothing is loaded from anywhere else, and no script but the one that comes with LoLat runs."""
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: with it browsers send the form's Origin as "null".
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """An ASGI application around another one: refuses strangers, adds HEADERS to every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = HOSTS) -> None:
+        self.app, self.hosts = app, frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # there is nothing else here
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        answer = self.app if refusal is None else PlainTextResponse(refusal + "\n", 403)
+        await answer(scope, receive, send_with_headers)
+
+    def _refusal(self, method: str, headers: Headers) -> str | None:
+        """Why a request is not answered, or None."""
+        host = headers.get("host", "")
+        name, _, port = host.partition(":")
+        if name.lower() not in self.hosts or (port and not port.isdigit()):
+            return f"this server is {' or '.join(sorted(self.hosts))}; open the address that it printed"
+        if method in ("GET", "HEAD"):
+            return None
+        # Both are sent by every browser of today with a form; a program of the user's can set them.
+        if headers.get("origin", "") != f"http://{host}":
+            return "a form of another page; open the address that the server printed"
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return "a request of another site; open the address that the server printed"
+        return None
+
+
+# ---- app ----------------------------------------
 
 NO_TELEMETRY: Any = {
     "tracing": False,
@@ -93,3 +168,62 @@ def create_app(
         return RedirectResponse(link, 303)
 
     return Guard(app)  # around everything, answers to faults of ours too
+
+
+# ---- Runs the application on this machine's own address.
+
+HOST = "127.0.0.1"
+"""Never another one: the page reads files that it is given, and has no password."""
+
+
+def serve(port: int, named: Sequence[Path], told: Callable[[str], None]) -> None:
+    """Answer until Ctrl-C; `told` gets the address once requests are taken.
+
+    `port`: 0 for any free one. InputError where it is taken; MissingPackageError without FastAPI.
+    """
+    try:
+        import jinja2  # noqa: F401 - what the application needs, all at once
+        import python_multipart  # noqa: F401
+        import uvicorn
+
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the calculator needs packages that are not here ({error}); install them with: "
+            "pip install 'lolat[web]'"
+        ) from error
+    listening = bound(port)
+    try:
+        app = create_app(named)
+        listening.listen(128)  # so that a browser that is faster than the server waits for it
+        told(f"http://{HOST}:{listening.getsockname()[1]}/")
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=2,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        listening.close()
+
+
+def bound(port: int) -> socket.socket:
+    """A socket at HOST and `port`; InputError where another program has it, or it may not be had."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows: else two programs may have the same port
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+    else:  # a server that was ended a moment ago does not block the port
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((HOST, port))
+        return found
+    except OSError as error:
+        found.close()
+        why = (
+            "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror})"
+        )
+        raise InputError(
+            f"port {port} {why}; give another with --port, or --port 0 for any free one"
+        ) from None

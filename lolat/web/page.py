@@ -9,23 +9,28 @@ from typing import Any
 from lolat import __version__
 from lolat.errors import InputError, NetworkError
 from lolat.training.cost.prices import Prices
-from lolat.units import plain
-from lolat.web.answer import Refused, answers
-from lolat.web.asked import Asked, Form
-from lolat.web.device_models import DeviceModel, DeviceModels, PriceList, prices_at_first, rented
-from lolat.web.fields import (
+from lolat.units import dollars, plain
+from lolat.web.answer import (
+    DeviceModel,
+    DeviceModels,
+    PriceList,
+    Refused,
+    answers,
+    prices_at_first,
+    rented,
+)
+from lolat.web.forms import (
     APPLICATIONS,
     FAMILY_WORDS,
     FIELDS,
+    Asked,
+    Form,
     family_fields,
     memory_name,
     price_name,
 )
-from lolat.web.kept import Networks
-from lolat.web.networks import NetworkAsked
-from lolat.web.uploads import MOST_BYTES
+from lolat.web.networks import MOST_BYTES, NetworkAsked, Networks
 from lolat.web.view import shown
-from lolat.web.words import dollars
 
 PATIENCE_S = 1.0
 """How long a page waits for a network that is being read before it says so."""

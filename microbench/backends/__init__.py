@@ -24,8 +24,8 @@ BACKENDS = {
     "onnxruntime": "microbench.backends.onnxruntime:OnnxRuntimeBackend",
 }
 LAYER_STEPS = {
-    "tensorflow": "microbench.backends.tensorflow_layer_steps:prepare",
-    "torch": "microbench.backends.torch_layer_steps:prepare",
+    "tensorflow": "microbench.backends.tensorflow.training:prepare",
+    "torch": "microbench.backends.torch.training:prepare",
 }
 """Backends that can train a layer."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}

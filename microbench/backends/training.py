@@ -11,8 +11,8 @@ from lolat.graph import Graph
 from microbench.backends import Backend, split
 
 TRAINING = {
-    "tensorflow": "microbench.backends.tensorflow_training:Training",
-    "torch": "microbench.backends.torch_training:Training",
+    "tensorflow": "microbench.backends.tensorflow.training:Training",
+    "torch": "microbench.backends.torch.training:Training",
 }
 """Backends that can train."""
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from lolat.blocks import cut
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.blocks import cut
 from lolat.model import Model
-from lolat.prediction import Prediction
-from lolat.report.bottlenecks.data import Side
-from lolat.report.bottlenecks.page import write_page
-from lolat.report.folding import module_paths
+from lolat.model.prediction import Prediction
+from lolat.report.bottlenecks import Side, write_page
+from lolat.report.rows import module_paths
 from lolat.report.words import TERMS
 from lolat.units import milliseconds, quantity
 from tests import synthetic

@@ -21,8 +21,7 @@ pytest.importorskip("keras")
 from lolat.cli.main import lolat
 from lolat.training.file import write
 from lolat.training.fitting import fit
-from lolat.units import duration
-from lolat.web.words import dollars
+from lolat.units import dollars, duration
 from tests.browser.chromium import DONE, Chromium
 from tests.browser.test_bottleneck_page import luminance
 from tests.training.epoch_tables import epochs, read

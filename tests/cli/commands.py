@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lolat.cli.errors import run
+from lolat.cli.common import run
 from lolat.cli.main import lolat
 
 ROOT = Path(__file__).resolve().parent.parent.parent

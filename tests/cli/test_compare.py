@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from lolat.cli import compare
-from lolat.comparison.candidates import CANDIDATES
-from lolat.comparison.learners import fit_forest
+from lolat.comparison.candidates import CANDIDATES, fit_forest
 from tests import synthetic
 from tests.cli.commands import Command
 
@@ -20,9 +19,9 @@ from tests.cli.commands import Command
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of few points, so that the fits take no time; few folds, few rows to time."""
     monkeypatch.setattr("lolat.comparison.judging.FOLDS", 2)
-    monkeypatch.setattr("lolat.comparison.speed.ROWS", 2000)
-    monkeypatch.setattr("lolat.comparison.speed.ROUNDS", 1)
-    monkeypatch.setattr("lolat.comparison.speed.ROUND_S", 0.001)
+    monkeypatch.setattr("lolat.comparison.judging.ROWS", 2000)
+    monkeypatch.setattr("lolat.comparison.judging.ROUNDS", 1)
+    monkeypatch.setattr("lolat.comparison.judging.ROUND_S", 0.001)
     path = tmp_path / "small.json"
     path.write_text(json.dumps(synthetic.document(synthetic.measured(22, (1, 4)))))
     return path
@@ -51,7 +50,7 @@ def test_a_whole_run(
         return synthetic.network()
 
     monkeypatch.setattr(
-        "lolat.comparison.networks.count_networks.__defaults__", (read, lambda: None)
+        "lolat.comparison.judging.count_networks.__defaults__", (read, lambda: None)
     )
     rows = [
         {"network": HERE, "batch_size": 1, "measured_ms": 3.0},

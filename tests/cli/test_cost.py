@@ -13,13 +13,13 @@ import click
 import numpy as np
 import pytest
 
-from lolat import places
 from lolat.cli.cost import cost
 from lolat.cli.main import lolat as group
 from lolat.graph import Graph
-from lolat.training.features import TERMS
+from lolat.io import paths as places
 from lolat.training.file import write
 from lolat.training.model import TrainingPrediction, load_training, new_model
+from lolat.training.terms import TERMS
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lolat.cli.main import COMMANDS
-from lolat.counts import count
 from lolat.errors import DeviceError
-from lolat.learning import model_document
-from lolat.points import Point
+from lolat.fitting.points import Point
+from lolat.graph.counts import count
+from lolat.model.learning import model_document
 from microbench import doctor, environment
 from microbench.blocks import BLOCKS, NETWORKS
 from microbench.doctor import Again, Difference, Examination

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lolat.errors import NetworkError
+from lolat.fitting.points import Point
 from lolat.model import load
-from lolat.points import Point
-from microbench.comparable import UNSAID
 from microbench.doctor import Again
+from microbench.environment import UNSAID
 from microbench.evaluate import Case, Evaluation, MeasuredNetwork
 from tests import synthetic
 from tests.cli.commands import Command

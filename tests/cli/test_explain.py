@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lolat.errors import NetworkError
-from lolat.explain import explain_block, explain_network
 from lolat.graph import Graph
 from lolat.model import load
+from lolat.model.attribution import explain_block, explain_network
 from tests import synthetic
 from tests.cli.commands import Command
 

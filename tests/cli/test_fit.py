@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lolat.counts import FEATURES
+from lolat.graph.counts import FEATURES
 from lolat.model import load
-from lolat.model_file import read
+from lolat.model.file import read
 from tests import synthetic
 from tests.cli.commands import Command
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.model_file import read
+from lolat.model.file import read
 from tests.cli.commands import Command
 from tests.readers.onnx_networks import model, node, saved
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from lolat.model_file import read
+from lolat.model.file import read
 from tests.cli.commands import Command
 from tests.devices import made_up
 

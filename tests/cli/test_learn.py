@@ -13,7 +13,7 @@ import click
 import pytest
 
 from lolat.cli import learn
-from lolat.cli.errors import run
+from lolat.cli.common import run
 from microbench.backends import threads_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,11 +184,11 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         return [], {**name, "threads_asked": asked}, {}, [], None
 
     monkeypatch.setattr("microbench.backends.choice.pick", pick)
-    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
     monkeypatch.setattr("microbench.environment.processor_facts", dict)
-    monkeypatch.setattr("lolat.learning.model_document", document)
+    monkeypatch.setattr("lolat.model.learning.model_document", document)
     monkeypatch.setattr("microbench.backends.threads.cpu_count", lambda: 2)
     monkeypatch.setattr("microbench.learn.measure_blocks", measure)
     assert learn.main(arguments) == 1
@@ -210,7 +210,7 @@ def test_ctrl_c_while_fitting_keeps_the_journal(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("microbench.learn.measure_blocks", measured)
-    monkeypatch.setattr("lolat.learning.model_document", interrupt)
+    monkeypatch.setattr("lolat.model.learning.model_document", interrupt)
     assert learn.main(["cpu", "--output", str(tmp_path / "m.json")]) == 130
     assert f"what was measured is in {journal}" in capsys.readouterr().err
     assert journal.exists()
@@ -219,7 +219,7 @@ def test_ctrl_c_while_fitting_keeps_the_journal(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_output_that_takes_nothing_is_one_line() -> None:
     script = (
-        "import sys, click\nfrom lolat.cli.errors import run\n"
+        "import sys, click\nfrom lolat.cli.common import run\n"
         "sys.exit(run(click.command()(lambda: click.echo('x' * 100)), [], 'it'))"
     )
     with open("/dev/full", "w") as full:
@@ -237,7 +237,7 @@ def test_an_output_that_takes_nothing_is_one_line() -> None:
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     script = (
-        "import sys, click\nfrom lolat.cli.errors import run\n"
+        "import sys, click\nfrom lolat.cli.common import run\n"
         "sys.exit(run(click.command()(lambda: click.echo('x' * 10**6)), [], 'it'))"
     )
     process = subprocess.Popen(

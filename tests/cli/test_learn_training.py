@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from lolat.cli.errors import run
+from lolat.cli.common import run
 from lolat.cli.extend import grown, without
 from lolat.cli.main import lolat as command
 from lolat.errors import InputError
-from lolat.model_file import read, write
+from lolat.model.file import read, write
 from lolat.training.model import load_training
 from microbench import environment
-from microbench.comparable import UNSAID
+from microbench.environment import UNSAID
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import training_points

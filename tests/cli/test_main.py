@@ -39,7 +39,7 @@ def test_every_command_has_help_that_is_whole(lolat: Command, command: str) -> N
 
 def test_the_list_of_commands_is_made_without_importing_them() -> None:
     code = (
-        "import sys; from lolat.cli.errors import run; from lolat.cli.main import lolat\n"
+        "import sys; from lolat.cli.common import run; from lolat.cli.main import lolat\n"
         "run(lolat, ['--help'], 'lolat'); print('numpy' in sys.modules)"
     )
     done = subprocess.run(

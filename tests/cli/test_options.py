@@ -7,7 +7,7 @@ import importlib.util
 import click
 import pytest
 
-from lolat.cli import options
+from lolat.cli import common as options
 
 
 class Plain(click.ParamType):

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import FEATURES
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import FEATURES
 from lolat.model import load
 from lolat.readers import read as read_really
 from lolat.units import milliseconds
-from microbench.comparable import UNSAID, Difference
 from microbench.doctor import Again, Examination
+from microbench.environment import UNSAID, Difference
 from tests import synthetic
 from tests.cli.commands import Command, one_line, process
 
@@ -344,7 +344,7 @@ def test_against_what_is_neither(
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of local models, on a desk of two threads."""
-    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: "a desk")
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
     facts = {"family": 25, "model": 17}
@@ -429,7 +429,7 @@ def test_the_state_now_is_measured(
     again = Again(point, 2.0 * point.latency_ms)
     differences = (Difference("cpu", "an old one", "a new one"),) if elsewhere else ()
     monkeypatch.setattr(
-        "lolat.cli.doctor.examined", lambda loaded: Examination((again,), differences)
+        "lolat.cli.evaluate.examined", lambda loaded: Examination((again,), differences)
     )
     found = lolat("predict", model, "keras:ResNet", "--state", "now", "--json")
     if elsewhere:

@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from lolat import places
+from lolat.cli.cost import prices
 from lolat.cli.main import lolat as group
-from lolat.cli.prices import prices
+from lolat.io import paths as places
 from tests.cli.commands import Command
 
 HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice\n"

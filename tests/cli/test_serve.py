@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from lolat.cli.main import lolat as group
-from lolat.cli.serve import serve
+from lolat.cli.show import serve
 from lolat.training.file import write
 from lolat.training.fitting import fit
 from tests.cli.commands import ROOT, Command
@@ -46,7 +46,7 @@ def test_a_port_that_is_none(lolat: Command, port: str) -> None:
 def test_a_package_that_is_missing(package: str) -> None:
     """In a process of its own, as modules imported anew would be others than those of the other tests."""
     code = (
-        f"import sys; sys.modules[{package!r}] = None; from lolat.cli.errors import run; "
+        f"import sys; sys.modules[{package!r}] = None; from lolat.cli.common import run; "
         "from lolat.cli.main import lolat; sys.exit(run(lolat, ['serve', '--port', '0'], 'lolat'))"
     )
     done = subprocess.run(
@@ -101,7 +101,7 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, how: signal.Signal
 
 
 def test_it_listens_to_this_machine_alone() -> None:
-    from lolat.web.server import bound
+    from lolat.web.app import bound
 
     with bound(0) as found:
         assert found.getsockname()[0] == "127.0.0.1"

@@ -39,8 +39,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     local, shipped = tmp_path / "local", tmp_path / "shipped"
     local.mkdir()
     shipped.mkdir()
-    monkeypatch.setattr("lolat.places.local_folder", lambda: local)
-    monkeypatch.setattr("lolat.places.shipped_folder", lambda: shipped)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: local)
+    monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: shipped)
     return local, shipped
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lolat.comparison.free_lines import FreeLines
-from lolat.learning import answers
+from lolat.comparison.candidates import FreeLines
+from lolat.model.learning import answers
 from tests import synthetic
 
 TRUE = np.array([2e-6, 1e-6, 2e-8])

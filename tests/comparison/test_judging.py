@@ -10,10 +10,10 @@ import pytest
 
 from lolat.comparison.candidates import CANDIDATES, Candidate
 from lolat.comparison.judging import judge, steps
-from lolat.counts import COLUMNS, FEATURES, PLAIN
 from lolat.errors import InputError
-from lolat.points import Point, matrix, times
-from lolat.predictors.extended import TERMS
+from lolat.fitting.points import Point, matrix, times
+from lolat.fitting.predictors.extended import TERMS
+from lolat.graph.counts import COLUMNS, FEATURES, PLAIN
 from tests import synthetic
 
 NONE = np.empty((0, len(COLUMNS)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
 
-from lolat.comparison.learners import check_sklearn, fit_forest, fit_process
+from lolat.comparison.candidates import check_sklearn, fit_forest, fit_process
 from lolat.errors import MissingPackageError
 
 
@@ -48,7 +48,7 @@ def test_rows_are_worked_on_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     x, t = power_law(30, 0)
     found = fit_process(x, t)
     at_once = found.many(list(x.T), np.empty(30))
-    monkeypatch.setattr("lolat.comparison.learners.CHUNK", 7)
+    monkeypatch.setattr("lolat.comparison.candidates.CHUNK", 7)
     np.testing.assert_allclose(found.many(list(x.T), np.empty(30)), at_once, rtol=1e-9)
 
 
@@ -73,7 +73,7 @@ def test_without_scikit_learn_the_line_that_installs_it(monkeypatch: pytest.Monk
 
 def test_importing_the_comparison_does_not_import_scikit_learn() -> None:
     code = (
-        "import lolat.comparison.judging, lolat.comparison.speed, lolat.report.page, sys;"
+        "import lolat.comparison.judging, lolat.comparison.judging, lolat.report.comparison, sys;"
         "sys.exit(any(m in sys.modules for m in ('sklearn', 'scipy', 'rich')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lolat.comparison.networks import NetworkTime, count_networks, read_evaluation
-from lolat.counts import COLUMNS
+from lolat.comparison.judging import NetworkTime, count_networks, read_evaluation
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
+from lolat.graph.counts import COLUMNS
 from lolat.model import Model
 from lolat.report.evaluation import compare
 from tests import synthetic

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.comparison import speed as module
-from lolat.comparison.speed import many_rows, speeds
+from lolat.comparison import judging as module
+from lolat.comparison.judging import many_rows, speeds
 
 
 class Clock:

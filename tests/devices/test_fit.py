@@ -14,13 +14,13 @@ import pytest
 
 from lolat.devices.fit import fit_kernels, predicted
 from lolat.devices.from_tables import Timed, read_facts, seen_facts, tables_document
-from lolat.devices.operations import TimedOperation, read_operations
+from lolat.devices.tables import TimedOperation, read_operations
 from lolat.errors import InputError
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.modes import Mode
 from lolat.model import Model
-from lolat.modes import Mode
-from lolat.predictors.kernels import Kernels
-from lolat.schema import validate
+from lolat.model.schema import validate
 from tests.devices import made_up
 
 

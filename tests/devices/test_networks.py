@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from lolat.devices.compare import compare_table, predictions, summary
-from lolat.devices.networks import contradictions, family_of, read_networks
+from lolat.devices.tables import contradictions, family_of, read_networks
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
+from lolat.graph.modes import Mode
 from lolat.model import Model
-from lolat.modes import Mode
 from tests import synthetic
 
 MODEL = Model(synthetic.document())

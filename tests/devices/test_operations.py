@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lolat.counts import count
-from lolat.devices.operations import BINARY, UNARY, columns_of, read_operations
+from lolat.devices.tables import BINARY, UNARY, columns_of, read_operations
 from lolat.errors import InputError
-from lolat.kernel_terms import CLASSES
-from lolat.work import work_of
+from lolat.graph.counts import count
+from lolat.graph.kernel_terms import CLASSES
+from lolat.graph.work import work_of
 
 HEADER = (
     "op,batch,m,n,k,rows,width,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lolat.devices.fit import fit_kernels, predicted
+from lolat.devices.fit import MIDDLING, drawn, fit_kernels, predicted, suggested, table
 from lolat.devices.from_tables import Timed, read_facts
-from lolat.devices.operations import TimedOperation, read_operations
-from lolat.devices.suggest import MIDDLING, drawn, suggested, table
-from lolat.modes import Mode
+from lolat.devices.tables import TimedOperation, read_operations
+from lolat.graph.modes import Mode
 from tests.devices import made_up
 
 

@@ -58,8 +58,8 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     import keras
     import numpy as np
 
-    from microbench.backends.tensorflow_mirrored import Replicas, training_step
-    from microbench.backends.tensorflow_training import LEARNING_RATE
+    from microbench.backends.tensorflow.replicas import Replicas, training_step
+    from microbench.backends.tensorflow.training import LEARNING_RATE
 
     replicas = Replicas("cpu", 2, request["threads"])
     made: list[Any] = []
@@ -84,7 +84,7 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
 
 def averaged(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     """Gradients of a parameter that are rank + 1, as DistributedDataParallel leaves them."""
-    from microbench.backends.torch_ddp import Replica, _known_gradients
+    from microbench.backends.torch.replicas import Replica, _known_gradients
 
     with Replica(request) as replica:
         module = _known_gradients(replica.torch, 2, 5)

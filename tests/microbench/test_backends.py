@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import count
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
+from lolat.graph.counts import count
 from microbench import backends, families
 from microbench.backends import choice
 from microbench.backends.known import as_known, without_batch_norms

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from lolat.counts import FEATURES, count
-from lolat.fitting import condition_number
+from lolat.fitting.least_squares import condition_number
 from lolat.graph import is_convolution
+from lolat.graph.counts import FEATURES, count
 from microbench.blocks import BLOCKS, NETWORKS, PUBLISHED, REFERENCE_BLOCK, points
 
 BY_NAME = {b.name: b for b in BLOCKS}

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from microbench.backends import shapes
-from microbench.backends.channels_first import Call, build, is_channels_last
-from microbench.backends.windows import transposed_padding, window
+from microbench.backends.shapes import Call, build, is_channels_last, transposed_padding, window
 from microbench.blocks import BLOCKS, NETWORKS
 from microbench.layers import Layers
 

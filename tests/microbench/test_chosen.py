@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import count
 from lolat.errors import InputError
-from lolat.points import Point
+from lolat.fitting.points import Point
+from lolat.graph.counts import count
 from microbench.backends.known import known_blocks
-from microbench.blocks import BLOCKS, NETWORKS, Predefined
-from microbench.chosen import choose
+from microbench.blocks import BLOCKS, NETWORKS, Predefined, choose
 from microbench.layers import Layers
 from microbench.learn import REFERENCES
 

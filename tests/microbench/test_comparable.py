@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from microbench import comparable, environment
-from microbench.comparable import FIELDS, UNSAID, Difference, differences, differences_of_device
+from microbench import environment
+from microbench import environment as comparable
+from microbench.environment import FIELDS, UNSAID, Difference, differences, differences_of_device
 
 PROCESSOR = {
     "name": "AMD EPYC", "vendor": "AuthenticAMD", "family": 25, "model": 17, "stepping": 1,

@@ -9,8 +9,8 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.mlp.devices import DEVICES, Device
-from microbench import device_facts as facts_module
-from microbench.device_facts import COPIES, copy_bandwidth, cpu_facts, device_facts
+from microbench import learn_layers as facts_module
+from microbench.learn_layers import COPIES, copy_bandwidth, cpu_facts, device_facts
 
 CPUINFO = "model name\t: Some CPU\ncpu MHz\t\t: 2100.5\nflags\t\t: fpu sse2 {flags}\ncpu MHz\t\t: 2300.0\n"
 

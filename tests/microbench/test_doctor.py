@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import count
 from lolat.errors import DeviceError, InputError, MeasuringError
-from lolat.points import Point
+from lolat.fitting.points import Point
+from lolat.graph.counts import count
 from microbench import doctor, environment
 from microbench.backends.known import as_known
 from microbench.blocks import Predefined
-from microbench.comparable import UNSAID
 from microbench.doctor import Difference, Examination
+from microbench.environment import UNSAID
 from microbench.layers import Layers
 from microbench.runner import Runner
 from tests.microbench.fakes import START_S, FakeDevice, FakeWorker

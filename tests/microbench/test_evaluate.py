@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import count
 from lolat.errors import InputError, MeasuringError
+from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
-from lolat.points import Point
+from lolat.graph.counts import count
 from microbench import evaluate
 from microbench.blocks import Predefined
 from microbench.layers import Layers

@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 
-from lolat.blocks import cut
-from lolat.cli.errors import run
+from lolat.cli.common import run
 from lolat.cli.main import lolat as command
 from lolat.graph import Graph, GraphBuilder
-from lolat.learning import model_document
+from lolat.graph.blocks import cut
 from lolat.model import Model
-from lolat.model_file import read, write
+from lolat.model.file import read, write
+from lolat.model.learning import model_document
 from microbench import environment, extend, learn
 from microbench.blocks import Predefined
-from microbench.comparable import UNSAID
+from microbench.environment import UNSAID
 from microbench.extend import as_blocks, disagreement
 from microbench.layers import Layers
-from microbench.plan import Settings
-from microbench.runner import Runner
+from microbench.runner import Runner, Settings
 from tests import synthetic
 from tests.microbench import fakes
 from tests.microbench.fakes import FakeDevice, FakeWorker
@@ -178,8 +177,8 @@ def test_a_model_that_is_shipped_stays_as_it_is(
     device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     local = tmp_path / "own"
-    monkeypatch.setattr("lolat.places.shipped_folder", lambda: tmp_path)
-    monkeypatch.setattr("lolat.places.local_folder", lambda: local)
+    monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: local)
     content = model.read_bytes()
     code, out, _ = lolat("--extend", model, "--for", "x")
     assert code == 0

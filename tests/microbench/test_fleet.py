@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lolat.cli import fleet as command
+from lolat.cli import cluster as command
 from lolat.errors import InputError, MeasuringError
 from lolat.model import load
 from microbench import fleet
@@ -222,7 +222,7 @@ def test_what_is_measured_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_wrong_call(
     lolat: Command, arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.chdir(ray_cluster.ROOT)
     assert said in lolat.refused("learn", *arguments)
 

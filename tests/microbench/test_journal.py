@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError, LolatError, MeasuringError
 from microbench.journal import Journal, parse
-from microbench.outcome import Outcome, recall
-from microbench.timer import Visit
+from microbench.runner import Outcome, recall
+from microbench.timing import Visit
 
 KEY = {"blocks": "abc", "framework_version": "2.21", "flags": {}}
 VISIT = {"key": "conv x1", "samples_ms": [1.5, 2.5], "reference_ms": [4.0, 5.0, 6.0]}

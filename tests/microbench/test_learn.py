@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import count
 from lolat.errors import InputError, MeasuringError
+from lolat.graph.counts import count
 from microbench import environment, learn
 from microbench.blocks import NETWORKS as known_networks
 from microbench.blocks import Predefined
 from microbench.layers import Layers
-from microbench.levels import Level, Levels
-from microbench.plan import Settings
-from microbench.runner import Runner
+from microbench.runner import Runner, Settings
+from microbench.state import Level, Levels
 from tests.microbench.fakes import START_S, FakeDevice
 
 

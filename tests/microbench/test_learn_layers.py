@@ -17,8 +17,7 @@ from lolat.errors import InputError, MeasuringError
 from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import LayerTable, read_table
 from microbench import learn_layers
-from microbench.learn_layers import measure_layers, write_csv, write_record
-from microbench.random_layers import draw, name
+from microbench.learn_layers import draw, measure_layers, name, write_csv, write_record
 from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice, FakeWorker
 

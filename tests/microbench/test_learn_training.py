@@ -10,16 +10,15 @@ import pytest
 
 from lolat.errors import InputError, MeasuringError
 from lolat.graph import Graph
-from lolat.model_file import write
+from lolat.model.file import write
 from lolat.training.model import load_training
-from lolat.training.optimizers import OPTIMIZERS
-from lolat.training.passes import PASS_TERMS, pass_rows, started, variables
+from lolat.training.settings import OPTIMIZERS
+from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from microbench import learn_training
 from microbench.blocks import Predefined
 from microbench.layers import Layers
-from microbench.plan import Settings
 from microbench.process import WorkerDied
-from microbench.runner import Runner
+from microbench.runner import Runner, Settings
 from tests import synthetic
 from tests.microbench.fakes import FakeDevice, FakeWorker
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microbench.levels import NEIGHBORS, Levels, levels
-from microbench.timer import Visit
+from microbench.state import NEIGHBORS, Levels, levels
+from microbench.timing import Visit
 
 Slowness = Callable[[float], float]  # of 0 (the run's begin) to 1 (its end)
 

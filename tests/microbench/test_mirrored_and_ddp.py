@@ -9,8 +9,7 @@ import pytest
 
 from lolat.errors import DeviceError
 from microbench.exchange import STRATEGIES
-from microbench.replica import CALLS, ROUNDS
-from microbench.replicas import run_together
+from microbench.replicas import CALLS, ROUNDS, run_together
 from tests.microbench import replica_calls
 
 CALL = f"{replica_calls.__name__}"
@@ -67,8 +66,8 @@ def test_gpus_that_are_not_there(strategy: str, monkeypatch: pytest.MonkeyPatch)
         pytest.skip("there are GPUs")
     for name in ("KERAS_BACKEND", "GLOO_SOCKET_IFNAME"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    from microbench.backends.tensorflow_mirrored import Replicas
-    from microbench.backends.torch_ddp import Replica
+    from microbench.backends.tensorflow.replicas import Replicas
+    from microbench.backends.torch.replicas import Replica
 
     words = r"finds 0 GPUs here, but 2 replicas need one each; give fewer --replicas, or --device"
     asked = {"device": "gpu", "replicas": 2, "rank": 0, "threads": 1}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.counts import count
 from lolat.graph import Graph
+from lolat.graph.counts import count
 from microbench import networks as w
 from microbench.blocks import MBCONV, MOBILE, NETWORKS, Predefined
 

@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.counts import count
 from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import count
 from lolat.readers.onnx import read_file
 from microbench import learn
-from microbench.backends import create, onnxruntime, onnxruntime_tape
-from microbench.backends.channels_first import first
+from microbench.backends import create, onnxruntime
 from microbench.backends.known import as_known
-from microbench.backends.onnxruntime_tape import OnnxTape, block_model
+from microbench.backends.onnxruntime import tape as onnxruntime_tape
+from microbench.backends.onnxruntime.tape import OnnxTape, block_model
+from microbench.backends.shapes import first
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.layers import Layers
-from microbench.plan import Settings
+from microbench.runner import Settings
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from microbench.journal import Journal
-from microbench.pace import EARLY_VISITS, MOST_NOTES, Pace
-from microbench.plan import Job, Settings
-from microbench.runner import Runner
+from microbench.learn_layers import EARLY_VISITS, MOST_NOTES, Pace
+from microbench.runner import Job, Runner, Settings
 from tests.microbench.fakes import FakeDevice
 
 JOBS = [Job(str(i), {}) for i in range(40)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microbench import processor
+from microbench import environment as processor
 
 MILAN = """processor\t: 0
 vendor_id\t: AuthenticAMD

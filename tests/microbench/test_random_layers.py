@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lolat.counts import count
 from lolat.errors import InputError
-from lolat.mlp.layer_counts import layer_graph
+from lolat.graph.counts import count
+from lolat.mlp.layers import layer_graph
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable
-from microbench.random_layers import description, draw, name, work
+from microbench.learn_layers import description, draw, name, work
 
 KINDS = ("convolution", "dense")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lolat.model_file import read
+from lolat.model.file import read
 from microbench.journal import parse
 from tests.microbench.processes import is_running, wait_until
 
@@ -27,7 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the test
 from microbench import learn, process
 from microbench.blocks import Predefined
 from microbench.layers import Layers
-from microbench.plan import Settings
+from microbench.runner import Settings
 
 def tiny(size, channels):
     n = Layers("tiny", size, 3)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import DeviceError, LolatError, MeasuringError
-from microbench.replica import CALLS, WARM_CALLS, timed
-from microbench.replicas import run_together
+from microbench.replicas import CALLS, WARM_CALLS, run_together, timed
 from tests.microbench.processes import is_running, wait_until
 
 HERE = "tests.microbench.replica_calls"

@@ -9,10 +9,8 @@ import pytest
 
 from lolat.errors import DeviceError, MeasuringError
 from microbench.journal import Journal
-from microbench.outcome import Outcome
-from microbench.plan import Job, Settings
-from microbench.runner import Runner
-from microbench.timer import LEAST_CALM
+from microbench.runner import Job, Outcome, Runner, Settings
+from microbench.timing import LEAST_CALM
 from tests.microbench.fakes import FakeDevice
 
 REFERENCE = Job("reference", {})

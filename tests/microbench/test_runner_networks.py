@@ -11,9 +11,7 @@ import pytest
 
 from lolat.errors import MeasuringError
 from microbench.journal import Journal
-from microbench.outcome import Outcome
-from microbench.plan import Job, Settings
-from microbench.runner import MOST_DEATHS, MOST_LOOPS, Runner
+from microbench.runner import MOST_DEATHS, MOST_LOOPS, Job, Outcome, Runner, Settings
 from tests.microbench.fakes import START_S, FakeDevice
 
 NETWORKS = [Job(key, {"graph": key}, whole=True) for key in ("n1", "n2", "n3")]

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.counts import count
 from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.kinds import FREE
+from lolat.graph.counts import count
+from lolat.graph.kinds import FREE
 from lolat.readers.keras import import_keras, read_model
-from lolat.readers.keras_calls import without_weights
+from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined

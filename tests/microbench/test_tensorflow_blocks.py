@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.blocks import cut
-from lolat.counts import FORMULAS, count
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.blocks import cut
+from lolat.graph.counts import FORMULAS, count
+from lolat.graph.subgraph import subgraph
 from lolat.readers.keras import read_model
-from lolat.readers.keras_calls import without_weights
-from lolat.subgraph import subgraph
+from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
-from microbench.backends.tensorflow_layers import MAKERS
+from microbench.backends.tensorflow.layers import MAKERS_TENSORFLOW_LAYERS as MAKERS
 from tests.readers.keras_networks import functional, graph_of, keras, layers, ops
 
 BATCH = 2

@@ -11,8 +11,9 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.mlp.table import OPTIMIZERS as NAMES
-from microbench.backends import create, tensorflow_training, training
-from microbench.backends.tensorflow_training import OPTIMIZERS, Training
+from microbench.backends import create, training
+from microbench.backends.tensorflow import training as tensorflow_training
+from microbench.backends.tensorflow.training import OPTIMIZERS, Training
 from microbench.layers import Layers
 from tests.microbench.layer_oracle import Optimizer
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microbench.timer import (
+from microbench.timing import (
     CALM_NAP_S,
     ENOUGH_CALM,
     Visit,

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.counts import count
 from lolat.errors import MeasuringError, MissingPackageError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import count
 from lolat.readers.torch import read_model
 from microbench.backends import create
 from microbench.backends import torch as backend_module
-from microbench.backends.channels_first import first
 from microbench.backends.known import as_known
-from microbench.backends.torch_libraries import libraries
-from microbench.backends.torch_memory import keep_freed_memory
-from microbench.backends.torch_tape import block_module, materialise
+from microbench.backends.shapes import first
+from microbench.backends.torch import keep_freed_memory, libraries
+from microbench.backends.torch.tape import block_module, materialise
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 from microbench.layers import Layers
 

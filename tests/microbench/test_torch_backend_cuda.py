@@ -10,7 +10,8 @@ import pytest
 
 from lolat.errors import DeviceError, MeasuringError
 from lolat.graph import Graph
-from microbench.backends import create, torch_cuda
+from microbench.backends import create
+from microbench.backends import torch as torch_cuda
 from microbench.layers import Layers
 
 torch: Any = pytest.importorskip("torch")

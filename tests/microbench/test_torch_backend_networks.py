@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from lolat.blocks import cut
-from lolat.counts import count
 from lolat.errors import MeasuringError, NetworkError
+from lolat.graph.blocks import cut
+from lolat.graph.counts import count
+from lolat.graph.subgraph import subgraph
 from lolat.readers import open_network
-from lolat.subgraph import subgraph
 from microbench import learn
 from microbench.backends import create
-from microbench.backends.torch_tape import block_module
+from microbench.backends.torch.tape import block_module
 from microbench.blocks import Predefined
 from microbench.layers import Layers
-from microbench.plan import Settings
+from microbench.runner import Settings
 
 torch: Any = pytest.importorskip("torch")
 torch_networks: Any = importlib.import_module("examples.torch_networks")

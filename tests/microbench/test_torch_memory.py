@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from microbench.backends import torch_memory
+from microbench.backends import torch as torch_memory
 
 PROGRAM = """
 import resource, sys
 import numpy as np
-from microbench.backends.torch_memory import keep_freed_memory
+from microbench.backends.torch import keep_freed_memory
 
 kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 def faults():

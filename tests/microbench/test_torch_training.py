@@ -12,12 +12,13 @@ import pytest
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, GraphBuilder
 from lolat.mlp.table import OPTIMIZERS as NAMES
-from microbench.backends import create, torch_training, training
-from microbench.backends.torch_tape import block_module, materialise
-from microbench.backends.torch_training import OPTIMIZERS, Loop, Passes, Training, Update
+from microbench.backends import create, training
+from microbench.backends.torch import training as torch_training
+from microbench.backends.torch.tape import block_module, materialise
+from microbench.backends.torch.training import OPTIMIZERS, Loop, Passes, Training, Update
 from microbench.blocks import Predefined
 from microbench.layers import Layers
-from microbench.training_blocks import TRAINING_BLOCKS
+from microbench.learn_training import TRAINING_BLOCKS
 from microbench.worker import Worker
 from tests.microbench.layer_oracle import Optimizer
 

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from lolat.counts import count
 from lolat.graph import Graph
-from microbench import parts
+from lolat.graph.counts import count
+from microbench import families as parts
 from microbench.blocks import BLOCKS
 from microbench.layers import Layers
-from microbench.training_blocks import (
+from microbench.learn_training import (
     LARGE,
     MOST_ELEMENTS,
     MOST_FLOPS,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.mlp.alone import START, Alone, Parts, alike, fit, usable
 from lolat.mlp.devices import Device
+from lolat.mlp.networks import START, Alone, Parts, alike, fit, usable
 from tests.mlp.tables import random_rows, rows_of, table
 
 GPU = Device("V100", 1000, 5120, 1000)  # 5.12e9 MACs and 1e9 bytes a ms, 80 multiprocessors

@@ -11,9 +11,8 @@ import pytest
 from lolat.mlp.devices import DEVICES, Device
 from lolat.mlp.keras_training import KerasNetwork
 from lolat.mlp.perceptron import Layer
-from lolat.mlp.recipe import Devices, Facts, Recipe, find_recipe, trained_on
-from lolat.mlp.recipes.best import FARTHEST, RECIPE, SLOTS
-from lolat.mlp.recipes.physics import expected_ms
+from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe, trained_on
+from lolat.mlp.recipes.best import FARTHEST, RECIPE, SLOTS, expected_ms
 from lolat.mlp.table import LayerTable
 from lolat.mlp.training import learn
 from tests.mlp.tables import random_rows, rows_of, table

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lolat.counts import FEATURES, count
+from benchmarks.justus.formula_fit import LayerFormulas
 from lolat.errors import InputError
-from lolat.mlp.formula_fit import LayerFormulas
-from lolat.mlp.layer_counts import layer_counts, layer_graph, layer_name, output_sizes
+from lolat.graph.counts import FEATURES, count
+from lolat.mlp.layers import layer_counts, layer_graph, layer_name, output_sizes
 from lolat.mlp.table import LAYERS, TIME, LayerTable
 from tests.mlp.tables import random_rows, rows_of, table
 

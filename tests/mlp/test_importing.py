@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.justus.importing import import_raw
 from lolat.errors import InputError
-from lolat.mlp.importing import import_raw
 from lolat.mlp.table import read_table
 from tests.mlp.frames import write
 

@@ -12,7 +12,7 @@ import pytest
 from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.mlp.keras_training import KerasNetwork
 from lolat.mlp.perceptron import Perceptron
-from lolat.mlp.recipe import Plan
+from lolat.mlp.recipes import Plan
 
 PLAN = Plan(
     hidden=(8, 4),

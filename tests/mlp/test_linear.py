@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lolat.mlp.linear import features, fit_linear
+from benchmarks.justus.linear import features, fit_linear
 from tests.mlp.tables import random_rows, rows_of, table
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.mlp.alone import START, Alone
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.network_rows import NEITHER, network_rows
-from lolat.mlp.networks import formula_ms, network_time
+from lolat.mlp.layers import NEITHER, network_rows
+from lolat.mlp.networks import START, Alone, formula_ms, network_time
 from lolat.model import Model
 from tests import synthetic
 from tests.mlp.tables import hand_model

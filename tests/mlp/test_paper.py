@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lolat.mlp.devices import DEVICES
-from lolat.mlp.recipe import find_recipe
+from lolat.mlp.recipes import find_recipe
 from lolat.mlp.recipes.paper import RECIPE
 from tests.mlp.tables import rows_of, table
 

@@ -10,7 +10,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.mlp.devices import DEVICES, Device
-from lolat.mlp.recipes.physics import amounts, expected_ms, is_early
+from lolat.mlp.recipes.best import amounts, expected_ms, is_early
 from tests.mlp.tables import rows_of, table
 
 GPU = Device("G", 300, 2000, 1200)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.justus.importing import read_frame
 from lolat.errors import InputError
-from lolat.mlp.pickles import read_frame
 from tests.mlp.frames import Call, array, frame_pickle, write
 
 COLUMNS = {

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, LolatError
-from lolat.mlp import keras_training, layer_schema, training
+from lolat.mlp import keras_training, training
+from lolat.mlp import layer_model as layer_schema
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import LayerModel, from_document
-from lolat.mlp.recipe import Devices, Facts, Plan, Recipe, trained_on
+from lolat.mlp.recipes import Devices, Facts, Plan, Recipe, trained_on
 from lolat.mlp.recipes.paper import RECIPE
 from lolat.mlp.table import LayerTable
 from lolat.mlp.training import learn, split

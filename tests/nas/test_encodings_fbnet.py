@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.nas.encodings import fbnet
+from lolat.nas.spaces import fbnet
 
 ARCH = "7818488874147327324245"
 

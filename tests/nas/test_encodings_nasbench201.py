@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.nas.encodings import nasbench201
+from lolat.nas.spaces import nasbench201
 from tests.nas.few_devices import OPERATIONS, cell, some_cells
 
 RESNET = "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_connect~2|"

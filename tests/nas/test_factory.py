@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.counts import count
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from lolat.model import Model
 from lolat.nas import Space
-from lolat.nas.layers import Layers
 from tests import synthetic
 
 CHAIN = {

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, LolatError, ModelFileError
-from lolat.nas import few
-from lolat.nas.few import nas_file
-from lolat.nas.few.named import space_terms
-from lolat.nas.few.nas_model import NasModel, fit
-from lolat.nas.few.samples import Samples
+from lolat.nas import fewshot as few
+from lolat.nas.fewshot import file as nas_file
+from lolat.nas.fewshot.model import NasModel, fit
+from lolat.nas.fewshot.samples import Samples, space_terms
 from tests.nas.few_devices import everything, layered, some_cells, some_layers
 
 CELLS = space_terms("nasbench201")
@@ -54,7 +53,7 @@ def test_many_networks_are_answered_in_parts(
 ) -> None:
     rows = CELLS.parse_many(some_cells(50, seed=3))
     whole = cells.latency_ms(rows), *cells.interval_ms(rows)
-    monkeypatch.setattr("lolat.nas.few.nas_model._ROWS", 7)
+    monkeypatch.setattr("lolat.nas.fewshot.model._ROWS", 7)
     parts = cells.latency_ms(rows), *cells.interval_ms(rows)
     assert np.array(parts) == pytest.approx(np.array(whole))
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
-from lolat.nas.few import regression
-from lolat.nas.few.named import space_terms
-from lolat.nas.few.regression import FREEDOM, explain, outlying
+from lolat.nas.fewshot import model as regression
+from lolat.nas.fewshot.model import FREEDOM, explain, outlying
+from lolat.nas.fewshot.samples import space_terms
 from tests.nas.few_devices import (
     FIXED,
     PHONE,

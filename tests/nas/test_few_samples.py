@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import InputError
-from lolat.nas.few.named import space_terms
-from lolat.nas.few.samples import read_archs, read_samples, rounding
+from lolat.nas.fewshot.samples import read_archs, read_samples, rounding, space_terms
 from tests.nas.few_devices import some_cells
 
 SPACE = space_terms("nasbench201")

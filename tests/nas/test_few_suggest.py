@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.nas.few.named import space_terms
-from lolat.nas.few.nas_model import fit
-from lolat.nas.few.samples import Samples
-from lolat.nas.few.suggest import _Device, suggest
+from lolat.nas.fewshot.model import fit
+from lolat.nas.fewshot.samples import Samples, space_terms
+from lolat.nas.fewshot.suggest import _Device, suggest
 from tests.nas.few_devices import everything, only_needed, some_cells
 
 CELLS = space_terms("nasbench201")

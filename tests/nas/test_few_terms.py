@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.nas.encodings import nasbench201
-from lolat.nas.few import cell_terms, layer_terms
-from lolat.nas.few.named import SPACES, space_terms
-from lolat.nas.few.terms import OPS, TERMS, Pieces
+from lolat.nas.fewshot import fbnet as layer_terms
+from lolat.nas.fewshot import nasbench201 as cell_terms
+from lolat.nas.fewshot.samples import SPACES, space_terms
+from lolat.nas.fewshot.terms import OPS, TERMS, Pieces
+from lolat.nas.spaces import nasbench201
 from tests.nas.few_devices import EDGES, cell, folded_edges, needed_edges, some_cells
 
 EVERY = [(space, pieces) for space in SPACES for pieces in space_terms(space).assumptions]

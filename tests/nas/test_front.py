@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lolat.nas.front import crowding, front, ranks
+from lolat.nas.search import crowding, front, ranks
 
 # Few values, so that many are equal.
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)

@@ -16,8 +16,7 @@ import pytest
 
 from lolat.errors import InputError, LolatError
 from lolat.model import Model
-from lolat.nas.scoring.on_ray import answer_of, in_short, on_ray
-from lolat.nas.scoring.run import Scores, make_job, run
+from lolat.nas.scoring import Scores, answer_of, in_short, make_job, on_ray, run
 from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
 from tests.microbench.processes import is_running, wait_until

@@ -20,13 +20,13 @@ import pytest
 
 from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.model import Model
-from lolat.nas.encodings import nasbench201 as encoding
-from lolat.nas.scoring import folder as files
-from lolat.nas.scoring import job as jobs
-from lolat.nas.scoring.job import Job, Range, score_range
-from lolat.nas.scoring.run import Scores, here, make_job, run
+from lolat.nas import scoring_job as files
+from lolat.nas import scoring_job as jobs
+from lolat.nas.scoring import Scores, here, make_job, run
+from lolat.nas.scoring_job import Job, Range, score_range
 from lolat.nas.space import Position, Space
 from lolat.nas.spaces import fbnet, nasbench201
+from lolat.nas.spaces import nasbench201 as encoding
 from tests import synthetic
 from tests.nas.ray_spaces import most_convolutions, wrong_shape
 

@@ -12,10 +12,9 @@ import pytest
 
 from lolat.errors import AnswerIsNo, InputError
 from lolat.model import Model
-from lolat.nas.named import find_function, find_space
-from lolat.nas.objective import FunctionObjective, TableObjective
+from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
+from lolat.nas.results import answer, lines
 from lolat.nas.search import Found, Search
-from lolat.nas.shown import answer, lines
 from lolat.nas.space import Space
 from tests import synthetic
 from tests.nas.test_space import every, small

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lolat.counts import count
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from lolat.nas import Part, Position, Space
-from lolat.nas.encodings import fbnet
-from lolat.nas.grid import grid
-from lolat.nas.layers import Layers
+from lolat.nas.space import grid
+from lolat.nas.spaces import fbnet
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=9)
 SIDE = 16

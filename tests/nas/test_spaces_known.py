@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.counts import COLUMNS, count
 from lolat.errors import InputError
+from lolat.graph.counts import COLUMNS, count
 from lolat.model import Model
 from lolat.nas import Space, spaces
-from lolat.nas.encodings import fbnet as fbnet_text
-from lolat.nas.encodings import nasbench201 as nas_text
 from lolat.nas.spaces import fbnet, mobile, nasbench201
+from lolat.nas.spaces import fbnet as fbnet_text
+from lolat.nas.spaces import nasbench201 as nas_text
 from tests import synthetic
 
 MODEL = Model(synthetic.document())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lolat.counts import KINDS, Count, count
 from lolat.graph import Graph
+from lolat.graph.counts import KINDS, Count, count
 from lolat.readers.keras import import_keras, read_model
-from lolat.readers.keras_calls import without_weights
+from lolat.readers.keras.calls import without_weights
 
 keras = import_keras()
 layers = keras.layers

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from lolat.counts import Count, count
 from lolat.graph import Graph
+from lolat.graph.counts import Count, count
 from lolat.readers.onnx import read_file
 
 FREE = ("reshape", "identity", "dropout", "flatten")

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lolat
-from lolat.counts import count
 from lolat.errors import NetworkError
+from lolat.graph.counts import count
 from lolat.readers import open_network
-from lolat.readers.generated import parse, text
-from lolat.readers.generated_configs import Config, Fc, Inception, ResNet, Vgg
+from lolat.readers.generated import Config, Fc, Inception, ResNet, Vgg, parse, text
 from tests.cli.commands import Command, one_line
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ import pytest
 from lolat import readers
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.readers import kept as module
-from lolat.readers.kept import Kept, cache_folder
+from lolat.readers import cache as module
+from lolat.readers.cache import Kept, cache_folder
 from tests.readers.onnx_networks import model, node, saved
 
 ROOT = Path(__file__).parents[2]
@@ -385,7 +385,7 @@ def test_no_framework_is_imported(tmp_path: Path) -> None:
     Kept(tmp_path).put(spec, None, readers.read(spec))
     code = (
         "import sys\nfrom pathlib import Path\nimport numpy as np\n"
-        "from lolat.readers.kept import Kept\n"
+        "from lolat.readers.cache import Kept\n"
         f"kept = Kept(Path({str(tmp_path)!r}))\n"
         f"assert kept.graph({spec!r}) is not None\n"
         f"kept.put({spec!r}, 32, kept.graph({spec!r}))\n"
@@ -412,7 +412,7 @@ def test_no_framework_is_imported(tmp_path: Path) -> None:
 
 def test_another_process_has_the_same_key(kept: Kept, tmp_path: Path) -> None:
     spec = network(tmp_path)
-    code = f"from lolat.readers.kept import Kept\nprint(Kept(None).key({spec!r}, (3, 8, 8)))"
+    code = f"from lolat.readers.cache import Kept\nprint(Kept(None).key({spec!r}, (3, 8, 8)))"
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.counts import Count, count
+from lolat.graph.counts import Count, count
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras, read_model
 from tests.readers.keras_networks import functional, layers, total

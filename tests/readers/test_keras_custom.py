@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.counts import count
 from lolat.errors import NetworkError
+from lolat.graph.counts import count
 from tests.readers.keras_networks import graph_of, keras, kinds, layers, ops, six, total
 
 CONV = 7 * 9 * 4 * 18  # MACs of a 3x3 convolution from 2 to 4 channels on 7 x 9

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.counts import count
 from lolat.errors import NetworkError
+from lolat.graph.counts import count
 from lolat.readers import open_network
 from tests.readers.keras_networks import keras, kinds, layers
 

@@ -157,7 +157,7 @@ def test_augmentation_does_nothing_at_inference() -> None:
      (lambda: layers.MelSpectrogram(), (16000,), "float32")],
 )  # fmt: skip
 def test_rarer_layers_are_never_nothing(make: Any, given: Any, dtype: str) -> None:
-    from lolat.counts import count
+    from lolat.graph.counts import count
 
     graph = graph_of(lambda x: make()(x), given, dtype=dtype)
     assert count(graph).total().traffic >= graph.tensors[graph.outputs[0]].elements()

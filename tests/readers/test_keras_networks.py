@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 import lolat
-from lolat.counts import count
+from lolat.graph.counts import count
 from lolat.readers.keras import read_model
-from lolat.readers.keras_calls import without_weights
+from lolat.readers.keras.calls import without_weights
 from tests.readers.keras_networks import (
     functional,
     graph_of,

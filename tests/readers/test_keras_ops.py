@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.counts import FORMULAS, count
-from lolat.readers import keras_ops, keras_rules
+from lolat.graph.counts import FORMULAS, count
+from lolat.readers.keras import composite as keras_rules
+from lolat.readers.keras import ops as keras_ops
 from tests.readers.keras_networks import counted, graph_of, keras, kinds, layers, ops, six, total
 
 IMAGE = (6, 8, 3)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.counts import count
 from lolat.errors import InputError, NetworkError
+from lolat.graph.counts import count
 from lolat.readers import as_size
-from lolat.readers.keras_calls import without_weights
+from lolat.readers.keras.calls import without_weights
 from tests.readers.keras_networks import functional, keras, layers, ops, total
 
 

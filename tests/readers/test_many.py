@@ -19,8 +19,9 @@ import pytest
 
 from lolat import readers
 from lolat.errors import InputError, LolatError, NetworkError
-from lolat.readers import many, many_worker
-from lolat.readers.kept import Kept
+from lolat.readers import many
+from lolat.readers import many as many_worker
+from lolat.readers.cache import Kept
 from lolat.readers.many import arrays_of
 from tests.readers.onnx_networks import model, node, saved
 
@@ -114,7 +115,7 @@ SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
 import lolat_many_nets as nets
-from lolat.readers.kept import Kept
+from lolat.readers.cache import Kept
 from lolat.readers.many import arrays_of
 
 def main():
@@ -574,7 +575,7 @@ def test_whoever_stops_asking_leaves_no_process(kept: Kept, nets: Any, here: Pat
 UNGUARDED = """
 import lolat_many_nets as nets
 from lolat.errors import LolatError
-from lolat.readers.kept import Kept
+from lolat.readers.cache import Kept
 from lolat.readers.many import arrays_of
 def mine(graph):
     return nets.sizes(graph)

@@ -19,9 +19,9 @@ pytest.importorskip("torch")
 import torch
 
 import lolat
-from lolat.blocks import cut
-from lolat.counts import Count, count
 from lolat.graph import Graph
+from lolat.graph.blocks import cut
+from lolat.graph.counts import Count, count
 from lolat.readers.keras import read_model
 from tests.readers import torch_networks as nets
 from tests.readers.keras_networks import functional, layers, ops

@@ -20,9 +20,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import lolat
-from lolat.counts import count
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
-from lolat.readers import onnx_file
+from lolat.graph.counts import count
+from lolat.readers.onnx import file as onnx_file
 from lolat.readers.onnx import read_file
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
 
@@ -341,7 +341,7 @@ def gigabytes(path: Path) -> None:
 MEASURE = """
 import json, resource, sys
 import onnx, onnx.shape_inference
-from lolat.counts import count
+from lolat.graph.counts import count
 from lolat.readers.onnx import read_file
 read_file(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -12,7 +12,7 @@ pytest.importorskip("onnx")
 
 from onnx import TensorProto
 
-from lolat.counts import count
+from lolat.graph.counts import count
 from tests.readers.onnx_networks import NEWEST, graph_of, kinds, model, node, six, total
 
 OPSETS = [11, 13, 18, NEWEST]

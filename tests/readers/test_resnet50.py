@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 from onnx import TensorProto, helper
 
 import lolat
-from lolat.blocks import cut
-from lolat.counts import COLUMNS, count
 from lolat.graph import Graph
+from lolat.graph.blocks import cut
+from lolat.graph.counts import COLUMNS, count
 from tests.readers import torch_networks as nets
 from tests.readers.keras_networks import functional
 from tests.readers.test_torch_networks import nameless, resnet

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import lolat
-from lolat.counts import count
 from lolat.errors import InputError
+from lolat.graph.counts import count
 from lolat.readers.torch import without_weights
 from tests.readers.torch_networks import (
     Bottleneck,

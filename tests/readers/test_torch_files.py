@@ -17,7 +17,7 @@ from torch import nn
 
 import lolat
 from lolat.errors import NetworkError
-from lolat.readers.torch_files import is_formula
+from lolat.readers.torch.program import is_formula
 from tests.readers import torch_networks as nets
 from tests.readers.torch_networks import graph_of, total
 

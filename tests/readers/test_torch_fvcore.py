@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lolat.counts import count, count_operation
 from lolat.graph import Graph, is_convolution
+from lolat.graph.counts import count, count_operation
 from lolat.readers import read
 from lolat.readers.torch import without_weights
 from tests.readers import torch_networks as nets

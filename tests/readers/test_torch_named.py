@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import count
 from lolat.errors import MissingPackageError, NetworkError
+from lolat.graph.counts import count
 from lolat.readers import read
 
 BERT = {

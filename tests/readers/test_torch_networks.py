@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.blocks import cut
-from lolat.counts import count
 from lolat.graph import Graph
+from lolat.graph.blocks import cut
+from lolat.graph.counts import count
 from tests.readers import torch_networks as nets
 from tests.readers.keras_networks import functional, layers, ops, read_model
 from tests.readers.torch_networks import graph_of, total

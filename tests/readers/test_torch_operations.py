@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lolat.counts import count
 from lolat.graph import Graph
+from lolat.graph.counts import count
 from tests.readers.torch_networks import Does, counted, graph_of, kinds, total
 
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lolat.counts import Count, count
 from lolat.graph import Graph
+from lolat.graph.counts import Count, count
 from lolat.readers.torch import read_model
 
 FREE = ("reshape", "identity", "dropout", "flatten")

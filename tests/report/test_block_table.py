@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from lolat.model import Model
-from lolat.report.block_table import bar, block_table
 from lolat.report.rows import View
+from lolat.report.text import bar, block_table
 from tests import synthetic
 
 PREDICTION = Model(synthetic.document()).predict(synthetic.network(), 4)

@@ -14,13 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.blocks import cut
-from lolat.counts import COLUMNS, GROUPS, PLAIN
 from lolat.errors import InputError, LolatError
+from lolat.graph.blocks import cut
+from lolat.graph.counts import COLUMNS, GROUPS, PLAIN
 from lolat.model import Model
-from lolat.report.bottlenecks.data import FAMILIES, Side, document, pairs, side_names
-from lolat.report.bottlenecks.page import embedded, page, write_page
-from lolat.report.folding import module_paths
+from lolat.report.bottlenecks import (
+    FAMILIES,
+    Side,
+    document,
+    embedded,
+    page,
+    pairs,
+    side_names,
+    write_page,
+)
+from lolat.report.rows import module_paths
 from tests import synthetic
 
 MODEL = Model(synthetic.document())

@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 
 from lolat.comparison.candidates import CANDIDATES
-from lolat.comparison.judging import Comparison, Judged
-from lolat.comparison.networks import NetworkTime
-from lolat.comparison.speed import Speed
+from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed
 from lolat.errors import InputError
+from lolat.fitting.points import Point
+from lolat.fitting.predictors.baselines import FlopsOnly
 from lolat.model import Model
-from lolat.points import Point
-from lolat.predictors.flops import FlopsOnly
 from lolat.report.comparison import (
+    FIELDS,
     best,
     cell,
     compare,
     duration,
     order,
+    page,
     print_comparison,
     remarks,
     summary,
     times_as,
     verdict,
     write_csv,
+    write_page,
 )
-from lolat.report.page import FIELDS, page, write_page
 from tests import synthetic
 from tests.report.pages import Page
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat.fitting.points import Point
 from lolat.model import Model
-from lolat.points import Point
-from lolat.report.diagnosis import LIMIT, NETWORK, diagnose, holds, off, state_now
-from lolat.report.diagnosis_text import lines
+from lolat.report.diagnosis import LIMIT, NETWORK, diagnose, holds, lines, off, state_now
 from microbench.doctor import Again, Difference, Examination
 from tests import by_hand, synthetic
 
@@ -285,7 +284,7 @@ def test_the_call_is_started_and_what_nobody_tells_is_as_usual_among_them() -> N
 
 
 def test_what_is_told_is_what_predict_takes(tmp_path: Any) -> None:
-    from lolat.state import read_state
+    from lolat.model.state import read_state
 
     result = diagnose(MODEL, Examination(machine(1.0, 2.0, 1.2)))
     path = tmp_path / "doctor.json"

@@ -15,6 +15,7 @@ from sklearn.metrics import r2_score
 
 from lolat.errors import MeasuringError
 from lolat.model import Model
+from lolat.model.state import State
 from lolat.report.evaluation import (
     compare,
     correlation,
@@ -25,7 +26,6 @@ from lolat.report.evaluation import (
     share_bounds,
     verdict,
 )
-from lolat.state import State
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())

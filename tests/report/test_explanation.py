@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.blocks import cut
-from lolat.budget import Question
-from lolat.explain import explain_block, explain_network
 from lolat.graph import GraphBuilder
+from lolat.graph.blocks import cut
 from lolat.model import Model
-from lolat.receipts import Term
+from lolat.model.attribution import Term, explain_block, explain_network
+from lolat.model.budget import Question
 from lolat.report.explanation import budget_lines, columns, print_explanation, rate, shortened
 from lolat.units import milliseconds
 from tests import synthetic

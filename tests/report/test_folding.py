@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from lolat.blocks import cut
 from lolat.graph import Graph, GraphBuilder
-from lolat.report.folding import levels, module_paths
+from lolat.graph.blocks import cut
+from lolat.report.rows import levels, module_paths
 from tests import synthetic
 
 

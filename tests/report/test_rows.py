@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.blocks import cut
-from lolat.counts import COLUMNS
 from lolat.errors import InputError
+from lolat.graph.blocks import cut
+from lolat.graph.counts import COLUMNS
 from lolat.model import Model
-from lolat.report.folding import module_paths
-from lolat.report.rows import HEADS, View, rows
+from lolat.report.rows import HEADS, View, module_paths, rows
 from tests import synthetic
 
 NETWORK = synthetic.network(stages=2)

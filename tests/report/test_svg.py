@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.report.svg import BOTTOM, LEFT, RIGHT, SIZE, TOP, bars, limits_of, scatter
+from lolat.report.charts import BOTTOM, LEFT, RIGHT, SIZE, TOP, bars, limits_of, scatter
 
 WIDTH, HEIGHT = SIZE - LEFT - RIGHT, SIZE - TOP - BOTTOM
 

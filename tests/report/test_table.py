@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lolat.counts import COLUMNS
 from lolat.errors import InputError, LolatError
+from lolat.graph.counts import COLUMNS
 from lolat.model import Model
-from lolat.report.table import write_csv
+from lolat.report.text import write_csv
 from tests import synthetic
 
 PREDICTION = Model(synthetic.document()).predict(synthetic.network(), 4)

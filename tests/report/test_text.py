@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lolat.model import Model
+from lolat.model.state import State
 from lolat.report import text
-from lolat.state import State
 from lolat.units import milliseconds
 from tests import synthetic
 

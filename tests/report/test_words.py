@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lolat.counts import COLUMNS, FEATURES
-from lolat.prediction import Prediction
+from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.model.prediction import Prediction
 from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks, enumeration
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lolat.counts import count
 from lolat.graph import Graph
-from lolat.training.epochs import Epoch
+from lolat.graph.counts import count
+from lolat.training.fitting import Epoch
 from tests import synthetic
 
 COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lolat import places
 from lolat.errors import InputError
+from lolat.io import paths as places
 from lolat.training.cost import prices, renting
 from lolat.training.cost.catalogue import Offer, offers_of, parse, read_catalogue
 

@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.training.cost.billing import HOUR, SECOND, Machines, billed_hours, machines_for
+from lolat.report.cost import plan_lines
 from lolat.training.cost.catalogue import Offer
-from lolat.training.cost.frontier import frontier
-from lolat.training.cost.plan import Plan, plan
-from lolat.training.cost.spot import Duration, Spot
-from lolat.training.cost.text import plan_lines
+from lolat.training.cost.plan import Duration, Plan, Spot, frontier, plan
+from lolat.training.cost.renting import HOUR, SECOND, Machines, billed_hours, machines_for
 
 ONE = Offer("one", "G", 1, 3.0, 1.0)
 DEARER = Offer("dear", "G", 1, 3.5, 0.5)

@@ -15,7 +15,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.training.cost.catalogue import read_catalogue
-from lolat.training.cost.refresh import BASE, refresh
+from lolat.training.cost.prices import BASE, refresh
 
 AWS = """\
 InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone
@@ -165,7 +165,7 @@ def test_only_the_web_is_asked(base: str, tmp_path: Path) -> None:
 def test_a_file_that_is_too_large(
     site: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lolat.training.cost.refresh.LARGEST_BYTES", 20)
+    monkeypatch.setattr("lolat.training.cost.prices.LARGEST_BYTES", 20)
     with pytest.raises(InputError, match="more than 64 MiB"):
         refresh(tmp_path / "c.csv", site[1], ("aws",))
 

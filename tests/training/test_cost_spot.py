@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.training.cost.spot import Duration, Spot
+from lolat.training.cost.plan import Duration, Spot
 
 
 def play(work: float, rate: float, restart: float, rng: np.random.Generator) -> float:

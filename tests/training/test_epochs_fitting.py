@@ -10,11 +10,10 @@ import pytest
 
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph
-from lolat.training.epochs import Epoch
-from lolat.training.features import TERMS
 from lolat.training.file import from_document, write
-from lolat.training.fitting import fit
+from lolat.training.fitting import Epoch, fit
 from lolat.training.model import SCHEMA, TrainingModel, load_training
+from lolat.training.terms import TERMS
 from tests import synthetic
 from tests.training.epoch_tables import epoch, epochs, iteration_ms, read
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import InputError
-from lolat.training.epochs import Epoch, read_epochs
+from lolat.training.fitting import Epoch, read_epochs
 
 HEAD = "network,batch_size,samples,optimizer,epoch_s\n"
 

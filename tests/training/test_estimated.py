@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.domain import OUTSIDE_WIDENING
 from lolat.errors import InputError, ModelFileError
+from lolat.fitting.domain import OUTSIDE_WIDENING
 from lolat.graph import GraphBuilder
 from lolat.model import Model
-from lolat.training.blocks import iteration_blocks
 from lolat.training.estimated import UNMEASURED, EstimatedTraining
+from lolat.training.exchange import Link
 from lolat.training.file import from_document
 from lolat.training.measured import MeasuredTraining
 from lolat.training.memory import memory_bytes
-from lolat.training.optimizers import OPTIMIZERS
-from lolat.training.parallel.links import Link
-from lolat.training.parallel.prediction import predict_parallel
+from lolat.training.model import iteration_blocks
+from lolat.training.replicas import predict_parallel
+from lolat.training.settings import OPTIMIZERS
 from tests import synthetic
 from tests.training import known_device as known
 from tests.training.test_measured import SECTION

@@ -11,6 +11,10 @@ from scipy.optimize import nnls
 
 from lolat.errors import InputError, ModelFileError
 from lolat.training.learning import (
+    EpochPoint,
+    PassPoint,
+    StartPoint,
+    UpdatePoint,
     fit_loop,
     fit_passes,
     fit_start,
@@ -18,8 +22,7 @@ from lolat.training.learning import (
     refitted,
     training_section,
 )
-from lolat.training.passes import PASS_TERMS
-from lolat.training.points import EpochPoint, PassPoint, StartPoint, UpdatePoint
+from lolat.training.terms import PASS_TERMS
 from tests.training import training_points
 from tests.training.training_points import BACKWARD, FORWARD, passes
 

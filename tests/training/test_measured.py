@@ -13,16 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lolat.counts import behaviours
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import behaviours
 from lolat.model import Model
-from lolat.training.blocks import iteration_blocks
 from lolat.training.file import from_document
 from lolat.training.measured import WIDENING
 from lolat.training.memory import largest_batch, memory_bytes
-from lolat.training.model import load_training
-from lolat.training.optimizers import OPTIMIZERS
+from lolat.training.model import iteration_blocks, load_training
+from lolat.training.settings import OPTIMIZERS
 from tests import synthetic
 
 RESIDUALS = [0.01 * n for n in range(1, 20)]  # the 18th of 19 is what 90 % stay below
@@ -333,8 +332,8 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for folder in (local, shipped, here / "local"):
         folder.mkdir(parents=True)
     monkeypatch.chdir(here)  # where something else is called `local`
-    monkeypatch.setattr("lolat.places.local_folder", lambda: local)
-    monkeypatch.setattr("lolat.places.shipped_folder", lambda: shipped)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: local)
+    monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: shipped)
     (local / "mine.json").write_text(json.dumps(document() | {"device": "my desk"}))
     (shipped / "theirs.json").write_text(json.dumps(document() | {"device": "a server"}))
     assert load_training("local").name == "my desk"

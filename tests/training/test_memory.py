@@ -8,7 +8,7 @@ import pytest
 
 from lolat.graph import GraphBuilder
 from lolat.training.memory import kept_bytes, memory_bytes, parameters, working_bytes
-from lolat.training.optimizers import OPTIMIZERS
+from lolat.training.settings import OPTIMIZERS
 from tests import synthetic
 from tests.training.epoch_tables import by_hand, read
 

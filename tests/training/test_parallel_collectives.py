@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.training.parallel.collectives import (
+from lolat.training.exchange import (
     EXCHANGES,
+    LATENCY_MS,
+    Link,
     exchange_ms,
     one_to_all_ms,
     ring_ms,
     tree_ms,
 )
-from lolat.training.parallel.links import LATENCY_MS, Link
 
 SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
 

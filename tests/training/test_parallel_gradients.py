@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.training.exchange import Link
 from lolat.training.memory import parameters
 from lolat.training.model import TrainingPrediction
-from lolat.training.optimizers import Optimizer
-from lolat.training.parallel.gradients import gradient_parts
-from lolat.training.parallel.links import Link
-from lolat.training.parallel.prediction import ParallelPrediction, predict_parallel
+from lolat.training.replicas import ParallelPrediction, gradient_parts, predict_parallel
+from lolat.training.settings import Optimizer
 from tests import synthetic
 
 MIB = 2**20

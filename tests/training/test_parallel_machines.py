@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.training.parallel.links import Link
-from lolat.training.parallel.machines import MACHINE, assumed_link, interconnect_of
+from lolat.training.exchange import MACHINE, Link, assumed_link, interconnect_of
 
 NVLINK = {1: 160, 2: 300, 3: 600, 4: 900, 5: 1800}
 """GB/s, both ways together: NVIDIA's data sheets of P100, V100, A100, H100, B200."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from lolat.cli.training import training
-from lolat.training.parallel.machines import interconnect_of
+from lolat.training.exchange import interconnect_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "training-devices.md"
 

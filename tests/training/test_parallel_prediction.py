@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from lolat.cli.errors import run
+from lolat.cli.common import run
 from lolat.cli.training import training
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.training.exchange import Link
 from lolat.training.model import TrainingPrediction
-from lolat.training.parallel.links import Link
-from lolat.training.parallel.prediction import ParallelPrediction, predict_parallel
+from lolat.training.replicas import ParallelPrediction, predict_parallel
 from tests import synthetic
 from tests.cli.commands import Command, Result
 
@@ -172,7 +172,7 @@ def test_cost_passes_it_on(
 
     monkeypatch.setattr("lolat.training.model.load_training", lambda _: Known())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
-    monkeypatch.setattr("lolat.training.parallel.prediction.predict_parallel", predict)
+    monkeypatch.setattr("lolat.training.replicas.predict_parallel", predict)
     done = Command(capsys)("cost", "m", "n", "--samples", 100, "--batch-size", 10, "--devices", 2,
                            "--price-per-hour", 1, *given)  # fmt: skip
     assert (done.code, done.err) == (0, "")

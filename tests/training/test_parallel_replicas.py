@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.replicas.curves import strong_scaling, weak_scaling
 from lolat.errors import InputError
-from lolat.training.parallel.buckets import exposed_ms, fill_buckets
-from lolat.training.parallel.links import Link
-from lolat.training.parallel.replicas import (
+from lolat.training.exchange import Link, exposed_ms, fill_buckets
+from lolat.training.replicas import (
     MIRRORED_MS,
     STRATEGIES,
     ParallelIteration,
     parallel_iteration,
 )
-from lolat.training.parallel.scaling import strong_scaling, weak_scaling
 
 LINK = Link(0.008, 2.0)  # 1,000 bytes per ms
 small = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=8)

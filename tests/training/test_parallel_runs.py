@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lolat.errors import InputError
-from lolat.training.parallel.layers import (
+from benchmarks.replicas.layers import (
     fit_launch_ms,
     overlapped_ms,
     study_mirrored_ms,
     summed_ms,
 )
-from lolat.training.parallel.runs import Runs, RunsFormula
+from benchmarks.replicas.runs import Runs, RunsFormula
+from lolat.errors import InputError
 
 
 def table(rows: int = 80, devices: tuple[int, ...] = (1, 2, 4)) -> Runs:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lolat.counts import PLAIN, count
 from lolat.graph import Graph, GraphBuilder
-from lolat.training.passes import PASS_TERMS, pass_rows, started, variables
+from lolat.graph.counts import PLAIN, count
+from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from tests import synthetic
 
 OWN = PASS_TERMS[len(PLAIN) :]

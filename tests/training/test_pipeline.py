@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lolat.errors import InputError
-from lolat.training.model import TrainingPrediction
-from lolat.training.pipeline import with_input
+from lolat.training.model import TrainingPrediction, with_input
 
 FOUND = TrainingPrediction(
     "net", 10, "sgd", 1000, 3, 100, 20.0, {"forward": 8.0, "backward": 12.0, "exchange": 0.0},

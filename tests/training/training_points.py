@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lolat.training.learning import training_section
-from lolat.training.passes import PASS_TERMS
-from lolat.training.points import EpochPoint, PassPoint, StartPoint, UpdatePoint
+from lolat.training.learning import EpochPoint, PassPoint, StartPoint, UpdatePoint, training_section
+from lolat.training.terms import PASS_TERMS
 
 FORWARD = {"flops": 1e-8, "traffic": 4e-7, "ops": 0.01, "norm_traffic": 3e-7, "call": 0.2}
 BACKWARD = {"flops": 2e-8, "traffic": 9e-7, "kernels": 5e-7, "own_groups": 0.05, "call": 0.05}

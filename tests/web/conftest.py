@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lolat import places
+from lolat.io import paths as places
 from lolat.training.file import write
 from lolat.training.fitting import fit
 from tests.training.epoch_tables import epochs, read

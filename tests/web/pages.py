@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.web.app import create_app
-from lolat.web.kept import Networks
+from lolat.web.networks import Networks
 from tests import synthetic
 from tests.report.pages import Page
 

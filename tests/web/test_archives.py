@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lolat.errors import NetworkError
-from lolat.web import archives
-from lolat.web.archives import check_file
+from lolat.web import networks as archives
+from lolat.web.networks import check_file
 
 MIB = 2**20
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.units import duration
-from lolat.web.charts import Dot, bar, frontier_chart
-from lolat.web.words import dollars, gibibytes, plural
+from lolat.report.charts import Dot, bar, frontier_chart
+from lolat.units import dollars, duration, gibibytes, plural
 
 numbers = st.floats(1e-3, 1e9)
 

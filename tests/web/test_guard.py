@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from lolat.web.guard import HEADERS, POLICY
+from lolat.web.app import HEADERS, POLICY
 from tests.web.pages import HERE, Site, site
 
 WEB = Path(__file__).resolve().parent.parent.parent / "lolat" / "web"

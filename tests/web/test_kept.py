@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from lolat.errors import NetworkError
-from lolat.web.kept import MOST_WAITING, Networks
-from lolat.web.networks import NetworkAsked
+from lolat.web.networks import MOST_WAITING, NetworkAsked, Networks
 from tests import synthetic
 from tests.web.pages import FakeReader
 

@@ -16,16 +16,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi")
 
-from lolat import places
 from lolat.cli.main import lolat
+from lolat.io import paths as places
 from lolat.training.cost.prices import BUILT_IN
+from lolat.training.exchange import Link
 from lolat.training.model import load_training
-from lolat.training.parallel.links import Link
-from lolat.training.parallel.prediction import predict_parallel
-from lolat.units import duration
-from lolat.web.example import example
-from lolat.web.fields import FIELDS
-from lolat.web.words import dollars, gibibytes
+from lolat.training.replicas import predict_parallel
+from lolat.units import dollars, duration, gibibytes
+from lolat.web.forms import FIELDS
+from lolat.web.networks import example
 from tests import synthetic
 from tests.training import known_device
 from tests.web.pages import Site, site

@@ -15,7 +15,7 @@ pytest.importorskip("keras")
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.web import reader_process
-from lolat.web.reader import Reader
+from lolat.web.reading import Reader
 
 SMALL = "generate:fc?layers=8&input=4"
 

@@ -19,10 +19,9 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.model import Model
-from lolat.nas.adapters.milliseconds import milliseconds
-from lolat.nas.few.nas_file import write_text
-from lolat.nas.grid import Grid
-from lolat.nas.space import Space
+from lolat.nas.adapters.common import milliseconds
+from lolat.nas.fewshot.file import write_text
+from lolat.nas.space import Grid, Space
 
 SCHEMA, VERSION = "lolat-lookup-table", 1
 EXPECTED = "expected a .json file that lolat.nas.adapters.lookup_table wrote"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.nas.adapters.milliseconds import Milliseconds
+from lolat.nas.adapters.common import Milliseconds
 from lolat.nas.space import Position
 
 

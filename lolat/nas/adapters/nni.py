@@ -9,18 +9,22 @@ the expectation over a distribution of samples (`ExpectationProfilerPenalty`).
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.model import Model
-from lolat.nas.adapters.milliseconds import Milliseconds, milliseconds
-from lolat.nas.adapters.packages import needed
-from lolat.nas.adapters.rows import row_of
+from lolat.fitting.predictors.two_regime import TwoRegime
+from lolat.graph import Graph
+from lolat.graph.counts import COLUMNS, count
+from lolat.model import Model, load
+from lolat.nas.adapters.common import Milliseconds, milliseconds, needed, row_of
 from lolat.nas.space import Space
-from lolat.predictors.two_regime import TwoRegime
+from lolat.nas.tables import BORDER, counts_at
 from lolat.readers import read
 
 INSTALL = "lolat[nni]"
@@ -131,3 +135,124 @@ def _of_networks(
             return self.known[key]
 
     return NetworkProfiler()
+
+
+# ---- A LoLat model as nn-Meter's predictor: for NNI 3's `NnMeterProfiler`, and for other code
+# that has one.
+#
+#     predictor = load_latency_predictor("local")
+#     NnMeterProfiler(model_space, torch.randn(1, 3, 224, 224), predictor)     # nni.nas.profiler.pytorch
+#
+# NNI adds up the latencies of a network's modules. So a latency here is of the part alone, without the
+# constant of one call of the framework (`call_ms`); what a network computes between its modules, an
+# addition
+# say, NNI does not ask for. `lolat.nas.adapters.nni.profiler` has both.
+
+TYPES = ("torch", "onnx")
+
+
+@dataclass(frozen=True)
+class NnMeterPredictor:
+    """What nn-Meter's `nnMeterPredictor` is to its callers: `predict` returns milliseconds.
+
+    `whole`: what is predicted is a whole network, called once, and not one of the parts that are added
+    up. `formula`: the name of the model's predictor, None for its default.
+    """
+
+    model: Model
+    whole: bool = False
+    formula: str | None = None
+
+    @property
+    def call_ms(self) -> float:
+        """The constant of one call, which parts do not have."""
+        return self.model.predictor(self.formula).constant
+
+    def predict(
+        self,
+        model: Any,
+        model_type: str = "torch",
+        input_shape: Sequence[int] = (1, 3, 224, 224),
+        apply_nni: bool = False,
+    ) -> float:
+        """Milliseconds of a network.
+
+        `model`: a PyTorch module (`model_type` "torch"), or an ONNX model or the path of one ("onnx").
+        `input_shape`: the batch size first; of an ONNX model only that is used, and its own where it is
+        fixed (of a path: not). `apply_nni` is nn-Meter's and changes nothing. InputError for other types,
+        NetworkError for what cannot be read.
+        """
+        if model_type not in TYPES:
+            raise InputError(
+                f"model_type is {model_type!r}; expected {' or '.join(map(repr, TYPES))}"
+            )
+        batch, *size = input_shape
+        if model_type == "torch":
+            return self.of_graph(read(model, tuple(size)), batch)
+        if isinstance(model, (str, os.PathLike)):
+            return self.of_graph(read(model), batch)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.onnx")
+            with open(path, "wb") as file:
+                file.write(model.SerializeToString())
+            return self.of_graph(read(path), _batch(model) or batch)
+
+    def of_graph(self, graph: Graph, batch_size: int) -> float:
+        """Milliseconds of a Graph at `batch_size`."""
+        if self.whole:
+            return self.model.predict(graph, batch_size, self.formula).latency_ms
+        formula = self.model.predictor(self.formula)
+        counts = counts_at(count(graph), batch_size, graph.name).sum(axis=0)
+        counts[BORDER] = 0  # of the part, which is not the whole
+        columns = [COLUMNS.index(f) for f in formula.features]
+        return float(counts[columns] @ np.asarray(formula.coefficients))
+
+
+def load_latency_predictor(name: str, predictor_version: float | None = None) -> NnMeterPredictor:
+    """nn-Meter's function of this name, for a LoLat model: a path, `local` or a model's name."""
+    return NnMeterPredictor(load(name))
+
+
+def nn_meter_profiler(model_space: Any, args: Any, model: Model, formula: str | None = None) -> Any:
+    """NNI's `NnMeterProfiler` of a model space, with the call's constant, by LoLat's own reader.
+
+    `args`: what the network is called with, as NNI takes it. NNI itself exports every module to ONNX, for
+    which it needs onnxsim and a PyTorch before 2.9; here they are read as they are. It is an
+    `ExpressionProfiler`. MissingPackageError without NNI or nn-Meter.
+    """
+    needed("nn_meter", "nn-Meter", "lolat[nni]")
+    hook = needed("nni.nas.profiler.pytorch.nn_meter", "NNI 3", "lolat[nni]")
+    predictor = NnMeterPredictor(model, formula=formula)
+
+    class LatencyProfiler(hook.NnMeterProfiler):  # type: ignore[name-defined]
+        """NNI's, but for the way from a module to its latency."""
+
+        expression: Any
+
+        def __init__(self) -> None:
+            super().__init__(model_space, args, predictor)
+            self.expression = predictor.call_ms + self.expression
+
+        def exhaust_combinations(self, name: str, module: Any, shapes: Any) -> Any:
+            """The latency of a module for every combination of what is chosen in it."""
+            if name not in shapes:
+                raise InputError(f"NNI found no input of module {name!r}; expected it to be called")
+            inputs, _ = shapes[name]
+            cases = []
+            for condition, chosen, given in hook.combinations(module, inputs):
+                sizes = [tuple(t.shape) for t in given]
+                graph = read(chosen, sizes[0][1:] if len(sizes) == 1 else [s[1:] for s in sizes])
+                cases.append((condition, predictor.of_graph(graph, sizes[0][0])))
+            return hook.MutableExpression.case(cases)
+
+    return LatencyProfiler()
+
+
+def _batch(model: Any) -> int:
+    """The batch size that an ONNX model is made for; 0 where it is open."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name not in constants:
+            dims = value.type.tensor_type.shape.dim
+            return int(dims[0].dim_value) if len(dims) else 0
+    return 0

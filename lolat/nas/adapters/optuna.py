@@ -19,8 +19,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.model import Model
-from lolat.nas.adapters.packages import needed
-from lolat.nas.adapters.rows import row_of
+from lolat.nas.adapters.common import needed, row_of
 from lolat.nas.space import Space
 from lolat.readers import read
 

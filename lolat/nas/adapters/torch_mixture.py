@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lolat.model import Model
-from lolat.nas.adapters.milliseconds import bent, milliseconds
+from lolat.nas.adapters.common import bent, milliseconds
 from lolat.nas.adapters.mixture import by_position, expectation
 from lolat.nas.space import Space
 from lolat.readers.torch import import_torch

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lolat.errors import InputError
-from lolat.nas.layers import Layers
+from lolat.graph.layers import Layers
 from lolat.nas.space import Position, Space
 from lolat.nas.tables import ChainPart, Part
 

@@ -10,11 +10,12 @@ from typing import Any
 import click
 import pytest
 
-from lolat.cli.mlp import fit as fit_module
+from lolat.cli import mlp_fit as fit_module
 from lolat.errors import DeviceError, LolatError
 from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import read_table
-from microbench import device_facts, learn_layers
+from microbench import learn_layers
+from microbench import learn_layers as device_facts
 from microbench.backends import choice
 from microbench.runner import Runner
 from tests.cli.commands import Command, process
@@ -109,7 +110,7 @@ def test_the_model_has_a_name_of_its_own_beside_those_of_networks(
     lolat: Command, device: FakeDevice, fitted: list[dict[str, Any]], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.setattr(choice, "pick", lambda device, options: ("tensorflow", ""))
     assert lolat("mlp", "learn", *arguments, "--points", 20).code == 0
     assert fitted[0]["output"] == tmp_path / "mlp" / said

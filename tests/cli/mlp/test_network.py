@@ -41,8 +41,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
         return SimpleNamespace(graph=lambda: graph)
 
     monkeypatch.setattr("lolat.readers.open_network", open_network)
-    monkeypatch.setattr("lolat.places.shipped_folder", lambda: tmp_path / "shipped")
-    monkeypatch.setattr("lolat.places.local_folder", lambda: tmp_path / "local")
+    monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path / "local")
     paths = (tmp_path / "convolution.json", tmp_path / "dense.json")
     for path, slope in zip(paths, (0.25, 0.5), strict=True):
         write_layer_model(path, hand_model(path.stem, ("V100", "K80"), slope=slope))

@@ -96,7 +96,7 @@ def test_options_are_asked_for(lolat: Command, tmp_path: Path) -> None:
 
 
 def test_the_spaces_offered_are_those_there_are() -> None:
-    from lolat.cli.nas.fit import SPACE_NAMES
-    from lolat.nas.few.named import SPACES
+    from lolat.cli.nas import SPACE_NAMES
+    from lolat.nas.fewshot.samples import SPACES
 
     assert SPACE_NAMES == SPACES

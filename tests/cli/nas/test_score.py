@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lolat.cli import ray_cluster
+from lolat.cli import cluster as ray_cluster
 from lolat.errors import InputError
 from tests.cli.commands import Command
 
@@ -234,8 +234,8 @@ def test_which_ray_is_meant(
 
 def test_with_ray_as_without(score: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command hands the same job to Ray; the ranges are scored here for once."""
-    run = importlib.import_module("lolat.nas.scoring.run")
-    on_ray = importlib.import_module("lolat.nas.scoring.on_ray")
+    run = importlib.import_module("lolat.nas.scoring")
+    on_ray = importlib.import_module("lolat.nas.scoring")
     ray = SimpleNamespace(is_initialized=lambda: True)
     monkeypatch.setattr(ray_cluster, "import_ray", lambda: ray)
     monkeypatch.setattr(on_ray, "on_ray", run.here)
@@ -247,7 +247,7 @@ def test_with_ray_as_without(score: Any, tmp_path: Path, monkeypatch: pytest.Mon
 def test_ctrl_c_says_what_becomes_of_what_is_done(
     score: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = importlib.import_module("lolat.nas.scoring.run")
+    run = importlib.import_module("lolat.nas.scoring")
     real = run.score_range
 
     def interrupted(job: Any, start: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lolat.nas.encodings import nasbench201
+from lolat.nas.spaces import nasbench201
 from tests.cli.commands import Command
 from tests.nas.few_devices import some_cells, some_layers, write_samples
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lolat.cli.training.predict import predict
+from lolat.cli.training import predict
 from lolat.errors import MeasuringError
-from lolat.training.parallel.links import Link
+from lolat.training.exchange import Link
 from microbench import exchange
 from microbench.exchange import ExchangePoint, MeasuredLink
 from tests.cli.commands import Command

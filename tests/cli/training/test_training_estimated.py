@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lolat import places
+from lolat.io import paths as places
 from lolat.readers import read
 from lolat.training.model import load_training
 from tests.cli.commands import Command
@@ -137,6 +137,6 @@ def test_a_device_that_no_price_is_of(lolat: Command, sheet: Path) -> None:
 def test_the_page_takes_it(lolat: Command, sheet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastapi")
     served: list[Path] = []
-    monkeypatch.setattr("lolat.web.server.serve", lambda port, named, told: served.extend(named))
+    monkeypatch.setattr("lolat.web.app.serve", lambda port, named, told: served.extend(named))
     assert lolat("serve", sheet).code == 0
     assert served == [sheet]

@@ -22,7 +22,7 @@ def test_every_adapter_has_an_example() -> None:
     shared = {"__init__", "milliseconds", "mixture", "packages", "rows"}
     used = set(re.findall(r"from lolat\.nas\.adapters\.(\w+)", "".join(EXAMPLES.values())))
     assert used == modules - shared - {"nni_meter"}
-    assert "lolat.nas.adapters.nni_meter.profiler(" in TEXT
+    assert "lolat.nas.adapters.nni.profiler(" in TEXT
 
 
 def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas import Position, Space, spaces
-from lolat.nas.adapters.milliseconds import milliseconds
+from lolat.nas.adapters.common import milliseconds
 from tests import synthetic
 from tests.nas.test_space import every, small
 

@@ -19,7 +19,7 @@ import lolat
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas.adapters import nni as adapter
-from lolat.nas.adapters import nni_meter
+from lolat.nas.adapters import nni as nni_meter
 from tests import synthetic
 
 with warnings.catch_warnings():
@@ -142,7 +142,7 @@ def test_nnis_hook_takes_the_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_whole_networks_as_nn_meter_takes_them(tmp_path: Path) -> None:
     name = tmp_path / "desk.json"
-    from lolat import model_file
+    from lolat.model import file as model_file
 
     model_file.write(name, synthetic.document())
     predictor = nni_meter.load_latency_predictor(str(name))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lolat.errors import InputError, MissingPackageError
-from lolat.nas.adapters.packages import needed
-from lolat.nas.adapters.rows import row_of
+from lolat.nas.adapters.common import needed, row_of
 from tests.nas.test_space import small
 
 MODULES = (

@@ -1,0 +1,205 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from lolat.errors import LolatError
+
+# ---- Turns what goes wrong into one plain line on stderr and an exit code.
+
+INTERRUPTED = 130
+
+
+def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
+    """Run a click command; returns the exit code. LOLAT_TRACEBACK=1 shows where an error is from."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        # Not command.main(), which on Ctrl-C prints an empty line of its own.
+        with command.make_context(name, given) as context:
+            result = command.invoke(context)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return INTERRUPTED
+    except click.UsageError as error:
+        return _report(error, _usage(error, name), 2)
+    except click.ClickException as error:
+        return _report(error, error.format_message(), 2)
+    except LolatError as error:
+        return _report(error, str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of our output went away
+        _discard_stdout()
+        return 1
+    except OSError as error:
+        _discard_stdout()
+        where = f" {error.filename}" if error.filename else ""
+        return _report(error, f"the system refused{where}: {error.strerror or error}", 1)
+    except MemoryError as error:
+        return _report(error, "not enough memory; try a smaller batch size or network", 1)
+    except Exception as error:
+        text = f"unexpected {type(error).__name__}: {error} (set LOLAT_TRACEBACK=1 to see where)"
+        return _report(error, text, 1)
+
+
+def _discard_stdout() -> None:
+    """Forget what stdout did not take; the interpreter would try again at its end and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
+
+
+def _report(error: BaseException, text: str, code: int) -> int:
+    if os.environ.get("LOLAT_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    say(text)
+    return code
+
+
+def _usage(error: click.UsageError, name: str) -> str:
+    command = error.ctx.command_path if error.ctx is not None else name
+    return f"{error.format_message().rstrip('.')}; see: {command} --help"
+
+
+# ---- A group of commands that imports a command's module only when the command is used.
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when the command is used or its own help asked for."""
+
+    def __init__(
+        self, *args: Any, table: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+    ) -> None:
+        """`table`: name -> ("package.module:attribute", what the command does in a few words)."""
+        super().__init__(*args, **kwargs)
+        self.table = dict(table or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of the work."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command by name."""
+        import importlib
+
+        if cmd_name not in self.table:
+            return None
+        module, _, attribute = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
+
+
+# ---- options ----------------------------------------
+
+model_argument = click.argument("model", metavar="MODEL")
+network_argument = click.argument("network", metavar="NETWORK")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+class Size(click.ParamType):  # not of a type: that of click 8.1 is not generic
+    """An input size: 224, or several numbers with commas."""
+
+    name = "H[,W,C]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """Text into a tuple of positive integers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            size = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            size = ()
+        if not size or min(size) < 1:
+            self.fail(f"{value!r}: expected a positive whole number (224) or several (224,224,3)")
+        return size
+
+
+class Columns(click.ParamType):
+    """Names of columns with commas between them; whether there are such is not looked at here."""
+
+    name = "A,B"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        """Text into a tuple of names, each once."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(n.strip().lower() for n in str(value).split(",") if n.strip()))
+        if not names:
+            self.fail(f"{value!r}: expected at least one column, such as ms,share,macs")
+        return names
+
+
+class Milliseconds(click.ParamType):
+    """A time above 0."""
+
+    name = "MS"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Text into a number."""
+        try:
+            time = float(value)
+        except ValueError:
+            time = math.nan
+        if not 0.0 < time < math.inf:
+            self.fail(f"{value!r}: expected a number of milliseconds above 0, such as 15")
+        return time
+
+
+batch_option = click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Samples in one forward pass.",
+)
+size_option = click.option(
+    "--input-size",
+    "--sequence-length",
+    "input_size",
+    type=Size(),
+    default=(),
+    help="Height = width of the input, or its whole shape without the batch (Keras: H,W,C; PyTorch "
+    "and ONNX: C,H,W); of a text, its length.",
+)
+predictor_option = click.option(
+    "--predictor", default=None, help="two-regime or extended; the model's default if not given."
+)
+coverage_option = click.option(
+    "--coverage",
+    type=float,
+    default=None,
+    metavar="C",
+    help="How sure the interval is to be, above 0 and below 1; 0.9 if not given.",
+)
+
+
+def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """MODEL NETWORK and what goes with them."""
+    for option in (json_option, predictor_option, size_option, batch_option):
+        command = option(command)
+    return model_argument(network_argument(command))

@@ -1,0 +1,324 @@
+"""`lolat mlp learn`: random layers measured on this device, and a layer model trained on them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lolat.cli.common import say
+from lolat.cli.mlp import devices_option, table_argument
+from lolat.errors import InputError, MissingPackageError
+from lolat.mlp.recipes import RECIPES
+from lolat.mlp.table import LAYERS
+
+if TYPE_CHECKING:
+    from lolat.mlp.layer_model import LayerModel
+    from lolat.mlp.table import LayerTable
+
+# ---- `lolat mlp fit`: a layer model from measured layers.
+
+
+@click.command()
+@table_argument
+@click.option("--layer", type=click.Choice(LAYERS), required=True, help="What the rows are.")
+@click.option(
+    "--recipe",
+    type=click.Choice(tuple(RECIPES)),
+    default="best",
+    show_default=True,
+    help="paper: as published in 2018.",
+)
+@click.option(
+    "--gpus", default="all", show_default=True, metavar="all|NAME,...", help="Rows of these."
+)
+@devices_option
+@click.option(
+    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
+)
+@click.option(
+    "--max-batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only rows of at most this batch size (the paper's model of all GPUs: 32).",
+)
+@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Instead of the recipe's.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
+@click.option("--restart", is_flag=True, help="Throw away what a killed run left.")
+def fit(
+    table: str,
+    layer: str,
+    recipe: str,
+    gpus: str,
+    devices: str | None,
+    output: Path,
+    max_batch_size: int | None,
+    epochs: int | None,
+    seed: int,
+    restart: bool,
+) -> None:
+    """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
+
+    CSV, gzipped or not, has a row per measured layer and GPU (docs/mlp.md lists the columns). A run
+    that is killed goes on where it was when the same command is given again.
+    """
+    from lolat.cli.learn import check_writable
+    from lolat.cli.progress import progress
+    from lolat.io.tables import read_text
+    from lolat.mlp.devices import DEVICES, known, merged, read_devices
+    from lolat.mlp.layer_model import write_layer_model
+    from lolat.mlp.recipes import find_recipe
+    from lolat.mlp.table import parse
+    from lolat.mlp.training import learn, split
+
+    check_writable(output)
+    given = merged(DEVICES, read_devices(devices) if devices else {})
+    text = read_text(table)
+    rows = chosen(parse(text, layer), gpus, max_batch_size)
+    facts = known(rows["gpu"].tolist(), given)
+    checkpoint = output.with_name(output.name + ".checkpoint.npz")
+    if restart:
+        checkpoint.unlink(missing_ok=True)
+    elif checkpoint.exists():
+        say(f"{checkpoint} is there: a training of the same rows and options goes on from it")
+    parts = split(len(rows), seed)
+    with progress() as shown:
+        model = learn(
+            rows.select(parts.train),
+            find_recipe(recipe),
+            facts,
+            seed=seed,
+            epochs=epochs,
+            checkpoint=checkpoint,
+            progress=shown,
+        )
+    about = {
+        "table": {
+            "name": Path(table).name,
+            "sha256": hashlib.sha256(text.content.encode()).hexdigest(),
+        },
+        "gpus": gpus,
+        "max_batch_size": max_batch_size,
+    }
+    model, lines = judged(model, rows, {"validation": parts.validation, "test": parts.test}, about)
+    write_layer_model(output, model)
+    gpus = f"{len(facts)} GPU{'s' * (len(facts) > 1)}: {', '.join(facts)}"
+    click.echo(f"{output}: {layer} layers, recipe {recipe}, {gpus}")
+    for line in lines:
+        click.echo(line)
+
+
+def chosen(table: LayerTable, gpus: str, max_batch_size: int | None) -> LayerTable:
+    """The rows of the GPUs named and up to a batch size; InputError where a GPU has no rows."""
+    import numpy as np
+
+    from lolat.errors import InputError
+    from lolat.mlp.devices import key
+    from lolat.units import plain
+
+    keep = np.ones(len(table), bool)
+    names = dict.fromkeys(table["gpu"].tolist())
+    if gpus.strip().lower() != "all":
+        wanted = [name.strip() for name in gpus.split(",") if name.strip()]
+        there = {key(name) for name in names}
+        missing = [name for name in wanted if key(name) not in there]
+        if missing or not wanted:
+            raise InputError(
+                f"--gpus {plain(gpus)}: no rows of {plain(', '.join(missing)) or 'no GPU'}; the table has "
+                f"{', '.join(map(plain, names))}: name some of them, or all"
+            )
+        kept = {key(name) for name in wanted}
+        of_gpu = {name: key(name) in kept for name in names}
+        keep &= np.array([of_gpu[name] for name in table["gpu"].tolist()])
+    if max_batch_size is not None:
+        keep &= table["batch_size"] <= max_batch_size
+    if not keep.any():
+        raise InputError(
+            f"no rows with a batch size of at most {max_batch_size}; give a larger --max-batch-size"
+        )
+    return table.select(keep)
+
+
+def judged(
+    model: LayerModel, rows: LayerTable, parts: Mapping[str, Any], about: Mapping[str, Any]
+) -> tuple[LayerModel, list[str]]:
+    """The model with its errors on rows left out and where it is from, and the table that shows them."""
+    import datetime
+    import importlib.metadata
+    import platform
+
+    from lolat import __version__
+    from lolat.mlp.evaluation import evaluate
+
+    found = {name: evaluate(model, rows.select(part)) for name, part in parts.items()}
+    versions = {"lolat": __version__, "python": platform.python_version()}
+    for package in ("numpy", "keras", "tensorflow"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    training = {
+        **model.training,
+        **about,
+        "versions": versions,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "validation": found["validation"].all.to_dict(),
+    }
+    errors = found["test"].to_dict()
+    return replace(model, training=training, errors=errors), [
+        "",
+        "Errors on rows left out of training:",
+        *found["test"].lines(),
+    ]
+
+
+# ---- learn ----------------------------------------
+
+BACKENDS = ("tensorflow", "torch")
+USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
+
+
+@click.command()
+@click.argument("device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}")
+@click.option("--points", type=click.IntRange(min=20), default=2000, show_default=True, metavar="N",
+              help="How many layers.")  # fmt: skip
+@click.option("--layer", type=click.Choice(LAYERS), default="convolution", show_default=True,
+              help="Of which kind.")  # fmt: skip
+@click.option("--backend", type=click.Choice(BACKENDS),
+              help="What runs them. If not given: tensorflow on a CPU, torch on a GPU, or what is there "
+              "instead.")  # fmt: skip
+@click.option("--output", type=click.Path(path_type=Path),
+              help="The layer model; models/local/mlp/<device>-<layer>.json (or your data folder) if not "
+              "given.")  # fmt: skip
+@click.option("--csv", "table", type=click.Path(path_type=Path),
+              help="The measured layers; beside the model if not given. FILE.devices.json has the device's "
+              "facts and all raw times.")  # fmt: skip
+@click.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
+              help="paper: as published in 2018.")  # fmt: skip
+@click.option("--most-gmacs", type=click.FloatRange(min=0, min_open=True), metavar="G",
+              help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
+              "written, all three times with backward. On a CPU 1 if not given.")  # fmt: skip
+@devices_option
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
+@click.option("--restart", is_flag=True, help="Throw away what an interrupted run measured.")
+@click.pass_context
+def learn(
+    ctx: click.Context,
+    /,
+    device: str,
+    points: int,
+    layer: str,
+    backend: str | None,
+    output: Path | None,
+    table: Path | None,
+    recipe: str,
+    most_gmacs: float | None,
+    devices: str | None,
+    seed: int,
+    restart: bool,
+) -> None:
+    """Measure random layers on this device, forward only and trained, and train a layer model on them.
+
+    A run that is interrupted goes on where it was when the same command is given again.
+    """
+    from lolat.cli.learn import interruptible
+    from lolat.cli.progress import progress
+    from lolat.mlp.devices import read_devices
+    from microbench.learn_layers import (
+        MOST_WORK,
+        device_facts,
+        draw,
+        gpu_name,
+        measure_layers,
+        write_csv,
+        write_record,
+    )
+
+    started = time.monotonic()
+    given = read_devices(devices) if devices else {}
+    backend = _backend(device, backend)
+    output, table = _files(device, layer, backend, output, table)
+    record = table.with_name(table.name + ".devices.json")
+    journal_path = output.with_name(output.name + ".journal.jsonl")
+    most_work = MOST_WORK[device] if most_gmacs is None else 1e9 * most_gmacs
+    layers = draw(layer, points, seed, most_work)
+
+    def check(where: Mapping[str, Any]) -> None:
+        """A GPU without facts is refused before it is measured."""
+        if device != "cpu":
+            device_facts(device, gpu_name(device, where), given)
+
+    with interruptible(journal_path):
+        with progress() as bar:
+            measured = measure_layers(
+                backend, device, layers, journal_path, time.time(), restart, bar, check=check
+            )
+        with contextlib.closing(measured.journal):
+            facts = device_facts(device, gpu_name(device, measured.environment), given)
+            how = {
+                "kind": layer, "points": points, "seed": seed, "most_work_macs": most_work,
+                "seconds": round(time.monotonic() - started, 1),
+            }  # fmt: skip
+            write_csv(table, measured.table)
+            write_record(record, measured, facts, how)
+            for remark in measured.warnings:
+                say(f"warning: {remark}")
+            say(
+                f"{len(measured.table)} {layer} layers are in {table}, the facts of {facts.name} and "
+                f"raw times in {record}"
+            )
+            ctx.invoke(
+                fit, table=str(table), layer=layer, recipe=recipe, devices=str(record), output=output,
+                seed=seed, restart=restart,
+            )  # fmt: skip
+            measured.journal.remove()
+
+
+def _backend(device: str, name: str | None) -> str:
+    """The backend to measure with; MissingPackageError or DeviceError where there is none that trains."""
+    from microbench import backends
+    from microbench.backends.choice import pick
+
+    if name is not None:
+        return name
+    found, remark = pick(device, ())
+    if found not in backends.LAYER_STEPS:
+        raise MissingPackageError(
+            f"{found} is installed, but runs no backward pass; install one that does, for example with: "
+            "pip install 'lolat[tensorflow]'"
+        )
+    if remark:
+        say(remark)
+    return found
+
+
+def _files(
+    device: str, layer: str, backend: str, output: Path | None, table: Path | None
+) -> tuple[Path, Path]:
+    """(the model, the table): where they go, and that they can be written there."""
+    from lolat.cli.learn import check_writable
+    from lolat.io.paths import local_folder
+    from microbench import environment
+
+    if output is None:
+        label = f"cpu {environment.device_label(device)}" if device == "cpu" else device
+        with_what = "" if backend == USUAL else f" {backend}"
+        # In a folder of its own: what is in local/ itself are models of networks.
+        output = local_folder() / "mlp" / f"{environment.slug(f'{label}{with_what} {layer}')}.json"
+    check_writable(output)
+    if table is None:
+        return output, output.with_suffix(".csv")
+    try:
+        check_writable(table)
+    except InputError as error:
+        text = str(error).replace("--output", "--csv").replace("JSON file", "CSV file")
+        raise InputError(text) from None
+    if table.resolve() == output.resolve():
+        raise InputError(f"--csv and --output are both {table}; expected two files")
+    return output, table

@@ -1,0 +1,396 @@
+"""Training time: one command per job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lolat.cli.common import (
+    LazyGroup,
+    coverage_option,
+    json_option,
+    model_argument,
+    network_argument,
+    say,
+    size_option,
+)
+from lolat.errors import InputError
+from lolat.units import duration, milliseconds, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lolat.graph import Graph
+    from lolat.training.fitting import Epoch
+    from lolat.training.model import Training, TrainingPrediction
+    from microbench.exchange import MeasuredLink
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "fit": ("lolat.cli.training:fit", "A device from a table of epochs timed already."),
+    "predict": (
+        "lolat.cli.training:predict",
+        "Time of an iteration, an epoch, a training.",
+    ),
+    "link": ("lolat.cli.training:link", "What exchanging gradients costs here, measured."),
+}
+"""Each command: where it is, and what it does in a few words."""
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
+def training() -> None:
+    """How long an iteration, an epoch and a training run take."""
+
+
+# ---- Options of all commands that carry training over to several devices.
+
+_OPTIONS = (
+    click.option(
+        "--strategy",
+        default="ring",
+        show_default=True,
+        metavar="NAME",
+        help="How gradients are exchanged: ring, tree, one-to-all or mirrored.",
+    ),
+    click.option(
+        "--link-gbps",
+        type=float,
+        default=None,
+        metavar="G",
+        help="Gbit/s of each device's link to the others; if not given, as such devices are linked in one "
+        "machine, and 10 between machines.",
+    ),
+    click.option(
+        "--no-overlap",
+        is_flag=True,
+        help="Exchange nothing during the backward pass: right for replicas that share a CPU.",
+    ),
+    click.option(
+        "--input-ms-per-sample",
+        "input_ms",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="What the input pipeline takes beside training; a device that is faster waits for it.",
+    ),
+)
+
+
+def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How devices exchange gradients and what feeds them: strategy, link_gbps, no_overlap, input_ms."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+# ---- `lolat training predict`: how long training a network takes, on one device or several.
+
+
+@click.command()
+@model_argument
+@network_argument
+@click.option(
+    "--batch-size",
+    type=int,
+    required=True,
+    metavar="B",
+    help="Samples of an iteration on each device.",
+)
+@click.option(
+    "--optimizer",
+    default="sgd",
+    show_default=True,
+    help="sgd, momentum, rmsprop, adagrad, adam or adadelta.",
+)
+@click.option("--samples", type=int, default=None, metavar="N", help="In the data set, for epochs.")
+@click.option("--epochs", type=int, default=1, show_default=True, metavar="E")
+@click.option(
+    "--validation-samples",
+    "validation",
+    type=int,
+    default=None,
+    metavar="V",
+    help="Evaluated after each epoch.",
+)
+@click.option(
+    "--memory-gib",
+    type=float,
+    default=None,
+    metavar="M",
+    help="Of each device, to say whether a batch fits; if not given, what was free when it was learned.",
+)
+@click.option("--devices", type=int, default=1, show_default=True, metavar="K")
+@device_options
+@size_option
+@coverage_option
+@json_option
+def predict(
+    model: str,
+    network: str,
+    batch_size: int,
+    optimizer: str,
+    samples: int | None,
+    epochs: int,
+    validation: int | None,
+    input_ms: float,
+    memory_gib: float | None,
+    devices: int,
+    strategy: str,
+    link_gbps: float | None,
+    no_overlap: bool,
+    input_size: tuple[int, ...],
+    coverage: float | None,
+    as_json: bool,
+) -> None:
+    """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
+
+    MODEL: learned with `lolat learn --mode training` (a file, `local`, or a name), or written by `lolat
+    training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
+    only iterations.
+    """
+    from lolat.fitting.intervals import COVERAGE, check_coverage
+    from lolat.readers import read
+    from lolat.training.cost.renting import device_of
+    from lolat.training.exchange import Link, assumed_link
+    from lolat.training.memory import largest_batch
+    from lolat.training.model import load_training, with_input
+    from lolat.training.replicas import check_strategy, predict_parallel
+    from lolat.training.settings import check_sizes, optimizer_named
+
+    check_sizes(batch_size, samples, epochs, validation)
+    optimizer_named(optimizer)
+    check_strategy(strategy, devices)
+    given = None if link_gbps is None else Link(link_gbps)
+    wanted = COVERAGE if coverage is None else coverage
+    check_coverage(wanted)
+    found = load_training(model)
+    link = given or assumed_link(device_of(found), devices)
+    graph = read(network, input_size)
+    parallel = predict_parallel(
+        found, graph, batch_size, samples, epochs, optimizer, wanted, devices, link, strategy,
+        overlap=not no_overlap, validation=validation,
+    )  # fmt: skip
+    parallel = replace(parallel, training=with_input(parallel.training, input_ms, devices))
+    answer = parallel.training
+    available = _available_bytes(found, memory_gib)
+    fit = None if available is None else largest_batch(graph, optimizer_named(optimizer), available)
+    for warning in answer.warnings:
+        say(f"warning: {warning}")
+    if as_json:
+        told = {"available_bytes": available, "largest_batch": fit}
+        click.echo(json.dumps({**parallel.to_dict(), **told}))
+        return
+    for line in lines(answer, found.name, available, fit):
+        click.echo(line)
+    if devices > 1:
+        waited = milliseconds(answer.parts_ms["exchange"] or 0.0)
+        click.echo(
+            f"{devices} devices, a batch of {batch_size} on each, gradients by {strategy} over {link}: "
+            f"{waited} of an iteration"
+        )
+        if given is None:
+            click.echo("The link is assumed: give yours with --link-gbps")
+        if parallel.iteration.hidden_ms > 0:
+            hidden = milliseconds(parallel.iteration.hidden_ms)
+            click.echo(f"{hidden} more are hidden by the backward pass (--no-overlap: none)")
+
+
+def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
+    """Memory of a device: as said, or what the model's file has of it; None where nobody knows."""
+    if memory_gib is not None:
+        if not 0.0 < memory_gib < 2**30:
+            raise InputError(f"--memory-gib {memory_gib:g}: expected more than 0 GiB, such as 16")
+        return int(memory_gib * 2**30)
+    environment = model.document.get("environment") or {}
+    own = environment.get("available_bytes") if environment.get("device") == "cpu" else None
+    return own if isinstance(own, int) and own > 0 else None
+
+
+def lines(
+    answer: TrainingPrediction, device: str, available: int | None, fit: int | None
+) -> list[str]:
+    """What a person reads. `available`: bytes of a device's memory; `fit`: the largest batch in them."""
+    memory = f"{gib(answer.memory_bytes)} of memory, estimated"
+    if available is not None:
+        room = f"{gib(available)} are there"
+        fits = answer.memory_bytes <= available
+        memory += f": {'fits, ' if fits else 'does not fit, '}{room}, for a batch of up to {fit:,}"
+    told = [
+        f"{plain(answer.network)} · batch {answer.batch_size} · {answer.optimizer} · {plain(device)}",
+        f"{milliseconds(answer.iteration_ms)} an iteration · {memory}",
+    ]
+    parts = {k: v for k, v in answer.parts_ms.items() if v is not None and (v or k != "exchange")}
+    if len(parts) > 1:
+        told.append("  " + " · ".join(f"{k} {milliseconds(v)}" for k, v in parts.items()))
+    if answer.epoch_s is None or answer.total_s is None:
+        return [*told, "Give --samples N for the time of an epoch."]
+    epoch = f"{duration(answer.epoch_s)} an epoch of {answer.iterations} iterations"
+    if answer.evaluation_s:
+        epoch += f", {duration(answer.evaluation_s)} of it for the evaluation"
+    if answer.startup_s:
+        epoch += f"; the first takes {duration(answer.startup_s)} more to start"
+    total = f"{duration(answer.total_s)} for {answer.epochs} epoch{'s' * (answer.epochs > 1)}"
+    if answer.interval_s is not None:
+        low, high = map(duration, answer.interval_s)
+        total += f", {100 * answer.coverage:g} % sure of {low} .. {high}"
+    return [*told, epoch, total]
+
+
+def gib(size: int) -> str:
+    """Bytes as people say them."""
+    return f"{size / 2**30:.2f} GiB" if size < 10 * 2**30 else f"{size / 2**30:.0f} GiB"
+
+
+# ---- `lolat training fit`: a device's training time from a table of epochs that somebody
+# timed.
+
+
+@click.command()
+@click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
+@click.option(
+    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
+)
+@click.option("--name", default=None, help="Of the device; the table's name if not given.")
+@click.option(
+    "--drop-last",
+    is_flag=True,
+    help="The epochs left out a last batch that was not full; without it, it was run too.",
+)
+@json_option
+def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: bool) -> None:
+    """Fit a device's training time to EPOCHS.csv: no device is needed.
+
+    A table with the columns network (any NETWORK, such as keras:ResNet50), batch_size, samples, optimizer
+    and epoch_s, a row for each timed epoch. Forty rows of different networks and batch sizes do.
+    """
+    import numpy as np
+
+    from lolat.training.file import write
+    from lolat.training.fitting import fit as fit_model
+    from lolat.training.fitting import read_epochs
+
+    rows = read_epochs(epochs)
+    model = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last)
+    write(output, model)
+    error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
+    used = [t for t, c in model.document["coefficients_ms"].items() if c > 0]
+    if as_json:
+        told = {
+            "output": str(output), "name": model.name, "epochs": len(rows),
+            "networks": len({r.network for r in rows}), "optimizers": list(model.optimizers),
+            "drop_last": drop_last, "left_out_error": round(error, 6), "terms": used,
+        }  # fmt: skip
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"{model.name}: {len(rows)} epochs of {len({r.network for r in rows})} networks")
+    click.echo(f"  left out of the fit, half of them are within {100 * error:.1f} %")
+    click.echo(f"  time goes by {', '.join(used)}")
+    click.echo(f"written: {output}")
+
+
+def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
+    """Reads a network of the table; an error says its line, and progress is told now and then."""
+    from lolat.readers import read
+
+    lines = {row.network: row.line for row in reversed(rows)}
+    done = 0
+
+    def graph(network: str) -> Graph:
+        nonlocal done
+        try:
+            found = read(network)
+        except InputError as error:
+            raise InputError(f"{table}, line {lines[network]}: {error}") from error
+        done += 1
+        if done % 20 == 0:
+            say(f"{done} of {len(lines)} networks read")
+        return found
+
+    return graph
+
+
+# ---- `lolat training link`: what exchanging gradients costs on this machine, measured.
+
+WORDS = {"mirrored": "MirroredStrategy", "ddp": "DistributedDataParallel"}
+OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
+"""What `lolat training predict --strategy` calls each."""
+
+
+@click.command()
+@click.option("--replicas", type=int, default=2, show_default=True, metavar="K")
+@click.option(
+    "--strategy",
+    default="mirrored",
+    show_default=True,
+    metavar="NAME",
+    help="mirrored (TensorFlow's MirroredStrategy) or ddp (PyTorch's DistributedDataParallel).",
+)
+@click.option(
+    "--threads",
+    type=int,
+    default=None,
+    metavar="N",
+    help="Of each replica on a CPU; the processors shared out, if not given.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "gpu"]),
+    default="cpu",
+    show_default=True,
+    help="cpu: all replicas share this machine's processors. gpu: a GPU for each.",
+)
+@json_option
+def link(replicas: int, strategy: str, threads: int | None, device: str, as_json: bool) -> None:
+    """Measure what a strategy adds to an iteration on this machine: half a minute.
+
+    Gradients of several sizes are exchanged by the strategy itself, with nothing to compute. What comes
+    out goes into `lolat training predict --devices K --link-gbps G`. It holds for so many replicas.
+    """
+    from microbench.exchange import measure_link
+
+    found = measure_link(strategy, replicas, threads, device)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    if as_json:
+        click.echo(json.dumps(found.to_dict()))
+        return
+    for line in link_lines(found):
+        click.echo(line)
+
+
+def link_lines(found: MeasuredLink) -> list[str]:
+    """What a person reads."""
+    where = found.environment
+    each = f" of {found.threads} thread{'s' * (found.threads > 1)}" * (found.device == "cpu")
+    told = [
+        f"{WORDS[found.strategy]} · {found.replicas} replicas{each} · "
+        f"{where['framework']} {where['framework_version']}",
+        plain(str(where["device"])),
+        f"link {found.link.gbps:.3g} Gbit/s · {milliseconds(found.link.latency_ms)} a step · "
+        f"{milliseconds(found.variable_ms)} a variable · {milliseconds(found.fixed_ms)} an iteration",
+        "",
+        "  variables   gradients   added to an iteration   by the line",
+    ]
+    for point in found.points:
+        line = found.added_ms(point.variables, point.size_bytes)
+        told.append(
+            f"  {point.variables:>9}   {_size(point.size_bytes):>9}   "
+            f"{milliseconds(point.added_ms):>21}   {milliseconds(line):>11}"
+        )
+    return [
+        *told,
+        "",
+        f"Next: lolat training predict MODEL NETWORK --batch-size B --devices {found.replicas} "
+        f"--strategy {OF_PREDICT[found.strategy]} --link-gbps {found.link.gbps:.3g}",
+    ]
+
+
+def _size(size_bytes: int) -> str:
+    """Bytes as people say them."""
+    if size_bytes >= 2**20:
+        return f"{size_bytes / 2**20:g} MiB"
+    return f"{size_bytes / 2**10:g} KiB"

@@ -1,0 +1,1 @@
+"""From measured points to formulas: least squares, predictors, intervals, domain."""

@@ -1,0 +1,202 @@
+"""What was measured: whether a query lies inside it, and what is to be said where it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+import numpy as np
+
+from lolat.fitting.points import Point, matrix
+from lolat.graph.counts import FEATURES
+
+SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
+NEGLIGIBLE = 0.05  # of a network's time
+PASSED_OVER = 0.01  # of a network's time: the most extreme blocks that need not be brought inside
+OUTSIDE_WIDENING = 2.0  # a query outside the domain gets an interval this many times as wide (log)
+UNMEASURED_WIDENING = 4.0  # the same for a kind of operation or a data type that no block had
+MORE, FEWER = "more", "fewer"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What was measured: kinds of operation, the ratios of a block's counts, its size.
+
+    `ratios` and `sizes` map a name to (smallest, largest); sizes only bound from above, because a
+    smaller block is always made of the same things. A query is judged block by block.
+    """
+
+    kinds: frozenset[str]
+    dtypes: frozenset[str]
+    ratios: Mapping[str, tuple[float, float]]
+    sizes: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of_points(cls, points: Sequence[Point], dtype: str = "float32") -> Domain | None:
+        """The domain spanned by measured points; None when their counts do not tell."""
+        if not points or not all(c in p.counts for p in points for c in FEATURES):
+            return None
+        counts = matrix(points, FEATURES)
+        ratios, sizes = _ratios(counts), _sizes(counts)
+        return cls(
+            frozenset(k for p in points for k in p.kinds),
+            frozenset([dtype]),
+            {k: _range(v) for k, v in ratios.items() if np.isfinite(v).any()},
+            {k: _range(v) for k, v in sizes.items()},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The domain as it stands in a model file."""
+        return {
+            "kinds": sorted(self.kinds),
+            "dtypes": sorted(self.dtypes),
+            "ratios": {k: list(v) for k, v in self.ratios.items()},
+            "sizes": {k: list(v) for k, v in self.sizes.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Domain | None:
+        """Read what `to_dict` wrote; None where a model file has no domain."""
+        if not document.get("ratios"):
+            return None
+        return cls(
+            frozenset(document.get("kinds", ())),
+            frozenset(document.get("dtypes", ())),
+            {k: (float(v[0]), float(v[1])) for k, v in document["ratios"].items()},
+            {k: (float(v[0]), float(v[1])) for k, v in document.get("sizes", {}).items()},
+        )
+
+    def outside(
+        self, counts: np.ndarray, names: Sequence[str], shares: np.ndarray | None = None
+    ) -> list[str]:
+        """What of the blocks lies outside: one remark per measure and side (more, fewer).
+
+        `counts`: (blocks, 6) in the order of FEATURES; `names`: their names; `shares`: (blocks,) of the
+        network's time, equal if not given. Blocks that together take less than NEGLIGIBLE of the time
+        cannot make the answer wrong and are passed over.
+        """
+        remarks = []
+        weight = np.full(len(names), 1.0 / max(len(names), 1)) if shares is None else shares
+        for what, side, _, wrong in self._sides(counts):
+            if float(weight[wrong].sum()) >= NEGLIGIBLE:
+                first, many = names[int(np.argmax(wrong))], int(wrong.sum())
+                remarks.append(
+                    f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} "
+                    f"{what} than any measured block ({'first: ' * (many > 1)}{first!r})"
+                )
+        return remarks
+
+    def _sides(self, counts: np.ndarray) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+        """(measure, more or fewer, its values, which blocks lie outside on that side) where any does."""
+        unbounded = (0.0, math.inf)
+        for what, values in (_ratios(counts) | _sizes(counts)).items():
+            low, high = self.ratios.get(what) or (0.0, self.sizes.get(what, unbounded)[1])
+            finite = np.isfinite(values)
+            for side, beyond in ((MORE, values > high * SLACK), (FEWER, values < low / SLACK)):
+                wrong = finite & beyond
+                if wrong.any():
+                    yield what, side, values, wrong
+
+    def to_measure(
+        self,
+        counts: np.ndarray,
+        kinds: Sequence[frozenset[str]],
+        shares: np.ndarray,
+        able: np.ndarray,
+    ) -> tuple[list[int], bool]:
+        """The fewest blocks whose measuring brings the others inside, and whether it brings all.
+
+        `counts`, `shares`: as of `outside`; `kinds`: of operation, of each block; `able`: (blocks,) which
+        of them can be measured at all. Rows may be those of several batch sizes, each with shares
+        of its own. A block that is measured widens a range to its own value; so each range that is left
+        needs one block at its far end (but for the most extreme blocks that together take no more
+        than PASSED_OVER), and each kind of operation one that has it. The blocks are picked greedily: the
+        next is the one that serves most of what is left, of equal ones the one that takes longest.
+        """
+        goals = []
+        for _, side, values, wrong in self._sides(counts):
+            if float(shares[wrong].sum()) < NEGLIGIBLE:
+                continue
+            rows = np.flatnonzero(wrong)
+            rows = rows[np.argsort(-values[rows] if side == MORE else values[rows], kind="stable")]
+            first = int(np.searchsorted(np.cumsum(shares[rows]), PASSED_OVER, side="right"))
+            target = values[rows[min(first, len(rows) - 1)]]
+            with np.errstate(invalid="ignore"):
+                reaching = values * SLACK >= target if side == MORE else values / SLACK <= target
+            goals.append(able & reaching)
+        everything = frozenset().union(*kinds)
+        for kind in sorted(everything - self.kinds) if self.kinds else ():
+            goals.append(able & np.array([kind in own for own in kinds]))
+        left = [g for g in goals if g.any()]
+        complete = len(left) == len(goals)
+        chosen: list[int] = []
+        while left:
+            served = np.sum(left, axis=0)
+            best = int(np.lexsort((-shares, -served))[0])
+            chosen.append(best)
+            left = [g for g in left if not g[best]]
+        return sorted(chosen), complete
+
+    def unmeasured(self, kinds: Sequence[str], dtypes: Sequence[str]) -> list[str]:
+        """Remarks on kinds of operation and data types that no measured block had."""
+        remarks = []
+        strange = sorted(set(kinds) - self.kinds) if self.kinds else []
+        if strange:
+            remarks.append(f"no measured block has the operation{_s(strange)} {', '.join(strange)}")
+        other = sorted(set(dtypes) - self.dtypes)
+        if other:
+            measured = ", ".join(sorted(self.dtypes))
+            remarks.append(f"measured in {measured}, asked for {', '.join(other)}")
+        return remarks
+
+
+SAID = 3  # blocks that are named
+FOR_NETWORK = "--for NETWORK"
+"""How the advice names the network, as the library is not told what the user calls it."""
+
+
+def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int) -> tuple[str, ...]:
+    """What to do about a network outside, in words; nothing where measuring blocks does not help.
+
+    `source`: the model's file; `measure`: names of blocks to measure; `complete`: whether that is all.
+    """
+    if not measure:
+        return ()
+    many = len(measure)
+    named = ", ".join(repr(name.partition(" · ")[0]) for name in measure[:SAID])
+    more = f" and {many - SAID} more" if many > SAID else ""
+    aim = "to bring it inside" if complete else "to bring it nearer"
+    batch = f" --batch-size {batch_size}" if batch_size != 1 else ""
+    return (
+        f"{aim}, measure {many} of its blocks ({named}{more}): "
+        f"lolat learn --extend {quote(source)} {FOR_NETWORK}{batch}",
+    )
+
+
+def _s(items: Sequence[str]) -> str:
+    return "s" if len(items) > 1 else ""
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    return float(finite.min()), float(finite.max())
+
+
+def _ratios(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Proportions of blocks; NaN where a block has none of either."""
+    acts, inp, flops, traffic, _, ops = counts.T
+    elements = acts + inp + traffic
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {
+            "FLOPs per element": np.where(flops > 0, flops / elements, np.nan),
+            "elements per operation": np.where(ops > 0, elements / ops, np.nan),
+        }
+
+
+def _sizes(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Sizes of blocks."""
+    acts, inp, flops, traffic, weights, _ = counts.T
+    return {"FLOPs": flops, "elements": acts + inp + traffic, "weights": weights}

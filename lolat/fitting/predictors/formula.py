@@ -1,0 +1,94 @@
+"""What the formulas have in common: coefficients times counts plus a constant, and how it is shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lolat.graph.counts import COLUMNS
+
+CONSTANT = "call"
+CHUNK = 8192  # rows worked on at a time: the columns of a chunk stay in a core's cache
+NOTHING_MS = 1e-200  # a time below it cannot be divided by
+
+
+@dataclass(frozen=True)
+class Formula:
+    """`t = sum of coefficient * count + constant`, milliseconds; all coefficients >= 0."""
+
+    name: ClassVar[str]
+    features: tuple[str, ...]
+    coefficients: tuple[float, ...]
+    constant: float
+
+    def bend(self, times: np.ndarray) -> np.ndarray:
+        """What the formula makes of the linear sum (in place if it likes); here nothing."""
+        return times
+
+    def bend_one(self, time: float) -> float:
+        """`bend` for one number."""
+        return time
+
+    def one(self, counts: Sequence[float]) -> float:
+        """Latency in ms from one number per feature."""
+        total = self.constant
+        for coefficient, value in zip(self.coefficients, counts, strict=True):
+            total += coefficient * value
+        return self.bend_one(total)
+
+    def many(self, columns: Sequence[np.ndarray | float], out: np.ndarray) -> np.ndarray:
+        """Latencies in ms into `out` (float64, 1-D) from one column (or number) per feature.
+
+        Works chunk by chunk, so that besides the inputs and `out` no memory is needed.
+        """
+        product = np.empty(min(CHUNK, len(out)))
+        for start in range(0, len(out), CHUNK):
+            part = out[start : start + CHUNK]
+            part.fill(self.constant)
+            for coefficient, column in zip(self.coefficients, columns, strict=True):
+                if coefficient == 0.0:
+                    continue
+                if isinstance(column, np.ndarray):
+                    # The type is said, for float32 counts would be multiplied in float32.
+                    np.multiply(
+                        column[start : start + CHUNK],
+                        coefficient,
+                        out=product[: len(part)],
+                        dtype=np.float64,
+                    )
+                    part += product[: len(part)]
+                else:
+                    part += coefficient * column
+            self.bend(part)
+        return out
+
+    def shares(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
+        """How a whole made of parts comes about: `counts` is (parts, features).
+
+        Returns the milliseconds of each part by term, (parts, features), and those of the constant;
+        together they are the latency of the whole.
+        """
+        terms = counts * np.asarray(self.coefficients)
+        linear = float(terms.sum()) + self.constant
+        if linear < NOTHING_MS:
+            return terms, self.bend_one(linear)
+        ratio = self.bend_one(linear) / linear
+        return terms * ratio, self.constant * ratio
+
+    def to_dict(self) -> dict[str, Any]:
+        """The formula as it stands in a model file."""
+        named = dict(zip(self.features, self.coefficients, strict=True))
+        return {"coefficients": {**named, CONSTANT: self.constant}}
+
+
+def from_coefficients(
+    document: Mapping[str, Any],
+) -> tuple[tuple[str, ...], tuple[float, ...], float]:
+    """(features, coefficients, constant) of a predictor's entry in a model file, in COLUMNS' order."""
+    named = dict(document["coefficients"])
+    constant = float(named.pop(CONSTANT, 0.0))
+    features = sorted(named, key=lambda f: COLUMNS.index(f) if f in COLUMNS else len(COLUMNS))
+    return tuple(features), tuple(float(named[f]) for f in features), constant

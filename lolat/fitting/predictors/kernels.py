@@ -1,0 +1,440 @@
+"""A device that runs one operation after the other: each takes as long as its product or its bytes.
+
+A product is cut into tiles, of which the device's multiprocessors run whole waves (NVIDIA's guide to matrix
+multiplication calls what is lost wave quantization):
+
+    t = waves * tile * multiprocessors * (depth + fill) / (rate * efficiency(tile))
+
+The library is taken to choose the tile that is fastest. Rows of a matrix that do not begin where a memory
+transaction does slow it down (`unaligned`). Moving takes bytes / bandwidth; the longer of the two counts,
+rounded at the corner. Operations that only move take bytes / bandwidth, and no less than a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lolat.fitting.predictors.formula import Formula, from_coefficients
+from lolat.graph import kernel_terms as c
+from lolat.graph.kernel_terms import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, SHAPE
+from lolat.graph.modes import Mode
+from lolat.graph.work import Work
+
+# ---- What operations of nearly the same shape took more, or less, than the formula says.
+#
+# Which of its kernels a library takes for a shape no formula of a few terms tells. The mean of a Gaussian
+# process on the logarithms of the shapes, with operations that were timed alone (Rasmussen and Williams
+# 2006,
+# 8.3.1: subset of regressors) is added to the logarithm of the formula; far from all of them it is nothing.
+
+REACH = 2.0  # logarithms of a size over which operations have much in common
+SPREAD, NOISE = (
+    0.3,
+    0.02,
+)  # standard deviation of what is corrected; variance of one time, as logarithms
+FAR = 0.15  # residuals beyond it count less
+MOST = 200  # shapes kept
+LEAST = 20  # operations of a class
+WHOLE = 32  # sizes that this divides are unlike others
+ROUNDS = 4  # of weighing
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """`shapes`, (shapes, SHAPE), of products; `weights`, (shapes,)."""
+
+    shapes: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, work: Work, residuals: np.ndarray) -> Nearby:
+        """Of products timed alone, with (steps,) log(measured / predicted)."""
+        shapes = _shapes(work)
+        some = shapes
+        if len(shapes) > MOST:
+            some = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST]]
+        some = np.unique(some, axis=0)
+        between, own = _alike(some, shapes), _alike(some, some)
+        own += 1e-6 * np.eye(len(some))  # equal up to rounding
+        counting = np.ones(len(residuals))
+        for _ in range(ROUNDS):
+            found = between * counting
+            weights = np.linalg.solve(found @ between.T + NOISE * own, found @ residuals)
+            counting = 1.0 / np.sqrt(1.0 + ((residuals - between.T @ weights) / FAR) ** 2)
+        return cls(some, np.round(weights, 4))
+
+    def factors(self, work: Work) -> np.ndarray:
+        """(steps,) what the formula's times of products are to be multiplied by."""
+        return np.asarray(np.exp(_alike(_shapes(work), self.shapes) @ self.weights))
+
+    def to_list(self) -> list[list[float]]:
+        """A row for each shape: SHAPE, weight."""
+        rows = np.column_stack([self.shapes, self.weights])
+        return [[round(float(n), 4) for n in row] for row in rows]
+
+    @classmethod
+    def from_list(cls, rows: Sequence[Sequence[float]]) -> Nearby:
+        """Read what `to_list` wrote."""
+        table = np.array(rows, float).reshape(-1, len(SHAPE) + 1)
+        return cls(table[:, :-1], table[:, -1])
+
+
+def alike(work: Work) -> np.ndarray:
+    """(steps, steps) what the errors of a formula for products are expected to have in common."""
+    shapes = _shapes(work)
+    return _alike(shapes, shapes)
+
+
+def _shapes(work: Work) -> np.ndarray:
+    return np.column_stack([getattr(work, size) for size in SHAPE])
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(one, other) how much shapes have in common, up to SPREAD**2."""
+    a, b = (np.column_stack([np.log(s) / REACH, s[:, 2:] % WHOLE == 0]) for s in (one, other))
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
+    return np.asarray(SPREAD**2 * np.exp(-0.5 * np.maximum(squares, 0.0)))
+
+
+# ---- kernels ----------------------------------------
+
+TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32))
+ALIGNED, ALIGNED_NARROW = 32, 8
+"""Elements: 128 bytes, a transaction of a GPU's memory; in half precision 16, as matrix units take."""
+FEATURES = ("flops", "traffic", "ops")
+_CONVOLUTION = (c.CONVOLUTION, c.POINTWISE, c.DENSE)
+LIKE = {
+    c.DENSE: (c.DENSE,),
+    c.BATCHED: (c.BATCHED, c.DENSE),
+    c.POINTWISE: (c.POINTWISE, c.DENSE),
+    c.CONVOLUTION: _CONVOLUTION,
+    c.STEM: (c.STEM, *_CONVOLUTION),
+    c.GROUPED: (c.GROUPED, c.BATCHED, *_CONVOLUTION),
+    c.DEPTHWISE: (c.DEPTHWISE, c.DEPTHWISE_LAST, c.GROUPED, c.BATCHED, *_CONVOLUTION),
+    c.DEPTHWISE_LAST: (c.DEPTHWISE_LAST, c.DEPTHWISE, c.GROUPED, c.BATCHED, *_CONVOLUTION),
+    c.ATTENTION: (c.ATTENTION, c.MASKED, c.BATCHED, c.DENSE),
+    c.MASKED: (c.MASKED, c.ATTENTION, c.BATCHED, c.DENSE),
+    c.RECURRENT: (c.RECURRENT, c.DENSE),
+    c.SOFTMAX: (c.SOFTMAX, c.NORM, c.ELEMENTS),
+    c.NORM: (c.NORM, c.ELEMENTS),
+    c.GROUP_NORM: (c.GROUP_NORM, c.NORM, c.ELEMENTS),
+    **{
+        name: (name, c.ELEMENTS)
+        for name in (c.ELEMENTS, c.CURVES, c.BATCH_NORM, c.POOLS, c.SUMS, c.MOVES, c.PARTS, c.JOINED,
+                     c.CASTS, c.ROWS, c.RESIZED)
+    },
+}  # fmt: skip
+"""Class -> those whose terms it takes, the first that are there."""
+COMPUTE, MOVE, START = range(3)
+
+
+@dataclass(frozen=True)
+class Kernels(Formula):
+    """Per class of operations its terms; on counts alone, the rates of large operations.
+
+    `multiprocessors`: of the device; `classes`: the terms of each (`lolat.graph.kernel_terms`); `mode`:
+    how it
+    runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's; `nearby`: of
+    classes of products what operations timed alone say beyond their terms; `sustained`: macs per ms that
+    no product of a network goes beyond, where power keeps down what runs for long (Winograd's, which are
+    fewer than are counted, aside).
+    """
+
+    name: ClassVar[str] = "kernels"
+    multiprocessors: float = 1.0
+    classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    mode: Mode = field(default_factory=Mode)
+    tile: float = 1.0
+    nearby: Mapping[str, Nearby] = field(default_factory=dict)
+    sustained: float = float("inf")
+
+    @classmethod
+    def of(
+        cls,
+        multiprocessors: float,
+        classes: Mapping[str, Mapping[str, float]],
+        mode: Mode | None = None,
+        tile: float = 1.0,
+    ) -> Kernels:
+        """From the terms of the classes; the linear coefficients are those of large operations."""
+        products = [classes[name] for name in PRODUCTS if name in classes]
+        moving = [t for name, t in classes.items() if name not in PRODUCTS]
+        rate = max((t["rate"] for t in products), default=np.inf)
+        bandwidth = max(t["bandwidth"] for t in (*moving, *products))
+        launch = min(t["launch"] for t in (*moving, *products))
+        slopes = (1.0 / rate, 4.0 / bandwidth, launch)
+        return cls(FEATURES, slopes, 0.0, multiprocessors, classes, mode or Mode(), tile)
+
+    def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of each in a network, and the one of FEATURES that it goes to."""
+        found, mostly = np.zeros(len(work.kind)), np.zeros(len(work.kind), int)
+        for number, name in enumerate(CLASSES):
+            which = (work.kind == number) & (work.bytes > 0)
+            if not which.any():
+                continue
+            part = work.take(which)
+            terms = self.terms(name)
+            if name in PRODUCTS:
+                parts = Ways.of(part, self.multiprocessors, self.tile).parts(terms)
+                own = inside(terms, *parts) * self.factors(name, part)
+                kept = np.where(part.squares > 0, 0.0, part.macs) / self.sustained
+                found[which] = np.maximum(own, kept)
+                mostly[which] = np.where(np.greater(*parts), COMPUTE, MOVE)
+            else:
+                found[which] = moving_time(terms, part.bytes)
+                short = part.bytes < terms["launch"] * terms["bandwidth"]
+                mostly[which] = np.where(short, START, MOVE)
+        return found, mostly
+
+    def factors(self, name: str, work: Work) -> np.ndarray:
+        """(steps,) what the terms of a class are to be multiplied by, for what was timed near by."""
+        if name not in self.nearby:
+            return np.ones(len(work.kind))
+        return self.nearby[name].factors(work)
+
+    def unlike(self, work: Work, times: np.ndarray, negligible: float) -> tuple[str, ...] | None:
+        """What of a network is like no operation that the terms are from: a remark for each class that
+        takes more than `negligible` of the time; None where the terms are of a data sheet alone.
+        """
+        if len(self.classes) <= len(NEEDED):
+            return None
+        of_class = np.bincount(work.kind, times, len(CLASSES)) / max(float(times.sum()), 1e-300)
+        return tuple(
+            f"nothing measured is like its {CALLED.get(name, name)} ({100 * share:.0f} % of its time); "
+            "they are taken to be like others"
+            for name, share in zip(CLASSES, of_class, strict=True)
+            if share > negligible and name not in self.classes
+        )
+
+    def terms(self, name: str) -> Mapping[str, float]:
+        """The terms of a class, or of the one that is most like it."""
+        return next(self.classes[like] for like in LIKE[name] if like in self.classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The formula as it stands in a model file."""
+        return super().to_dict() | {
+            "multiprocessors": self.multiprocessors,
+            "classes": {name: dict(terms) for name, terms in self.classes.items()},
+            "mode": self.mode.to_dict(),
+            "tile": self.tile,
+            "nearby": {name: near.to_list() for name, near in self.nearby.items()},
+            **({"sustained": self.sustained} if np.isfinite(self.sustained) else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Kernels:
+        """Read what `to_dict` wrote."""
+        return cls(
+            *from_coefficients(document),
+            float(document["multiprocessors"]),
+            {
+                name: {n: float(v) for n, v in terms.items()}
+                for name, terms in document["classes"].items()
+            },
+            Mode.from_dict(document.get("mode", {})),
+            float(document.get("tile", 1.0)),
+            {n: Nearby.from_list(rows) for n, rows in document.get("nearby", {}).items()},
+            float(document.get("sustained", np.inf)),
+        )
+
+
+class TrainingSteps(Kernels):
+    """The same of training steps, where enough of them were timed to have terms of their own."""
+
+    name: ClassVar[str] = "training-steps"
+
+
+LEAST_MS = 1e-4  # of an operation that does anything
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """Products cut into tiles: `macs`, (tilings, steps), of whole tiles in whole waves, of a depth of 1;
+    `unaligned`, (steps,), and `again`, bytes that tiles of 128 x 128 read again where rows are."""
+
+    work: Work
+    macs: np.ndarray
+    unaligned: np.ndarray
+    again: np.ndarray
+
+    @classmethod
+    def of(cls, work: Work, multiprocessors: float, tile: float = 1.0) -> Tiled:
+        """The tiles of products, which no term of a device changes."""
+        counts = []
+        for long, short in ((max(a / tile, 1.0), max(b / tile, 1.0)) for a, b in TILES):
+            fewest = np.full(len(work.kind), np.inf)
+            for high, wide in ((long, short), (short, long)):
+                tiles = work.number * np.ceil(work.rows / high) * np.ceil(work.columns / wide)
+                fewest = np.minimum(fewest, np.ceil(tiles / multiprocessors))
+            counts.append(fewest * long * short * multiprocessors)
+        size = np.where(work.narrow, 2.0, 4.0)
+        whole = np.where(work.narrow, ALIGNED_NARROW, ALIGNED)
+        return cls(
+            work,
+            np.array(counts),
+            (work.columns % whole != 0) | (work.depth % whole != 0),
+            np.maximum(work.macs * size / 64.0 - work.bytes, 0.0),
+        )
+
+    @property
+    def direct(self) -> np.ndarray:
+        """(steps,) whether each is a 3x3 convolution of stride 1."""
+        return self.work.squares > 0
+
+    def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of computing, of moving."""
+        fastest = (self.macs * _slower(terms)[:, None]).min(axis=0)
+        computing = fastest * (self.work.depth + terms["fill"]) / terms["rate"]
+        computing = computing * (1.0 + self.unaligned * terms["unaligned"])
+        computing = computing / (1.0 + self.direct * terms["direct"])
+        light, heavy, again = self._moved(terms)
+        moving = (light + heavy + again) / terms["bandwidth"]
+        return computing, moving
+
+    def _moved(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(steps,) bytes: those of no weights, of weights as many as they count for, read again."""
+        heavy = self.work.weights * optional(terms, "heavy")
+        return (
+            self.work.bytes - self.work.weights,
+            heavy,
+            self.unaligned * self.again / terms["spread"],
+        )
+
+    def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
+        """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
+        computing, moving = self.parts(terms)
+        p = optional(terms, "overlap")
+        both = _larger(computing, moving, p)
+        share = (computing / both) ** p
+        by_computing, by_moving = both * share, both * (1.0 - share)
+        tiling = (self.macs * _slower(terms)[:, None]).argmin(axis=0)
+        light, heavy, again = self._moved(terms)
+        logarithms = share * np.log(computing) + (1.0 - share) * np.log(moving)
+        relative = {
+            "rate": -1.0,
+            "fill": terms["fill"] / (self.work.depth + terms["fill"]),
+            "unaligned": self.unaligned * _share(terms["unaligned"]),
+            "direct": self.direct * -_share(terms["direct"]),
+            "small": (SMALLER * terms["small"] / (1.0 + SMALLER * terms["small"]))[tiling],
+            "tiny": (TINIER * _share(terms["tiny"]))[tiling],
+        }
+        return {
+            **{term: by_computing * slope for term, slope in relative.items()},
+            "bandwidth": -by_moving,
+            "spread": -by_moving * again / (light + heavy + again),
+            "heavy": by_moving * heavy / (light + heavy + again),
+            "overlap": both * (logarithms - np.log(both)),
+            "launch": alone * terms["launch"],
+            "step": ~alone * optional(terms, "step"),
+        }
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Products, `tiled` as they are; those of the indices `able` also as Winograd's algorithm has them,
+    `other`, which a library takes where it is faster.
+    """
+
+    tiled: Tiled
+    able: np.ndarray
+    other: Tiled
+
+    @classmethod
+    def of(cls, work: Work, multiprocessors: float, tile: float = 1.0) -> Ways:
+        """Of products. Matrix units in half precision, and short vectors, gain nothing by Winograd."""
+        able = np.flatnonzero((work.squares > 0) & ~work.narrow & (tile == 1.0))
+        other = work.take(able).winograd()
+        return cls(
+            Tiled.of(work, multiprocessors, tile), able, Tiled.of(other, multiprocessors, tile)
+        )
+
+    def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of computing, of moving."""
+        found = self.tiled.parts(terms)
+        better, parts = self._better(terms, found)
+        for all_of, some in zip(found, parts, strict=True):
+            all_of[self.able[better]] = some[better]
+        return found
+
+    def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
+        """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
+        found = self.tiled.slopes(terms, alone)
+        better, _ = self._better(terms, self.tiled.parts(terms))
+        if better.any():
+            for term, slope in self.other.slopes(terms, alone[self.able]).items():
+                found[term][self.able[better]] = slope[better]
+        return found
+
+    def _better(
+        self, terms: Mapping[str, float], found: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """(able,) whether the other way is faster, and its parts."""
+        parts, p = self.other.parts(terms), optional(terms, "overlap")
+        computing, moving = found
+        return _larger(*parts, p) < _larger(computing[self.able], moving[self.able], p), parts
+
+
+SMALLER = np.array([0.0, 0.0, 0.5, 1.0, 1.5, 1.0])
+TINIER = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+"""(tilings,) how much of the terms `small` and `tiny` each pays."""
+
+
+def inside(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
+    """(steps,) ms of products in a network, of `Tiled.parts`."""
+    found = np.maximum(_larger(computing, moving, optional(terms, "overlap")), LEAST_MS)
+    return np.asarray(found + optional(terms, "step"))
+
+
+def alone(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
+    """(steps,) ms of products, each timed alone."""
+    return np.asarray(_larger(computing, moving, optional(terms, "overlap")) + terms["launch"])
+
+
+def _slower(terms: Mapping[str, float]) -> np.ndarray:
+    """(tilings,) how many times as long a multiply-accumulate takes in each."""
+    return np.asarray((1.0 + SMALLER * terms["small"]) * (1.0 + TINIER * terms["tiny"]))
+
+
+def optional(terms: Mapping[str, float], name: str) -> float:
+    """A term that need not be there."""
+    return terms.get(name, OPTIONAL_TERMS[name])
+
+
+def _share(term: float) -> float:
+    return term / (1.0 + term)
+
+
+def moving_time(terms: Mapping[str, float], moved: np.ndarray) -> np.ndarray:
+    """(operations,) ms of operations that move `moved` bytes."""
+    short, long = _logarithms(terms, moved)
+    return np.asarray(np.exp(np.logaddexp(short, long) / terms["corner"]))
+
+
+def moving_slopes(terms: Mapping[str, float], moved: np.ndarray) -> dict[str, np.ndarray]:
+    """Term -> (operations,) derivative of `moving_time` by its logarithm."""
+    short, long = _logarithms(terms, moved)
+    both = np.logaddexp(short, long)
+    time, starting = np.exp(both / terms["corner"]), np.exp(short - both)
+    mean = starting * short + (1.0 - starting) * long
+    return {
+        "launch": time * starting,
+        "bandwidth": -time * (1.0 - starting),
+        "corner": time * (mean - both) / terms["corner"],
+    }
+
+
+def _logarithms(terms: Mapping[str, float], moved: np.ndarray) -> tuple[float, np.ndarray]:
+    """Of a launch and of moving, to the power of the corner."""
+    p = terms["corner"]
+    long = np.log(np.maximum(moved / terms["bandwidth"], 1e-12))
+    return p * float(np.log(terms["launch"])), p * long
+
+
+def _larger(one: np.ndarray, other: np.ndarray, p: float) -> np.ndarray:
+    """The p-norm of two, the larger of them rounded; their sum where p is 1."""
+    most = np.maximum(one, other)
+    return np.asarray(most * ((one / most) ** p + (other / most) ** p) ** (1.0 / p))

@@ -1,0 +1,300 @@
+"""A network as plain data: operations and tensors, whatever the framework it came from.
+
+Shapes are those at batch size 1, with the batch dimension in place. A tensor that does not grow with
+the batch (a constant operand, a position embedding) has `batched=False`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from lolat.errors import InputError
+
+SCHEMA = "lolat-graph"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value that flows between operations; `shape` at batch size 1."""
+
+    shape: tuple[int, ...]
+    batched: bool = True
+    dtype: str = "float32"
+
+    def elements(self, batch_size: int = 1) -> int:
+        """Number of elements at `batch_size`."""
+        return prod(self.shape) * (batch_size if self.batched else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation: its kind (a row of `lolat.graph.counts`), what it reads and what it writes.
+
+    `inputs` and `outputs` are indices into `Graph.tensors`; `path` is the module it sits in
+    ("" at the top, "encoder/layer_1" below).
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    path: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name with its module path."""
+        return f"{self.path}/{self.name}" if self.path else self.name
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A directed acyclic graph of operations, in an order in which they can run.
+
+    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. No part of
+    the value: `framework` (keras, torch, onnx or "", if not known); `cache`, with counts and blocks.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    operations: tuple[Operation, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
+    framework: str = field(default="", compare=False)
+    cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.tensors)
+        used = [*self.inputs, *self.outputs]
+        used += (t for operation in self.operations for t in operation.inputs + operation.outputs)
+        if used and (min(used) < 0 or max(used) >= count):
+            wrong = next(t for t in used if not 0 <= t < count)
+            raise InputError(
+                f"graph {self.name!r} names tensor {wrong}; it has {count} tensors, counted from 0"
+            )
+        produced = {t for operation in self.operations for t in operation.outputs}
+        ready = set(range(count)) - produced
+        if not ready.issuperset(self.inputs):
+            raise InputError(
+                f"graph {self.name!r}: input {min(set(self.inputs) - ready)} is written by an "
+                "operation; an input is what nothing inside writes"
+            )
+        for operation in self.operations:
+            written = set(operation.outputs)
+            if late := set(operation.inputs) - ready:
+                raise InputError(
+                    f"graph {self.name!r}: operation {operation.name!r} reads tensor {min(late)} "
+                    "before it is written; operations must stand in an order in which they can run"
+                )
+            if not written or len(written) < len(operation.outputs) or written & ready:
+                raise InputError(
+                    f"graph {self.name!r}: operation {operation.name!r} writes the tensors "
+                    f"{list(operation.outputs)}; at least one is expected, each written once"
+                )
+            ready |= written
+
+    def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
+        """Shapes (at batch size 1) of the tensors at `indices`."""
+        return [self.tensors[i].shape for i in indices]
+
+    def consumers(self) -> dict[int, list[int]]:
+        """For each tensor that is read: the positions of the operations that read it."""
+        readers: dict[int, list[int]] = {}
+        for position, operation in enumerate(self.operations):
+            for tensor in operation.inputs:
+                readers.setdefault(tensor, []).append(position)
+        return readers
+
+    def to_dict(self) -> dict[str, Any]:
+        """The graph as JSON-ready data; `from_dict` is the inverse."""
+        return {
+            "schema": SCHEMA,
+            "version": FORMAT_VERSION,
+            "name": self.name,
+            "tensors": [[list(t.shape), t.batched, t.dtype] for t in self.tensors],
+            "operations": [
+                {"name": o.name, "kind": o.kind, "inputs": list(o.inputs), "path": o.path,
+                 "outputs": list(o.outputs), "attributes": dict(o.attributes)}
+                for o in self.operations
+            ],
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "warnings": list(self.warnings),
+            "framework": self.framework,
+        }  # fmt: skip
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Graph:
+        """Read what `to_dict` wrote. Raises InputError when it is something else."""
+        known = document if isinstance(document, Mapping) else {}
+        if (known.get("schema"), known.get("version")) != (SCHEMA, FORMAT_VERSION):
+            raise InputError(
+                f'expected a graph document with "schema": "{SCHEMA}", "version": {FORMAT_VERSION}; '
+                f"got schema {known.get('schema')!r}, version {known.get('version')!r}"
+            )
+        try:
+            return Graph(
+                str(document["name"]),
+                tuple(Tensor(_sizes(s), bool(b), str(d)) for s, b, d in document["tensors"]),
+                tuple(_operation(o) for o in document["operations"]),
+                _sizes(document["inputs"]),
+                _sizes(document["outputs"]),
+                tuple(map(str, document.get("warnings", ()))),
+                str(document.get("framework", "")),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InputError(
+                f"damaged graph document ({type(error).__name__}: {error}); write it again with "
+                "Graph.to_dict"
+            ) from error
+
+
+def _operation(document: Mapping[str, Any]) -> Operation:
+    """One operation of a graph document."""
+    return Operation(
+        str(document["name"]), str(document["kind"]),
+        _sizes(document["inputs"]), _sizes(document["outputs"]),
+        {str(k): _frozen(v) for k, v in document["attributes"].items()},
+        str(document.get("path", "")),
+    )  # fmt: skip
+
+
+def _sizes(values: Any) -> tuple[int, ...]:
+    """Sizes or indices of a document: whole numbers, none negative."""
+    found = tuple(operator.index(v) for v in values)
+    if found and min(found) < 0:
+        raise ValueError(f"negative number in {list(found)}")
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    """JSON lists back into tuples, at any depth."""
+    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+
+
+class GraphBuilder:
+    """Collects tensors and operations, in running order, into a `Graph`; names are made unique."""
+
+    def __init__(self, name: str, framework: str = "") -> None:
+        self.name, self.framework = name, framework
+        self.tensors: list[Tensor] = []
+        self.operations: list[Operation] = []
+        self.inputs: list[int] = []
+        self.warnings: list[str] = []
+        self.dtype: str | None = None  # of what is written next, where a reader knows it
+        self._names: dict[tuple[str, str], int] = {}
+
+    def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:
+        """Add an input of the network; returns its tensor index."""
+        self.inputs.append(self.tensor(shape, batched, dtype))
+        return self.inputs[-1]
+
+    def tensor(self, shape: Sequence[int], batched: bool = True, dtype: str = "float32") -> int:
+        """Add a tensor without a producer (a constant operand); returns its index."""
+        self.tensors.append(Tensor(tuple(int(n) for n in shape), batched, dtype))
+        return len(self.tensors) - 1
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        shape: Sequence[int],
+        name: str = "",
+        path: str = "",
+        dtype: str | None = None,
+        **attributes: Any,
+    ) -> int:
+        """Add an operation with one output of `shape` (at batch size 1); returns its tensor index.
+
+        The output grows with the batch when any input does. Without `dtype` it is `self.dtype`, or
+        that of the first input.
+        """
+        return self.add_several(kind, inputs, [shape], name, path, dtype, **attributes)[0]
+
+    def add_several(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        shapes: Sequence[Sequence[int]],
+        name: str = "",
+        path: str = "",
+        dtype: str | None = None,
+        **attributes: Any,
+    ) -> list[int]:
+        """Add an operation with an output of each shape; as `add`."""
+        batched = any(self.tensors[i].batched for i in inputs) if inputs else True
+        dtype = dtype or self.dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
+        outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
+        name = self._unique(name or kind, path)
+        made = Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
+        self.operations.append(made)
+        return outputs
+
+    def _unique(self, name: str, path: str) -> str:
+        """`name`, or `name:2`, `name:3` ... where the network uses a layer again."""
+        uses, unique = 1, name
+        while (path, unique) in self._names:
+            uses = max(uses, self._names[path, name]) + 1
+            unique = f"{name}:{uses}"
+        self._names[path, unique] = 1
+        self._names[path, name] = uses
+        return unique
+
+    def build(self, outputs: Sequence[int]) -> Graph:
+        """The finished graph; a padding that only feeds convolutions becomes part of them."""
+        parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
+        warnings = tuple(dict.fromkeys(self.warnings))
+        return merge_padding(Graph(self.name, *parts, warnings, self.framework))
+
+
+def is_convolution(kind: str) -> bool:
+    """Whether `kind` is a convolution of any sort: the operations that ACTS and INP are about."""
+    return kind in CONVOLUTIONS
+
+
+CONVOLUTIONS = frozenset({"conv", "grouped_conv", "depthwise_conv", "transposed_conv"})
+
+
+def kind_label(operation: Operation) -> str:
+    """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
+    dimensions = len(operation.attributes.get("kernel", ()))
+    return f"{operation.kind}_{dimensions}d" if dimensions in (1, 3) else operation.kind
+
+
+def merge_padding(graph: Graph) -> Graph:
+    """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
+    readers = graph.consumers()
+    replaced: dict[int, tuple[int, Any]] = {}
+    for operation in graph.operations:
+        if operation.kind != "pad" or operation.outputs[0] in graph.outputs:
+            continue
+        users = [graph.operations[i] for i in readers.get(operation.outputs[0], [])]
+        if users and all(is_convolution(u.kind) for u in users):
+            padding = operation.attributes.get("padding")
+            replaced[operation.outputs[0]] = (operation.inputs[0], padding)
+    if not replaced:
+        return graph
+    operations = []
+    for operation in graph.operations:
+        if operation.outputs[0] in replaced:
+            continue
+        if operation.inputs and operation.inputs[0] in replaced:
+            source, padding = replaced[operation.inputs[0]]
+            attributes = {**operation.attributes, "pad_before": padding}
+            operation = replace(
+                operation, inputs=(source, *operation.inputs[1:]), attributes=attributes
+            )
+        operations.append(operation)
+    return replace(graph, operations=tuple(operations), cache={})
+
+
+def floating_types(graph: Graph) -> Iterator[str]:
+    """The data types of the tensors that are written, integers left out."""
+    written = (graph.tensors[i].dtype for o in graph.operations for i in o.outputs)
+    return (dtype for dtype in written if "float" in dtype)

@@ -1,0 +1,499 @@
+"""Cuts a graph into blocks that a person recognises: graph -> blocks.
+
+First between points where one tensor alone is alive; where that leaves something too large (a U-Net
+under its skips, cells that read the last two), at points with few live tensors. The pieces are then
+grouped by the names of the layers, and where there are none, one block for each heavy operation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from math import prod
+
+from lolat.graph import Graph, Operation
+from lolat.graph.kinds import FREE
+from lolat.graph.naming import (
+    HEAVY,
+    LARGEST,
+    Names,
+    is_flat,
+    is_gate,
+    is_generic,
+    layer_label,
+    summarize,
+    unique,
+)
+
+# ---- Cuts a graph into segments: between points where one tensor alone is alive, and where
+# that leaves
+#
+# something too large (a U-Net under its skips, cells that read the last two), at points with few live
+# tensors.
+
+SERIAL = 7
+"""As many heavy pieces in a row are a part of a network (under a long skip), not a block."""
+
+CROWDED = 32
+"""More heavy operations than this are no block, however they hang together."""
+
+
+def branch_by_branch(graph: Graph) -> list[int]:
+    """Positions of the operations so that each branch is in one piece, whoever wrote the graph.
+
+    Backwards from the outputs: an operation comes right behind what it needs first of all. What no
+    output needs comes last.
+    """
+    writer = {t: p for p, o in enumerate(graph.operations) for t in o.outputs}
+    order: list[int] = []
+    done = [False] * len(graph.operations)
+    last_first = [*range(len(done) - 1, -1, -1), *(writer.get(t, -1) for t in graph.outputs[::-1])]
+    stack = [(p, False) for p in last_first if p >= 0]
+    while stack:
+        p, ready = stack.pop()
+        if ready:
+            order.append(p)
+        elif not done[p]:
+            done[p] = True
+            stack.append((p, True))
+            sources = [writer.get(t, -1) for t in graph.operations[p].inputs[::-1]]
+            stack += [(at, False) for at in sources if at >= 0 and not done[at]]
+    return order
+
+
+class Flow:
+    """What flows from the inputs to the outputs of a graph, and which operations are heavy.
+
+    A tensor is known by its root: a view of it (the output of a free operation) is the same data.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        operations = graph.operations
+        self.size = len(operations)
+        self.writer = {t: p for p, o in enumerate(operations) for t in o.outputs}
+        root = {t: t for t in graph.inputs if graph.tensors[t].batched}
+        for operation in operations:
+            sources = [root[t] for t in operation.inputs if t in root]
+            if sources:
+                is_view = operation.kind in FREE and len(sources) == 1
+                root.update((t, sources[0] if is_view else t) for t in operation.outputs)
+        self.reads: list[tuple[int, ...]] = [()] * self.size  # roots
+        self.writes: list[tuple[int, ...]] = [()] * self.size
+        needed = set(graph.outputs)
+        for p in range(self.size - 1, -1, -1):
+            operation = operations[p]
+            if needed.isdisjoint(operation.outputs):
+                continue
+            needed.update(operation.inputs)
+            self.reads[p] = tuple(root[t] for t in operation.inputs if t in root)
+            if self.reads[p]:
+                self.writes[p] = tuple(root[t] for t in operation.outputs)
+        self.heavy = [o.kind in HEAVY for o in operations]
+        self.depthwise = [self._depthwise_before(o) for o in operations]
+        self.units = [h and d < 0 for h, d in zip(self.heavy, self.depthwise, strict=True)]
+        self.units_before = [0, *accumulate(self.units)]
+
+    def _depthwise_before(self, operation: Operation) -> int:
+        """Where the depthwise convolution is of which this is the pointwise half; -1: nowhere."""
+        if operation.kind != "dense" and (
+            operation.kind != "conv" or set(operation.attributes.get("kernel", ())) != {1}
+        ):
+            return -1
+        for _ in range(4):  # a normalisation, an activation, a squeeze-excite may stand between
+            images = [t for t in operation.inputs if not is_flat(self.graph.tensors[t].shape)]
+            at = self.writer.get(images[0], -1) if images else -1
+            if at < 0 or self.graph.operations[at].kind == "depthwise_conv":
+                return at
+            operation = self.graph.operations[at]
+            if operation.kind in HEAVY or len(images) > 1:
+                return -1
+        return -1
+
+    def crossing(self, start: int, end: int, far: int | None = None) -> list[int]:
+        """For each boundary inside operations start..end-1: how many tensors cross it.
+
+        Counted among these operations alone: what was written before and is read after does not
+        concern them, nor does a read `far` operations behind the one before. Item i is the boundary
+        behind operation start + i.
+        """
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for i in range(start, end):
+            for root in self.reads[i]:
+                if far is None or i - last.setdefault(root, i) < far:
+                    last[root] = i
+                first.setdefault(root, i)
+            for root in self.writes[i]:
+                first.setdefault(root, i)
+                last[root] = i
+        change = [0] * (end - start)
+        for root, i in first.items():
+            change[i - start] += 1
+            change[last[root] - start] -= 1
+        return list(accumulate(change))[:-1]
+
+    def grows(self, position: int) -> bool:
+        """Whether an operation makes an image larger, as a decoder does."""
+        operation = self.graph.operations[position]
+        if operation.kind not in ("resize", "transposed_conv") or not operation.inputs:
+            return False
+        before, after = self.graph.shapes((operation.inputs[0], operation.outputs[0]))
+        a = operation.attributes
+        return not is_flat(before) and (
+            prod(after) * a.get("in_channels", 1) > prod(before) * a.get("out_channels", 1)
+        )
+
+    def serial_pieces(self, start: int, end: int) -> int:
+        """How many heavy pieces follow each other between operations that all paths lead through.
+
+        Skips do not count as paths: an operation separates two pieces when all before it lead to it
+        and all behind it depend on it.
+        """
+        operations = self.graph.operations
+        use: dict[int, int] = {}
+        source = [-1] * (end - start)
+        alive = [i for i in range(start, end) if self.reads[i]]
+        for i in alive:
+            for t in operations[i].inputs:
+                at = self.writer.get(t, -1)
+                if at >= start and self.reads[at]:
+                    use.setdefault(at, i)
+                    source[i - start] = max(source[i - start], at)
+        change = [0] * (end - start + 1)  # at i: ends before i, and starts behind i, besides i
+        for i in alive:
+            change[i + 1 - start] += 1
+            change[min(use.get(i, end), end) - start] -= 1
+            change[source[i - start] + 1 - start if source[i - start] >= 0 else 0] += 1
+            change[i - start] -= 1
+        pieces, seen = 0, self.units_before[start]
+        others = list(accumulate(change))
+        for i in alive:
+            if others[i - start] == 0 and self.units_before[i + 1] > seen:
+                pieces, seen = pieces + 1, self.units_before[i + 1]
+        return pieces
+
+    def is_serial(self, start: int, end: int, inside: bool) -> bool:
+        """Whether these operations are blocks in a row under a long skip, not one block.
+
+        `inside`: they are part of such a row.
+        """
+        units = self.units_before[end] - self.units_before[start]
+        if units < 2:
+            return False
+        grows = any(map(self.grows, range(start, end)))
+        least = 2 if grows else SERIAL - 2 * inside
+        return units >= least and self.serial_pieces(start, end) >= least
+
+    def is_crowded(self, start: int, end: int) -> bool:
+        """Whether these are too many heavy operations for a block, however they hang together."""
+        return self.units_before[end] - self.units_before[start] > CROWDED
+
+
+def segments(flow: Flow) -> tuple[list[list[int]], bool]:
+    """Positions of the operations between two cuts, and whether skips were cut for them."""
+    done: list[tuple[int, int]] = []
+    todo = [(0, flow.size, True, False)] if flow.size else []
+    serial = crowded = False
+    while todo:
+        start, end, simple, inside = todo.pop()
+        crossing = flow.crossing(start, end)
+        if end - start > 1 and not (simple and min(crossing) < 2):
+            simple = inside = flow.is_serial(start, end, inside)
+            if simple:
+                crossing = flow.crossing(start, end, (end - start) // 2)
+            elif not flow.is_crowded(start, end):
+                crossing = []
+            serial, crowded = serial or simple, crowded or bool(crossing and not simple)
+        if not crossing:
+            done.append((start, end))
+            continue
+        least = max(1, min(crossing))
+        at = [start, *(start + 1 + i for i, n in enumerate(crossing) if n <= least), end]
+        todo += reversed([(a, b, simple, inside) for a, b in pairwise(at)])
+    found = [list(range(start, end)) for start, end in done]
+    return (_reunited(flow, found) if crowded else found), serial
+
+
+def _reunited(flow: Flow, found: list[list[int]]) -> list[list[int]]:
+    """Operations that stand among others' but only serve a later segment, moved there.
+
+    A cell that reads the last two cells has a part that could run, and may be written, before its
+    neighbour: nothing in the neighbour's segment is connected with it.
+    """
+    home = {p: i for i, segment in enumerate(found) for p in segment}
+    readers = flow.graph.consumers()
+    for i, segment in enumerate(found):
+        group = {p: p for p in segment}
+
+        def leader(p: int, group: dict[int, int] = group) -> int:
+            while group[p] != p:
+                group[p] = p = group[group[p]]
+            return p
+
+        for p in segment:
+            for t in flow.graph.operations[p].inputs:
+                at = flow.writer.get(t, -1)
+                if at in group:
+                    group[leader(at)] = leader(p)
+        parts: dict[int, list[int]] = {}
+        for p in segment:
+            parts.setdefault(leader(p), []).append(p)
+        if len(parts) < 2:
+            continue
+        main = max(parts.values(), key=len)
+        for part in parts.values():
+            users = [
+                home[r]
+                for p in part
+                for t in flow.graph.operations[p].outputs
+                for r in readers.get(t, ())
+                if home[r] != i
+            ]
+            if part is not main and users and min(users) > i:
+                for p in part:
+                    home[p] = min(users)
+                    found[i].remove(p)
+                    found[min(users)].append(p)
+    return [sorted(segment) for segment in found if segment]
+
+
+# ---- blocks ----------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a network: `operations` are positions in `graph.operations`, increasing."""
+
+    name: str  # unique in the network: "conv3_block2 · 3 convs, add"
+    label: str  # "conv3_block2", unique too
+    summary: str  # "3 convs, add"
+    operations: tuple[int, ...]
+
+
+def cut(graph: Graph) -> tuple[Block, ...]:
+    """The blocks of a graph in network order; every operation is in exactly one.
+
+    The result is kept with the graph, so a second call costs nothing.
+    """
+    found: tuple[Block, ...] | None = graph.cache.get("blocks")
+    if found is None:
+        found = graph.cache["blocks"] = _cut(graph)
+    return found
+
+
+def _cut(graph: Graph) -> tuple[Block, ...]:
+    order = branch_by_branch(graph)
+    ordered = replace(graph, operations=tuple(graph.operations[p] for p in order), cache={})
+    flow = Flow(ordered)
+    found, skips = segments(flow)
+    groups = Grouping(ordered, flow, skips).groups(found)
+    insides = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
+    labels = unique([g.label or layer_label(o) for g, o in zip(groups, insides, strict=True)])
+    blocks = []
+    for group, inside, label in zip(groups, insides, labels, strict=True):
+        summary = summarize(graph, inside)
+        positions = tuple(sorted(order[p] for p in group.positions))
+        blocks.append(Block(f"{label} · {summary}", label, summary, positions))
+    return tuple(blocks)
+
+
+@dataclass
+class Group:
+    """Segments that make a block; `label` None: nobody named it."""
+
+    positions: list[int]
+    label: str | None
+    units: int = 0  # heavy operations
+    branching: int = 0  # segments with branches that have some
+
+
+class Grouping:
+    """Puts segments together into blocks."""
+
+    def __init__(self, graph: Graph, flow: Flow, skips: bool) -> None:
+        self.graph = graph
+        self.flow = flow
+        self.names = Names(graph, flow.units)
+        self.branches: Counter[str | None] = Counter()
+        self.levels = self._levels() if skips else []
+
+    def groups(self, found: Sequence[list[int]]) -> list[Group]:
+        """The blocks of all segments, in order."""
+        elements = [self._element(s) for s in found]
+        for element, following in zip(elements[-2::-1], elements[:0:-1], strict=True):
+            if following.label and self.names.ends_like(element.positions[-1], following.label):
+                element.label = following.label
+        self.branches.update(e.label for e in elements if e.branching)
+        at = self._head(elements)
+        body, tail = self._joined(elements[:at]), elements[at:]
+        if body and sum(e.units for e in tail) == 1:
+            head = [Group([p for e in tail for p in e.positions], "head", 1)]
+        else:
+            head = self._joined(tail)
+        self._name_levels(body)
+        return self._with_ends(body, bool(head)) + head
+
+    def _element(self, positions: list[int]) -> Group:
+        units = sum(self.flow.units[p] for p in positions)
+        if len(positions) == 1:
+            return Group(positions, self.names.of_operation(positions[0]), units)
+        return Group(positions, self.names.of_segment(positions), units, int(units > 1))
+
+    def _head(self, elements: list[Group]) -> int:
+        """Where what comes behind the last pooling or flattening of all positions begins."""
+
+        def flat(element: Group) -> bool:
+            outputs = [t for p in element.positions for t in self.graph.operations[p].outputs]
+            return all(map(is_flat, self.graph.shapes(outputs)))
+
+        at = len(elements)
+        while at and flat(elements[at - 1]):
+            at -= 1
+        if at == len(elements) or any(self.flow.heavy[p] for p in elements[at].positions):
+            return len(elements)
+        return at
+
+    def _joined(self, elements: list[Group]) -> list[Group]:
+        """Groups of neighbours; what is not heavy goes along with what is."""
+        groups: list[Group] = []
+        waiting: list[Group] = []  # light ones of which it is not known yet whose they are
+        heavy = [any(self.flow.heavy[p] for p in e.positions) for e in elements]
+        for i, element in enumerate(elements):
+            if not heavy[i]:
+                stays = groups and not waiting and element.label in (None, groups[-1].label)
+                if stays and not self._begins(element, groups[-1]):
+                    groups[-1].positions += element.positions
+                else:
+                    waiting.append(element)
+                continue
+            while waiting and groups and not self._begins(waiting[0], groups[-1], element):
+                groups[-1].positions += waiting.pop(0).positions
+            early = [p for w in waiting for p in w.positions]
+            waiting.clear()
+            if groups and self._joins(groups[-1], element, not any(heavy[i + 1 :])):
+                groups[-1].positions += early + element.positions
+                groups[-1].units += element.units
+                groups[-1].branching += element.branching
+                if groups[-1].label != element.label:
+                    groups[-1].label = self.names.of_segment(groups[-1].positions)
+            else:
+                element.positions[:0] = early
+                groups.append(element)
+        rest = [p for w in waiting for p in w.positions]
+        if groups:
+            groups[-1].positions += rest
+        elif rest:
+            groups.append(Group(rest, waiting[0].label))
+        return groups
+
+    def _begins(self, light: Group, group: Group, heavy: Group | None = None) -> bool:
+        """Whether a light element goes with the `heavy` one behind it, not with the `group` before.
+
+        What enlarges or puts together begins something; so does what reads nothing of the group.
+        """
+        operation = self.graph.operations[light.positions[0]]
+        if heavy is not None and light.label is not None and light.label == heavy.label:
+            return True
+        if len(light.positions) == 1 and operation.kind in ("concatenate", "resize"):
+            return operation.kind == "concatenate" or self.flow.grows(light.positions[0])
+        sources = [self.flow.writer.get(t, -1) for t in operation.inputs]
+        return max(sources, default=group.positions[0]) < group.positions[0]
+
+    def _joins(self, group: Group, element: Group, last: bool) -> bool:
+        """Whether a heavy element goes on with the block before it; `last`: it is the last one."""
+        position = element.positions[0]
+        if element.label is not None and (
+            element.label == group.label or self._is_gate_of(group, element)
+        ):
+            stage = self.branches[group.label] > 3 and group.branching and element.branching
+            return not stage and group.units + element.units <= LARGEST
+        if len(element.positions) == 1 and self.flow.depthwise[position] in group.positions:
+            return group.units == 1 or not (group.label and element.label)
+        if group.label or element.label:
+            return False
+        level = self._level(group)
+        if not self.levels or level is None or level != self._level(element):
+            return self._is_inverted(group, element)
+        if group.units > 5 or (last and self._kernel(position) == 1):
+            return False
+        enlarged = group.units == 1 and any(map(self.flow.grows, group.positions))
+        return enlarged or not (group.branching or element.branching)
+
+    def _is_gate_of(self, group: Group, element: Group) -> bool:
+        """Whether an element is the squeeze-excite, a module of its own, in the module before it."""
+        nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
+        return nested and any(
+            is_gate(self.graph, self.graph.operations[p]) for p in element.positions
+        )
+
+    def _is_inverted(self, group: Group, element: Group) -> bool:
+        """Whether an inverted residual goes on: its depthwise convolution, its squeeze-excite."""
+        operations = self.graph.operations
+        heavy = [operations[p] for p in element.positions if self.flow.heavy[p]]
+        before = [operations[p] for p in group.positions if self.flow.heavy[p]]
+        if any(is_gate(self.graph, operations[p]) for p in element.positions):
+            return before[-1].kind == "depthwise_conv" and all(
+                is_flat(self.graph.tensors[o.outputs[0]].shape) for o in heavy
+            )
+        a = before[0].attributes
+        return (
+            len(element.positions) == len(before) == 1
+            and heavy[0].kind == "depthwise_conv"
+            and before[0].kind == "conv"
+            and prod(a["kernel"]) == 1
+            and a["out_channels"] > a["in_channels"]
+        )
+
+    def _kernel(self, position: int) -> int:
+        return prod(self.graph.operations[position].attributes.get("kernel", (0,)))
+
+    def _levels(self) -> list[int]:
+        """The resolutions of a network that goes down and up again, largest first; else none."""
+        sizes = [s for p in range(self.flow.size) if (s := self._resolution(p)) is not None]
+        if not any(map(self.flow.grows, range(self.flow.size))) or len(sizes) < 3:
+            return []
+        up_again = sizes[0] // 16 <= sizes[-1] > min(sizes) < sizes[0]
+        return sorted(set(sizes), reverse=True) if up_again else []
+
+    def _resolution(self, position: int) -> int | None:
+        operation = self.graph.operations[position]
+        if not self._kernel(position) or "out_channels" not in operation.attributes:
+            return None
+        shape = self.graph.tensors[operation.outputs[0]].shape
+        return prod(shape) // operation.attributes["out_channels"]
+
+    def _level(self, group: Group) -> int | None:
+        return next((r for p in group.positions if (r := self._resolution(p)) is not None), None)
+
+    def _name_levels(self, groups: list[Group]) -> None:
+        """Names for what nobody named in a network that goes down and up again."""
+        levels = [self._level(g) for g in groups]
+        if not self.levels or self.levels[-1] not in levels:
+            return
+        bridge = levels.index(self.levels[-1])
+        for i, (group, level) in enumerate(zip(groups, levels, strict=True)):
+            if group.label is None and level is not None:
+                side = "encoder" if i < bridge else "decoder"
+                at = self.levels.index(level) + 1
+                group.label = "bridge" if at == len(self.levels) else f"{side}_{at}"
+        last = groups[-1]
+        if last.units == 1 and any(self._kernel(p) == 1 for p in last.positions):
+            last.label = "head"
+
+    def _with_ends(self, groups: list[Group], head: bool) -> list[Group]:
+        """What comes before the first block is the stem, when it is small and has no better name.
+
+        One convolution between the last block and the head is the top.
+        """
+        generic = [is_generic(g.label) and not g.branching for g in groups]
+        first = next((i for i, plain in enumerate(generic) if not plain), 0)
+        leading = [p for g in groups[:first] for p in g.positions]
+        units = sum(g.units for g in groups[:first])
+        if not leading or units > 2 or len(generic) - sum(generic) < 2:
+            return groups
+        if head and generic[-1] and groups[-1].units == 1 and len(groups) - 1 > first:
+            groups[-1].label = "top"
+        return [Group(leading, "stem", units), *groups[first:]]

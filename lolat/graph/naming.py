@@ -1,0 +1,332 @@
+"""What is in a block, in a few words: heavy things first, as a person writes them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import pairwise
+
+from lolat.graph import CONVOLUTIONS, Graph, Operation
+from lolat.graph.counts import FORMULAS
+from lolat.graph.kinds import ELEMENTWISE, FREE, POOLINGS
+
+# ---- What to call a block: a label from the names of its layers, and a summary of what is in
+# it.
+#
+# Frameworks number the layers that nobody named ("conv2d_17", "add_2"): such names say nothing
+# about where a block begins; they are told apart from those that a person chose ("block2_add").
+
+HEAVY = CONVOLUTIONS | {"dense", "matmul", "embedding", "lstm", "gru", "simple_rnn"}
+"""Kinds that a block is about; the rest goes along with them."""
+
+LARGEST = 24
+"""A name that more heavy operations share is that of a stage or a model, not of a block."""
+
+_KIND = "|".join(
+    [
+        r"(?:separable_?|depthwise_?|grouped_?|transposed_?)?conv(?:olution)?(?:[123]d)?(?:_?transpose)?",
+        r"sepconv|depthwise|pointwise|(?:einsum_?)?dense|linear|gemm|(?:simple_?)?rnn|bidirectional",
+        r"time_?distributed|(?:multi_?head_?|group(?:ed)?_?query_?)?attention|input_?layer",
+        r"(?:(?:batch|layer|group|instance|rms|unit)_?)?norm(?:ali[sz]ation)?|bn|ln|gn",
+        r"activation|act|(?:leaky_?|p_?)?re_?lu|(?:hard_?)?swish|permute|lambda|get_?item",
+        r"(?:global_?|adaptive_?)*(?:max_?|average_?|avg_?)?pool(?:ing)?(?:[123]d)?",
+        r"(?:zero_?)?pad(?:ding)?(?:[123]d)?|crop(?:ping)?(?:[123]d)?|up_?sampl(?:e|ing)(?:[123]d)?",
+        r"resizing|rescaling|concat|mul|div|sub|mean|(?:spatial_?|alpha_?|gaussian_?)?dropout(?:[123]d)?",
+        *(kind.replace("_", "_?") for kind in FORMULAS),
+    ]
+)
+_AUTOMATIC = r"(?:(?:KIND)(?:_\d+)?(?:_(?!$)|$))++"
+_GENERIC = r"(?:KIND)_?\d*"
+_ENDS_IN_KIND = r"(?:^|[/_.])(?:KIND)(?:_?\d+)?$"
+_CONTAINER = re.compile(r"(?:(?:functional|sequential|model)(?:_\d+)?)?")
+_TOKEN = re.compile(r"[^/_.]+")
+_DIMENSIONS = re.compile(
+    r"(?:[a-z]*(?:conv|pool|pooling|padding|cropping|sampling|dropout|norm))?[123]d", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"(.*?)(?:[_:](\d+))?", re.DOTALL)
+_PART = re.compile(r"_(?:depthwise|pointwise)$")  # how readers call the two halves of a separable
+
+
+@cache
+def _kinds(pattern: str) -> re.Pattern[str]:
+    """The pattern with the kinds in it, compiled when it is first needed: that takes long."""
+    return re.compile(pattern.replace("KIND", _KIND), re.IGNORECASE)
+
+
+class Names:
+    """The labels that the names of a graph suggest; `units` are the heavy operations that count."""
+
+    def __init__(self, graph: Graph, units: Sequence[bool]) -> None:
+        self.operations = graph.operations
+        self.texts = _without_network([informative(o) for o in graph.operations], units)
+        split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
+        self.beginnings = [[beginning for beginning, _ in found] for found in split]
+        self.below = Counter(  # heavy operations below each beginning of a name
+            b for p, o in enumerate(graph.operations) if o.kind in HEAVY for b in self.beginnings[p]
+        )
+        self.numbered = [
+            [
+                b
+                for (b, t), (_, after) in pairwise([*found, ("", "")])
+                if self._is_number(b, t, after)
+            ]
+            for found in split
+        ]
+        self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
+
+    def _is_number(self, beginning: str, token: str, after: str) -> bool:
+        """Whether a beginning ends in a number, or is the first of "block", "block_1" ..."""
+        return _has_number(token) or (f"{beginning}_1" in self.below and not _has_number(after))
+
+    def of_operation(self, position: int) -> str | None:
+        """The label of one operation of a chain: the longest that other heavy ones share."""
+        numbered = [b for b in self.numbered[position] if self.support[b] <= LARGEST]
+        shared = [b for b in numbered if self.support[b] > 1]
+        own = [b for b in numbered if not _kinds(_ENDS_IN_KIND).search(b)]
+        if shared or own:
+            return (shared or own)[-1]
+        few = [b for b in self.beginnings[position] if self.below[b] <= 4]
+        words = [b for b in few if not _kinds(_ENDS_IN_KIND).search(b)]
+        if numbered:
+            return words[0] if words and len(words[0]) < len(numbered[0]) else numbered[0]
+        shared = [b for b in few if self.below[b] > 1]
+        return (shared[-1] if shared else words[0]) if words else None
+
+    def of_segment(self, positions: Sequence[int]) -> str | None:
+        """The label on which most names of a branching segment agree; None when they do not."""
+        weights = {p: 3 if self.operations[p].kind in HEAVY else 1 for p in positions}
+        weights[positions[-1]] += 1  # a branch is often named where it ends
+        weights = {p: weight for p, weight in weights.items() if self.texts[p]}
+        total = sum(weights.values())
+        votes = _votes((b, n) for p, n in weights.items() for b in self.numbered[p])
+        agreed = [b for b, n in votes.items() if n >= 0.55 * total]
+        if agreed:
+            return max(
+                [b for b in agreed if not _kinds(_ENDS_IN_KIND).search(b)] or agreed, key=len
+            )
+        at_end = self._at_end(weights, 0.6 * total)
+        if at_end is not None:
+            return at_end
+        votes = _votes((b, n) for p, n in weights.items() if (b := self.of_operation(p)))
+        return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
+
+    def _at_end(self, weights: dict[int, int], needed: float) -> str | None:
+        """The number at the end of most names, with the last word that most of them have."""
+        tokens = {p: _TOKEN.findall(_PART.sub("", self.texts[p])) for p in weights}
+        number, votes = max(
+            _votes((t[-1], weights[p]) for p, t in tokens.items()).items(),
+            key=lambda item: item[1],
+            default=("", 0),
+        )
+        if votes < needed or not number.isdigit():
+            return None
+        last: dict[str, int] = {}
+        for found in tokens.values():
+            last.update((t, max(i, last.get(t, 0))) for i, t in enumerate(found[:-1]))
+        words = _votes((t, weights[p]) for p, found in tokens.items() for t in set(found[:-1]))
+        common = [w for w, n in words.items() if n >= needed and not _has_number(w)]
+        own = [w for w in common if not _kinds(_ENDS_IN_KIND).search(w)] or common
+        return f"{max(own, key=last.__getitem__)}_{number}" if own else None
+
+    def ends_like(self, position: int, label: str) -> bool:
+        """Whether a name belongs to a label that stands at the end of names ("normal_conv_1_5")."""
+        word, _, number = label.rpartition("_")
+        tokens = _TOKEN.findall(self.texts[position])
+        return bool(word) and tokens[-1:] == [number] and word in tokens
+
+
+def _votes(weighted: Iterable[tuple[str, int]]) -> Counter[str]:
+    votes: Counter[str] = Counter()
+    for name, weight in weighted:
+        votes[name] += weight
+    return votes
+
+
+def _has_number(token: str) -> bool:
+    return any(c.isdigit() for c in token) and not _DIMENSIONS.fullmatch(token)
+
+
+def informative(operation: Operation) -> str:
+    """The part of the full name that a person chose; "" when a framework numbered all of it."""
+    kept: list[str] = []
+    for component in operation.full_name.partition(":")[0].split("/"):
+        if _CONTAINER.fullmatch(component):
+            continue
+        if _kinds(_AUTOMATIC).fullmatch(component):
+            break
+        if kept and component.startswith(f"{kept[-1]}."):  # ONNX: layer1/layer1.0
+            kept.pop()
+        kept.append(component)
+    return "/".join(kept) if any(map(_TOKEN.search, kept)) else ""
+
+
+def _without_network(texts: list[str], units: Sequence[bool]) -> list[str]:
+    """Names without the name of the network, or of the one large network inside this one."""
+    outer = Counter(
+        t.partition("/")[0] for t, u in zip(texts, units, strict=True) if u and "/" in t
+    )
+    large = [name for name, n in outer.items() if n > LARGEST]
+    if len(large) == 1:
+        texts = [t.partition("/")[2] if t.partition("/")[0] == large[0] else t for t in texts]
+    split = [_TOKEN.findall(text) for text in texts if text]
+    shared = 0
+    while len(split) > 2 and all(
+        len(t) > shared + 1 and t[shared] == split[0][shared] and t[shared + 1][0].isalpha()
+        for t in split
+    ):
+        shared += 1
+    return [t and t[list(_TOKEN.finditer(t))[shared].start() :] for t in texts] if shared else texts
+
+
+def is_generic(label: str | None) -> bool:
+    """Whether a label says no more than the kind of a layer ("conv1")."""
+    return label is None or bool(_kinds(_GENERIC).fullmatch(label))
+
+
+def layer_label(operations: Sequence[Operation]) -> str:
+    """A label for a block that nobody named: its heavy layers as the framework numbered them."""
+    heavy = [o for o in operations if o.kind in HEAVY] or list(operations)
+    paths = {o.path.rpartition("/")[2] for o in heavy}
+    path = min(paths)
+    if len(paths) == 1 and (_kinds(_AUTOMATIC).fullmatch(path) or (path and len(heavy) > 1)):
+        return path  # a layer that consists of several operations, such as attention
+    names = dict.fromkeys(_PART.sub("", o.name) or o.kind for o in heavy)
+    numbers: dict[str, list[tuple[int, str]]] = {}  # base name -> (number, whole name)
+    for name in names:
+        base, number = _NUMBERED.fullmatch(name).groups()  # type: ignore[union-attr]
+        numbers.setdefault(base, []).append((int(number or 0), name))
+    own = sorted(numbers[max(numbers, key=lambda base: len(numbers[base]))])
+    if len(own) == 1:
+        return own[0][1]
+    return f"{own[0][1]}-{own[-1][0] if own[0][0] else own[-1][1]}"
+
+
+def unique(labels: Sequence[str]) -> list[str]:
+    """Labels of which no two are the same: "block", "block (2)" ..."""
+    seen: Counter[str] = Counter()
+    result: dict[str, None] = {}
+    for label in labels:
+        own = label
+        while own in result:
+            seen[label] += 1
+            own = f"{label} ({seen[label] + 1})"
+        result[own] = None
+    return list(result)
+
+
+# ---- summaries ----------------------------------------
+
+_NOUNS = {
+    "depthwise_conv": "depthwise", "separable": "separable conv", "simple_rnn": "rnn",
+    "batch_norm": "bn", "global_average_pool": "average pool", "global_max_pool": "max pool",
+    "adaptive_pool": "average pool", "concatenate": "concat", "resize": "upsample",
+}  # fmt: skip
+_MAIN = ("separable", "depthwise_conv", "grouped_conv", "conv", "transposed_conv", "embedding",
+         "lstm", "gru", "simple_rnn", "attention", "dense", "matmul")  # fmt: skip
+_JOINS = (
+    POOLINGS
+    | {"add", "subtract", "multiply", "average", "maximum", "minimum"}
+    | {"concatenate", "stack", "resize", "squeeze-excite"}
+)
+_UNCOUNTED = ("dense", "depthwise", "squeeze-excite", "bn", "multiply")
+
+
+def summarize(graph: Graph, operations: Sequence[Operation]) -> str:
+    """What is in a block, as a person would write it: "3 convs, add", "dense 1000, softmax"."""
+    items = _collapsed(graph, operations)
+    heavy = [item for item in items if item[0] in _MAIN]
+    if len(heavy) == 1:
+        told = [(_detailed(*i) if i is heavy[0] else _noun(i[0]), _rank(i[0])) for i in items]
+        return _fitted(list(dict.fromkeys(told)))
+    kinds = sorted({k for k, _ in heavy}, key=_MAIN.index)
+    parts = [(_several(kind, [o for k, o in heavy if k == kind]), 0) for kind in kinds]
+    rest = [k for k, _ in items if k in _JOINS or (not heavy and k not in _MAIN)]
+    if heavy and items[-1][0] in ("softmax", "sigmoid"):
+        rest.append(items[-1][0])
+    parts += [(_counted(noun, n), 1) for noun, n in Counter(map(_noun, rest)).items()]
+    branches = max((len(o.inputs) for k, o in items if k == "concatenate"), default=0)
+    if branches > 2 and heavy:
+        parts[0] = (f"{branches} branches: {parts[0][0]}", 0)
+    return _fitted(parts) or "reshape"
+
+
+def _collapsed(graph: Graph, operations: Sequence[Operation]) -> list[tuple[str, Operation]]:
+    """What is worth telling; attention, squeeze-excite and separable convolutions are one each."""
+    gates = {id(o) for o in operations if is_gate(graph, o)}
+    squeezed = [o for o in operations if gates and is_flat(graph.tensors[o.outputs[0]].shape)]
+    if not any(o.kind in HEAVY for o in squeezed):
+        gates, squeezed = set(), []
+    products = [o for o in operations if o.kind == "matmul"]
+    attentions = products[::2] if len(products) > 1 else []
+    paths = {o.path for o in attentions} - {""}
+    inside = {id(o) for o in operations if o.path in paths}  # the layer's other operations
+    skipped = inside.union(map(id, squeezed), map(id, products if attentions else ()))
+    items: list[tuple[str, Operation]] = []
+    for o in operations:
+        if any(o is a for a in attentions):
+            items.append(("attention", o))
+        elif id(o) in gates:
+            items.append(("squeeze-excite", o))
+        elif o.name.endswith("_pointwise") and items and items[-1][0] == "depthwise_conv":
+            items[-1] = ("separable", items[-1][1])
+        elif id(o) not in skipped and o.kind not in FREE and o.kind != "pad":
+            items.append((o.kind, o))
+    return items
+
+
+def is_flat(shape: Sequence[int]) -> bool:
+    """Whether a tensor has no extent besides its channels."""
+    return sum(n > 1 for n in shape[1:]) < 2
+
+
+def is_gate(graph: Graph, operation: Operation) -> bool:
+    """Whether an operation scales the channels of an image, as the end of a squeeze-excite does."""
+    flat = [is_flat(s) for s in graph.shapes(operation.inputs)]
+    return operation.kind == "multiply" and any(flat) and not all(flat)
+
+
+def _noun(kind: str) -> str:
+    return _NOUNS.get(kind, kind.replace("_", " "))
+
+
+def _counted(noun: str, number: int) -> str:
+    return noun if number == 1 else f"{number} {noun}" + "s" * (noun not in _UNCOUNTED)
+
+
+def _detailed(kind: str, operation: Operation) -> str:
+    """One heavy operation with its size: "conv 7x7/2", "dense 1000", "lstm 64"."""
+    a = operation.attributes
+    size = a.get("units") or a.get("out_features") or ""
+    if "kernel" in a:
+        stride = max(a.get("strides", (1,)))
+        size = "x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else "")
+    return f"{_noun(kind)} {size}".strip()
+
+
+def _several(kind: str, operations: Sequence[Operation]) -> str:
+    """Heavy operations of one kind: "3 convs", with the kernel where it is the same for all."""
+    details = [_detailed(kind, o) for o in operations]
+    if len(set(details)) == len(details) < 3 and kind != "dense":
+        return ", ".join(details)
+    kernels = {"x".join(map(str, o.attributes.get("kernel", ()))) for o in operations}
+    same = kernels.pop() if len(kernels) == 1 else ""
+    return f"{_counted(_noun(kind), len(operations))} {same}".strip()
+
+
+def _rank(kind: str) -> int:
+    """How readily a part is left out of a summary that is too long; 0: last of all."""
+    if kind in _MAIN:
+        return 0
+    return 1 if kind in _JOINS or kind == "softmax" else 3 if kind in ELEMENTWISE else 2
+
+
+def _fitted(parts: list[tuple[str, int]]) -> str:
+    """The parts in a line of at most 48 characters, which fits into a table."""
+    while len(line := ", ".join(text for text, _ in parts)) > 48:
+        weakest = max(range(len(parts)), key=lambda i: (parts[i][1], i))
+        if parts[weakest][1] == 0:
+            return f"{line[:45]}..."
+        del parts[weakest]
+    return line

@@ -1,0 +1,355 @@
+"""Where a prediction comes from, and what would change it.
+
+The receipt: how many milliseconds come from each term of the formula, for a network, its blocks, and the
+operations of one block. They add up to the prediction. The counterfactuals: what a change saves, each the
+prediction of a really changed network, counted anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.graph.blocks import Block, cut
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.edits import USUAL_STRIDE, bypassed, image_side, total_stride
+from lolat.model import Model
+from lolat.model.counterfactuals import Try, on_block, on_network
+from lolat.model.prediction import Prediction
+
+# ---- What an explanation consists of: receipts, what a change would save, and both together.
+
+
+@dataclass(frozen=True)
+class Term:
+    """A line of a receipt: so many units of a count at `rate_ms` each."""
+
+    name: str
+    count: int
+    rate_ms: float
+    latency_ms: float
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What something costs, term by term; `share` is of the network's time."""
+
+    name: str
+    latency_ms: float
+    share: float
+    terms: tuple[Term, ...]
+    kind: str | None = None  # of an operation
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the answer of `explain --json`."""
+        document: dict[str, Any] = {
+            "name": self.name,
+            "latency_ms": self.latency_ms,
+            "share": self.share,
+            "terms": {
+                t.name: {"count": t.count, "rate_ms": t.rate_ms, "latency_ms": t.latency_ms}
+                for t in self.terms
+            },
+        }
+        return document if self.kind is None else {**document, "kind": self.kind}
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """What a change would do to the network's latency, predicted for the changed network.
+
+    `of_block` is the saving as a share of the block's time; None for a change of the whole network.
+    """
+
+    what: Try
+    latency_ms: float
+    interval_ms: tuple[float, float] | None
+    saves_ms: float
+    of_block: float | None
+    of_network: float
+    in_domain: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the answer of `explain --json`."""
+        return {
+            "kind": self.what.kind,
+            "change": self.what.change,
+            "details": dict(self.what.details),
+            "latency_ms": self.latency_ms,
+            "interval_ms": None if self.interval_ms is None else list(self.interval_ms),
+            "saves_ms": self.saves_ms,
+            "of_block": self.of_block,
+            "of_network": self.of_network,
+            "in_domain": self.in_domain,
+        }
+
+
+@dataclass(frozen=True)
+class BatchEffect:
+    """The latency at another batch size, and what is left of it for each sample."""
+
+    batch_size: int
+    latency_ms: float
+    per_sample_ms: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A prediction with its receipts, and what would change it, the largest saving first.
+
+    Of a network: `blocks` are the receipts of all blocks, `operations` is empty. Of a block: `blocks`
+    is its receipt alone, `operations` has one for each operation in it.
+    """
+
+    prediction: Prediction
+    total: Receipt
+    blocks: tuple[Receipt, ...]
+    operations: tuple[Receipt, ...]
+    counterfactuals: tuple[Counterfactual, ...]
+    batches: tuple[BatchEffect, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def of_block(self) -> bool:
+        """Whether one block is explained, not the network."""
+        return bool(self.operations)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer of `explain --json`; docs/explain.md says what is in it."""
+        p = self.prediction
+        return {
+            "network": p.network,
+            "batch_size": p.batch_size,
+            "predictor": p.predictor,
+            "latency_ms": p.latency_ms,
+            "interval_ms": None if p.interval_ms is None else list(p.interval_ms),
+            "coverage": p.coverage,
+            "in_domain": p.in_domain,
+            "warnings": [*p.warnings, *self.notes],
+            "call_ms": p.call_ms,
+            "terms": self.total.to_dict()["terms"],
+            "block": self.blocks[0].name if self.of_block else None,
+            "blocks": [b.to_dict() for b in self.blocks],
+            "operations": [o.to_dict() for o in self.operations],
+            "counterfactuals": [c.to_dict() for c in self.counterfactuals],
+            "batches": [vars(b) for b in self.batches],
+        }
+
+
+# ---- explain ----------------------------------------
+
+WORTH = 0.001  # of what is asked about: what saves less is not told
+BATCHES = (1, 2, 4, 8, 16, 32)
+
+AtSize = Callable[[int], Graph]
+"""Reads the network again at an input of so many pixels; NetworkError where it cannot be."""
+
+
+def explain_network(
+    model: Model,
+    network: Graph,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    at_size: AtSize | None = None,
+) -> Explanation:
+    """The receipts of a network and of its blocks, and what changes of all of it would save.
+
+    `at_size` reads the network again at another resolution, where that can be done. Raises InputError
+    as `Model.predict` does.
+    """
+    prediction = model.predict(network, batch_size, predictor)
+    asked = _Asked(model, prediction)
+    notes: list[str] = []
+    tried = list(_until_unclear(on_network(network), notes))
+    tried += [t for t in (_best_drop(asked, network), _smaller(network, at_size)) if t]
+    return Explanation(
+        prediction,
+        asked.total(),
+        asked.blocks(),
+        (),
+        asked.judged(tried, None),
+        _batches(asked, network),
+        tuple(notes),
+    )
+
+
+def explain_block(
+    model: Model,
+    network: Graph,
+    name: str,
+    batch_size: int = 1,
+    predictor: str | None = None,
+) -> Explanation:
+    """The receipt of one block, operation by operation, and what changes of it would save.
+
+    `name`: its label, its whole name, or how only one of them begins. Raises InputError for another
+    name, and as `Model.predict` does.
+    """
+    position = find_block(network, name)
+    prediction = model.predict(network, batch_size, predictor)
+    asked = _Asked(model, prediction)
+    block = cut(network)[position]
+    notes: list[str] = []
+    tried = list(_until_unclear(on_block(network, block.operations), notes))
+    receipt = asked.blocks()[position]
+    return Explanation(
+        prediction,
+        asked.total(),
+        (receipt,),
+        asked.operations(network, block),
+        asked.judged(tried, receipt.latency_ms),
+        (),
+        tuple(notes),
+    )
+
+
+def find_block(network: Graph, name: str) -> int:
+    """The position of a block by its label, its name, or the beginning of one of them alone."""
+    blocks = cut(network)
+    for exact in ([b.label for b in blocks], [b.name for b in blocks]):
+        if name in exact:
+            return exact.index(name)
+    begins = [i for i, b in enumerate(blocks) if name and b.name.startswith(name)]
+    if len(begins) == 1:
+        return begins[0]
+    labels = [b.label for b in blocks]
+    if begins:
+        raise InputError(
+            f"--block {name!r} is the beginning of {len(begins)} blocks of {network.name!r}: "
+            f"{_listed([labels[i] for i in begins])}; give the whole label of one"
+        )
+    near = get_close_matches(name, labels, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {_listed(labels)}"
+    raise InputError(f"no block {name!r} in {network.name!r}; {hint}")
+
+
+def _listed(labels: Sequence[str], most: int = 8) -> str:
+    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" * (len(labels) > most))
+
+
+class _Asked:
+    """What was asked, and what is made of it: receipts and judgements."""
+
+    def __init__(self, model: Model, prediction: Prediction) -> None:
+        self.model = model
+        self.prediction = prediction
+        self.columns = [COLUMNS.index(f) for f in prediction.features]
+
+    def receipt(
+        self, name: str, counts: np.ndarray, terms: np.ndarray, kind: str | None = None
+    ) -> Receipt:
+        """From counts (COLUMNS) and milliseconds (features)."""
+        latency = float(terms.sum())
+        lines = [
+            Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
+            for f, n, ms in zip(self.prediction.features, counts[self.columns], terms, strict=True)
+        ]
+        return Receipt(
+            name, latency, latency / (self.prediction.latency_ms or 1.0), tuple(lines), kind
+        )
+
+    def total(self) -> Receipt:
+        """Of the whole network, without the call."""
+        p = self.prediction
+        return self.receipt(p.network, p.block_counts.sum(axis=0), p.block_terms.sum(axis=0))
+
+    def blocks(self) -> tuple[Receipt, ...]:
+        """Of each block."""
+        p = self.prediction
+        return tuple(map(self.receipt, p.names, p.block_counts, p.block_terms))
+
+    def operations(self, network: Graph, block: Block) -> tuple[Receipt, ...]:
+        """Of each operation of a block."""
+        counts = count(network).at(self.prediction.batch_size)
+        # All of the network, because a formula may bend for what is small.
+        terms, _ = self.model.predictor(self.prediction.predictor).shares(counts[:, self.columns])
+        found = []
+        for p in block.operations:
+            operation = network.operations[p]
+            found.append(self.receipt(operation.full_name, counts[p], terms[p], operation.kind))
+        return tuple(found)
+
+    def predict(self, network: Graph, batch_size: int | None = None) -> Prediction:
+        """As it was asked, of another network or at another batch size."""
+        p = self.prediction
+        return self.model.predict(network, batch_size or p.batch_size, p.predictor)
+
+    def judged(self, tried: Iterable[Try], block_ms: float | None) -> tuple[Counterfactual, ...]:
+        """What saves something, the most first."""
+        now = self.prediction.latency_ms
+        found = []
+        for one in tried:
+            new = self.predict(one.graph)
+            saves = now - new.latency_ms
+            if saves <= WORTH * (now if block_ms is None else block_ms):
+                continue
+            of_block = None if block_ms is None else saves / block_ms
+            found.append(
+                Counterfactual(
+                    one,
+                    new.latency_ms,
+                    new.interval_ms,
+                    saves,
+                    of_block,
+                    saves / now,
+                    new.in_domain,
+                )
+            )
+        return tuple(sorted(found, key=lambda c: -c.saves_ms))
+
+
+def _until_unclear(tried: Iterable[Try], notes: list[str]) -> Iterable[Try]:
+    """What can be tried; why the rest cannot goes to `notes`."""
+    try:
+        yield from tried
+    except InputError as error:
+        notes.append(str(error))
+
+
+def _best_drop(asked: _Asked, network: Graph) -> Try | None:
+    """The network without the one block whose loss saves most, of those that can be left out."""
+    blocks = cut(network)
+    receipts = asked.blocks()
+    for i in sorted(range(len(blocks)), key=lambda i: -receipts[i].latency_ms):
+        changed = bypassed(network, blocks[i].operations)
+        if changed is not None:
+            label = blocks[i].label
+            words = f"without {label}: its input and output have the same shape"
+            return Try("drop", words, changed, {"block": label})
+    return None
+
+
+def _smaller(network: Graph, at_size: AtSize | None) -> Try | None:
+    """The network at about 6/7 of its resolution, in multiples of its stride."""
+    side = image_side(network)
+    if at_size is None or side is None:
+        return None
+    step = total_stride(network) or USUAL_STRIDE
+    new = max(round(side * 6 / 7 / step), 1) * step
+    new = new if new < side else side - step
+    if new < 1:
+        return None
+    try:
+        graph = at_size(new)
+    except InputError:
+        return None
+    words = f"an input of {new} px instead of {side}"
+    return Try("resolution", words, graph, {"from": side, "to": new})
+
+
+def _batches(asked: _Asked, network: Graph) -> tuple[BatchEffect, ...]:
+    """What a sample costs in batches of several sizes, the one asked for among them."""
+    found = []
+    for n in sorted({*BATCHES, asked.prediction.batch_size}):
+        try:
+            latency = asked.predict(network, n).latency_ms
+        except InputError:  # too large to count
+            break
+        found.append(BatchEffect(n, latency, latency / n))
+    return tuple(found)

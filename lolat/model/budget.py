@@ -1,0 +1,325 @@
+"""The most that stays within a time: the widest network, the largest input, the largest batch.
+
+Solved from the formula, then checked by predicting: what is answered stays within the budget, and its next
+larger neighbour does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lolat.errors import AnswerIsNo, InputError
+from lolat.graph import Graph
+from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
+from lolat.model import Model
+from lolat.model.prediction import Prediction
+from lolat.units import milliseconds
+
+# ---- The largest number for which something holds, asked as seldom as can be; and budgets that
+# suffice.
+
+
+def search(
+    fits: Callable[[int], bool | None], count: int, start: int, guess: int
+) -> tuple[int, int, bool]:
+    """The largest of 1 ... count that fits, from a guess; asks few times where the guess is good.
+
+    `fits` is True up to some number and False from the next on; None for what is refused, at the lower
+    or the upper end. Returns (largest that fits, the next, True), or (0 or the largest that is
+    refused, the smallest that is not, False). Where `fits` is not so ordered, the two answers are
+    still neighbours of which one fits and the other does not.
+    """
+    low, high, found = 0, count + 1, False
+    at, stride = start, 1
+    while high - low > 1:
+        verdict = fits(at)
+        if verdict:
+            low, found = at, True
+        elif verdict is None and at == start:
+            return at, at, False
+        elif verdict is None and at < start and not found:
+            low = at
+        else:
+            high = at
+        half = max((high - low) // 2, 1)
+        if low < guess < high:
+            at = guess
+        elif guess <= low:
+            at = low + min(stride, half)
+            stride *= 2
+        else:
+            at = high - min(stride, half)
+            stride *= 2
+    return low, high, found
+
+
+def enough(takes: float) -> str:
+    """A budget of three digits or more that `takes` stays within."""
+    for digits in range(3, 17):
+        unit = 10.0 ** (math.floor(math.log10(takes)) + 1 - digits) if takes > 0.0 else 1.0
+        text = f"{math.ceil(takes / unit - 1e-9) * unit:.{digits}g}"
+        if float(text) >= takes:
+            return text
+    return repr(takes)
+
+
+# ---- budget ----------------------------------------
+
+VARY = ("width", "resolution", "batch")
+MOST_BATCH = 65536
+MOST_WIDTH = 8
+MOST_SIDE = 2048
+HUNDREDTHS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
+
+
+def check_budget(budget_ms: float) -> None:
+    """InputError unless a budget is a number of milliseconds above 0."""
+    if not isinstance(budget_ms, (int, float)) or not 0.0 < budget_ms < math.inf:
+        raise InputError(
+            f"--ms {budget_ms!r}: expected a number of milliseconds above 0, such as 15"
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One value of what is varied, and what the model says of the network at it."""
+
+    value: float
+    prediction: Prediction
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the answer of `budget --json`."""
+        p = self.prediction
+        interval = None if p.interval_ms is None else list(p.interval_ms)
+        return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The largest `best.value` of what is varied that stays within the budget.
+
+    `next` is the next larger value, which does not; None at the largest that is tried, and where
+    the network cannot be read at it (`refusal` says why). `channels`: of a width, each count now and then.
+    """
+
+    vary: str
+    budget_ms: float
+    sure: bool
+    best: Step
+    next: Step | None
+    now: Step
+    channels: tuple[tuple[int, int], ...] | None = None
+    refusal: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer of `budget --json`; docs/explain.md says what is in it."""
+        p = self.best.prediction
+        return {
+            "network": p.network,
+            "vary": self.vary,
+            "budget_ms": self.budget_ms,
+            "sure": self.sure,
+            "predictor": p.predictor,
+            "batch_size": p.batch_size,
+            "answer": self.best.value,
+            "latency_ms": p.latency_ms,
+            "interval_ms": None if p.interval_ms is None else list(p.interval_ms),
+            "coverage": p.coverage,
+            "channels": None if self.channels is None else [list(c) for c in self.channels],
+            "next": None if self.next is None else self.next.to_dict(),
+            "now": self.now.to_dict(),
+            "in_domain": p.in_domain,
+            "warnings": [*p.warnings, *([] if self.refusal is None else [self.refusal])],
+        }
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model, a network and a time. `at_size` reads the network again at another resolution."""
+
+    model: Model
+    network: Graph
+    budget_ms: float
+    batch_size: int = 1
+    predictor: str | None = None
+    coverage: float | None = None
+    sure: bool = False
+    at_size: Callable[[int], Graph] | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.budget_ms)
+
+    @cached_property
+    def now(self) -> Prediction:
+        """What the model says of the network as it is; InputError where --sure cannot be answered."""
+        found = self.predict(self.network, self.batch_size)
+        if self.sure and found.interval_ms is None:
+            raise InputError(
+                f"--sure needs an interval, and {self.model.source} has too few points for one; leave "
+                "--sure out, or learn the model again"
+            )
+        return found
+
+    def predict(self, network: Graph, batch_size: int) -> Prediction:
+        """With the predictor and the coverage that were asked for."""
+        return self.model.predict(network, batch_size, self.predictor, self.coverage)
+
+    def takes(self, prediction: Prediction) -> float:
+        """What counts against the budget: the latency, or to be sure the end of its interval."""
+        if self.sure and prediction.interval_ms is not None:
+            return prediction.interval_ms[1]
+        return prediction.latency_ms
+
+    @property
+    def aim(self) -> float:
+        """The latency to aim at."""
+        now = self.now
+        return self.budget_ms * now.latency_ms / (self.takes(now) or 1.0)
+
+    @cached_property
+    def by_sample(self) -> tuple[float, float]:
+        """(fixed, for each sample) milliseconds: the latency is affine in the batch size."""
+        double = self.predict(self.network, 2 * self.batch_size)
+        each = (double.latency_ms - self.now.latency_ms) / self.batch_size
+        return self.now.latency_ms - each * self.batch_size, each
+
+    def answer(self, vary: str) -> Answer:
+        """The largest `vary` ("width", "resolution" or "batch") within the budget.
+
+        Raises AnswerIsNo where not even the smallest is, and InputError where it cannot be varied.
+        """
+        ways = {"width": self._width, "resolution": self._resolution, "batch": self._batch}
+        if vary not in ways:
+            raise InputError(f"--vary {vary!r}: expected one of {', '.join(VARY)}")
+        return ways[vary]()
+
+    def _batch(self) -> Answer:
+        now = Step(self.batch_size, self.now)
+        fixed, each = self.by_sample
+        guess = (self.aim - fixed) / each if each > 0.0 else MOST_BATCH
+        tried = _Tried(self, "batch", now, lambda n: (self.network, n), 1, MOST_BATCH)
+        return tried.answer(guess)
+
+    def _width(self) -> Answer:
+        widened(self.network, 1.0)  # says what cannot be varied
+        now = Step(1.0, self.now)
+        tried = _Tried(
+            self, "width", now, lambda i: (widened(self.network, i / HUNDREDTHS), self.batch_size),
+            1 / HUNDREDTHS, MOST_WIDTH * HUNDREDTHS,
+        )  # fmt: skip
+        return tried.answer(HUNDREDTHS * self._guessed_width())
+
+    def _guessed_width(self) -> float:
+        """Where a parabola through the latencies at half, the same and twice the width meets the aim."""
+        half, one, two = (
+            self.predict(widened(self.network, f), self.batch_size).latency_ms
+            for f in (0.5, 1.0, 2.0)
+        )
+        a = ((two - one) - (one - half) / 0.5) / 1.5
+        b = (one - half) / 0.5 - 1.5 * a
+        c = one - a - b - self.aim
+        if a <= 1e-9 * one:
+            return -c / b if b > 0.0 else 1.0
+        return (math.sqrt(max(b * b - 4.0 * a * c, 0.0)) - b) / (2.0 * a)
+
+    def _resolution(self) -> Answer:
+        side, at_size = image_side(self.network), self.at_size
+        if side is None or at_size is None:
+            why = "it was not read by name" if side else "its input is no square image"
+            raise InputError(
+                f"the resolution of {self.network.name!r} cannot be varied: {why}; vary the width or the "
+                "batch size"
+            )
+        step = total_stride(self.network) or USUAL_STRIDE
+        fixed, each = self.by_sample  # weights and operations stay, the rest grows with the area
+        scaled = each * self.batch_size
+        area = max(self.aim - fixed, 0.0) / scaled if scaled > 0.0 else math.inf
+
+        def network(i: int) -> tuple[Graph, int]:
+            return self.network if i * step == side else at_size(i * step), self.batch_size
+
+        tried = _Tried(self, "resolution", Step(side, self.now), network, step, MOST_SIDE // step)
+        return tried.answer(min(side * math.sqrt(area), MOST_SIDE) / step)
+
+
+class _Tried:
+    """The values of what is varied: `unit` times 1, 2 ... `count`; each is predicted once."""
+
+    def __init__(
+        self,
+        question: Question,
+        vary: str,
+        now: Step,
+        network: Callable[[int], tuple[Graph, int]],
+        unit: float,
+        count: int,
+    ) -> None:
+        self.question, self.vary, self.now = question, vary, now
+        self.network, self.unit, self.count = network, unit, count
+        self.known: dict[int, Step | None] = {}
+        self.refusals: dict[int, str] = {}
+
+    def value(self, i: int) -> float:
+        """The i-th value."""
+        return round(i * self.unit, 2) if self.vary == "width" else int(i * self.unit)
+
+    def step(self, i: int) -> Step | None:
+        """The i-th value and its prediction; None where there is no network of it."""
+        if i not in self.known:
+            try:
+                network, batch_size = self.network(i)
+                found = Step(self.value(i), self.question.predict(network, batch_size))
+            except InputError as error:
+                self.refusals[i] = str(error).partition("; give ")[0]  # which the answer says
+                self.known[i] = None
+            else:
+                self.known[i] = found
+        return self.known[i]
+
+    def fits(self, i: int) -> bool | None:
+        """Whether the i-th stays within the budget; None where it is refused."""
+        found = self.step(i)
+        if found is None:
+            return None
+        return self.question.takes(found.prediction) <= self.question.budget_ms
+
+    def answer(self, guess: float) -> Answer:
+        """The largest value that fits; AnswerIsNo where there is none."""
+        start = min(max(round(self.now.value / self.unit), 1), self.count)
+        guessed = int(min(max(guess, 1.0), float(self.count)))
+        low, high, found = search(self.fits, self.count, start, guessed)
+        if self.step(start) is None and not found:
+            raise InputError(self.refusals[start])
+        q = self.question
+        if not found:
+            smallest = self.step(high)
+            assert smallest is not None
+            takes = q.takes(smallest.prediction)
+            refused = self.refusals.get(high - 1)
+            raise AnswerIsNo(
+                f"even {told(self.vary, smallest.value)} of {q.network.name!r} takes "
+                f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms"
+                f"{f', and smaller is refused ({refused})' if refused else ''}; give --ms "
+                f"{enough(takes)} or more"
+            )
+        best = self.step(low)
+        assert best is not None
+        further = self.step(high) if high <= self.count else None
+        pairs = None
+        if self.vary == "width":
+            sizes = channels(q.network).sizes
+            free = sizes.free()
+            pairs = tuple(sorted({(sizes.now[u], sizes.scaled(u, best.value)) for u in free}))
+        refusal = self.refusals.get(high)
+        return Answer(self.vary, q.budget_ms, q.sure, best, further, self.now, pairs, refusal)
+
+
+def told(vary: str, value: float) -> str:
+    """A value of what is varied, in words: "batch 8", "width x0.75", "192 px"."""
+    if vary == "resolution":
+        return f"{value:g} px"
+    return f"width x{value:g}" if vary == "width" else f"batch {value:.0f}"

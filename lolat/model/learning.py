@@ -1,0 +1,182 @@
+"""From measured points to a model: fit every predictor, leave blocks out to see how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lolat.fitting.domain import Domain
+from lolat.fitting.intervals import interval_entry, network_entry
+from lolat.fitting.least_squares import leave_out, require_points
+from lolat.fitting.points import Point, known_features, matrix, times
+from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import Formula
+from lolat.fitting.predictors.two_regime import FEATURES as THREE
+from lolat.fitting.predictors.two_regime import TwoRegime
+from lolat.graph.counts import FEATURES, PLAIN
+from lolat.model.schema import FORMAT_VERSION, SCHEMA
+
+SMALL_MS = 2.0  # published tables are split here
+LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are
+FEW_BLOCKS = (
+    "the points are of too few different blocks to say how good the fit is on others; predictions "
+    "come without an interval"
+)
+
+
+def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """The figures that every table shows; None where there is no point of a size."""
+    error = np.abs(predicted / measured - 1.0)
+    large = measured >= SMALL_MS
+    return {
+        "points": len(measured),
+        "median": float(np.median(error)),
+        "within_10_percent": float((error <= 0.1).mean()),
+        "median_from_2_ms": float(np.median(error[large])) if large.any() else None,
+        "median_below_2_ms": float(np.median(error[~large])) if (~large).any() else None,
+    }
+
+
+def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, Any]:
+    """The fitted part of a model file: predictors, default, domain.
+
+    Every predictor whose counts all points have is fitted on all points; `error` and `residuals`
+    (log of measured / predicted) come from fits that leave out one block (all its batch sizes) at a
+    time. Those of the two-regime formula keep the breakpoint that all points chose, so its left-out
+    errors are slightly optimistic. The extended formula's form on the six counts has its own `error`.
+    Where the residuals depend on the number of operations, `interval` says how (`lolat.fitting.intervals`).
+    Raises InputError when the points are too few.
+    """
+    known = known_features(points)
+    require_points(len(points), len(THREE) + 1)
+    measured = times(points)
+    three = matrix(points, THREE)
+    best = TwoRegime.fit(three, measured)
+    again = [best.breakpoint]
+    predictors = {
+        TwoRegime.name: _entry(
+            best,
+            points,
+            lambda kept: TwoRegime.fit(three[kept], measured[kept], candidates=again),
+            len(THREE),
+        )
+    }
+    default = TwoRegime.name
+    plain = [c for c in known if c in PLAIN]
+    if set(FEATURES) <= set(known) and len(points) > len(plain) + 1:
+        predictors[Extended.name] = _extended_entry(points, known, len(plain))
+        default = Extended.name
+    domain = Domain.of_points(points, dtype)
+    return {
+        "predictors": predictors,
+        "default": default,
+        "domain": {} if domain is None else domain.to_dict(),
+    }
+
+
+def model_document(
+    name: str,
+    device: str,
+    points: Sequence[Point],
+    environment: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A whole model file."""
+    fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
+    remarks = list(warnings)
+    if FEW_BLOCKS not in remarks and any(
+        "residuals" not in p for p in fitted["predictors"].values()
+    ):
+        remarks.append(FEW_BLOCKS)
+    return {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "device": device,
+        "points": [p.to_dict() for p in points],
+        "environment": dict(environment),
+        "noise": dict(noise),
+        "warnings": remarks,
+        **fitted,
+    }
+
+
+def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
+    """The extended formula's entry, that of its form on the six counts in it."""
+    measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
+    whole = np.array([p.whole for p in points])
+    found = Extended.fit_with_six(features, measured, known, whole)
+    entry = _entry(
+        found,
+        points,
+        lambda kept: Extended.fit(features[kept], measured[kept], known, whole[kept]),
+        numbers,
+    )
+    if found.six is not None:
+        entry["six_counts"]["error"], _ = _errors(
+            found.six,
+            points,
+            lambda kept: Extended.fit(six[kept], measured[kept], FEATURES),
+            len(FEATURES),
+        )
+    return entry
+
+
+Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
+
+
+def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
+    """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on.
+
+    Where the points are of so few blocks that the others cannot be fitted without one (`numbers`: that
+    a fit needs), there are no residuals, and predictions have no interval.
+    """
+    entry: dict[str, Any] = formula.to_dict()
+    entry["error"], left_out = _errors(formula, points, refit, numbers)
+    if left_out is not None:
+        logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
+        entry["residuals"] = [round(float(r), 6) for r in logarithms]
+        ops = matrix(points, ["ops"])[:, 0] if "ops" in known_features(points) else None
+        interval = interval_entry(logarithms, ops, leave_out([p.name for p in points]))
+        if interval is not None:
+            entry["interval"] = interval
+        whole = np.array([p.whole for p in points])
+        if ops is not None and whole.sum() >= LEAST_NETWORKS:
+            entry["networks"] = network_entry(logarithms[whole], ops[whole])
+    return entry
+
+
+def _errors(
+    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
+) -> tuple[dict[str, Any], np.ndarray | None]:
+    """An entry's `error`, and (points,) ms predicted without their blocks; None of too few blocks."""
+    measured = times(points)
+    error = {"fitted": errors(as_measured(formula, points), measured)}
+    folds = list(leave_out([p.name for p in points]))
+    if min(int(kept.sum()) for kept in folds) <= numbers:
+        return error, None  # too few blocks to fit on the others
+    left_out = np.empty(len(points))
+    for kept in folds:
+        others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
+        left_out[~kept] = as_measured(refit(kept), others)
+    error["left_out"] = errors(left_out, measured)
+    whole = np.array([p.whole for p in points])
+    if whole.any():
+        error["networks_left_out"] = errors(left_out[whole], measured[whole])
+    return error, left_out
+
+
+def as_measured(formula: Formula, points: Sequence[Point]) -> np.ndarray:
+    """(points,) ms that `formula` says of points; of a block, as it is measured alone."""
+    found = answers(formula, matrix(points, formula.features))
+    if isinstance(formula, Extended) and formula.alone:
+        found += [0.0 if p.whole else formula.alone_ms(p.counts) for p in points]
+    return found
+
+
+def answers(formula: Formula, features: np.ndarray) -> np.ndarray:
+    """(points,) latencies, ms, of (points, features) counts."""
+    return formula.many(list(features.T), np.empty(len(features)))

@@ -1,0 +1,101 @@
+"""The state of a machine: how much slower than usual it computes, moves data and starts operations now.
+
+It is seen on a few whole networks, the same that the model was learned with: how much longer each takes
+now, and what the model says its time goes to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.graph.counts import GROUPS
+
+KINDS = ("computing", "moving", "starting")
+RIDGE = 0.05
+"""How much the kinds are held together, per network: shares that differ by 20 % tell them half apart."""
+LEAST, MOST = 0.01, 100.0  # factors that a file may have
+
+
+@dataclass(frozen=True)
+class State:
+    """Factors on the time that computing, moving data and starting operations usually take."""
+
+    computing: float = 1.0
+    moving: float = 1.0
+    starting: float = 1.0
+
+    def to_dict(self) -> dict[str, float]:
+        """As it stands in the answers of `doctor` and `evaluate`, and in a file."""
+        return {k: round(getattr(self, k), 4) for k in KINDS}
+
+
+def parts_of(terms_ms: Mapping[str, float], call_ms: float = 0.0) -> dict[str, float]:
+    """Milliseconds of each of KINDS, from those of a formula's terms and of the call."""
+    found = {"computing": 0.0, "moving": 0.0, "starting": call_ms}
+    for term, ms in terms_ms.items():
+        found[OF_GROUP[GROUPS[term]]] += ms
+    return found
+
+
+OF_GROUP = {
+    "flops": "computing",
+    "weights": "moving",
+    "memory": "moving",
+    "patches": "moving",
+    "ops": "starting",
+}
+"""What a group of terms (`lolat.graph.counts.GROUPS`) is a kind of."""
+
+
+def state_of(parts: Sequence[Mapping[str, float]], ratios: Sequence[float]) -> State:
+    """The state in which networks of these `parts` took `ratios` times as long as usual.
+
+    Least squares on the ratios with a ridge around their median, which is what the kinds have in common:
+    a machine that is slower in everything is told by few networks, one that is slower in some only
+    where the networks differ. ValueError without networks.
+    """
+    if not ratios:
+        raise ValueError("state_of() needs at least one network")
+    level = statistics.median(ratios)
+    shares = np.array([[p[k] / (sum(p.values()) or 1.0) for k in KINDS] for p in parts])
+    ridge = np.sqrt(RIDGE * len(ratios)) * np.eye(len(KINDS))
+    rest = np.concatenate([np.asarray(ratios) - shares.sum(axis=1) * level, np.zeros(len(KINDS))])
+    found = level + np.linalg.lstsq(np.vstack([shares, ridge]), rest, rcond=None)[0]
+    return State(*(float(min(max(f, LEAST), MOST)) for f in found))
+
+
+def read_state(path: str | os.PathLike[str]) -> State:
+    """The state in a JSON file: that of `lolat doctor MODEL --json`, or its "state" alone.
+
+    InputError says what was found and what is expected.
+    """
+    expected = (
+        "expected a file that `lolat doctor MODEL --json` has written, or "
+        '{"computing": 1.2, "moving": 1.1, "starting": 1.0}'
+    )
+    try:
+        with open(path, encoding="utf-8") as file:
+            document: Any = json.load(file)
+    except OSError as error:
+        raise InputError(f"--state {path}: {error.strerror}; {expected}, or: now") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--state {path}: not JSON; {expected}") from error
+    found = document.get("state", document) if isinstance(document, dict) else None
+    if not isinstance(found, dict) or not set(KINDS) <= set(found):
+        raise InputError(f"--state {path}: it holds no state; {expected}")
+    for kind in KINDS:
+        value = found[kind]
+        good = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not good or not LEAST <= value <= MOST:
+            raise InputError(
+                f"--state {path}: {kind} is {value!r}; expected a factor from {LEAST:g} to {MOST:g}"
+            )
+    return State(*(float(found[k]) for k in KINDS))

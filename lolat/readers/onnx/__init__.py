@@ -1,0 +1,146 @@
+"""ONNX network -> Graph: an `.onnx` file, whose weights are never loaded.
+
+The steps: the file without its weights (`onnx_file`), the shape of every tensor (`onnx_shapes`), what
+exporters took apart put together again (`onnx_patterns`, `onnx_attention`), transposes that are layout
+marked (`onnx_layout`), and a rule per operator (`onnx_rules`). Shapes in the Graph are the file's: channels
+first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lolat.errors import InputError, NetworkError
+from lolat.graph import Graph, GraphBuilder
+from lolat.readers.onnx import file as onnx_file
+from lolat.readers.onnx import nodes as onnx_layout
+from lolat.readers.onnx import patterns as onnx_patterns
+from lolat.readers.onnx import rules as onnx_rules
+from lolat.readers.onnx import shapes as onnx_shapes
+from lolat.readers.onnx.nodes import Net, Node
+from lolat.units import one_line, shortened
+
+# ---- Writes an ONNX network, patterns found, into a Graph.
+
+
+class Writer:
+    """What the rules write with: operands by name, names and paths of operations, what grows."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.builder = GraphBuilder(net.name, "onnx")
+        self.builder.warnings += net.warnings
+        self.index: dict[str, int] = {}
+        self.wanted = {n for node in net.nodes for n in node.inputs if n} | set(net.outputs)
+        self.within = Counter(node.path for node in net.nodes)
+        self.named = Counter((node.path, node.name) for node in net.nodes)
+        parts = [path.split("/") for path in self.within]
+        self.parents = {"/".join(p[:i]) for p in parts for i in range(len(p))}
+
+    def graph(self) -> Graph:
+        """The whole network."""
+        for name in self.net.inputs:
+            dtype = self.net.dtypes[name]
+            shape = self.net.shapes[name]
+            self.index[name] = self.builder.input(shape, dtype, name in self.net.grows)
+        for node in self.net.nodes:
+            try:
+                onnx_rules.write(self, node)
+            except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+                raise NetworkError(
+                    f"node {shortened(node.name or node.outputs[0])!r} ({node.op}) of {self.net.name!r} is "
+                    f"not as ONNX has it ({type(error).__name__}: {one_line(error)}); export it again"
+                ) from error
+        return self.builder.build([self.tensor(name) for name in self.net.outputs])
+
+    def tensor(self, name: str) -> int:
+        """The index of a tensor; one that nothing writes is a constant operand."""
+        if name not in self.index:
+            self.index[name] = self.builder.tensor(
+                self.net.shapes[name], name in self.net.grows, self.net.dtypes[name]
+            )
+        return self.index[name]
+
+    def read(self, name: str) -> bool:
+        """Whether anybody reads a tensor."""
+        return bool(name) and name in self.wanted
+
+    def operands(self, node: Node) -> list[str]:
+        """The operands of a node; a constant that is a single number is none."""
+        return [
+            n for n in node.inputs if n and not (self.net.constant(n) and self.net.elements(n) == 1)
+        ]
+
+    def temporary(self, name: str, shape: tuple[int, ...], like: str) -> str:
+        """A tensor between the operations that an operator is written as; grows as `like` does."""
+        self.net.shapes[name], self.net.dtypes[name] = shape, self.net.dtypes[like]
+        if like in self.net.grows:
+            self.net.grows.add(name)
+        self.wanted.add(name)
+        return name
+
+    def write(self, node: Node, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
+        """Append the operation that writes a node's outputs."""
+        outputs = [o for o in node.outputs if self.read(o)] or node.outputs[:1]
+        path, name = self.place(node, kind)
+        written = self.builder.add_several(
+            kind, [self.tensor(n) for n in inputs], [self.net.shapes[o] for o in outputs],
+            name, path, self.net.dtypes[outputs[0]], **attributes,
+        )  # fmt: skip
+        for out, index in zip(outputs, written, strict=True):
+            known = self.builder.tensors[index]
+            self.builder.tensors[index] = replace(
+                known, batched=out in self.net.grows, dtype=self.net.dtypes[out]
+            )
+            self.index[out] = index
+
+    def place(self, node: Node, kind: str) -> tuple[str, str]:
+        """(path, name) of an operation: a module with one operation in it is that operation."""
+        part = re.search(
+            r"_(forward|backward|merge|scores|scale|mask|softmax|mix|cache)$", node.name
+        )
+        suffix = part.group() if part else ""
+        if node.path and self.within[node.path] == 1 and node.path not in self.parents:
+            above, _, name = node.path.rpartition("/")
+            return above, name + suffix
+        several = self.named[node.path, node.name.removesuffix(suffix)] > 1
+        name = node.name.removeprefix("node_").strip("_")
+        if not name or several or (node.kind and node.kind not in ("reshape", "scale")):
+            return node.path, kind + suffix
+        return node.path, name.lower() if name[0].isupper() else name
+
+
+# ---- onnx ----------------------------------------
+
+
+def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
+    """Read the ONNX file at `path` into a Graph.
+
+    `input_size`: () or None for the sizes in the file; (H,) for every size that the file leaves open;
+    more for the open ones in order, or for all without the batch. Raises NetworkError when it is no
+    ONNX network, a size stays open, or a shape cannot be found; MissingPackageError without onnx.
+    """
+    if os.path.isdir(path):
+        raise NetworkError(f"{shortened(path)!r} is a folder; expected an .onnx file")
+    if not os.path.exists(path):
+        raise NetworkError(f"no file {shortened(path)!r}; expected an .onnx file")
+    if any(not isinstance(n, int) for n in input_size or ()):
+        raise InputError(
+            f"several input sizes are for PyTorch modules; {shortened(path)!r} says what its inputs are, "
+            "give one size or none"
+        )
+    model = onnx_file.load(path)
+    net = onnx_shapes.read_net(
+        model, name or Path(path).stem, tuple(input_size or ()), os.path.dirname(path)
+    )
+    del model
+    onnx_patterns.fuse(net)
+    heads = onnx_patterns.fuse_attention(net)
+    onnx_layout.mark(net, heads)
+    return Writer(net).graph()

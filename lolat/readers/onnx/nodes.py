@@ -1,0 +1,318 @@
+"""Transposes that are only about layout: they are views here, as they are nothing in Keras.
+
+ONNX has channels first. A network of another layout, or one that normalises or multiplies over channels,
+transposes there and back; Keras, with channels last, does not. The same goes for the transposes of a
+recurrent layer (steps first), of the heads of an attention, and for those that move axes of size 1 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+# ---- An ONNX network between file and Graph: nodes whose shapes are known, for patterns to be
+# found in.
+
+STANDARD = ("", "ai.onnx")
+SAME = frozenset(
+    ["GroupNormalization", "LayerNormalization", "SimplifiedLayerNormalization", "Gelu", "BiasGelu",
+     "FastGelu", "QuickGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Dropout",
+     "Identity", "RotaryEmbedding", "Swish", "InstanceNormalization"]
+)  # fmt: skip
+"""Operators whose first output has the shape of their first input, also in other domains."""
+DATA_DEPENDENT = frozenset(["NonZero", "Unique", "Compress", "NonMaxSuppression"])
+
+
+@dataclass(eq=False)
+class Node:
+    """A call of an operator. `inputs` and `outputs` are names of tensors; "" for one that is left out.
+
+    `kind` is set where a pattern has found what it is in LoLat's terms, with `extra` for its attributes.
+    """
+
+    op: str
+    domain: str
+    name: str
+    path: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+    proto: Any = None
+
+    def input(self, position: int) -> str:
+        """The name of an input, "" where there is none."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+
+@dataclass
+class Net:
+    """Nodes in running order, and what is known of every tensor (by name).
+
+    `shapes` are those at batch size 1; `grows` has the tensors that grow with the batch; `live` those that
+    depend on what is in the network's inputs, not only on their shapes; `values` the contents of small
+    constants.
+    """
+
+    name: str
+    nodes: list[Node]
+    inputs: list[str]
+    outputs: list[str]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    values: dict[str, np.ndarray]
+    live: set[str]
+    grows: set[str]
+    warnings: list[str] = field(default_factory=list)
+    parameters: set[str] = field(default_factory=set)  # initialisers
+
+    def elements(self, name: str) -> int:
+        """Number of elements of a tensor at batch size 1."""
+        return prod(self.shapes[name])
+
+    def constant(self, name: str) -> bool:
+        """Whether a tensor is there and stays the same whatever goes in."""
+        return bool(name) and name not in self.live and name not in self.grows
+
+    def scalar(self, name: str) -> float | None:
+        """The number that a constant of one element is; None for anything else."""
+        value = self.values.get(name)
+        if name in self.live or value is None or value.size != 1 or value.dtype.kind not in "fiu":
+            return None
+        return float(value.reshape(()))
+
+    def live_inputs(self, node: Node) -> list[str]:
+        """The inputs of a node that are no constants, each once, in order."""
+        return list(dict.fromkeys(n for n in node.inputs if n and not self.constant(n)))
+
+    def producers(self) -> dict[str, Node]:
+        """Tensor -> the node that writes it."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Tensor -> the nodes that read it, each as often as it does; outputs of the network apart."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                if name:
+                    found.setdefault(name, []).append(node)
+        return found
+
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """Take nodes out."""
+        gone = {id(node) for node in nodes}
+        self.nodes = [node for node in self.nodes if id(node) not in gone]
+
+    def rename(self, old: str, new: str) -> None:
+        """Let everybody read `new` where they read `old`."""
+        for node in self.nodes:
+            node.inputs = [new if name == old else name for name in node.inputs]
+        self.outputs = [new if name == old else name for name in self.outputs]
+
+    def prune(self) -> None:
+        """Take out what no output needs, and what is constant."""
+        needed = set(self.outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            written = [n for n in node.outputs if n in needed]
+            if not written or all(self.constant(n) for n in written):
+                continue
+            needed.update(n for n in node.inputs if n)
+            kept.append(node)
+        self.nodes = kept[::-1]
+
+
+def place(proto: Any) -> tuple[str, str]:
+    """(path, name) of a node: where the exporter wrote in which module it is.
+
+    PyTorch's first exporter names nodes "/layer1/layer1.0/conv1/Conv", its second one has the modules in
+    the node's metadata; tf2onnx writes "model/block/conv/Conv2D".
+    """
+    for entry in proto.metadata_props:
+        if entry.key == "pkg.torch.onnx.name_scopes":
+            scopes = [part.strip().strip("'\"") for part in entry.value.strip("[]").split(",")]
+            parts = [part for part in scopes if part]
+            weights = proto.input[1].split(".")[:-1] if len(proto.input) > 1 else []
+            if parts and "batch_norm" in parts[-1] and proto.op_type == "Conv" and weights:
+                # Folded into the convolution, whose name is left on its weights alone.
+                return "/".join(
+                    _modules(".".join(weights[: i + 1]) for i in range(len(weights)))
+                ), "conv"
+            if parts:
+                return "/".join(_modules(parts[:-1])), parts[-1]
+    parts = [part for part in proto.name.split(";")[0].split("/") if part]
+    return ("/".join(parts[:-1]), parts[-1]) if parts else ("", "")
+
+
+def _modules(scopes: Iterable[str]) -> list[str]:
+    """["layer1", "layer1.0", "layer1.0.conv1"] as ["layer1", "layer1.0", "conv1"]."""
+    found: list[str] = []
+    before = ""
+    for scope in scopes:
+        own = scope.removeprefix(f"{before}.") if before else scope
+        found.append(f"{found[-1]}.{own}" if found and own.isdigit() else own)
+        before = scope
+    return found
+
+
+def captured(body: Any) -> Iterable[str]:
+    """The tensors that a sub-graph reads, its own too."""
+    for node in body.node:
+        yield from node.input
+        for a in node.attribute:
+            if a.HasField("g"):
+                yield from captured(a.g)
+
+
+def work(body: Any) -> tuple[int, int]:
+    """How much is in a sub-graph: heavy operators, all operators."""
+    heavy = sum(node.op_type in ("Conv", "MatMul", "Gemm", "LSTM", "GRU") for node in body.node)
+    return heavy, len(body.node)
+
+
+# ---- onnx layout ----------------------------------------
+
+_FIRST = """
+Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool BatchNormalization
+InstanceNormalization GroupNormalization LRN QLinearConv ConvInteger DepthToSpace SpaceToDepth group_norm
+Resize Upsample GridSample DeformConv
+"""
+CHANNELS_FIRST = frozenset(_FIRST.split())
+VIEWS = frozenset(["Reshape", "Flatten", "Squeeze", "Unsqueeze"])
+_THROUGH = """
+Relu Sigmoid Tanh Clip Add Sub Mul Div Pow Max Min Concat Split Slice Pad Dropout Cast LeakyRelu Elu
+HardSwish HardSigmoid Gelu PRelu Softplus Mish Selu Erf Sqrt Exp Neg Abs Where Identity silu gelu
+hard_silu hard_sigmoid mish Swish QuantizeLinear DequantizeLinear
+"""
+THROUGH = frozenset(_THROUGH.split())
+"""Operators behind which the channels are where they were."""
+_SELECTS = frozenset(["Gather", "Split", "Slice", "Concat"])
+_MARGIN = 12  # operators between a product and the transpose of its heads
+
+
+def mark(net: Net, heads: Sequence[tuple[Node, str]]) -> None:
+    """Mark (as the kind "reshape") the transposes that are layout; `heads`: see `fuse_attention`."""
+    producers, consumers = net.producers(), net.consumers()
+    for node, name in heads:
+        _mark_heads(net, node, name, producers, consumers)
+    first: set[str] = set()  # tensors whose channels are axis 1 of 3 or more
+    for node in net.nodes:
+        if node.op == "Transpose" and not node.domain:
+            if not node.kind and _is_layout(net, node, first, producers, consumers):
+                node.kind = "reshape"
+            perm = _perm(net, node)
+            if (
+                node.kind == "reshape"
+                and node.inputs[0] not in first
+                and perm == _to_first(len(perm))
+            ):
+                first.add(node.outputs[0])
+        elif _keeps_first(net, node, first):
+            first.update(o for o in node.outputs if o)
+
+
+def _perm(net: Net, node: Node) -> tuple[int, ...]:
+    rank = len(net.shapes[node.inputs[0]])
+    return tuple(node.attributes.get("perm") or range(rank - 1, -1, -1))
+
+
+def _to_first(rank: int) -> tuple[int, ...]:
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def _to_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+def _keeps_first(net: Net, node: Node, first: set[str]) -> bool:
+    """Whether what a node writes has its channels on axis 1."""
+    rank = len(net.shapes[node.outputs[0]]) if node.outputs[0] in net.shapes else 0
+    if rank < 3:
+        return False
+    if node.op in CHANNELS_FIRST:
+        return True
+    sources = [n for n in net.live_inputs(node) if n in first]
+    if node.op in THROUGH or node.op.startswith("Reduce"):
+        return any(len(net.shapes[n]) == rank for n in sources)
+    if node.op in VIEWS and sources:
+        return net.shapes[sources[0]][:2] == net.shapes[node.outputs[0]][:2]
+    return False
+
+
+def _is_layout(
+    net: Net,
+    node: Node,
+    first: set[str],
+    producers: dict[str, Node],
+    consumers: dict[str, list[Node]],
+) -> bool:
+    perm, shape = _perm(net, node), net.shapes[node.inputs[0]]
+    rank = len(perm)
+    moved = [axis for axis in perm if shape[axis] > 1]
+    if moved == sorted(moved):  # at batch size 1; the batch comes first in Keras
+        return True
+    source = node.inputs[0]
+    if rank < 3:
+        return False
+    if source in first:
+        return perm == _to_last(rank)
+    if perm != _to_first(rank):
+        return False
+    return rank > 3 or _feeds_channels_first(net, node.outputs[0], first, consumers)
+
+
+def _feeds_channels_first(
+    net: Net, name: str, first: set[str], consumers: dict[str, list[Node]]
+) -> bool:
+    """Whether somebody reads a tensor as one with channels first, perhaps behind element-wise operators."""
+    seen, waiting = {name}, [name]
+    while waiting and len(seen) < 4 * _MARGIN:
+        for node in consumers.get(waiting.pop(), ()):
+            if node.op in CHANNELS_FIRST:
+                return True
+            if node.op in THROUGH and any(n in first for n in node.inputs):
+                return True
+            if node.op in THROUGH or node.op in VIEWS:
+                new = set(node.outputs) - seen
+                seen |= new
+                waiting += new
+    return False
+
+
+def _mark_heads(
+    net: Net, product: Node, name: str, producers: dict[str, Node], consumers: dict[str, list[Node]]
+) -> None:
+    """Mark the transposes around a product of an attention, on the side of `name`."""
+    if name in product.outputs:
+        waiting = [name]
+        while waiting:
+            for node in consumers.get(waiting.pop(), ()):
+                if node.op == "Transpose":
+                    node.kind = "reshape"
+                elif node.op in VIEWS:
+                    waiting += node.outputs
+        return
+    ahead = [(name, 0)]
+    while ahead:
+        tensor, steps = ahead.pop()
+        before = producers.get(tensor)
+        if before is None or steps > _MARGIN:
+            continue
+        if before.op == "Transpose" and not before.domain:
+            before.kind = "reshape"
+        elif before.op not in VIEWS and before.op not in THROUGH and before.op not in _SELECTS:
+            continue
+        ahead += [(n, steps + 1) for n in net.live_inputs(before)]
+
+
+def pooled(net: Net, axes: Sequence[int], source: str) -> bool:
+    """Whether reducing `axes` of an image leaves one number per channel, as global pooling does."""
+    rank = len(net.shapes[source])
+    left = sorted({n % rank for n in range(rank)} - {a % rank for a in axes})
+    sizes = prod(net.shapes[source])
+    return rank > 3 and sizes > 0 and left in ([0, 1], [0, rank - 1])

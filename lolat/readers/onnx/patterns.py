@@ -1,0 +1,468 @@
+"""Attention in an ONNX network: two products around a softmax.
+
+PyTorch's exporters write its fused attention with a scaling of the queries and one of the keys, which
+they transpose; tf2onnx leaves "einsum" in the names of Keras' MultiHeadAttention. Such attention is, as in
+Keras, the two products, one scaling of the scores and the softmax. The transposes of the heads are part of
+a layer (`nn.MultiheadAttention`, Keras'), which has none; around a call of the fused attention they are the
+network's own, and count. Attention that somebody wrote by hand is counted as it is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lolat.readers.onnx.nodes import VIEWS, Net, Node
+
+# ---- Puts together what exporters take apart: activations, normalisations, biases.
+#
+# A pattern is a region of element-wise operators with one tensor that goes in and one that comes out.
+# What is
+# in it decides, not the order; each operator has a label that says whether it meets a constant (`Add*`).
+
+LARGEST = 14  # operators of a pattern
+
+_LABELS = {
+    "Erf": "Erf", "Tanh": "Tanh", "Sqrt": "Sqrt", "Reciprocal": "Inverse", "Sigmoid": "Sigmoid",
+    "HardSigmoid": "HardSigmoid", "Softplus": "Softplus", "Exp": "Exp", "Log": "Log", "ReduceMean": "Mean",
+    "ReduceSum": "Sum", "ReduceMax": "Largest", "ReduceL2": "Norm", "Reshape": "Reshape",
+    "InstanceNormalization": "InstanceNormalization", "Expand": "Expand",
+    "Cast": "", "Identity": "", "Dropout": "",
+}  # fmt: skip
+_TANH_GELU = "Tanh Add* Mul Mul* Mul* Mul*"
+
+_PATTERNS = {
+    "silu": ["Sigmoid Mul"],
+    "log_sigmoid": ["Sigmoid Log"],
+    "hard_sigmoid": ["Add* Clip6 Mul*"],
+    "hard_silu": ["HardSigmoid Mul", "Add* Clip6 Mul* Mul"],
+    "mish": ["Softplus Tanh Mul", "Exp Add* Log Tanh Mul"],
+    "gelu": ["Mul* Erf Add* Mul Mul*", f"{_TANH_GELU} Cube Add", f"{_TANH_GELU} Square Mul Add",
+             f"{_TANH_GELU} Square Add* Mul"],
+    "layer_norm": ["Mean Sub Square Mean Add* Sqrt Div", "Mean Sub Sub Square Mean Add* Sqrt Div",
+                   "Mean Sub Square Mean Add* Sqrt Inverse Mul",
+                   "Mean Sub Sub Square Mean Add* Sqrt Inverse Mul"],
+    "rms_norm": ["Square Mean Add* Sqrt Div", "Square Mean Add* Sqrt Inverse Mul"],
+    "group_norm": ["Reshape InstanceNormalization Reshape"],
+    "softmax": ["Exp Sum Div", "Largest Sub Exp Sum Div"],
+    "unit_norm": ["Norm Div", "Norm Clip Div", "Norm Clip Expand Div", "Norm Add* Div"],
+}  # fmt: skip
+_AFFINE = {"layer_norm": ("Mul*", "Mul* Add*"), "rms_norm": ("Mul*",), "group_norm": ("Mul* Add*",)}
+
+
+def _signature(labels: str) -> tuple[str, ...]:
+    return tuple(sorted(labels.split()))
+
+
+KINDS: dict[tuple[str, ...], str] = {
+    _signature(f"{pattern} {affine}"): kind
+    for kind, patterns in _PATTERNS.items()
+    for pattern in patterns
+    for affine in ("", *_AFFINE.get(kind, ()))
+}
+"""Labels of a region, sorted -> the kind of operation that it is."""
+
+
+def fuse(net: Net) -> None:
+    """Find the patterns in a network and put one node in place of each."""
+    _skip_identities(net)
+    for node in net.nodes:
+        if node.op in ("LSTM", "GRU", "RNN"):  # states that are zero are nobody's work
+            node.inputs = [n if i < 4 or n in net.live else "" for i, n in enumerate(node.inputs)]
+    net.prune()
+    _biases(net)
+    _regions(net)
+    _rolls(net)
+
+
+_UNCHANGED = frozenset(["Expand", "Pad", "Resize", "Tile", "Slice", "Upsample", "Cast"])
+
+
+def _skip_identities(net: Net) -> None:
+    """Take out what hands on its input: Identity, and an Expand, a Pad or a Resize that changes nothing."""
+    instead: dict[str, str] = {}
+    kept = []
+    for node in net.nodes:
+        node.inputs = [instead.get(n, n) for n in node.inputs]
+        source = _handed_on(net, node)
+        if source is not None and (node.outputs[0] not in net.outputs or net.constant(source)):
+            instead[node.outputs[0]] = source
+        else:
+            kept.append(node)
+    net.nodes = kept
+    net.outputs = [instead.get(n, n) for n in net.outputs]
+
+
+def _handed_on(net: Net, node: Node) -> str | None:
+    """The input that a node gives as its output; None when it does something to it."""
+    if node.domain or not node.outputs:
+        return None
+    if node.op == "Identity":
+        return node.inputs[0]
+    live = net.live_inputs(node)
+    if node.op not in _UNCHANGED or len(live) != 1:
+        return None
+    out = node.outputs[0]
+    same = net.shapes[live[0]] == net.shapes[out] and net.dtypes[live[0]] == net.dtypes[out]
+    return live[0] if same else None
+
+
+def _biases(net: Net) -> None:
+    """An addition of a constant vector behind a product with constant weights is its bias."""
+    producers, consumers = net.producers(), net.consumers()
+    gone = []
+    for node in net.nodes:
+        if (
+            node.op != "Add"
+            or node.domain
+            or len(net.live_inputs(node)) != 1
+            or len(node.inputs) != 2
+        ):
+            continue
+        source = net.live_inputs(node)[0]
+        before = producers.get(source)
+        bias = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
+        if before is None or before.extra.get("bias") or len(consumers[source]) > 1:
+            continue
+        if source in net.outputs or bias == source or not _is_bias(net, before, bias):
+            continue
+        before.extra["bias"] = True
+        before.outputs = [node.outputs[0], *before.outputs[1:]]
+        producers[node.outputs[0]] = before
+        gone.append(node)
+    net.drop(gone)
+
+
+def _is_bias(net: Net, node: Node, bias: str) -> bool:
+    """Whether a constant can be the bias of a product or a convolution."""
+    shape = net.shapes[bias]
+    if node.op in ("MatMul", "Gemm", "Einsum") and not node.domain:
+        weights = [n for n in node.inputs[:2] if net.constant(n)]
+        has_one = node.op == "Gemm" and bool(node.input(2))
+        features = net.shapes[node.outputs[0]][-1:]
+        return (
+            bool(weights)
+            and not has_one
+            and shape[-1:] == features
+            and net.elements(bias) == shape[-1]
+        )
+    if node.op in ("Conv", "ConvTranspose") and not node.domain and not node.input(2):
+        channels = net.shapes[node.outputs[0]][1]
+        spatial = len(net.shapes[node.outputs[0]]) - 2
+        return net.elements(bias) == channels and shape[-spatial - 1 :] == (
+            channels,
+            *(1,) * spatial,
+        )
+    return False
+
+
+def _rolls(net: Net) -> None:
+    """The end of an axis put in front of its beginning is a roll; along several axes it is still one."""
+    for node in [n for n in net.nodes if n.op == "Concat" and len(n.inputs) == 2 and not n.domain]:
+        producers, consumers = net.producers(), net.consumers()
+        parts = [producers.get(n) for n in node.inputs]
+        slices = [p for p in parts if p is not None and p.op == "Slice" and not p.domain]
+        if len(slices) < 2 or slices[0].inputs[0] != slices[1].inputs[0]:
+            continue
+        source = slices[0].inputs[0]
+        private = all(len(consumers[p.outputs[0]]) == 1 for p in slices)
+        if not private or net.shapes[source] != net.shapes[node.outputs[0]]:
+            continue
+        before = producers.get(source)
+        if before is not None and before.kind == "roll" and len(consumers[source]) == 2:
+            source = before.inputs[0]
+            slices.append(before)
+        node.kind, node.inputs = "roll", [source]
+        net.drop(slices)
+
+
+def _regions(net: Net) -> None:
+    """Replace each region that is a pattern; the largest one that ends somewhere wins."""
+    producers, consumers = net.producers(), net.consumers()
+    order = {id(node): i for i, node in enumerate(net.nodes)}
+    taken: set[int] = set()
+    for last in reversed(net.nodes):
+        if id(last) in taken or not _label(net, last):
+            continue
+        found = _region(net, last, producers, order, taken)
+        best = None
+        for region, source in found:
+            labels = [label for n in region if (label := _label(net, n))]
+            kind = KINDS.get(tuple(sorted(labels)))
+            if kind and net.shapes[source] == net.shapes[last.outputs[0]]:
+                inside = {id(n) for n in region}
+                private = all(
+                    o not in net.outputs and all(id(c) in inside for c in consumers.get(o, ()))
+                    for n in region if n is not last for o in n.outputs
+                )  # fmt: skip
+                if private:
+                    best = region, source, kind
+        if best is None:
+            continue
+        region, source, kind = best
+        taken.update(id(n) for n in region)
+        last.kind, last.op, last.domain, last.inputs = kind, kind, "", [source]
+    gone = [n for n in net.nodes if id(n) in taken and not n.kind]
+    net.drop(gone)
+
+
+def _region(
+    net: Net, last: Node, producers: dict[str, Node], order: dict[int, int], taken: set[int]
+) -> list[tuple[list[Node], str]]:
+    """The regions that end in `last` and have one tensor going in, from small to large."""
+    region, sources = [last], set(net.live_inputs(last))
+    found = []
+    while len(region) <= LARGEST:
+        if len(sources) == 1:
+            found.append((list(region), next(iter(sources))))
+        makers = [(order[id(producers[s])], s) for s in sources if s in producers]
+        if not makers:
+            break
+        source = max(makers)[1]
+        node = producers[source]
+        if id(node) in taken or node.extra or _label(net, node) is None:
+            break
+        region.append(node)
+        sources.update(net.live_inputs(node))
+        sources -= set(node.outputs)
+    return found
+
+
+def _label(net: Net, node: Node) -> str | None:
+    """What a node is in a pattern; "" when it does not matter, None when it is in no pattern."""
+    if node.domain or node.kind:
+        return None
+    if node.op in _LABELS:
+        return _LABELS[node.op]
+    if node.op == "Clip":
+        low, high = clip_limits(net, node)
+        return "Clip6" if low == 0 and high in (1, 6) else "Clip"
+    if node.op == "Max" and len(net.live_inputs(node)) == 1:
+        return "Clip"  # the lower limit that keeps a norm from 0
+    if node.op == "Pow":
+        names = {2: "Square", 3: "Cube", 0.5: "Sqrt"}
+        return names.get(net.scalar(node.inputs[1]) or 0)
+    if node.op not in ("Add", "Sub", "Mul", "Div"):
+        return None
+    one = Counter(net.constant(n) for n in node.inputs)[True] == 1
+    if not one:
+        same = node.op == "Mul" and node.inputs[0] == node.inputs[1]
+        return "Square" if same else node.op
+    if node.op == "Div":
+        return "Inverse" if net.constant(node.inputs[0]) else "Mul*"
+    return "Mul*" if node.op == "Mul" else "Add*"
+
+
+def clip_limits(net: Net, node: Node) -> tuple[float | None, float | None]:
+    """The limits of a Clip: attributes before opset 11, inputs since."""
+    if node.input(1) or node.input(2):
+        return net.scalar(node.input(1)), net.scalar(node.input(2))
+    return node.attributes.get("min"), node.attributes.get("max")
+
+
+# ---- onnx attention ----------------------------------------
+
+PRODUCTS = frozenset(["MatMul", "Einsum"])
+_BETWEEN = VIEWS | {"Add", "Mul", "Div", "Where", "Cast", "Dropout", "Max", "Sub", "Clip", "IsNaN"}
+
+
+def fuse_attention(net: Net) -> list[tuple[Node, str]]:
+    """Put the scalings together; returns each product of a layer with a tensor that is heads to it."""
+    whole = _unpack(net)
+    heads: list[tuple[Node, str]] = []
+    for node in net.nodes:
+        fused = node.op == "Attention" and not node.domain
+        if fused and (node.path in whole or _steps_first(net, node, net.producers())):
+            heads += [(node, n) for n in (*node.inputs[:3], node.outputs[0])]
+    for softmax in [n for n in net.nodes if n.op in ("Softmax", "softmax") and not n.domain]:
+        producers, consumers = net.producers(), net.consumers()
+        scores, between = _scores(net, softmax, producers)
+        mix = _mix(net, softmax, consumers)
+        if scores is None or mix is None:
+            continue
+        scaled = [n for n in between if _scalar_product(net, n)]
+        sides = [_unscaled(net, scores, side, producers, consumers) for side in range(2)]
+        of_layer = (
+            scores.path in whole
+            or "einsum" in scores.name.lower()
+            or _steps_first(net, scores, producers)
+        )
+        if not (of_layer or all(sides)):
+            continue  # written by hand: counted as it is written
+        if not of_layer:
+            _mark_keys(net, scores, producers)
+        scaled += sides[0] + sides[1]
+        if scaled:
+            kept = next((n for n in scaled if n in between), None)
+            for node in scaled:
+                if node is not kept:
+                    _take_out(net, node)
+            if kept is None:
+                _scale(net, scores)
+            else:
+                kept.kind = "scale"
+        if of_layer:
+            heads += [(scores, n) for n in scores.inputs[:2]]
+            heads += [(mix, n) for n in mix.inputs if n and n in net.shapes]
+            heads.append((mix, mix.outputs[0]))
+    return heads
+
+
+def _unpack(net: Net) -> set[str]:
+    """PyTorch's nn.MultiheadAttention projects to queries, keys and values at once: three dense layers.
+
+    It is known by its transpose of (1, ..., ..., 3, features) to (3, ..., ..., 1, features), or of 2 where
+    the queries are of something else, parts of which are then taken; Keras' layer and LoLat's reader of
+    PyTorch have three projections there. Returns the module paths of such layers.
+    """
+    found = set()
+    producers, consumers = net.producers(), net.consumers()
+    for node in [n for n in net.nodes if n.op == "Transpose" and not n.domain]:
+        shape = net.shapes[node.inputs[0]]
+        if (
+            tuple(node.attributes.get("perm", ())) != (3, 1, 2, 0, 4)
+            or shape[0] != 1
+            or shape[3] not in (2, 3)
+        ):
+            continue
+        above: list[Node] = [node]
+        while (before := producers.get(above[-1].inputs[0])) is not None and before.op in VIEWS:
+            above.append(before)
+        parts = consumers.get(node.outputs[0], [])
+        views = [n for n in parts if n.op in VIEWS]
+        if views:
+            parts = [p for n in views for p in consumers.get(n.outputs[0], [])]
+        taken = all(p.op == "Gather" and net.elements(p.inputs[1]) == 1 for p in parts)
+        private = all(len(consumers[n.inputs[0]]) == 1 for n in above)
+        if (
+            before is None
+            or before.op not in ("MatMul", "Gemm")
+            or not (parts and taken and private)
+        ):
+            continue
+        if net.live_inputs(before) != before.inputs[:1]:
+            continue
+        features = net.shapes[before.inputs[0]][-1]
+        bias = before.extra.get("bias") or bool(before.input(2))
+        names = ("query", "key", "value")[-shape[3] :]
+        for part, which in zip(parts, names, strict=False):
+            weights = f"{part.outputs[0]} (weights)"
+            net.shapes[weights], net.dtypes[weights] = (features, shape[4]), "float32"
+            part.op, part.kind, part.name, part.attributes = "MatMul", "", which, {}
+            part.inputs, part.extra = [before.inputs[0], weights], {"bias": bool(bias)}
+        net.drop([before, *above, *views])
+        found.add(node.path)
+    return found
+
+
+def _is_product(net: Net, node: Node | None) -> bool:
+    """Whether a node multiplies two activations."""
+    return (
+        node is not None
+        and node.op in PRODUCTS
+        and not node.domain
+        and len(net.live_inputs(node)) > 1
+    )
+
+
+def _scores(net: Net, softmax: Node, producers: dict[str, Node]) -> tuple[Node | None, list[Node]]:
+    """The product in front of a softmax, and what is between them."""
+    between: list[Node] = []
+    tensor = softmax.inputs[0]
+    for _ in range(8):
+        node = producers.get(tensor)
+        if node is None or _is_product(net, node):
+            return node, between
+        if node.op not in _BETWEEN or node.domain:
+            return None, []
+        between.append(node)
+        shape = net.elements(node.outputs[0])
+        same = [n for n in net.live_inputs(node) if net.elements(n) == shape]
+        leading = [n for n in same if net.dtypes[n] != "bool"]
+        behind = [n for n in leading if n in producers]
+        if not behind:
+            return None, []
+        tensor = behind[0]
+    return None, []
+
+
+def _mix(net: Net, softmax: Node, consumers: dict[str, list[Node]]) -> Node | None:
+    """The product behind a softmax."""
+    waiting = [softmax.outputs[0]]
+    for _ in range(8):
+        if not waiting:
+            return None
+        for node in consumers.get(waiting.pop(0), ()):
+            if _is_product(net, node):
+                return node
+            if node.op in _BETWEEN and not node.domain:
+                waiting.append(node.outputs[0])
+    return None
+
+
+def _scalar_product(net: Net, node: Node) -> bool:
+    """Whether a node multiplies by, or divides by, one number."""
+    if node.op not in ("Mul", "Div") or node.domain or len(net.live_inputs(node)) != 1:
+        return False
+    other = [n for n in node.inputs if net.constant(n)]
+    return len(other) == 1 and net.elements(other[0]) == 1
+
+
+def _unscaled(
+    net: Net, scores: Node, operand: int, producers: dict[str, Node],
+    consumers: dict[str, list[Node]],
+) -> list[Node]:  # fmt: skip
+    """The scalings of one operand of the scores that nobody else reads."""
+    found = []
+    tensor = scores.inputs[operand]
+    while (node := producers.get(tensor)) is not None and len(consumers[tensor]) == 1:
+        if _scalar_product(net, node):
+            found.append(node)
+        elif node.domain or (node.op not in VIEWS and node.op != "Transpose"):
+            break
+        tensor = net.live_inputs(node)[0]
+    return found
+
+
+def _steps_first(net: Net, scores: Node, producers: dict[str, Node]) -> bool:
+    """Whether the queries come from (steps, batch x heads, size), as in nn.MultiheadAttention alone."""
+    before = producers.get(scores.inputs[0])
+    while before is not None and (before.op in VIEWS or _scalar_product(net, before)):
+        before = producers.get(net.live_inputs(before)[0])
+    perm = tuple(before.attributes.get("perm", ())) if before is not None else ()
+    return before is not None and before.op == "Transpose" and perm == (1, 0, 2)
+
+
+def _mark_keys(net: Net, scores: Node, producers: dict[str, Node]) -> None:
+    """Mark the exporter's transposition of the keys, which is part of the product.
+
+    One of the network's own in front of it may have been joined with it: then that one counts.
+    """
+    before = producers.get(scores.inputs[1])
+    while before is not None and (before.op in VIEWS or _scalar_product(net, before)):
+        before = producers.get(net.live_inputs(before)[0])
+    if before is None or before.op != "Transpose" or before.domain:
+        return
+    shape = net.shapes[before.inputs[0]]
+    *own, last, second = before.attributes.get("perm") or range(len(shape) - 1, -1, -1)
+    moved = [axis for axis in (*own, second, last) if shape[axis] > 1]
+    if moved == sorted(moved):
+        before.kind = "reshape"
+
+
+def _take_out(net: Net, node: Node) -> None:
+    """Let who reads a scaled tensor read the one before it."""
+    net.drop([node])
+    net.rename(node.outputs[0], net.live_inputs(node)[0])
+
+
+def _scale(net: Net, scores: Node) -> None:
+    """Write a scaling behind the scores."""
+    made = scores.outputs[0]
+    raw = f"{made} (not scaled)"
+    net.shapes[raw], net.dtypes[raw] = net.shapes[made], net.dtypes[made]
+    net.live.add(raw)
+    if made in net.grows:
+        net.grows.add(raw)
+    scores.outputs = [raw]
+    scale = Node("Mul", "", "scale", scores.path, [raw], [made], kind="scale")
+    net.nodes.insert(net.nodes.index(scores) + 1, scale)

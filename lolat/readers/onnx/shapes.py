@@ -1,0 +1,455 @@
+"""Shapes of everything in an ONNX network: the operators' own inference, node by node.
+
+Between, what exporters compute shapes with is followed in numpy. Done at batch size 1 and at 2, which
+shows what grows with the batch; where 2 does not fit (a 1 written into a reshape), what depends on the
+inputs does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import NetworkError
+from lolat.readers.onnx import file as onnx_file
+from lolat.readers.onnx import nodes as onnx_nodes
+from lolat.readers.onnx.file import Type, evaluate
+from lolat.readers.onnx.nodes import SAME, STANDARD, Net, Node, captured, place
+from lolat.units import one_line, shortened
+
+# ---- What goes into an ONNX network: which axis is the batch, and the sizes that the file
+# leaves open.
+
+RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+@dataclass
+class Inputs:
+    """Inputs of a network: name -> sizes, None where the batch is; and the symbols of the file.
+
+    `fixed` is the batch size that the file was made for, None where it is open.
+    """
+
+    sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    dtypes: dict[str, int] = field(default_factory=dict)
+    symbols: dict[str, int | None] = field(default_factory=dict)  # None: the batch
+    fixed: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def at(self, batch: int) -> dict[str, tuple[int, ...]]:
+        """The shapes at a batch size."""
+        return {name: tuple(batch if n is None else n for n in s) for name, s in self.sizes.items()}
+
+
+def read_inputs(model: Any, size: Sequence[int], network: str) -> Inputs:
+    """The inputs of a model; `size` as of --input-size: open sizes, or all without the batch.
+
+    Raises NetworkError where a size stays open, or the file fixes another one.
+    """
+    found = Inputs()
+    constants = {i.name for i in model.graph.initializer}
+    given = [i for i in model.graph.input if i.name not in constants]
+    dims = {i.name: _dims(i, network) for i in given}
+    named = any(isinstance(n, str) and "batch" in n.lower() for d in dims.values() for n in d)
+    batch = {name: _batch_axis(model, name, d, named) for name, d in dims.items()}
+    first = next((d[batch[n]] for n, d in dims.items() if batch[n] is not None), None)  # type: ignore[index]
+    for value in given:
+        name, axis = value.name, batch[value.name]
+        if axis is not None and isinstance(first, int) and dims[name][axis] not in (first, 1):
+            axis = batch[name] = None  # of another size than the other inputs' batch
+        if axis is not None:
+            at = dims[name][axis]
+            if isinstance(at, int):
+                found.fixed = max(at, found.fixed or 1)
+                if at > 1:
+                    found.warnings.append(
+                        f"input {name!r} is fixed at {at} x ...: taken as the batch size and read at 1"
+                    )
+            elif at:
+                found.symbols[at] = None
+    changed = False
+    for value in given:
+        name = value.name
+        sizes, used = _filled(dims[name], batch[name], tuple(size), found.symbols, name, network)
+        changed = changed or used
+        found.sizes[name] = sizes
+        found.dtypes[name] = value.type.tensor_type.elem_type
+    if size and given and not changed:
+        shown = "; ".join(f"{n}: {_shown(d, batch[n])}" for n, d in dims.items())
+        raise NetworkError(
+            f"--input-size {','.join(map(str, size))} fits no input of {network!r} ({shown}); "
+            "give a size where it says ?, or all sizes without the batch"
+        )
+    return found
+
+
+def _dims(value: Any, network: str) -> list[int | str]:
+    """Sizes of an input, the symbol or "" for open ones."""
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise NetworkError(
+            f"input {value.name!r} of {network!r} is no tensor but a {value.type.WhichOneof('value')}; "
+            "export the network with tensors as inputs"
+        )
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        raise NetworkError(
+            f"input {value.name!r} of {network!r} has no shape in the file; export it with a shape"
+        )
+    return [
+        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else d.dim_param
+        for d in tensor.shape.dim
+    ]
+
+
+def _batch_axis(model: Any, name: str, dims: list[int | str], named: bool) -> int | None:
+    """The axis that is named after the batch; else the first, or the second of a recurrent layer's.
+
+    `named`: some input has an axis named after the batch; then an axis of another name is none.
+    """
+    if not dims:
+        return None
+    for axis, n in enumerate(dims):
+        if isinstance(n, str) and "batch" in n.lower():
+            return axis
+    if len(dims) == 3:
+        for node in model.graph.node:
+            if node.op_type in RECURRENT and list(node.input[:1]) == [name]:
+                return 0 if any(a.name == "layout" and a.i for a in node.attribute) else 1
+    return None if named and isinstance(dims[0], str) and dims[0] else 0
+
+
+def _filled(
+    dims: list[int | str],
+    axis: int | None,
+    size: tuple[int, ...],
+    symbols: dict[str, int | None],
+    name: str,
+    network: str,
+) -> tuple[tuple[int | None, ...], bool]:
+    """All sizes of an input (None for the batch), and whether `size` said something about it."""
+    rest = [i for i in range(len(dims)) if i != axis]
+    opened = [
+        i for i in rest if isinstance(dims[i], str) and symbols.get(str(dims[i]), 0) is not None
+    ]
+    wanted: dict[int, int] = {}
+    if len(size) == len(rest) and len(size) > 1:
+        wanted = dict(zip(rest, size, strict=True))
+    elif len(size) == 1 and opened:
+        wanted = dict.fromkeys(opened, size[0])
+    elif size and len(size) == len(opened):
+        wanted = dict(zip(opened, size, strict=True))
+    elif len(size) == 1 and rest and all(isinstance(dims[i], int) for i in rest):
+        wanted = dict.fromkeys(rest[1:] if len(rest) > 1 else rest, size[0])
+    sizes: list[int | None] = []
+    for i, n in enumerate(dims):
+        if i == axis or (isinstance(n, str) and n and symbols.get(n, 0) is None):
+            sizes.append(None)
+        elif isinstance(n, int):
+            if wanted.get(i, n) != n:
+                raise NetworkError(
+                    f"input {name!r} of {network!r} is fixed at {_shown(dims, axis)} in the file; "
+                    f"--input-size {','.join(map(str, size))} cannot change it; export the network with "
+                    "dynamic axes, or at that size"
+                )
+            sizes.append(n)
+        else:
+            known = wanted.get(i) or symbols.get(n)
+            if not known:
+                raise NetworkError(
+                    f"input {name!r} of {network!r} leaves sizes open: {_shown(dims, axis)}; give them "
+                    "with --input-size, for example --input-size 224"
+                )
+            if n:
+                symbols.setdefault(n, known)
+            sizes.append(known)
+    return tuple(sizes), bool(wanted)
+
+
+def _shown(dims: Sequence[int | str], axis: int | None) -> str:
+    """Sizes without the batch: 3x?x?."""
+    return "x".join(str(n) if isinstance(n, int) else "?" for i, n in enumerate(dims) if i != axis)
+
+
+# ---- onnx shapes ----------------------------------------
+
+
+def read_net(model: Any, name: str, size: tuple[int, ...], folder: str) -> Net:
+    """The network of a model (of `onnx_file.load`), with all shapes known.
+
+    `folder`: where the file is, for small constants in files of their own. Raises NetworkError when a shape
+    cannot be found, saying at which node.
+    """
+    onnx = onnx_file.import_onnx()
+    inputs = read_inputs(model, size, name)
+    constants = onnx_file.Constants()
+    constants.add(onnx, model.graph, folder)
+    first = Walk(onnx, model, constants, inputs, 1, name, folder)
+    first.graph(model.graph)
+    try:
+        second = Walk(onnx, model, constants, inputs, 2, name, folder)
+        second.nodes(first.done)
+        grows = {n for n, (_, s) in first.types.items() if prod(s) != prod(second.types[n][1])}
+    except NetworkError:
+        grows = set(first.live)
+    for output in model.graph.output:
+        if output.name not in first.types:
+            raise NetworkError(
+                f"{name!r} promises the output {output.name!r}, which nothing writes; export it again"
+            )
+    return Net(
+        name, first.done, list(inputs.sizes), [o.name for o in model.graph.output],
+        {n: s for n, (_, s) in first.types.items()}, first.dtypes(), first.values, first.live, grows,
+        [*inputs.warnings, *first.warnings], set(constants.types),
+    )  # fmt: skip
+
+
+class Walk:
+    """Goes through the nodes once, at one batch size."""
+
+    def __init__(
+        self, onnx: Any, model: Any, constants: onnx_file.Constants, inputs: Inputs, batch: int,
+        network: str, folder: str,
+    ) -> None:  # fmt: skip
+        self.onnx, self.network, self.folder = onnx, network, folder
+        self.constants = constants
+        self.inputs = inputs
+        self.symbols = {k: batch if n is None else n for k, n in inputs.symbols.items()}
+        self.opsets = {
+            o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import
+        }
+        self.imports = list(model.opset_import)
+        self.ir_version = model.ir_version
+        self.declared = {v.name: v.type for v in [*model.graph.value_info, *model.graph.output]}
+        self.types: dict[str, Type] = dict(constants.types)
+        self.values: dict[str, np.ndarray] = dict(constants.values)
+        shapes = inputs.at(batch)
+        self.types |= {n: (inputs.dtypes[n], shape) for n, shape in shapes.items()}
+        self.live = set(shapes)
+        self.done: list[Node] = []
+        self.warnings: list[str] = []
+
+    def dtypes(self) -> dict[str, str]:
+        """The data types as numpy calls them."""
+        to_numpy = self.onnx.helper.tensor_dtype_to_np_dtype
+        known = {
+            number: str(to_numpy(number)) for number in {t for t, _ in self.types.values()} - {0}
+        }
+        return {name: known.get(number, "float32") for name, (number, _) in self.types.items()}
+
+    def graph(self, graph: Any) -> None:
+        """Every node of a graph."""
+        for proto in graph.node:
+            if proto.op_type != "If" or proto.domain not in STANDARD:
+                self.nodes([self.read(proto)])
+                continue
+            try:
+                self.branch(proto)
+            except (IndexError, KeyError, ValueError) as error:
+                what = "lacks a condition, a branch or an output of one"
+                raise self.error(self.read(proto), what, "export it again") from error
+
+    def read(self, proto: Any) -> Node:
+        """A node as plain data."""
+        attributes: dict[str, Any] = {}
+        bodies = []
+        for a in proto.attribute:
+            if a.HasField("g"):
+                bodies.append(a.g)
+            elif a.HasField("t"):
+                try:
+                    attributes[a.name] = onnx_file.constant(self.onnx, a.t, self.folder)
+                except FileNotFoundError as error:
+                    self.constants.missing.update((out, str(error)) for out in proto.output)
+            elif a.type not in (
+                self.onnx.AttributeProto.SPARSE_TENSOR,
+                self.onnx.AttributeProto.GRAPHS,
+            ):
+                value = self.onnx.helper.get_attribute_value(a)
+                attributes[a.name] = (
+                    value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+                )
+        path, name = place(proto)
+        domain = "" if proto.domain in STANDARD else proto.domain
+        inputs = list(proto.input)
+        for body in bodies:
+            inputs += [
+                n for n in dict.fromkeys(captured(body)) if n in self.types and n not in inputs
+            ]
+            self.warnings.append(
+                f"{proto.op_type} {proto.name or proto.output[0]!r} repeats {len(body.node)} operations "
+                "that are not looked into: counted as memory traffic of its inputs and outputs"
+            )
+        return Node(
+            proto.op_type, domain, name, path, inputs, list(proto.output), attributes, proto=proto
+        )
+
+    def branch(self, proto: Any) -> None:
+        """An If: the branch that is taken, or the larger one where that depends on what goes in."""
+        bodies = {a.name: a.g for a in proto.attribute if a.HasField("g")}
+        taken = self.values.get(proto.input[0])
+        if taken is None or proto.input[0] in self.live:
+            body = max(bodies.values(), key=onnx_nodes.work)
+            which = next(name for name, g in bodies.items() if g is body)
+            self.warnings.append(
+                f"If {proto.name or proto.output[0]!r} depends on data: counted as its larger "
+                f"branch, {which}"
+            )
+        else:
+            body = bodies["then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"]
+        self.constants.add(self.onnx, body, self.folder)
+        self.types |= {i.name: self.constants.types[i.name] for i in body.initializer}
+        self.values |= {i.name: v for i in body.initializer
+                        if (v := self.constants.values.get(i.name)) is not None}  # fmt: skip
+        self.declared |= {v.name: v.type for v in [*body.value_info, *body.output]}
+        self.graph(body)
+        for inner, outer in zip(body.output, proto.output, strict=True):
+            alias = self.onnx.helper.make_node("Identity", [inner.name], [outer], name=proto.name)
+            self.nodes([self.read(alias)])
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        """Find the types of what these nodes write, in order."""
+        for node in nodes:
+            for name in node.inputs:
+                if name and name not in self.types:
+                    raise self.error(
+                        node, f"reads {name!r}, which nothing writes", "export it again"
+                    )
+            try:
+                value = self.value(node)
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                what = f"cannot be read ({one_line(error)})"
+                raise self.error(node, what, "export it again") from error
+            if value is not None:
+                number = self.onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+                self.values[node.outputs[0]] = value
+                self.types[node.outputs[0]] = (number, value.shape)
+            else:
+                self.types |= self.inferred(node)
+                if node.op not in ("Shape", "Size", "ConstantOfShape", "Constant") and any(
+                    n in self.live for n in node.inputs
+                ):
+                    self.live.update(n for n in node.outputs if n)
+            self.done.append(node)
+
+    def value(self, node: Node) -> np.ndarray | None:
+        """The contents of a node's only output, where they are known and few."""
+        a = node.attributes
+        if node.domain or len(node.outputs) != 1:
+            return None
+        if node.op == "Shape":
+            shape = self.types[node.inputs[0]][1]
+            return np.array(shape[a.get("start", 0) : a.get("end", len(shape))], np.int64)
+        if node.op == "Size":
+            return np.array(prod(self.types[node.inputs[0]][1]), np.int64)
+        if node.op == "CastLike" and node.inputs[0] in self.values:
+            dtype = self.onnx.helper.tensor_dtype_to_np_dtype(self.types[node.inputs[1]][0])
+            return self.values[node.inputs[0]].astype(dtype)
+        if any(n and n not in self.values for n in node.inputs):
+            return None
+        return evaluate(node.op, [self.values.get(n) for n in node.inputs], a)
+
+    def inferred(self, node: Node) -> dict[str, Type]:
+        """The types of a node's outputs. NetworkError when they cannot be known."""
+        found: Mapping[str, Any] = {}
+        reason = f"is of the domain {node.domain!r}, which is not ONNX's own" if node.domain else ""
+        try:
+            schema = self.onnx.defs.get_schema(
+                node.op, self.opsets.get(node.domain, 1), node.domain
+            )
+        except Exception:  # onnx.defs.SchemaError, of a name that changed between versions
+            reason = reason or f"is no operator of opset {self.opsets.get('', 0)} that onnx knows"
+            schema = None
+        if schema is not None:
+            try:
+                found = self.asked(schema, node)
+            except Exception as error:
+                reason = one_line(error)
+                if not (node.op in SAME or any(n in self.declared for n in node.outputs)):
+                    raise self.refused(node, reason) from error
+        types: dict[str, Type] = {}
+        for position, name in enumerate(node.outputs):
+            if not name:
+                continue
+            known = self.complete(found.get(name)) or self.complete(self.declared.get(name))
+            same = (
+                0
+                if node.op in SAME and position == 0
+                else position + 2
+                if node.op == "Loop"
+                else -1
+            )
+            if known is None and 0 <= same < len(node.inputs):
+                known = self.types.get(
+                    node.inputs[same]
+                )  # a state of a loop stays as large as it was
+            if known is None and position > 0 and types:
+                known = next(iter(types.values()))  # a further output that hardly anything reads
+            if known is None:
+                raise self.refused(node, reason)
+            types[name] = known
+        first = next(iter(types.values()), None)
+        before = self.types[node.inputs[0]][1] if node.inputs and node.inputs[0] else ()
+        if node.op == "Reshape" and not node.domain and first and prod(first[1]) != prod(before):
+            raise self.refused(node, f"makes {_x(first[1])} of {_x(before)}")
+        return types
+
+    def asked(self, schema: Any, node: Node) -> Mapping[str, Any]:
+        """What the operator's own inference says."""
+        make = self.onnx.helper.make_tensor_type_proto
+        return self.onnx.shape_inference.infer_node_outputs(
+            schema, node.proto,
+            {n: make(*self.types[n]) for n in node.inputs if n},
+            {n: self.onnx.numpy_helper.from_array(np.array(self.values[n], order="C"))
+             for n in node.inputs if n in self.values and n not in self.live},
+            opset_imports=self.imports, ir_version=self.ir_version,
+        )  # fmt: skip
+
+    def complete(self, declared: Any) -> Type | None:
+        """The type that a TypeProto says, symbols replaced; None when it leaves something open."""
+        if declared is None or declared.WhichOneof("value") != "tensor_type":
+            return None
+        tensor = declared.tensor_type
+        if not tensor.HasField("shape"):
+            return None
+        sizes = []
+        for d in tensor.shape.dim:
+            n = d.dim_value if d.HasField("dim_value") else self.symbols.get(d.dim_param)
+            if n is None or n < 0:
+                return None
+            sizes.append(n)
+        return tensor.elem_type, tuple(sizes)
+
+    def refused(self, node: Node, reason: str) -> NetworkError:
+        """Why the shape of what a node writes is not known, and what to do."""
+        lost = [self.constants.missing[n] for n in node.inputs if n in self.constants.missing]
+        if lost:
+            what = f"needs a constant in the file {shortened(lost[0])!r}, which is missing"
+            return self.error(node, what, "put it beside the .onnx file")
+        if node.op in onnx_nodes.DATA_DEPENDENT or "Sequence" in node.op:
+            what = "gives as much as the data has"
+            what = "works on sequences" if "Sequence" in node.op else what
+            return self.error(node, what, "export the part before it as a network of its own")
+        if (self.inputs.fixed or 1) > 1:
+            reason += f" (the batch size {self.inputs.fixed} is fixed inside)"
+            return self.error(node, reason, "export it with batch size 1 or a dynamic batch axis")
+        remedy = "export it with the shapes of what is between (onnx.shape_inference, value_info)"
+        if self.opsets.get("", 0) > self.onnx.defs.onnx_opset_version():
+            newer = f"install a newer onnx than {self.onnx.__version__}"
+            remedy = f"{newer}: pip install --upgrade onnx"
+        return self.error(node, reason or "gives a shape that cannot be found", remedy)
+
+    def error(self, node: Node, what: str, remedy: str) -> NetworkError:
+        """One line about a node."""
+        called = shortened(node.proto.name or "".join(node.outputs[:1]))
+        domain = f"{node.domain}." if node.domain else ""
+        return NetworkError(
+            f"node {called!r} ({domain}{node.op}) of {self.network!r} {what}; {remedy}"
+        )
+
+
+def _x(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "one number"

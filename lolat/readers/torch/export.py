@@ -1,0 +1,327 @@
+"""What a PyTorch module is called with, to be read: shapes that were given, or those that it says."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import itertools
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lolat.errors import NetworkError
+from lolat.readers.torch.program import (
+    Program,
+    at_two_batches,
+    constants_and_inputs,
+    reason,
+    user_line,
+)
+
+_SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
+            "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
+_GIVE = "give it with --input-size, for example --input-size 224 or --input-size 3,224,224"
+
+
+def calls(model: Any, name: str, size: Any, example: Any) -> Iterator[Any]:
+    """Ways to call the module, likely ones first: functions of the batch size that give (args, kwargs).
+
+    There are several where the types of the inputs are not known.
+    """
+    if example is not None:
+        yield lambda batch: _resized(example, batch)
+        return
+    if isinstance(size, Mapping):
+        shapes: list[tuple[int, ...]] = [tuple(s) for s in size.values()]
+        keys: list[str] | None = [str(k) for k in size]
+    elif size and not isinstance(size[0], int):
+        shapes, keys = [tuple(s) for s in size], None
+    else:
+        shape, is_index = _shape(model, name, tuple(size))
+        shapes, keys = [shape], None
+        _check_arguments(model, name)
+        if is_index:
+            yield _call(model, shapes, None, [True])
+            return
+    several = len(shapes) <= 4 and any(len(s) < 3 for s in shapes)
+    choices = itertools.product([False, True], repeat=len(shapes))
+    for indices in choices if several else [[False] * len(shapes)]:
+        yield _call(model, shapes, keys, list(indices))
+
+
+def _call(
+    model: Any, shapes: list[tuple[int, ...]], keys: list[str] | None, indices: list[bool]
+) -> Any:
+    """The call with tensors of these shapes; `indices`: which of them are whole numbers."""
+    import torch
+
+    floating = [p for p in _tensors(model) if p.is_floating_point()]
+    dtype = floating[0].dtype if floating else torch.get_default_dtype()
+    device = next((p.device for p in _tensors(model)), torch.device("cpu"))
+
+    def made(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        tensors = [
+            torch.empty((batch, *shape), dtype=torch.int64 if index else dtype, device=device)
+            for shape, index in zip(shapes, indices, strict=True)
+        ]
+        if keys is None:
+            return tuple(tensors), {}
+        return (), dict(zip(keys, tensors, strict=True))
+
+    return made
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    yield from model.parameters()
+    yield from model.buffers()
+
+
+def _resized(example: Any, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example with another batch size: the first axis, where it is that of the first tensor."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    call = ((), dict(example)) if isinstance(example, Mapping) else (
+        (tuple(example), {}) if isinstance(example, (tuple, list)) else ((example,), {})
+    )  # fmt: skip
+    leaves = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor) and t.dim()]
+    count = leaves[0].shape[0] if leaves else 0
+
+    def resized(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != count:
+            return value
+        return torch.empty((batch, *value.shape[1:]), dtype=value.dtype, device=value.device)
+
+    found: Any = pytree.tree_map(resized, call)
+    return found
+
+
+def _check_arguments(model: Any, name: str) -> None:
+    """NetworkError when `forward` needs more than the one input of which the size is known."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        sizes = ", ".join(f"{n!r}: (...)" for n in needed)
+        raise NetworkError(
+            f"network {name!r} has {len(needed)} inputs ({', '.join(needed)}); give their sizes without "
+            f"the batch in Python, lolat.read(module, input_size={{{sizes}}}), or let module:callable "
+            "return the module and example inputs: return net, (image, text)"
+        )
+
+
+def _shape(model: Any, name: str, size: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
+    """(shape of the one input without the batch, whether it is of indices)."""
+    layer, kind = _first_layer(model)
+    spatial = _SPATIAL.get(kind, 0)
+    if len(size) > 1:
+        return size, kind == "Embedding"
+    own = _own_size(model)
+    if not size:
+        if own:
+            return own, False
+        if kind == "Linear":
+            return (int(layer.in_features),), False
+        raise NetworkError(f"the input size of {name!r} is not known; {_GIVE}")
+    side = size[0]
+    if kind == "Embedding":
+        return size, True
+    if kind == "Linear":
+        return (size if side == layer.in_features else (side, int(layer.in_features))), False
+    if kind in ("LSTM", "GRU", "RNN"):
+        return (side, int(layer.input_size)), False
+    channels = int(layer.in_channels) if spatial else own[0] if len(own) == 3 else 3
+    return (channels, *[side] * (spatial or 2)), False
+
+
+def _first_layer(model: Any) -> tuple[Any, str]:
+    """The first layer with weights whose class says what it reads, in the order of registration."""
+    known = {*_SPATIAL, "Embedding", "Linear", "LSTM", "GRU", "RNN"}
+    found = [
+        (module, cls.__name__)
+        for module in model.modules()
+        for cls in type(module).__mro__
+        if cls.__name__ in known and cls.__module__.startswith("torch.nn.")
+    ]
+    # A table of positions or a projection may be registered before the convolution that reads the image.
+    images = [f for f in found if f[1] in _SPATIAL]
+    indexed = found and found[0][1] == "Embedding"
+    return found[0] if indexed else (images or found or [(None, "")])[0]
+
+
+def _own_size(model: Any) -> tuple[int, ...]:
+    """The input size that a module says it has (timm's `default_cfg`, Lightning's example); or ()."""
+    for holder in ("pretrained_cfg", "default_cfg"):
+        config = getattr(model, holder, None)
+        size = config.get("input_size") if isinstance(config, Mapping) else None
+        if isinstance(size, (tuple, list)) and all(isinstance(n, int) for n in size):
+            return tuple(size)
+    example = getattr(model, "example_input_array", None)
+    return tuple(getattr(example, "shape", ())[1:])
+
+
+# ---- torch.export of a module at batch sizes 1 and 2, without computing and without changing
+# the module.
+
+PREFIX = "net"
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside torch.compile and DataParallel; NetworkError for a TorchScript one."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
+            inner = model.module
+        if inner is None:
+            break
+        model = inner
+    if any(c.__module__.startswith("torch.jit") for c in type(model).__mro__):
+        raise NetworkError(
+            "a TorchScript module cannot be read, it has no Python code to follow; give the nn.Module "
+            "that it was made from, or a .pt2 file of torch.export.save"
+        )
+    return model
+
+
+def export(model: Any, name: str, size: Any, example: Any) -> Program:
+    """The module as a Program. Raises NetworkError with the line of the user's code that is in the way."""
+    with evaluated(model), _quietly():
+        first, call = _first_that_works(model, name, size, example)
+        second = None
+        remarks = []
+        said = io.StringIO()  # the same again
+        try:
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                second = _exported(model, *call(2))
+        except Exception as error:
+            remarks.append(
+                f"the network works at batch size 1 alone ({reason(error)}{user_line(error)}); other "
+                "batch sizes are its counts at 1, multiplied"
+            )
+    sizes, odd = at_two_batches(
+        first.graph_module, second.graph_module if second is not None else None
+    )
+    inputs, outputs = constants_and_inputs(first.graph_signature)
+    return Program(first.graph_module, inputs, outputs, sizes, remarks + odd, PREFIX)
+
+
+def _first_that_works(model: Any, name: str, size: Any, example: Any) -> tuple[Any, Any]:
+    """(exported program, the call) for the first of the likely calls that the module takes."""
+    failed: list[Exception] = []
+    for call in calls(model, name, size, example):
+        said = (
+            io.StringIO()
+        )  # PyTorch prints its graph when it fails; what the user's code prints is kept
+        try:
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                found = _exported(model, *call(1))
+            sys.stderr.write(said.getvalue())
+            return found, call
+        except Exception as error:
+            failed.append(error)
+    # The first call is of numbers; where indices are needed, what is wrong with those says more.
+    worst = failed[-1 if "indices" in str(failed[0]) else 0]
+    given = f" at --input-size {_said(size)}" if size else ""
+    raise NetworkError(
+        f"network {name!r} cannot be read{given}: {reason(worst)}{user_line(worst)}; give an input size "
+        "that fits, and a forward whose operations do not depend on the values of tensors"
+    ) from worst
+
+
+def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The exported program; through an FX trace where the code itself cannot be exported."""
+    import torch
+
+    wrapped = _wrapper(model)
+    try:
+        return torch.export.export(wrapped, (args, kwargs), strict=False)
+    except Exception as error:
+        try:
+            traced = torch.fx.symbolic_trace(model)
+            return torch.export.export(_wrapper(traced), (args, kwargs), strict=False)
+        except Exception:
+            raise error from None
+
+
+def _wrapper(model: Any) -> Any:
+    """A module that calls `model` with a tuple and a dict, and returns the tensors that it returns."""
+    import torch
+
+    class Whole(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model
+            self.training = False
+
+        def forward(self, args: Any, kwargs: Any) -> Any:
+            return list(_exported_tensors(self.net(*args, **kwargs)))
+
+    return Whole()
+
+
+def _exported_tensors(value: Any) -> Iterator[Any]:
+    """The tensors in what a network returns: nested tuples, lists, dicts, dataclasses."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _exported_tensors(part)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _exported_tensors(part)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _exported_tensors(getattr(value, field.name))
+
+
+def _said(size: Any) -> str:
+    if isinstance(size, Mapping):
+        return "; ".join(f"{k}: {_said(v)}" for k, v in size.items())
+    if size and not isinstance(size[0], int):
+        return "; ".join(map(_said, size))
+    return ",".join(map(str, size))
+
+
+@contextlib.contextmanager
+def evaluated(model: Any) -> Iterator[None]:
+    """While it lasts, all parts of the module are in evaluation mode.
+
+    The flags are set, not `eval()` called: a user's class may merge weights in it.
+    """
+    before = [(part, part.training) for part in model.modules()]
+    for part, _ in before:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, was in before:
+            part.training = was
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without PyTorch's remarks and its one fused call for attention, which hides what it does."""
+    import torch
+
+    silent, mha = logging.root.manager.disable, torch.backends.mha.get_fastpath_enabled()
+    logging.disable(logging.CRITICAL)  # its loggers have levels of their own
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(silent)
+        torch.backends.mha.set_fastpath_enabled(mha)

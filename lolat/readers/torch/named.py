@@ -1,0 +1,265 @@
+"""PyTorch networks by name: timm's, torchvision's, and what a transformers configuration describes.
+
+Weights are never downloaded. Unless a network is to run, they have a shape but no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.machinery
+import json
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lolat.errors import MissingPackageError, NetworkError
+from lolat.readers.torch import import_torch, without_weights
+from lolat.units import one_line, shortened
+
+DECODERS = "AutoModelForCausalLM"
+ENCODERS = "AutoModelForSequenceClassification"
+ENCODER_TYPES = frozenset(
+    ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
+     "roberta", "roformer", "xlm-roberta"]
+)  # fmt: skip
+"""Of networks that transformers also has as decoders."""
+
+
+def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
+    """(network, or a pair of it and its inputs; name) of `timm:`, `torchvision:` or `transformers:`.
+
+    Raises MissingPackageError where the package is not there, NetworkError where it has no such network.
+    """
+    package, _, name = spec.partition(":")
+    if package == "timm":
+        return _timm(name, size, weights), name
+    if package == "torchvision":
+        return _torchvision(name, weights), name
+    path, _, head = name.partition("?")
+    return _transformers(path, head, size, weights), os.path.splitext(os.path.basename(path))[0]
+
+
+def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
+    """What `make` returns, built quietly; NetworkError with the package's reason where it fails."""
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            return make() if weights else without_weights(make)
+    except Exception as error:  # whatever a package raises for a network that it cannot build
+        raise NetworkError(f"{shortened(spec)} cannot be built: {one_line(error)}") from error
+
+
+REPARAMETERIZED = "reparameterized"
+
+
+def _timm(name: str, size: tuple[int, ...], weights: bool) -> Any:
+    """A network of timm; behind `?reparameterized` with the branches of RepVGG and its like made one, as
+    timm's own benchmarks run them.
+    """
+    timm = _package("timm")
+    name, _, form = name.partition("?")
+    architecture = name.partition(".")[0]
+    if not timm.is_model(architecture):  # names of before are known too
+        raise _unknown("timm", name, timm.list_models())
+    if form not in ("", REPARAMETERIZED):
+        raise NetworkError(
+            f"timm:{shortened(name)} has no form {form[:40]!r}; the one that there is: ?{REPARAMETERIZED}"
+        )
+    config = timm.get_pretrained_cfg(architecture)
+    # A network with position embeddings is built for one size; others take any.
+    fixed = bool(size) and config is not None and config.fixed_input_size
+    given = {"img_size": (size[-1], size[-1]) if len(size) == 1 else size[-2:]} if fixed else {}
+
+    def make() -> Any:
+        model = timm.create_model(architecture, pretrained=False, **given)
+        if form == REPARAMETERIZED:
+            importlib.import_module("timm.utils").reparameterize_model(model, inplace=True)
+        return model
+
+    return _built(f"timm:{name}", make, weights)
+
+
+def _torchvision(name: str, weights: bool) -> Any:
+    models = _package("torchvision.models")
+    names = models.list_models()
+    if name.lower() not in names:
+        raise _unknown("torchvision", name, names)
+    found = _built(
+        f"torchvision:{name}", lambda: models.get_model(name.lower(), weights=None), weights
+    )
+    if not hasattr(found, "default_cfg"):
+        side = 299 if name.lower() == "inception_v3" else 224
+        found.default_cfg = {"input_size": (3, side, side)}  # where torchvision's docs have it
+    return found
+
+
+def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) -> Any:
+    """(network, inputs) of a configuration file: an encoder with a classification head, a decoder with its
+    language head, or `?HEAD` after the file's name, such as `?AutoModelForMaskedLM`.
+
+    Attention is eager: the operations that it consists of.
+    """
+    shown = f"transformers:{path}"
+    config = _config(path)
+    transformers = _package("transformers")
+    try:
+        kind = config.pop("model_type", "")
+        made = transformers.AutoConfig.for_model(kind, **config)
+    except Exception as error:
+        raise NetworkError(
+            f"{shortened(shown)}: {one_line(error)}; expected the config.json of a network that the "
+            'installed transformers knows, with "model_type"'
+        ) from error
+    made._attn_implementation = "eager"
+    made.use_cache = False
+    mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    decodes = made.model_type in mapping and not _classifies(made)
+    chosen = head or (DECODERS if decodes else ENCODERS)
+    auto = getattr(transformers, chosen, None)
+    if auto is None or not hasattr(auto, "from_config"):
+        raise NetworkError(
+            f"{shortened(shown)}: transformers has no {chosen!r}; expected a head such as {ENCODERS}, "
+            f"{DECODERS} or AutoModelForPreTraining"
+        )
+    length = size[0] if size else min(int(getattr(made, "max_position_embeddings", 512)), 512)
+    with _torchvision_or_none():
+        model = _built(shown, lambda: auto.from_config(made), weights)
+    torch = import_torch()
+    return model, {"input_ids": torch.zeros((1, length), dtype=torch.int64)}
+
+
+def _classifies(config: Any) -> bool:
+    """Whether a network that can do both is an encoder: it looks at a text from both sides."""
+    return not getattr(config, "is_decoder", False) and config.model_type in ENCODER_TYPES
+
+
+def _config(path: str) -> dict[str, Any]:
+    """The configuration in a file; NetworkError says what was found and what is expected."""
+    expected = "expected the config.json of a network of the package transformers"
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: Any = json.load(file)
+    except OSError as error:
+        raise NetworkError(
+            f"cannot read {shortened(path)!r}: {error.strerror}; {expected}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise NetworkError(f"{shortened(path)!r} is not JSON; {expected}") from error
+    if not isinstance(found, dict):
+        raise NetworkError(f"{shortened(path)!r} holds no JSON object; {expected}")
+    if "model_type" not in found:
+        found = {**found, "model_type": _type_of(found, path)}
+    return found
+
+
+def _type_of(config: dict[str, Any], path: str) -> str:
+    """The type of a configuration without "model_type", as its first architecture's name begins."""
+    names = config.get("architectures")
+    first = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+    for ending in (
+        "LMHeadModel",
+        "ForCausalLM",
+        "ForMaskedLM",
+        "ForSequenceClassification",
+        "Model",
+    ):
+        if first.endswith(ending) and first != ending:
+            return first.removesuffix(ending).lower()
+    raise NetworkError(
+        f'{shortened(path)!r} does not say what it is of: expected "model_type", such as "bert"'
+    )
+
+
+def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
+    near = difflib.get_close_matches(name.lower(), names, n=3)
+    hint = f"did you mean {' or '.join(f'{package}:{n}' for n in near)}?" if near else (
+        f"{package}.list_models() lists its {len(names)} networks"
+        if package == "timm" else f"torchvision.models.list_models() lists its {len(names)} networks"
+    )  # fmt: skip
+    return NetworkError(f"no network {shortened(f'{package}:{name}')!r}; {hint}")
+
+
+def _package(name: str) -> Any:
+    """A package, imported quietly; MissingPackageError with the line that installs it."""
+    import_torch()
+    top = name.partition(".")[0]
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            with contextlib.nullcontext() if top == "torchvision" else _torchvision_or_none():
+                return importlib.import_module(name)
+    except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
+        found = "is not installed" if isinstance(error, ModuleNotFoundError) else "does not load"
+        more = (
+            "; its wheel must be of the same build as PyTorch's (CPU: pip install torchvision --index-url "
+            "https://download.pytorch.org/whl/cpu), timm: has most of its networks without it"
+            if top == "torchvision" and not isinstance(error, ModuleNotFoundError)
+            else f"; install it with: pip install {top}"
+        )
+        raise MissingPackageError(
+            f"the package {top} {found} ({one_line(error)}), which {top}:NAME needs{more}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _torchvision_or_none() -> Iterator[None]:
+    """Where torchvision does not load: meanwhile, names of it that lead nowhere.
+
+    timm and transformers need it to read and change images, not to build a network.
+    """
+    try:
+        importlib.import_module("torchvision")
+    except Exception:  # RuntimeError, where it is of another build than PyTorch
+        for part in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
+            del sys.modules[part]
+        finder = _Nowhere()
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            for part in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
+                del sys.modules[part]
+    else:
+        yield
+
+
+class _Nowhere:
+    """Finds every module of torchvision, and in it every name as an empty class."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """A spec for torchvision's modules alone."""
+        loader: Any = self
+        if name.partition(".")[0] == "torchvision":
+            return importlib.machinery.ModuleSpec(name, loader, is_package=True)
+        return None
+
+    def create_module(self, spec: Any) -> Any:
+        """A module in which every name is there."""
+        return _EmptyNames(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        """Nothing to run."""
+
+
+class _Names(type):
+    """A class in which every name is there, and says its own."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+class _EmptyNames(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = _Names(name, (), {})
+        setattr(self, name, made)
+        return made

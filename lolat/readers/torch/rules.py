@@ -1,0 +1,496 @@
+"""ATen operations -> kinds of operation: one table, and rules for those that need more than a kind.
+
+A rule gets the walker and the call; it returns the tensors that it wrote. An operation that is in no
+table keeps its name, is reported, and counts as the traffic of its inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from lolat.readers.torch import attention as torch_attention
+from lolat.readers.torch import calls as torch_layouts
+
+# ---- Rules for what multiplies: convolutions, linear layers, matrix products, recurrent
+# layers, embeddings.
+
+
+def sizes_of(value: Any, count: int) -> tuple[int, ...]:
+    """One number for each axis, from one for all."""
+    found = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return tuple(found * count if len(found) == 1 else found)
+
+
+def _weight(call: Any, name: str = "weight") -> tuple[int, ...]:
+    """The shape of a kernel."""
+    return tuple(int(n) for n in call.get(name).meta["val"].shape)
+
+
+def _convolution(walker: Any, call: Any) -> list[int]:
+    """A convolution, or a transposed one, in one, two or three dimensions."""
+    source = walker.index(call.get("input"))
+    kernel = _weight(call)
+    spatial = len(kernel) - 2
+    groups = int(call.get("groups", 1))
+    strides = sizes_of(call.get("stride", 1), spatial)
+    dilation = sizes_of(call.get("dilation", 1), spatial)
+    padding = call.get("padding", 0)
+    attributes = {"kernel": kernel[2:], "strides": strides, "dilation": dilation,
+                  "bias": call.get("bias") is not None, "groups": groups}  # fmt: skip
+    if call.op.startswith("conv_transpose") or call.get("transposed"):
+        return [walker.add(
+            call, "transposed_conv", walker.read(call, source), in_channels=kernel[0],
+            out_channels=kernel[1] * groups, padding="valid" if not any(sizes_of(padding, spatial))
+            else "same", **attributes,
+        )]  # fmt: skip
+    inside = kernel[1] * groups
+    # One group for each channel is a depthwise convolution, for which PyTorch has a kernel of its own.
+    kind = "conv" if groups == 1 else "depthwise_conv" if groups == inside else "grouped_conv"
+    return [walker.add(
+        call, kind, walker.read(call, source), in_channels=inside, out_channels=kernel[0],
+        **_padding(padding, kernel[2:], strides, dilation), **attributes,
+    )]  # fmt: skip
+
+
+def _padding(
+    given: Any, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+) -> dict[str, Any]:
+    """Padding as Keras has it: "same", "valid", or a valid convolution of what was padded before."""
+    if isinstance(given, str):
+        return {"padding": given}
+    amounts = sizes_of(given, len(kernel))
+    if not any(amounts):
+        return {"padding": "valid"}
+    keeps = all(2 * p == d * (k - 1) for p, k, d in zip(amounts, kernel, dilation, strict=True))
+    if keeps and set(strides) == {1}:
+        return {"padding": "same"}
+    return {"padding": "valid", "pad_before": tuple((p, p) for p in amounts)}
+
+
+def product(
+    walker: Any, call: Any, left: int, right: int, contracted: int, shape: Any = None
+) -> int:
+    """A dense layer where the right operand is a constant, else a product of two activations."""
+    if right in walker.constants and left not in walker.constants:
+        features = prod(walker.shape(right)) // contracted
+        return int(walker.add(
+            call, "dense", [left], shape, in_features=contracted, out_features=features,
+            bias=call.op == "addmm" and walker.index(call.get("self")) in walker.constants,
+        ))  # fmt: skip
+    return int(walker.add(call, "matmul", [left, right], shape, contracted=contracted))
+
+
+def _linear(walker: Any, call: Any) -> list[int]:
+    source, weight = walker.index(call.get("input")), walker.index(call.get("weight"))
+    shape = walker.shape(weight)
+    if weight not in walker.constants:
+        return [product(walker, call, source, weight, shape[-1])]
+    return [walker.add(
+        call, "dense", walker.read(call, source), in_features=shape[-1], out_features=prod(shape[:-1]),
+        bias=call.get("bias") is not None,
+    )]  # fmt: skip
+
+
+def _matmul(walker: Any, call: Any) -> list[int]:
+    """A product of two tensors, and where it is given a third to which it is added."""
+    names = {"addmm": ("mat1", "mat2"), "baddbmm": ("batch1", "batch2"), "mv": ("self", "vec"),
+             "dot": ("self", "tensor"), "outer": ("self", "vec2")}  # fmt: skip
+    first, second = names.get(call.op, ("self", "mat2" if "mat2" in call.arguments else "other"))
+    left, right = walker.index(call.get(first)), walker.index(call.get(second))
+    contracted = 1 if call.op == "outer" else walker.shape(left)[-1]
+    out = product(walker, call, left, right, contracted)
+    added = walker.index(call.get("self")) if call.op in ("addmm", "baddbmm") else None
+    is_bias = added in walker.constants and right in walker.constants
+    if added is None or is_bias or call.get("beta", 1) == 0:
+        return [out]
+    return [walker.add(call, "add", [added, out], suffix="add")]
+
+
+def _einsum(walker: Any, call: Any) -> list[int]:
+    """A product over the labels that the second operand has and the result has not."""
+    operands = [walker.index(n) for n in call.get("tensors")]
+    equation = str(call.get("equation")).replace(" ", "")
+    left, _, result = equation.partition("->")
+    labels = [part.replace("...", "") for part in left.split(",")]
+    if "->" not in equation:  # the labels that occur once, in alphabetical order
+        result = "".join(sorted(c for c in set("".join(labels)) if left.count(c) == 1))
+    if len(operands) == 1:
+        kind = "transpose" if len(set(labels[0])) == len(result.replace("...", "")) else "reduce"
+        return [walker.add(call, kind, operands)]
+    if len(operands) != 2:
+        inputs = [i for i in operands if i is not None]
+        return list(walker.builder.add_several(
+            "aten.einsum", inputs, call.shapes, call.label("einsum"), call.path))  # fmt: skip
+    shape = walker.shape(operands[1])
+    sizes = zip(labels[1], shape[len(shape) - len(labels[1]) :], strict=True)
+    contracted = prod(n for label, n in sizes if label not in result)
+    return [product(walker, call, operands[0], operands[1], contracted)]
+
+
+def _embedding(walker: Any, call: Any) -> list[int]:
+    """The rows of a table at given indices."""
+    rows, features = _weight(call)
+    source = walker.index(call.get("indices"))
+    return [
+        walker.add(call, "embedding", walker.read(call, source), rows=rows, out_features=features)
+    ]
+
+
+_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+_RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
+
+
+def _recurrent(walker: Any, call: Any) -> list[Any]:
+    """A layer of one direction is an operation; two directions are concatenated.
+
+    Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN.
+    """
+    params = call.get("params")
+    biased, layers = bool(call.get("has_biases")), int(call.get("num_layers", 0))
+    ways = 2 if call.get("bidirectional") else 1
+    if "batch_first" not in call.arguments or len(params) != layers * ways * (4 if biased else 2):
+        inputs = walker.sources(call.node)[:1]  # packed sequences, projected states
+        kind = f"aten.{call.op}"
+        name = call.label(call.op)
+        return list(walker.builder.add_several(kind, inputs, call.shapes, name, call.path))
+    x = walker.index(call.get("input"))
+    states = call.get("hx")
+    states = [walker.index(s) for s in (states if isinstance(states, (tuple, list)) else [states])]
+    given = [s for s in states if s is not None and s not in walker.constants]
+    shape = walker.shape(x)
+    steps = shape[1] if call.get("batch_first") and len(shape) > 2 else shape[0]
+    last: list[list[int]] = [[] for _ in call.shapes[1:]]
+    weights = iter(params[:: 4 if biased else 2])
+    several = layers * ways > 1
+    for layer in range(layers):
+        outputs = []
+        for way in range(ways):
+            rows, features = _shape(next(weights))
+            units = rows // _GATES[call.op]
+            suffix = f"l{layer}" + "_reverse" * way if several else ""
+            single = (*walker.shape(x)[:-1], units)
+            state = (*call.shapes[1][1:],)
+            written = walker.builder.add_several(
+                _RECURRENT[call.op], [x, *given], [single] + [state] * len(last),
+                call.label(_RECURRENT[call.op], suffix), call.path, units=units,
+                in_features=features, timesteps=steps, bias=biased, bias_vectors=2, sequences=True,
+            )  # fmt: skip
+            walker.channels[written[0]] = len(single) - 1
+            outputs.append(written[0])
+            for found, index in zip(last, written[1:], strict=True):
+                found.append(index)
+        x = outputs[0]
+        if ways > 1:
+            merged = (*walker.shape(x)[:-1], sum(walker.shape(i)[-1] for i in outputs))
+            x = walker.add(call, "concatenate", outputs, merged, suffix=f"l{layer}_merge")
+    return [x, *(_stacked(walker, call, found) for found in last)]
+
+
+def _stacked(walker: Any, call: Any, states: list[int]) -> int:
+    """The last states of all layers as one tensor; where one of them is taken, it is that one."""
+    shape = call.shapes[1]
+    kind = "reshape" if len(states) == 1 else "stack"
+    out = int(walker.add(call, kind, states, shape, suffix="states"))
+    walker.parts[out] = states
+    return out
+
+
+def _shape(node: Any) -> tuple[int, int]:
+    rows, columns = node.meta["val"].shape
+    return int(rows), int(columns)
+
+
+def _cell(walker: Any, call: Any) -> list[Any]:
+    """One step of a recurrent layer."""
+    op = call.op.removesuffix("_cell")
+    rows, features = _shape(call.get("w_ih"))
+    units = rows // _GATES[op]
+    states = call.get("hx")
+    nodes = states if isinstance(states, (tuple, list)) else [states]
+    given = [i for n in nodes if (i := walker.index(n)) is not None and i not in walker.constants]
+    return list(walker.builder.add_several(
+        _RECURRENT[op], [walker.index(call.get("input")), *given], call.shapes,
+        call.label(_RECURRENT[op]), call.path, units=units, in_features=features, timesteps=1,
+        bias=call.get("b_ih") is not None, bias_vectors=2, sequences=False,
+    ))  # fmt: skip
+
+
+_PRODUCTS = ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "outer", "addmv", "addbmm")
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution", "_convolution", "conv_transpose1d",
+                 "conv_transpose2d", "conv_transpose3d")  # fmt: skip
+
+_HEAVY = {
+    **dict.fromkeys(_CONVOLUTIONS, _convolution),
+    **dict.fromkeys(_PRODUCTS[:-2], _matmul),
+    **dict.fromkeys(_GATES, _recurrent),
+    **dict.fromkeys([f"{name}_cell" for name in _GATES], _cell),
+    "linear": _linear,
+    "einsum": _einsum,
+    "embedding": _embedding,
+}
+
+KINDS = {
+    **dict.fromkeys(_CONVOLUTIONS, "conv"),
+    **dict.fromkeys((*_PRODUCTS, "linear", "einsum"), "dense"),
+    **dict.fromkeys(_GATES, "lstm"),
+}
+"""What is never folded into a constant, however constant its operands are."""
+
+# ---- Rules for operations that move or choose data: slices, splits, pads, pools, gathers,
+# copies.
+
+
+def _slice(walker: Any, call: Any) -> list[Any]:
+    """A part of a tensor; the whole of it, or one of an axis of one, is a view."""
+    source = walker.sources(call.node)[0]
+    if call.op == "select" and source in walker.parts and call.get("dim") == 0:
+        return [walker.parts[source][call.get("index")]]
+    if prod(call.shapes[0]) == prod(walker.shape(source)):
+        return [walker.add(call, "reshape", [source])]
+    return [walker.add(call, "slice", [source])]
+
+
+def _split(walker: Any, call: Any) -> list[Any]:
+    """One slice for each part."""
+    source = walker.sources(call.node)[0]
+    if source in walker.parts and call.op == "unbind":
+        return list(walker.parts[source])
+    return [walker.add(call, "slice", [source], shape) for shape in call.shapes]
+
+
+def _expand(walker: Any, call: Any) -> list[Any]:
+    """The same values again; nothing where no axis grows, at any batch size."""
+    source = walker.sources(call.node)[0]
+    grows = walker.program.sizes(
+        call.node, call.node.meta["val"], walker.builder.tensors[source].batched
+    )[1]
+    if prod(call.shapes[0]) == prod(walker.shape(source)) and (
+        grows == walker.builder.tensors[source].batched
+    ):
+        return [walker.add(call, "reshape", [source])]
+    return [walker.add(call, "repeat", [source])]
+
+
+def _pad(walker: Any, call: Any) -> list[Any]:
+    """Elements added at the ends of axes, or taken away there."""
+    source = walker.sources(call.node)[0]
+    amounts = [int(n) for n in call.get("pad", call.get("padding"))]
+    if not any(amounts):
+        return [walker.add(call, "identity", [source])]
+    if max(amounts) <= 0:
+        return [walker.add(call, "crop", [source], suffix="crop")]
+    pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # PyTorch: last axis first
+    return [walker.add(call, "pad", [source], suffix="pad", padding=tuple(pairs))]
+
+
+def _gather(walker: Any, call: Any) -> list[Any]:
+    """Elements at indices that are tensors."""
+    inputs = walker.operands(call)
+    return [walker.add(call, "gather", inputs or walker.sources(call.node))]
+
+
+def _pool(walker: Any, call: Any) -> list[Any]:
+    """A pooling with a window."""
+    spatial = int(call.op.partition("pool")[2][0])
+    kernel = sizes_of(call.get("kernel_size"), spatial)
+    strides = sizes_of(call.get("stride") or kernel, spatial)
+    padding = sizes_of(call.get("padding", 0), spatial)
+    same = all(2 * p >= k - 1 > 0 for p, k in zip(padding, kernel, strict=True))
+    return [walker.add(
+        call, "max_pool" if "max" in call.op else "average_pool", walker.sources(call.node)[:1],
+        kernel=kernel, strides=strides, padding="same" if same else "valid",
+    )]  # fmt: skip
+
+
+def _adaptive(walker: Any, call: Any) -> list[Any]:
+    """A pooling to a given size; to one position it is a global one."""
+    spatial = int(call.op.partition("pool")[2][0])
+    whole = prod(call.shapes[0][-spatial:]) == 1
+    kind = "global_max_pool" if "max" in call.op else "global_average_pool"
+    source = walker.sources(call.node)[:1]
+    return [walker.add(call, kind if whole else "adaptive_pool", source)]
+
+
+def _copy(walker: Any, call: Any) -> list[Any]:
+    """Values written into a tensor, or a part of it, that is there already."""
+    source = walker.index(call.get("src"))
+    if source is None:
+        return [walker.add(call, "fill", walker.sources(call.node)[:1])]
+    return [walker.add(call, "scatter", [source])]
+
+
+_DIMENSIONS = ("1d", "2d", "3d")
+
+_MOVES = {
+    **dict.fromkeys(("slice", "select", "narrow", "diagonal"), _slice),
+    **dict.fromkeys(("chunk", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split", "unbind",
+                     "tensor_split", "hsplit", "vsplit", "dsplit", "split_copy",
+                     "split_with_sizes_copy"), _split),
+    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
+    **dict.fromkeys(("pad", "constant_pad_nd", *(f"{how}_pad{d}" for d in _DIMENSIONS
+                     for how in ("reflection", "replication"))), _pad),
+    **dict.fromkeys(("index", "gather", "index_select", "take", "take_along_dim",
+                     "_unsafe_index"), _gather),
+    **dict.fromkeys([f"{how}_pool{d}{tail}" for d in _DIMENSIONS for how in ("max", "avg")
+                     for tail in ("", "_with_indices")], _pool),
+    **dict.fromkeys([f"{space}adaptive_{how}_pool{d}" for d in _DIMENSIONS
+                     for how in ("max", "avg") for space in ("", "_")], _adaptive),
+    "copy": _copy,
+}  # fmt: skip
+
+# ---- torch rules ----------------------------------------
+
+Rule = Callable[[Any, Any], list[Any]]
+
+_OPERANDS = {
+    "add": "add addcmul addcdiv", "subtract": "sub subtract rsub",
+    "multiply": "mul multiply lerp", "divide": "div divide true_divide floor_divide remainder fmod",
+    "power": "pow float_power", "maximum": "maximum fmax", "minimum": "minimum fmin",
+    "where": "where masked_fill",
+    "compare": "eq ne lt le gt ge logical_and logical_or logical_xor isclose",
+    "bitwise": "bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ bitwise_left_shift "
+    "bitwise_right_shift __lshift__ __rshift__",
+    "trigonometric": "atan2 arctan2", "concatenate": "cat concat concatenate hstack vstack dstack",
+    "stack": "stack", "sqrt": "hypot", "reduce": "cosine_similarity",
+    "scatter": "col2im fold slice_scatter select_scatter diagonal_scatter index_put _index_put_impl "
+    "scatter scatter_add scatter_reduce index_add index_copy index_reduce masked_scatter index_fill put",
+}  # fmt: skip
+"""Kind -> operations whose operands count, constants too."""
+
+_PLAIN = {
+    "relu": "relu", "relu6": "relu6", "leaky_relu": "leaky_relu rrelu", "prelu": "prelu _prelu_kernel",
+    "elu": "elu", "selu": "selu", "celu": "celu", "silu": "silu", "sigmoid": "sigmoid",
+    "hard_sigmoid": "hardsigmoid", "hard_silu": "hardswish", "gelu": "gelu", "tanh": "tanh",
+    "softmax": "softmax _softmax special_softmax _safe_softmax",
+    "log_softmax": "log_softmax _log_softmax", "softplus": "softplus", "mish": "mish",
+    "log_sigmoid": "log_sigmoid log_sigmoid_forward", "glu": "glu", "threshold": "threshold",
+    "hard_shrink": "hardshrink", "soft_shrink": "softshrink", "softsign": "softsign",
+    "tanh_shrink": "tanhshrink", "clip": "clamp clip clamp_min clamp_max nan_to_num",
+    "sqrt": "sqrt", "rsqrt": "rsqrt", "exp": "exp exp2 expm1", "log": "log log2 log10 log1p",
+    "square": "square", "absolute": "abs absolute", "negative": "neg negative",
+    "reciprocal": "reciprocal", "sign": "sign sgn", "round": "round floor ceil trunc frac fix",
+    "erf": "erf erfc erfinv special_erf", "where": "tril triu",
+    "compare": "logical_not isnan isinf isfinite signbit", "bitwise": "bitwise_not",
+    "trigonometric": "sin cos tan sinh cosh asin acos atan asinh acosh atanh sinc arctan arcsin arccos",
+    "reduce": "mean sum amax amin aminmax var std var_mean std_mean prod argmax argmin logsumexp any "
+    "all norm linalg_vector_norm linalg_norm frobenius_norm nansum nanmean median count_nonzero trace "
+    "max min",
+    "cumulative": "cumsum cumprod cummax cummin logcumsumexp", "sort": "sort argsort topk kthvalue",
+    "roll": "roll", "one_hot": "one_hot",
+    "repeat": "repeat repeat_interleave tile",
+    "fill": "zeros_like ones_like full_like empty_like rand_like randn_like fill zero",
+    "transpose": "flip fliplr flipud rot90 pixel_shuffle pixel_unshuffle channel_shuffle "
+    "native_channel_shuffle",
+    "unfold": "unfold im2col",
+    "resize": "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d "
+    "upsample_linear1d upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
+    "batch_norm": "batch_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit "
+    "_native_batch_norm_legit_no_training _batch_norm_no_update",
+    "layer_norm": "layer_norm native_layer_norm", "rms_norm": "rms_norm _fused_rms_norm",
+    "group_norm": "group_norm native_group_norm", "instance_norm": "instance_norm",
+}  # fmt: skip
+"""Kind -> operations that read one activation; parameters beside it do not count."""
+
+
+def _plain(kind: str) -> Rule:
+    def rule(walker: Any, call: Any) -> list[Any]:
+        return [walker.add(call, kind, walker.read(call))]
+
+    return rule
+
+
+def _operands(kind: str) -> Rule:
+    def rule(walker: Any, call: Any) -> list[Any]:
+        found = walker.operands(call) or walker.sources(call.node)
+        return [walker.add(call, kind, found)]
+
+    return rule
+
+
+def _hardtanh(walker: Any, call: Any) -> list[Any]:
+    """ReLU6 is a hardtanh between 0 and 6."""
+    limits = (call.get("min_val", -1), call.get("max_val", 1))
+    return _plain("relu6" if limits == (0, 6) else "hard_tanh")(walker, call)
+
+
+def _reduce_two(walker: Any, call: Any) -> list[Any]:
+    """max and min: of one tensor or, element by element, of two."""
+    if "other" in call.arguments:
+        return _operands("maximum" if call.op == "max" else "minimum")(walker, call)
+    return _plain("reduce")(walker, call)
+
+
+def _dropout(walker: Any, call: Any) -> list[Any]:
+    """Nothing, unless the code asks for it outside training too."""
+    if call.get("train"):
+        return _plain("multiply")(walker, call)
+    rate = call.get("p")
+    # What it drops in training, where somebody asks how long that takes.
+    given = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
+    return [walker.add(call, "dropout", walker.read(call), **given)]
+
+
+def _mean(walker: Any, call: Any) -> list[Any]:
+    """The mean over all positions of an image is a global average pooling."""
+    source = walker.sources(call.node)[0]
+    rank = len(walker.shape(source))
+    axes = call.get("dim") or ()
+    axes = sorted(d % rank for d in ([axes] if isinstance(axes, int) else axes))
+    image = rank > 3 and walker.channels.get(source, 1) == 1 and axes == list(range(2, rank))
+    return _plain("global_average_pool" if image else "reduce")(walker, call)
+
+
+def _cast(walker: Any, call: Any) -> list[Any]:
+    """To another type; to the same one (or another device or memory format) it is nothing."""
+    source = walker.sources(call.node)[0]
+    if walker.builder.tensors[source].dtype == call.dtype:
+        return torch_layouts.reshaped(walker, call)
+    return [walker.add(call, "cast", [source])]
+
+
+def _by_name(kinds: dict[str, str], rule: Callable[[str], Rule]) -> dict[str, Rule]:
+    return {name: rule(kind) for kind, names in kinds.items() for name in names.split()}
+
+
+RULES: dict[str, Rule] = {
+    **_by_name(_PLAIN, _plain),
+    **_by_name(_OPERANDS, _operands),
+    **dict.fromkeys(torch_layouts.RESHAPES, torch_layouts.reshaped),
+    **dict.fromkeys(torch_layouts.TRANSPOSITIONS, torch_layouts.transposed),
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout",
+                     "feature_alpha_dropout"), _dropout),
+    **dict.fromkeys(("to", "_to_copy", "type_as", "float", "half", "_autocast_to_full_precision",
+                     "_autocast_to_reduced_precision"), _cast),
+    **_HEAVY,
+    **_MOVES,
+    **torch_attention.RULES,
+    "hardtanh": _hardtanh,
+    "max": _reduce_two,
+    "min": _reduce_two,
+    "mean": _mean,
+}  # fmt: skip
+
+_KINDS = {
+    **{name: kind for kind, names in (*_PLAIN.items(), *_OPERANDS.items()) for name in names.split()},
+    **KINDS,
+}  # fmt: skip
+
+
+def kind_of(op: str) -> str:
+    """The kind of an ATen operation, where it has just one; "" for others."""
+    return _KINDS.get(op, "")
+
+
+def emit(walker: Any, call: Any) -> list[Any]:
+    """Write a call as operations; what it wrote."""
+    rule = RULES.get(call.op)
+    if rule is not None:
+        return rule(walker, call)
+    inputs = walker.operands(call) or walker.sources(call.node)
+    # Under its own name, which says whose operation it is: so it is reported.
+    kind = call.op if "." in call.op else f"aten.{call.op}"
+    name = call.name or call.op.rpartition(".")[2]
+    return list(walker.builder.add_several(kind, inputs, call.shapes, name, call.path))

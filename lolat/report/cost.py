@@ -1,0 +1,134 @@
+"""A plan and a price list as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from lolat.training.cost.catalogue import Offer
+from lolat.training.cost.plan import LEFT_OUT, Option, Plan
+from lolat.training.cost.renting import HOUR
+from lolat.units import percent, plain
+
+_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """The table, the cheapest and the fastest, and what is between them."""
+    unit, seconds = _unit(plan.options)
+    between = f"{percent(plan.coverage)} between" if plan.options[0].interval_s else "between"
+    header = ("devices", "rented", "$/hour", unit, between, "$", between, "$/epoch", "")
+    rows = [_row(o, seconds, _mark(o, plan)) for o in plan.options]
+    yield from _table(header, rows, left={1, 8})
+    yield ""
+    if plan.cheapest == plan.fastest:
+        yield f"Cheapest and fastest: {_said(plan.cheapest)}"
+    else:
+        yield f"Cheapest: {_said(plan.cheapest)}"
+        yield f"Fastest:  {_said(plan.fastest)}"
+        frontier = ", ".join(str(o.devices) for o in plan.frontier)
+        yield f"Frontier: {frontier} devices (*): every other takes longer or costs more than one of them"
+    yield ""
+    yield from _notes(plan)
+
+
+def price_lines(offers: Sequence[Offer]) -> Iterator[str]:
+    """Each instance type once per source, where it is cheapest, with the price's source and date."""
+    best: dict[tuple[str, str, str, int], Offer] = {}
+    for offer in offers:
+        key = (offer.source, offer.instance_type, offer.accelerator, offer.count)
+        known = best.get(key)
+        if known is None or _price(offer) < _price(known):
+            best[key] = offer
+    header = ("accelerator", "", "instance type", "$/hour", "spot", "region", "source, read")
+    rows = [
+        (
+            plain(o.accelerator) or "cpu", f"x{o.count}" if o.count else "", plain(o.instance_type),
+            _money(o.price), _money(o.spot_price), plain(o.region),
+            ", ".join(filter(None, (plain(_short(o.source)), o.date))),
+        )
+        for o in sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, _price(o)))
+    ]  # fmt: skip
+    yield from _table(header, rows, left={0, 1, 2, 5, 6})
+
+
+def _unit(options: Iterable[Option]) -> tuple[str, float]:
+    """The unit of the column of times: the largest in which the shortest is 1 or more."""
+    shortest = min(o.total_s for o in options)
+    return [u for u in _UNITS if u[1] <= shortest][-1:][0] if shortest >= 1 else _UNITS[0]
+
+
+def _row(option: Option, seconds: float, mark: str) -> tuple[str, ...]:
+    name = plain(option.instance_type)
+    rented = (f"{option.instances} x {name}" if name else "") + f", {option.idle_devices} idle" * (
+        option.idle_devices > 0
+    )
+    times, sums = option.interval_s, option.dollars_interval
+    return (
+        str(option.devices),
+        rented,
+        _money(option.price_per_hour),
+        _digits(option.total_s / seconds),
+        "?" if times is None else " .. ".join(_digits(t / seconds) for t in times),
+        _money(option.dollars),
+        "?" if sums is None else " .. ".join(map(_money, sums)),
+        _money(option.dollars_per_epoch),
+        mark,
+    )
+
+
+def _mark(option: Option, plan: Plan) -> str:
+    words = [w for w, o in (("cheapest", plan.cheapest), ("fastest", plan.fastest)) if o == option]
+    return " ".join(["*" if option.on_frontier else " ", ", ".join(words)]).rstrip()
+
+
+def _said(option: Option) -> str:
+    devices = f"{option.devices} device{'s' * (option.devices != 1)}"
+    unit, seconds = _unit([option])
+    return f"{devices}, {_digits(option.total_s / seconds)} {unit}, ${_money(option.dollars)}"
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    by = "by the hour, a begun one whole" if plan.billing == HOUR else "by the second"
+    yield f"Billed {by}; {', '.join(LEFT_OUT)} left out."
+    if plan.spot is not None:
+        yield (
+            f"Spot: {plan.spot.interruptions_per_hour:g} interruptions an hour of each instance, "
+            f"{plan.spot.restart_cost_s:g} s lost at each; times are means."
+        )
+    for source, date in dict.fromkeys((o.source, o.date) for o in plan.options):
+        yield f"Price: {plain(source)}" + (f", read {date}" if date else "")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]) -> Iterator[str]:
+    """Columns two blanks apart; empty ones are left out."""
+    shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
+    widths = {i: max(len(row[i]) for row in (header, *rows)) for i in shown}
+    for row in (header, *rows):
+        cells = (row[i].ljust(widths[i]) if i in left else row[i].rjust(widths[i]) for i in shown)
+        yield "  ".join(cells).rstrip()
+
+
+def _short(source: str) -> str:
+    """A long address by its end: PROVIDER/vms.csv."""
+    return "/".join(source.rsplit("/", 2)[-2:]) if "://" in source else source
+
+
+def _price(offer: Offer) -> float:
+    prices = [p for p in (offer.price, offer.spot_price) if p is not None]
+    return prices[0]
+
+
+def _money(value: float | None) -> str:
+    """Cents; of a thousand dollars none, and of less than ten cents two digits."""
+    if value is None:
+        return ""
+    if value >= 999.5:
+        return f"{value:,.0f}"
+    return f"{value:,.2f}" if value >= 0.0995 or value == 0 else f"{value:.2g}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent."""
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

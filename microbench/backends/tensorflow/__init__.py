@@ -1,0 +1,181 @@
+"""Builds a Graph, or opens a Keras network, as one compiled TensorFlow call, and waits for its result."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import DeviceError, MissingPackageError, NetworkError
+from lolat.graph import Graph, Tensor
+from lolat.readers import open_network
+from lolat.readers.keras import import_keras
+from lolat.units import shortened
+from microbench.backends import Prepared
+from microbench.backends import threads as of_threads
+from microbench.backends.tensorflow.layers import build_graph
+
+FLAGS = (
+    "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "KMP_AFFINITY", "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+)  # fmt: skip
+"""Environment variables that make times different."""
+
+
+class TensorFlowBackend:
+    """Graph -> something that runs, and how to wait for it, with TensorFlow and Keras layers."""
+
+    name = "tensorflow"
+
+    def __init__(self, device: str, jit: bool = False, threads: int | None = None) -> None:
+        """`device`: cpu or gpu; `jit`: compiled by XLA; `threads`: None for as many as processors.
+
+        DeviceError when TensorFlow has no such device.
+        """
+        if device == "cpu":
+            os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+        os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
+        self.keras = import_keras()
+        try:
+            import tensorflow
+        except ImportError as error:
+            raise MissingPackageError(
+                f"the tensorflow backend needs TensorFlow, which cannot be imported ({error}); install "
+                "it with: pip install 'lolat[tensorflow]'"
+            ) from error
+        self.tf: Any = tensorflow
+        self.threads = threads
+        if threads is not None:  # before anything runs, for then it is too late
+            self.tf.config.threading.set_intra_op_parallelism_threads(threads)
+            self.tf.config.threading.set_inter_op_parallelism_threads(threads)
+        if self.keras.backend.backend() != "tensorflow":
+            raise DeviceError(
+                f"Keras runs on {self.keras.backend.backend()!r} here, but the tensorflow backend "
+                "needs TensorFlow; import Keras with KERAS_BACKEND=tensorflow"
+            )
+        found = self.tf.config.list_physical_devices(device.upper())
+        if not found:
+            others = [d.name for d in self.tf.config.list_physical_devices()]
+            raise DeviceError(
+                f"no {device} here: TensorFlow {self.tf.__version__} looked for physical devices of "
+                f"type {device.upper()} and has {', '.join(others)}; use `learn_model.py cpu`, or "
+                "install a TensorFlow with CUDA and a driver"
+            )
+        self.device = f"/{device.upper()}:0"
+        self.is_gpu = device == "gpu"
+        self.physical = found[0]
+        self.jit = jit
+
+    def environment(self) -> dict[str, Any]:
+        """Versions, threads and flags: what makes times comparable."""
+        threading = self.tf.config.threading
+        flags = {name: os.environ[name] for name in FLAGS if name in os.environ}
+        details = (
+            self.tf.config.experimental.get_device_details(self.physical) if self.is_gpu else {}
+        )
+        name = details.get("device_name")
+        return {
+            "framework": "tensorflow",
+            "framework_version": self.tf.__version__,
+            "keras_version": self.keras.__version__,
+            "intra_op_threads": threading.get_intra_op_parallelism_threads(),
+            "inter_op_threads": threading.get_inter_op_parallelism_threads(),
+            "jit": self.jit,
+            "libraries": self.libraries(),
+            "flags": flags,
+            **of_threads.environment(self.threads),
+            **({"device_name": name} if name else {}),
+        }
+
+    def libraries(self) -> dict[str, Any]:
+        """How TensorFlow was built, as it says, and whether oneDNN computes: "onednn", where it says so.
+
+        Unasked, it does so on processors with some instruction sets only.
+        """
+        found = {
+            k: v if isinstance(v, bool | int | str) else str(v)
+            for k, v in dict(self.tf.sysconfig.get_build_info()).items()
+        }
+        with contextlib.suppress(Exception):  # TensorFlow's own affair, not of its public interface
+            ports = importlib.import_module("tensorflow.python.util._pywrap_util_port")
+            found["onednn"] = bool(ports.IsMklEnabled())
+        return found
+
+    def available_bytes(self) -> int | None:
+        """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""
+        return None
+
+    def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
+        """A block as one call."""
+        with self.tf.device(self.device):
+            return self._call(build(self.keras, graph), batch_size, graph)
+
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
+        """A user's network as one call."""
+        network = open_network(spec, input_size, weights=True)
+        if not isinstance(network.model, self.keras.Layer):  # a model is one
+            raise NetworkError(
+                f"{shortened(spec)!r} is no Keras network, and the tensorflow backend runs those alone; "
+                "evaluate it with a model learned with the backend of its framework (learn_model.py "
+                "--backend)"
+            )
+        with self.tf.device(self.device):
+            return self._call(network.model, batch_size, network.graph())
+
+    def _call(self, model: Any, batch_size: int, graph: Graph) -> Prepared:
+        """The compiled forward pass on inputs that lie on the device already."""
+        inputs = [self.value(graph.tensors[i], batch_size) for i in graph.inputs]
+        structure = getattr(model, "_inputs_struct", None)
+        given = (
+            self.keras.tree.pack_sequence_as(structure, inputs)
+            if structure is not None
+            else (inputs[0] if len(inputs) == 1 else inputs)
+        )
+        function = self.tf.function(
+            lambda x: model(x, training=False), jit_compile=True if self.jit else None
+        )
+        compiled = function.get_concrete_function(given)
+        wait = self.tf.test.experimental.sync_devices if self.is_gpu else None
+
+        def call() -> None:
+            result = compiled(given)  # flat arguments would cost milliseconds of matching
+            if wait is not None:
+                wait()
+            else:
+                for tensor in self.tf.nest.flatten(result):
+                    np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
+
+        return Prepared(call, () if self.is_gpu else tuple(map(np.asarray, inputs)))
+
+    def value(self, tensor: Tensor, batch_size: int) -> Any:
+        """Values of a graph's input; some other axis than the first never grows with the batch."""
+        grown = tensor.shape[0] * batch_size if tensor.batched else tensor.shape[0]
+        shape = (grown, *tensor.shape[1:])
+        if "int" in tensor.dtype or tensor.dtype == "bool":
+            return self.tf.ones(shape, tensor.dtype)
+        return self.tf.cast(self.tf.random.stateless_normal(shape, seed=(1, 2)), tensor.dtype)
+
+
+def build(keras: Any, graph: Graph) -> Any:
+    """A Keras model of `graph` (float32, channels last); MeasuringError for a kind it cannot build."""
+    with standard(keras):
+        return build_graph(keras, graph)
+
+
+@contextlib.contextmanager
+def standard(keras: Any) -> Iterator[None]:
+    """Without what a user's ~/.keras/keras.json says, which is for the user's own networks."""
+    config = keras.config
+    saved = config.image_data_format(), config.dtype_policy()
+    config.set_image_data_format("channels_last")
+    config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        config.set_image_data_format(saved[0])
+        config.set_dtype_policy(saved[1])

@@ -1,0 +1,187 @@
+"""TensorFlow's MirroredStrategy: replicas on logical devices of the CPU, or on GPUs, in one process.
+
+All gradients of an iteration are joined to one message, which the devices exchange after the backward
+pass: a ring in TensorFlow's own code among logical CPUs, NCCL among GPUs. One strategy for a process:
+two would share the keys of their exchanges, and wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import DeviceError, MissingPackageError
+from lolat.readers.keras import import_keras
+from microbench.backends.tensorflow.training import OPTIMIZERS
+from microbench.replicas import timed
+from microbench.timing import Clock
+
+FLOAT_BYTES = 4
+
+
+class Replicas:
+    """Devices of this process, and the strategy over them.
+
+    `threads`: of each replica; 0: what TensorFlow takes by itself. It has two pools for all logical CPUs
+    together: `replicas` threads start operations, and with one thread for each replica an operation is
+    computed by the one that started it. With more, all operations share a pool of threads x replicas:
+    TensorFlow has no pool for each logical CPU. DeviceError where there are fewer GPUs than replicas.
+    """
+
+    def __init__(self, device: str, replicas: int, threads: int) -> None:
+        if device == "cpu":
+            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        os.environ["KERAS_BACKEND"] = "tensorflow"  # this process is the strategy's own
+        self.keras = import_keras()
+        try:
+            import tensorflow
+        except ImportError as error:
+            raise MissingPackageError(
+                f"MirroredStrategy needs TensorFlow, which cannot be imported ({error}); install it "
+                "with: pip install 'lolat[tensorflow]'"
+            ) from error
+        self.tf: Any = tensorflow
+        self.is_gpu = device == "gpu"
+        config = self.tf.config
+        found = config.list_physical_devices(device.upper())
+        if self.is_gpu and len(found) < replicas:
+            raise DeviceError(
+                f"TensorFlow {self.tf.__version__} finds {len(found)} GPUs here, but {replicas} replicas "
+                "need one each; give fewer --replicas, or --device cpu"
+            )
+        self.pool = threads if threads == 1 else threads * replicas
+        config.threading.set_inter_op_parallelism_threads(replicas if threads else 0)
+        config.threading.set_intra_op_parallelism_threads(self.pool)
+        if not self.is_gpu:
+            logical = [config.LogicalDeviceConfiguration() for _ in range(replicas)]
+            config.set_logical_device_configuration(found[0], logical)
+        self.devices = [f"/{device}:{number}" for number in range(replicas)]
+        # One device needs no strategy, and is to be timed without one.
+        self.strategy: Any = (
+            self.tf.distribute.MirroredStrategy(self.devices) if replicas > 1 else None
+        )
+
+    def environment(self) -> dict[str, Any]:
+        """Versions and threads: what makes times comparable."""
+        return {
+            "framework": "tensorflow",
+            "framework_version": self.tf.__version__,
+            "keras_version": self.keras.__version__,
+            "intra_op_threads": self.pool,
+            "inter_op_threads": self.tf.config.threading.get_inter_op_parallelism_threads(),
+        }
+
+    def mirrored(self, make: Callable[[], Callable[[], Any]]) -> Callable[[], None]:
+        """One compiled call of what `make` gives, on every replica under the strategy."""
+        with self.strategy.scope():
+            step = make()
+        return self._call(lambda: self.strategy.run(step))
+
+    def beside(
+        self, make: Callable[[], Callable[[], Any]], devices: int | None = None
+    ) -> Callable[[], None]:
+        """The same on the first `devices` (None: all) at the same time, which exchange nothing."""
+        steps = []
+        for device in self.devices[:devices]:
+            with self.tf.device(device):
+                steps.append((device, make()))
+
+        def together() -> list[Any]:
+            results = []
+            for device, step in steps:
+                with self.tf.device(device):
+                    results.append(step())
+            return results
+
+        return self._call(together)
+
+    def _call(self, function: Callable[[], Any]) -> Callable[[], None]:
+        compiled = self.tf.function(function)
+        wait = self.tf.test.experimental.sync_devices if self.is_gpu else None
+
+        def call() -> None:
+            result = compiled()  # on a CPU it returns when all devices are done
+            if wait is not None:
+                wait()
+            else:
+                for tensor in self.tf.nest.flatten(result, expand_composites=True):
+                    np.asarray(tensor)
+
+        return call
+
+
+def exchange(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
+    """Times of iterations that compute nothing but an update by known gradients, with the strategy and not.
+
+    `request`: device, replicas, threads, and "gradients": (how many variables, bytes of all) of each.
+    -> samples "without_ms" and "with_ms" of each, (gradients, samples), and the environment.
+    """
+    replicas = Replicas(request["device"], request["replicas"], request["threads"])
+    calls = []
+    for variables, size_bytes in request["gradients"]:
+        make = _update(replicas, variables, size_bytes)
+        calls += [replicas.beside(make), replicas.mirrored(make)]
+    times = timed(calls, clock)
+    return {
+        "without_ms": times[::2],
+        "with_ms": times[1::2],
+        "environment": replicas.environment(),
+    }
+
+
+def _update(replicas: Replicas, variables: int, size_bytes: int) -> Callable[[], Callable[[], Any]]:
+    """Makes a step of Keras' SGD that changes `variables` of equal size by gradients that are known."""
+    tf, keras = replicas.tf, replicas.keras
+    shape = (max(1, size_bytes // FLOAT_BYTES // max(variables, 1)),)
+
+    def make() -> Callable[[], Any]:
+        weights = [keras.Variable(np.zeros(shape, np.float32)) for _ in range(variables)]
+        known = [keras.Variable(np.zeros(shape, np.float32), trainable=False) for _ in weights]
+        if not weights:
+            return lambda: tf.constant(0.0)
+        optimizer = OPTIMIZERS["sgd"](keras)
+        optimizer.build(weights)
+
+        def step() -> Any:
+            optimizer.apply([tf.identity(v.value) for v in known], weights)
+            return tf.constant(0.0)
+
+        return step
+
+    return make
+
+
+def training_step(
+    replicas: Replicas, network: Callable[[], Any], batch_size: int, of_input: bool = False
+) -> Callable[[], Callable[[], Any]]:
+    """Makes a training step (forward, backward, SGD) of the Keras network that `network` builds.
+
+    On a batch of `batch_size` that lies on the device. The loss is the mean squared difference from ones,
+    as of single layers (`tensorflow_layer_steps`); `of_input`: the input's gradient too, as of those.
+    """
+    tf, keras = replicas.tf, replicas.keras
+
+    def make() -> Callable[[], Any]:
+        model = network()
+        optimizer = OPTIMIZERS["sgd"](keras)
+        optimizer.build(model.trainable_variables)
+        values = np.random.default_rng(0).normal(size=(batch_size, *model.input_shape[1:]))
+        batch = keras.Variable(values, trainable=False, dtype="float32")
+
+        def step() -> Any:
+            variables: Sequence[Any] = model.trainable_variables
+            x = tf.identity(batch.value)
+            with tf.GradientTape() as tape:
+                if of_input:
+                    tape.watch(x)
+                loss = tf.reduce_mean(tf.math.squared_difference(model(x, training=True), 1.0))
+            gradient, *others = tape.gradient(loss, [x, *(v.value for v in variables)])
+            optimizer.apply(others, variables)
+            return (loss, gradient) if of_input else loss
+
+        return step
+
+    return make

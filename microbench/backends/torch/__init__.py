@@ -1,0 +1,390 @@
+"""Builds a Graph, or opens a PyTorch network, as one call without gradients, and waits for its result."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lolat.errors import DeviceError, MeasuringError, NetworkError
+from lolat.graph import Graph, Tensor
+from lolat.readers import open_network
+from lolat.readers.torch import import_torch, is_network
+from lolat.units import one_line, shortened
+from microbench.backends import Prepared
+from microbench.backends import threads as of_threads
+from microbench.backends.shapes import Shape
+from microbench.backends.torch.tape import block_module, materialise
+
+# ---- Where PyTorch's tensors lie and how to wait for what is computed there: the host, or a
+# CUDA device.
+#
+# PyTorch calls AMD's GPUs CUDA devices too.
+
+PLACE = "cuda:0"
+"""The device that is measured; CUDA_VISIBLE_DEVICES chooses which one of several that is."""
+
+
+class Host:
+    """The processors: a call has its result when it returns."""
+
+    place = "cpu"
+    refusals: tuple[type[BaseException], ...] = ()
+    """What is raised where the device's memory does not suffice; the host's is left to the system."""
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+    def free_bytes(self) -> int | None:
+        """None: what is free on the host, the host says."""
+        return None
+
+    def tidy(self) -> None:
+        """Nothing is held back."""
+
+    def environment(self) -> dict[str, Any]:
+        """Nothing besides what PyTorch says of itself."""
+        return {}
+
+
+class Cuda(Host):
+    """The first CUDA device."""
+
+    def __init__(self, torch: Any) -> None:
+        """Raises DeviceError when PyTorch finds none."""
+        self.torch = torch
+        self.place = PLACE
+        if not torch.cuda.is_available():
+            built = torch.version.cuda or getattr(torch.version, "hip", None)
+            why = (
+                f"is built with CUDA {built}, but finds no device"
+                if built
+                else "is built without it"
+            )
+            raise DeviceError(
+                f"no gpu here: PyTorch {torch.__version__} looked for a CUDA device and {why}; use "
+                "`learn_model.py cpu`, or install a PyTorch with CUDA and a driver"
+            )
+        self.refusals = (torch.cuda.OutOfMemoryError,)
+
+    def wait(self) -> None:
+        """Until the device has done everything that it was asked for."""
+        self.torch.cuda.synchronize(self.place)
+
+    def free_bytes(self) -> int | None:
+        """What the device has free, and what PyTorch holds back there unused."""
+        free, _ = self.torch.cuda.mem_get_info(self.place)
+        held = self.torch.cuda.memory_reserved(self.place)
+        return int(free + held - self.torch.cuda.memory_allocated(self.place))
+
+    def tidy(self) -> None:
+        """Give back what PyTorch holds unused."""
+        self.torch.cuda.empty_cache()
+
+    def environment(self) -> dict[str, Any]:
+        """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
+        torch = self.torch
+        return {
+            "device_name": torch.cuda.get_device_name(self.place),
+            "cuda_version": torch.version.cuda or getattr(torch.version, "hip", None),
+            "cudnn_version": torch.backends.cudnn.version(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "tf32": {
+                "convolutions": torch.backends.cudnn.allow_tf32,
+                "products": torch.backends.cuda.matmul.allow_tf32,
+            },
+        }
+
+
+# ---- The libraries that PyTorch computes with on a CPU, as it says: which are built in, and
+# switched on.
+
+_SAID = {
+    "onednn_version": r"(?:MKL-DNN|oneDNN) v(\S+)",
+    "mkl_version": r"Math Kernel Library Version (\S+)",
+    "openmp_version": r"- OpenMP (\d+)",
+    "blas": r"BLAS_INFO=(\w+)",
+}
+"""Where `torch.__config__.show()` says it."""
+
+
+def libraries(torch: Any) -> dict[str, Any]:
+    """oneDNN (PyTorch's mkldnn), MKL, OpenMP and BLAS; `cpu_capability`: of PyTorch's own kernels.
+
+    What this version does not say is left out.
+    """
+    built = torch.__config__.show()
+    found: dict[str, Any] = {
+        name: said.group(1) for name, where in _SAID.items() if (said := re.search(where, built))
+    }
+    backends = torch.backends
+    found["onednn"] = bool(backends.mkldnn.is_available())
+    found["onednn_enabled"] = bool(backends.mkldnn.enabled)
+    found["mkl"] = bool(backends.mkl.is_available())
+    found["openmp"] = bool(backends.openmp.is_available())
+    capability = getattr(getattr(backends, "cpu", None), "get_cpu_capability", None)
+    if capability is not None:
+        found["cpu_capability"] = str(capability())
+    return found
+
+
+# ---- Lets this process keep the memory that PyTorch frees, so that every call finds it the
+# same.
+
+# Parameters of glibc's mallopt (malloc.h).
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep what is freed instead of giving it back; whether it does.
+
+    PyTorch asks for the memory of every result anew. By default glibc gives large pieces back to the
+    system when they are freed, or does not, depending on the sizes seen so far in the process; getting
+    them again costs a page fault for every 4 KiB. Here the same block took up to twice as long in one
+    process as in another. False on systems whose C library has no such switch.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl
+        return False
+    return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, -1))
+
+
+# ---- Runs an exported program without loading its weights, which in a file may be pickles.
+
+
+def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_size: int) -> Any:
+    """An nn.Module that runs a `.pt2` file (`source`: its path) or an ExportedProgram with random weights.
+
+    The graph is read as the reader does it, which executes nothing of the file; weights, buffers and
+    constants are made up: their shapes and types are what times depend on. MeasuringError where the
+    program is of another batch size.
+    """
+    from lolat.readers.torch.program import of_program, opened
+
+    if isinstance(source, str):
+        program = opened(source, size)
+    else:
+        program = of_program(source, name, size)
+    for node in program.graph_module.graph.nodes:
+        if node.op == "placeholder" and node.name in program.inputs:
+            own = getattr(node.meta.get("val"), "shape", ())[:1]
+            if own and isinstance(own[0], int) and own[0] != batch_size:
+                raise MeasuringError(
+                    f"{name!r} was exported for batch size {own[0]} and cannot run at {batch_size}; export "
+                    'it with an open one, torch.export.Dim("batch")'
+                )
+    return _module(torch, program.graph_module, program.inputs)
+
+
+def _module(torch: Any, graph_module: Any, inputs: frozenset[str]) -> Any:
+    class Exported(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.code = graph_module
+            self.order: list[str | None] = []
+            for node in graph_module.graph.nodes:
+                if node.op != "placeholder":
+                    continue
+                if node.name in inputs:
+                    self.order.append(None)
+                    continue
+                own = f"given_{len(self.order)}"
+                self.register_buffer(own, _made_up(torch, node.meta.get("val")))
+                self.order.append(own)
+
+        def forward(self, *given: Any) -> Any:
+            left = iter(given)
+            return self.code(*(next(left) if n is None else getattr(self, n) for n in self.order))
+
+    return Exported()
+
+
+def _made_up(torch: Any, fake: Any) -> Any:
+    """Values of a tensor of which only shape and type are known: small weights, vectors of ones."""
+    if not hasattr(fake, "shape"):
+        return fake
+    shape = tuple(int(n) for n in fake.shape)
+    if not fake.dtype.is_floating_point:
+        return torch.zeros(shape, dtype=fake.dtype)
+    if len(shape) < 2:
+        return torch.ones(shape, dtype=fake.dtype)
+    inside = max(1, fake[0].numel())
+    return torch.randn(shape).mul_(inside**-0.5).to(fake.dtype)
+
+
+# ---- torch ----------------------------------------
+
+FLAGS = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
+    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGINFO_DBG", "TORCH_CUDNN_V8_API_DISABLED",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
+)  # fmt: skip
+"""Environment variables that make times different."""
+MOST_COMPILED = 10_000
+"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
+
+
+class TorchBackend:
+    """Graph -> something that runs, and how to wait for it, with PyTorch."""
+
+    name = "torch"
+
+    def __init__(
+        self,
+        device: str,
+        compile: bool = False,
+        channels_last: bool = False,
+        half: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        """`device`: cpu or gpu. Options: torch.compile, images channels last in memory, float16.
+
+        `threads`: None for as many as PyTorch takes by itself.
+        Raises MissingPackageError without PyTorch, DeviceError when it finds no such device.
+        """
+        if device == "cpu":
+            os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+        self.torch: Any = import_torch()
+        self.device: Host = Cuda(self.torch) if device == "gpu" else Host()
+        self.threads = threads
+        if threads is not None:  # before anything runs, for then it is too late
+            self.torch.set_num_threads(threads)
+            self.torch.set_num_interop_threads(threads)
+        self.options = {"compile": compile, "channels_last": channels_last, "half": half}
+        # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
+        self.torch.set_flush_denormal(True)
+        self.keeps_memory = keep_freed_memory()
+        if compile:
+            config = self.torch._dynamo.config
+            for limit in ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
+                          "accumulated_cache_size_limit"):  # fmt: skip
+                if hasattr(config, limit):
+                    setattr(config, limit, MOST_COMPILED)
+
+    def environment(self) -> dict[str, Any]:
+        """Versions, threads, flags and options: what makes times comparable."""
+        torch = self.torch
+        return {
+            "framework": "torch",
+            "framework_version": torch.__version__,
+            "intra_op_threads": torch.get_num_threads(),
+            "inter_op_threads": torch.get_num_interop_threads(),
+            "float32_products": torch.get_float32_matmul_precision(),
+            "keeps_freed_memory": self.keeps_memory,
+            "libraries": libraries(torch),
+            **self.options,
+            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
+            **of_threads.environment(self.threads),
+            **self.device.environment(),
+        }
+
+    def available_bytes(self) -> int | None:
+        """Free memory of the CUDA device; None for the host."""
+        return self.device.free_bytes()
+
+    def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
+        """A block as one call."""
+
+        def make() -> Prepared:
+            module, shapes = block_module(self.torch, graph)
+            module = materialise(self.torch, module, self.device.place)
+            inputs = [
+                self.value(graph.tensors[i], shape, batch_size)
+                for i, shape in zip(graph.inputs, shapes, strict=True)
+            ]
+            return self._call(self.as_asked(module), inputs)
+
+        return self.within_memory(make)()
+
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
+        """A user's network as one call; NetworkError when it is none of PyTorch."""
+        if spec.startswith(("keras:", "generate:")) or spec.lower().endswith((".keras", ".onnx")):
+            raise NetworkError(_other_kind(spec))
+        program = spec.lower().endswith(".pt2")
+        network = open_network(spec, input_size, weights=not program)
+        if not program and not is_network(network.model):
+            raise NetworkError(_other_kind(spec))
+        graph = network.graph()
+
+        def make() -> Prepared:
+            module = network.model
+            if program or not isinstance(module, self.torch.nn.Module):
+                module = runnable(self.torch, module, input_size, network.name, batch_size)
+            module = module.eval().to(self.device.place)
+            inputs = [self.value(t, t.shape, batch_size) for t in _inputs(graph)]
+            return self._call(self.as_asked(module), inputs)
+
+        return self.within_memory(make)()
+
+    def as_asked(self, module: Any) -> Any:
+        """A module with the options: precision, memory format, compiled."""
+        torch = self.torch
+        if self.options["half"]:
+            module = module.half()
+        if self.options["channels_last"]:
+            module = module.to(memory_format=torch.channels_last)
+        if self.options[
+            "compile"
+        ]:  # for each batch size by itself, as blocks and networks alike are asked
+            module = torch.compile(module, dynamic=False)
+        return module
+
+    def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
+        """Values of a graph's input, on the device; some other axis than the first never grows."""
+        torch = self.torch
+        grown = (shape[0] * batch_size if tensor.batched else shape[0], *shape[1:]) if shape else ()
+        dtype = getattr(torch, tensor.dtype)
+        if not dtype.is_floating_point:
+            return torch.ones(grown, dtype=dtype, device=self.device.place)
+        if self.options["half"]:
+            dtype = torch.float16
+        x = torch.randn(grown, dtype=dtype, device=self.device.place)
+        if self.options["channels_last"] and x.dim() == 4:
+            x = x.to(memory_format=torch.channels_last)
+        return x
+
+    def _call(self, module: Any, inputs: Sequence[Any]) -> Prepared:
+        """The forward pass and the wait for its end."""
+        inference, wait = self.torch.inference_mode, self.device.wait
+
+        def call() -> None:
+            with inference():
+                module(*inputs)
+            wait()
+
+        host = tuple(x.numpy() for x in inputs if x.device.type == "cpu")
+        return Prepared(self.within_memory(call), host)
+
+    def within_memory(self, act: Callable[[], Any]) -> Callable[[], Any]:
+        """`act`, but MeasuringError where the device's memory does not suffice, which is then tidied up."""
+        refusals = self.device.refusals
+
+        def guarded() -> Any:
+            try:
+                return act()
+            except refusals as error:
+                said = one_line(error)
+            # Behind the except clause, when the error no longer holds what was under way.
+            self.device.tidy()
+            raise MeasuringError(f"the device's memory does not suffice: {said}")
+
+        return guarded if refusals else act
+
+
+def _inputs(graph: Graph) -> list[Tensor]:
+    return [graph.tensors[i] for i in graph.inputs]
+
+
+def _other_kind(spec: str) -> str:
+    return (
+        f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; expected "
+        "package.module:callable that returns a torch.nn.Module, or a .pt2 file (a model learned with "
+        "tensorflow or onnxruntime is for the others)"
+    )

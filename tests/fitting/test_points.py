@@ -1,0 +1,159 @@
+"""Points: from a table, from a model file, as arrays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lolat.errors import InputError
+from lolat.fitting.points import Point, known_features, matrix, read_csv, times
+from lolat.graph.counts import COLUMNS, FEATURES
+from tests import synthetic
+
+HEAD = "acts,inp,flops,latency_ms"
+
+
+def csv_file(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "points.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_the_four_columns_are_enough(tmp_path: Path) -> None:
+    points = read_csv(csv_file(tmp_path, f"{HEAD}\n10,20,300,1.5\n1,2,3,0.25\n"))
+    assert [dict(p.counts) for p in points] == [
+        {"acts": 10, "inp": 20, "flops": 300},
+        {"acts": 1, "inp": 2, "flops": 3},
+    ]
+    assert times(points).tolist() == [1.5, 0.25]
+    assert [p.batch_size for p in points] == [1, 1]
+    assert points[0].name != points[1].name  # two blocks, as nobody says otherwise
+    assert points[0].samples_ms is None
+    assert known_features(points) == ("acts", "inp", "flops")
+
+
+def test_all_columns_in_any_order_with_others_between(tmp_path: Path) -> None:
+    text = (
+        "remark,name,latency_ms,ops,weights,traffic,flops,inp,acts,batch_size\n"
+        'x,"conv, 3x3",2.5,7,6,5,4,3,2,8\n'
+    )
+    (point,) = read_csv(csv_file(tmp_path, text))
+    assert point.name == "conv, 3x3"
+    assert point.batch_size == 8
+    assert dict(point.counts) == dict(zip(FEATURES, (2, 3, 4, 5, 6, 7), strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + HEAD + "\n1,2,3,4\n",
+        HEAD + "\r\n1,2,3,4\r\n",
+        HEAD + "\r1,2,3,4\r",
+        " acts , inp,flops ,latency_ms\n1,2,3,4\n",
+        "ACTS,INP,FLOPs,latency_ms\n1,2,3,4\n",
+        HEAD + "\n\n1,2,3,4\n\n",
+        HEAD + "\n1.0,2e0, 3 ,4\n",
+        HEAD + ",batch_size,name\n1,2,3,4,,\n",
+        HEAD + ",batch_size,name\n1,2,3,4, , \n",
+    ],
+    ids=["bom", "crlf", "cr", "spaces", "capitals", "blank lines", "floats", "empty", "blank"],
+)
+def test_what_spreadsheets_write_is_read(tmp_path: Path, text: str) -> None:
+    (point,) = read_csv(csv_file(tmp_path, text))
+    assert dict(point.counts) == {"acts": 1, "inp": 2, "flops": 3}
+    assert point.latency_ms == 4
+    assert point.batch_size == 1
+
+
+def test_a_count_that_some_rows_lack_is_not_known(tmp_path: Path) -> None:
+    text = f"{HEAD},traffic,weights,ops\n1,2,3,4,5,6,7\n1,2,3,4,5,,7\n"
+    points = read_csv(csv_file(tmp_path, text))
+    assert known_features(points) == ("acts", "inp", "flops", "traffic", "ops")
+    assert "weights" not in points[1].counts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "lacks the columns acts, inp, flops, latency_ms"),
+        ("acts,inp,latency_ms\n1,2,3\n", "lacks the column flops"),
+        ("acts;inp;flops;latency_ms\n1;2;3;4\n", "lacks the columns"),
+        (HEAD + "\n", "no rows"),
+        (HEAD + "\n1,2,3,4\n1,2,nan,4\n", "line 3: flops is 'nan'; expected a number"),
+        (HEAD + "\n\n\n1,2,x,4\n", "line 4: flops is 'x'"),
+        (HEAD + "\n1,2,inf,4\n", "line 2: flops is 'inf'"),
+        (HEAD + "\n-1,2,3,4\n", "line 2: acts is '-1'; expected a count from 0"),
+        (HEAD + "\n1e30,2,3,4\n", "line 2: acts is '1e30'; expected a count"),
+        (HEAD + "\n1,,3,4\n", "line 2: inp is empty"),
+        (HEAD + "\n1,2,3\n", "line 2: latency_ms is empty"),
+        (HEAD + "\n1,2,3,0\n", "line 2: latency_ms is '0'; expected a time above 0"),
+        (HEAD + "\n1,2,3,-4\n", "latency_ms is '-4'"),
+        (HEAD + "\n1,2,3,1e999\n", "latency_ms is '1e999'"),
+        (HEAD + ",batch_size\n1,2,3,4,0\n", "batch_size is '0'; expected a whole number from 1"),
+        (HEAD + ",batch_size\n1,2,3,4,1.5\n", "batch_size is '1.5'"),
+        (HEAD + ",batch_size\n1,2,3,4,many\n", "batch_size is 'many'"),
+        (HEAD + ",traffic\n1,2,3,4,-5\n", "traffic is '-5'"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\xff", "not a CSV table in UTF-8"),
+        (b"PK\x03\x04\x14\x00acts", "lacks the columns"),
+        ('"' + "a" * 200_000, "not a CSV table"),
+        ('{"schema": "lolat-model"}', "lacks the columns"),
+    ],
+)  # fmt: skip
+def test_a_wrong_table_is_one_plain_error(tmp_path: Path, text: str | bytes, expected: str) -> None:
+    path = csv_file(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        read_csv(path)
+    message = str(caught.value)
+    assert expected in message
+    assert str(path) in message
+    assert "\n" not in message
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"No such file.*expected a CSV"):
+        read_csv(tmp_path / "nothing.csv")
+    with pytest.raises(InputError, match="Is a directory"):
+        read_csv(tmp_path)
+
+
+def test_a_point_survives_the_model_file() -> None:
+    point = Point(
+        "conv 3x3", 8, {"acts": 1, "inp": 2, "flops": 3}, 1.25, (1.2, 1.3), (0.5,), 0.01, ("conv",)
+    )
+    again = Point.from_dict(json.loads(json.dumps(point.to_dict())))
+    assert again == point
+    assert point.to_dict()["traffic"] is None
+    from_table = Point("row", 1, {"acts": 1, "inp": 2, "flops": 3}, 1.0)
+    assert Point.from_dict(json.loads(json.dumps(from_table.to_dict()))) == from_table
+    assert from_table.to_dict()["samples_ms"] is None
+
+
+def test_a_point_holds_what_the_contract_asks_for() -> None:
+    wanted = {"name", "batch_size", *FEATURES, "latency_ms", "samples_ms"}
+    assert wanted <= synthetic.measured(1)[0].to_dict().keys()
+
+
+def test_arrays_have_a_row_for_every_point() -> None:
+    points = synthetic.measured(2, (1, 4))
+    found = matrix(points, ("flops", "acts"))
+    assert found.shape == (4, 2)
+    assert found.dtype == np.float64
+    assert found[1].tolist() == [points[1].counts["flops"], points[1].counts["acts"]]
+    assert matrix([], ("flops",)).shape == (0, 1)
+    assert known_features(points) == COLUMNS
+
+
+def test_a_whole_network_survives_the_model_file() -> None:
+    """Said of networks only: a point of before is a block."""
+    block = replace(synthetic.measured(1, (1,))[0], samples_ms=(1.5, 2.25))
+    network = replace(block, whole=True)
+    document = json.loads(json.dumps(network.to_dict()))
+    assert document["whole"] is True
+    assert Point.from_dict(document) == network
+    assert "whole" not in block.to_dict()
+    assert Point.from_dict(json.loads(json.dumps(block.to_dict()))) == block
+    assert Point.from_dict(document | {"whole": False}) == block

@@ -1,0 +1,259 @@
+"""A widened graph against the reader's graph of the network that is really narrower, as Keras builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("keras")
+
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.graph.channels import scaled
+from lolat.graph.counts import count
+from lolat.graph.edits import channels
+from lolat.readers import read
+from lolat.variations import widened
+from tests.readers.keras_networks import graph_of, keras, layers, ops
+
+Width = Callable[[int], int]
+
+
+def conv(x: Any, filters: int, kernel: Any = 1, act: str | None = "relu", **options: Any) -> Any:
+    x = layers.Conv2D(filters, kernel, padding="same", use_bias=False, **options)(x)
+    x = layers.BatchNormalization()(x)
+    return x if act is None else layers.Activation(act)(x)
+
+
+def head(x: Any) -> Any:
+    return layers.Dense(10, activation="softmax")(layers.GlobalAveragePooling2D()(x))
+
+
+def resnet(w: Width, x: Any) -> Any:
+    x = conv(x, w(16), 3)
+    for out, mid, strides in ((64, 16, 1), (64, 16, 1), (128, 32, 2)):
+        y = conv(conv(x, w(mid), 1, strides=strides), w(mid), 3)
+        y = conv(y, w(out), 1, None)
+        if x.shape[-1] != y.shape[-1]:
+            x = conv(x, w(out), 1, None, strides=strides)
+        x = layers.ReLU()(layers.Add()([x, y]))
+    return head(x)
+
+
+def mobilenet(w: Width, x: Any) -> Any:
+    x = conv(x, w(32), 3, strides=2)
+    for out, mid, again in ((16, 96, False), (16, 96, True), (24, 144, False)):
+        y = conv(x, w(mid), 1, "silu")
+        y = layers.DepthwiseConv2D(5, padding="same", use_bias=False)(y)
+        y = layers.Activation("silu")(layers.BatchNormalization()(y))
+        s = layers.GlobalAveragePooling2D()(y)
+        s = layers.Reshape((1, 1, s.shape[-1]))(s)
+        s = layers.Conv2D(w(mid), 1, activation="sigmoid")(layers.Conv2D(w(24), 1)(s))
+        y = conv(layers.Multiply()([y, s]), w(out), 1, None)
+        x = layers.Add()([x, y]) if again else y
+    return head(x)
+
+
+def densenet(w: Width, x: Any) -> Any:
+    x = conv(x, w(32), 3)
+    for _ in range(3):
+        y = conv(conv(x, w(64)), w(16), 3)
+        x = layers.Concatenate()([x, y])
+    x = layers.AveragePooling2D(2)(conv(x, w(40)))
+    return head(layers.Concatenate(axis=-1)([x, conv(x, w(16), 3)]))
+
+
+def inception(w: Width, x: Any) -> Any:
+    x = layers.MaxPooling2D()(conv(x, w(24), 3))
+    pooled = layers.AveragePooling2D(3, 1, "same")(x)
+    x = layers.Concatenate()([conv(x, w(16)), conv(conv(x, w(24)), w(32), (1, 7)), pooled])
+    y = conv(layers.Concatenate()([conv(x, w(16)), conv(x, w(24))]), w(72))
+    x = layers.Add()([x, layers.Rescaling(0.2)(y)])  # a residual of one piece on one of three
+    return head(x)
+
+
+def grouped(w: Width, x: Any) -> Any:
+    x = conv(x, w(64), 3)
+    x = layers.Add()([x, conv(conv(conv(x, w(64)), w(64), 3, groups=8), w(64))])
+    x = layers.Conv2D(x.shape[-1], 7, padding="same", groups=x.shape[-1])(x)  # as in ConvNeXt
+    x = layers.SeparableConv2D(w(32), 3, depth_multiplier=2)(layers.LayerNormalization()(x))
+    return head(x)
+
+
+def flattened(w: Width, x: Any) -> Any:
+    x = layers.ZeroPadding2D(1)(conv(x, w(16), 3, strides=4))
+    x = layers.Cropping2D(1)(layers.ZeroPadding2D(2)(x))
+    x = layers.Flatten()(layers.Concatenate()([x, conv(x, w(24), 3)]))
+    x = layers.Dropout(0.5)(layers.Dense(w(64), activation="relu")(x))
+    return layers.Dense(5)(x)
+
+
+def unet(w: Width, x: Any) -> Any:
+    skip = conv(x, w(16), 3)
+    x = conv(layers.MaxPooling2D()(skip), w(32), 3)
+    up = layers.Conv2DTranspose(w(16), 2, strides=2)(x)
+    x = conv(layers.Concatenate()([up, skip, layers.UpSampling2D()(x)]), w(16), 3)
+    return layers.Conv2D(2, 1)(x)
+
+
+def vit(w: Width, x: Any) -> Any:
+    x = layers.Reshape((64, w(48)))(layers.Conv2D(w(48), 4, strides=4)(x))
+    for _ in range(2):
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.MultiHeadAttention(2, w(24), value_dim=w(16))(y, y)])
+        y = layers.Dense(w(96), activation="gelu")(layers.LayerNormalization()(x))
+        x = layers.Add()([x, layers.Dense(w(48))(y)])
+    return layers.Dense(7)(ops.mean(x, axis=1) + x[:, 0])
+
+
+def mixer(w: Width, x: Any) -> Any:
+    x = layers.Reshape((64, w(48)))(layers.Conv2D(w(48), 4, strides=4)(x))
+    y = layers.Permute((2, 1))(layers.LayerNormalization()(x))
+    y = layers.Permute((2, 1))(layers.Dense(64)(layers.Dense(w(32), activation="gelu")(y)))
+    return layers.Dense(7)(layers.GlobalAveragePooling1D()(layers.Add()([x, y])))
+
+
+def recurrent(w: Width, x: Any) -> Any:
+    x = layers.Embedding(100, w(32))(x)
+    x = layers.Bidirectional(layers.LSTM(w(24), return_sequences=True))(x)
+    x, state = layers.GRU(w(16), return_sequences=True, return_state=True)(x)
+    return layers.Dense(3)(layers.GRU(w(16))(x, initial_state=state))
+
+
+def shared(w: Width, x: Any) -> Any:
+    layer = layers.Conv2D(w(32), 3, padding="same")
+    x = conv(x, w(32), 3)
+    x = layer(layer(x))
+    parts = ops.split(conv(x, 2 * w(32)), 2, axis=-1)
+    gate = layers.Dense(w(32), activation="sigmoid")(layers.GlobalAveragePooling2D()(x))
+    return head(layers.Multiply()([x, layers.Reshape((1, 1, -1))(gate)]) + parts[0] * parts[1])
+
+
+NETWORKS: list[tuple[Callable[[Width, Any], Any], tuple[int, ...], str]] = [
+    (resnet, (32, 32, 3), "float32"),
+    (mobilenet, (32, 32, 3), "float32"),
+    (densenet, (32, 32, 3), "float32"),
+    (inception, (32, 32, 3), "float32"),
+    (grouped, (32, 32, 3), "float32"),
+    (flattened, (32, 32, 3), "float32"),
+    (unet, (32, 32, 3), "float32"),
+    (vit, (32, 32, 3), "float32"),
+    (mixer, (32, 32, 3), "float32"),
+    (recurrent, (12,), "int32"),
+    (shared, (32, 32, 3), "float32"),
+]
+
+
+def described(graph: Graph) -> list[tuple[Any, ...]]:
+    """All that counting needs of each operation, without the names that Keras numbers."""
+    return [
+        (o.kind, dict(o.attributes), graph.shapes(o.inputs), graph.shapes(o.outputs))
+        for o in graph.operations
+    ]
+
+
+@pytest.mark.parametrize(("network", "shape", "dtype"), NETWORKS)
+@pytest.mark.parametrize("factor", [0.5, 0.75, 2.0])
+def test_a_widened_graph_is_the_graph_of_the_other_network(
+    network: Callable[[Width, Any], Any], shape: tuple[int, ...], dtype: str, factor: float
+) -> None:
+    graph = graph_of(lambda x: network(lambda n: n, x), shape, dtype=dtype)
+    # The groups of `grouped` are 8, so that multiples of 8 are all that is needed.
+    really = graph_of(lambda x: network(lambda n: scaled(n, factor), x), shape, dtype=dtype)
+    found = widened(graph, factor)
+    assert described(found) == described(really)
+    assert list(count(found).total(3)) == list(count(really).total(3))
+    assert count(found).total() != count(graph).total()
+    assert widened(graph, 1.0) == graph
+
+
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.75])
+def test_mobilenet_of_keras_applications(alpha: float) -> None:
+    """Its own rounding: int(filters * alpha), which are multiples of 8 for these."""
+    make = keras.applications.MobileNet
+    whole, narrow = (read(make(alpha=a, weights=None)) for a in (1.0, alpha))
+    assert described(widened(whole, alpha)) == described(narrow)
+
+
+def test_the_batch_keeps_open_what_does_not_grow_with_it() -> None:
+    """A constant operand follows the channels it is added to."""
+
+    class Positions(layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.table = self.add_weight(shape=(1, *shape[1:]))
+
+        def call(self, x: Any) -> Any:
+            return x + self.table
+
+    def network(w: Width, x: Any) -> Any:
+        return layers.Dense(3)(Positions()(layers.Dense(w(32))(x)))
+
+    graph = graph_of(lambda x: network(lambda n: n, x), (10, 8))
+    really = graph_of(lambda x: network(lambda n: n // 2, x), (10, 8))
+    assert described(widened(graph, 0.5)) == described(really)
+
+
+def test_channels_first() -> None:
+    def network(w: Width, x: Any) -> Any:
+        x = layers.Conv2D(w(16), 3, data_format="channels_first")(x)
+        x = layers.MaxPooling2D(data_format="channels_first")(layers.ReLU()(x))
+        x = layers.Concatenate(axis=1)([x, x])
+        x = layers.Conv2D(w(16), 1, groups=2, data_format="channels_first")(x)
+        return layers.Dense(3)(layers.GlobalAveragePooling2D(data_format="channels_first")(x))
+
+    graph = graph_of(lambda x: network(lambda n: n, x), (3, 20, 20))
+    really = graph_of(lambda x: network(lambda n: n // 2, x), (3, 20, 20))
+    assert described(widened(graph, 0.5)) == described(really)
+
+
+def test_groups_that_are_no_multiple_of_eight_divide_the_channels() -> None:
+    def network(x: Any) -> Any:
+        return head(layers.Conv2D(48, 3, groups=3)(layers.Conv2D(36, 1)(x)))
+
+    graph = widened(graph_of(network, (8, 8, 3)), 0.4)
+    first, second = (o.attributes for o in graph.operations if "groups" in o.attributes)
+    assert first["out_channels"] == second["in_channels"] == 24  # not 16: three groups
+    assert second["out_channels"] == 24
+    assert second["groups"] == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: layers.Dense(3)(ops.sort(layers.Dense(16)(x))), "sort"),
+        (lambda x: layers.Dense(3)(layers.Dense(16)(x)[..., 3:9]), "slice"),
+        (lambda x: layers.Dense(3)(layers.Permute((2, 1))(layers.Dense(10)(x))), "transpose"),
+    ],
+)
+def test_what_is_not_clear_is_named(call: Callable[[Any], Any], said: str) -> None:
+    graph = graph_of(call, (10, 8))
+    with pytest.raises(InputError, match=rf"it is not clear how channels pass .*\({said}\)") as e:
+        widened(graph, 0.5)
+    assert "vary the resolution or the batch size" in str(e.value)
+
+
+def test_nothing_to_vary() -> None:
+    graph = graph_of(lambda x: layers.Dense(3)(x), (8,))
+    with pytest.raises(InputError, match="none of its channel counts is free"):
+        widened(graph, 0.5)
+
+
+def test_an_unknown_operation_before_anything_free_does_no_harm() -> None:
+    graph = graph_of(lambda x: layers.Dense(3)(layers.Dense(16)(ops.sort(x))), (8,))
+    assert widened(graph, 0.5).operations[1].attributes["out_features"] == 8
+    assert len(channels(graph).sizes.free()) == 1
+
+
+def test_a_layer_used_twice_has_one_kernel() -> None:
+    """Used on the input, it takes as many channels from its other place."""
+
+    def network(x: Any) -> Any:
+        layer = layers.Dense(32)
+        return layers.Dense(3)(layer(x) + layer(layers.Dense(16, activation="relu")(x)))
+
+    found = widened(graph_of(network, (16,)), 0.5)
+    dense = [o.attributes for o in found.operations if o.kind == "dense"]
+    sizes = [(a["in_features"], a["out_features"]) for a in dense]
+    assert sorted(sizes) == [(16, 3), (16, 16), (16, 16), (16, 16)]

@@ -1,0 +1,197 @@
+"""What networks ask of a device, step by step, against counts by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph import kernel_terms as c
+from lolat.graph.modes import Mode
+from lolat.graph.work import Work, at, work_of, works
+
+HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", compiled=True)
+PIXELS = 4 * 6 * 6
+
+
+def convolutional() -> Graph:
+    """An image of 8x8, a 3x3 convolution to 4 channels, batch norm, relu, a sum with itself, a head."""
+    b = GraphBuilder("small", "torch")
+    x = b.input((1, 3, 8, 8))
+    x = b.add(
+        "conv", [x], (1, 4, 6, 6), kernel=(3, 3), strides=(1, 1), dilation=(1, 1), bias=False,
+        in_channels=3, out_channels=4, groups=1,
+    )  # fmt: skip
+    y = b.add("relu", [b.add("batch_norm", [x], (1, 4, 6, 6))], (1, 4, 6, 6))
+    y = b.add("add", [x, y], (1, 4, 6, 6))
+    y = b.add("reshape", [y], (1, PIXELS))
+    return b.build([b.add("dense", [y], (1, 10), in_features=PIXELS, out_features=10, bias=True)])
+
+
+def attention(rank: int = 4, mask: bool = False) -> Graph:
+    """A fused attention of 2 heads, 50 positions, 32 features a head."""
+    b = GraphBuilder("attention", "torch")
+    lead = (1, 2) if rank == 4 else (1, 1, 2)
+    q, k, v = (b.input((*lead, 50, 32)) for _ in range(3))
+    x = b.add("matmul", [q, k], (*lead, 50, 50), contracted=32, fused=True)
+    x = b.add("scale", [x], (*lead, 50, 50), fused=True)
+    if mask:
+        x = b.add("add", [x, b.tensor((50, 50), batched=False)], (*lead, 50, 50), fused=True)
+    x = b.add("softmax", [x], (*lead, 50, 50), fused=True)
+    return b.build([b.add("matmul", [x, v], (*lead, 50, 32), contracted=50, fused=True)])
+
+
+def named(work: Work) -> list[tuple[str, float]]:
+    """(class, bytes) of each step."""
+    return [(c.CLASSES[k], float(n)) for k, n in zip(work.kind, work.bytes, strict=True)]
+
+
+def test_in_float32_one_after_the_other() -> None:
+    assert named(work_of(convolutional(), 2)) == [
+        (c.STEM, 4 * (2 * 3 * 64 + 2 * PIXELS + 27 * 4)),
+        (c.BATCH_NORM, 4 * 2 * 2 * PIXELS),
+        (c.ELEMENTS, 4 * 2 * 2 * PIXELS),
+        (c.ELEMENTS, 4 * 3 * 2 * PIXELS),
+        (c.DENSE, 4 * (2 * PIXELS + 2 * 10 + 10 * PIXELS + 10)),
+    ]
+
+
+def test_the_products() -> None:
+    work = work_of(convolutional(), 2)
+    conv, head = work.take(np.array([0])), work.take(np.array([4]))
+    assert (conv.number[0], conv.rows[0], conv.columns[0], conv.depth[0]) == (1, 72, 4, 27)
+    assert (head.number[0], head.rows[0], head.columns[0], head.depth[0]) == (1, 2, 10, PIXELS)
+    assert list(work.macs) == [72 * 4 * 27, 0, 0, 0, 2 * 10 * PIXELS]
+    assert not work.squares.any(), "of an image there is no faster way"
+    assert list(work.operation) == [0, 1, 2, 3, 5]
+
+
+def test_half_of_everything_in_half() -> None:
+    whole, half = (work_of(convolutional(), 3, mode) for mode in (Mode(), HALF))
+    assert list(half.bytes * 2) == list(whole.bytes)
+    assert list(half.narrow) == [True, False, False, False, True]
+    assert not whole.narrow.any()
+
+
+def test_autocast_converts_for_products() -> None:
+    """The image comes in float32; what the convolution writes is half, and stays so."""
+    found = named(work_of(convolutional(), 1, AMP))
+    assert found[0] == (c.CASTS, (4 + 2) * 3 * 64)
+    assert [n for n, _ in found[1:]] == [c.STEM, c.BATCH_NORM, c.ELEMENTS, c.ELEMENTS, c.DENSE]
+    assert found[2] == (c.BATCH_NORM, 2 * 2 * PIXELS)
+
+
+def test_autocast_converts_for_norms_and_back() -> None:
+    b = GraphBuilder("norm", "torch")
+    x = b.input((1, 5, 8))
+    x = b.add("dense", [x], (1, 5, 8), in_features=8, out_features=8, bias=False)
+    x = b.add("layer_norm", [x], (1, 5, 8))
+    graph = b.build([b.add("dense", [x], (1, 5, 8), in_features=8, out_features=8, bias=False)])
+    assert named(work_of(graph, 1, AMP)) == [
+        (c.CASTS, 6 * 40),
+        (c.DENSE, 2 * (80 + 64)),
+        (c.CASTS, 6 * 40),
+        (c.NORM, 8 * 40),
+        (c.CASTS, 6 * 40),
+        (c.DENSE, 2 * (80 + 64)),
+    ]
+
+
+def test_compiled_what_follows_a_convolution_is_one_step() -> None:
+    """The convolution's result is read once and the sum written once, for the head."""
+    assert named(work_of(convolutional(), 1, COMPILED)) == [
+        (c.STEM, 2 * (3 * 64 + PIXELS + 27 * 4)),
+        (c.DENSE, 2 * (PIXELS + 10 + 10 * PIXELS + 10)),
+        (c.ELEMENTS, 2 * 2 * PIXELS),
+    ]
+
+
+def test_fused_attention_does_not_write_its_scores() -> None:
+    work = work_of(attention(), 3)
+    assert named(work) == [(c.ATTENTION, 3 * 4 * 4 * 2 * 50 * 32)]
+    # Positions fill tiles of 64; both products.
+    assert float(work.macs[0]) == 3 * 2 * 64 * 64 * (2 * 32)
+
+
+def test_what_is_added_to_the_scores_is_read() -> None:
+    (one,) = named(work_of(attention(mask=True), 3))
+    assert one == (c.MASKED, 3 * 4 * 4 * 2 * 50 * 32 + 4 * 50 * 50)
+
+
+def test_attention_over_more_axes_is_not_fused() -> None:
+    names = [n for n, _ in named(work_of(attention(rank=5)))]
+    assert names == [c.BATCHED, c.ELEMENTS, c.SOFTMAX, c.BATCHED]
+
+
+def test_channels_last_of_a_depthwise_convolution() -> None:
+    def depthwise(turned: bool) -> Graph:
+        b = GraphBuilder("depthwise", "torch")
+        x = b.input((1, 6, 7, 8))
+        if turned:  # made with channels last, seen with channels first
+            x = b.add("layer_norm", [b.add("reshape", [x], (1, 7, 8, 6))], (1, 7, 8, 6))
+            x = b.add("reshape", [x], (1, 6, 7, 8))
+        x = b.add(
+            "depthwise_conv", [x], (1, 6, 7, 8), kernel=(3, 3), strides=(1, 1), dilation=(1, 1),
+            bias=True, in_channels=6, out_channels=6, groups=6,
+        )  # fmt: skip
+        return b.build([x])
+
+    assert named(work_of(depthwise(False)))[-1][0] == c.DEPTHWISE
+    assert named(work_of(depthwise(True)))[-1][0] == c.DEPTHWISE_LAST
+    assert named(work_of(depthwise(False), 1, Mode(channels_last=True)))[-1][0] == c.DEPTHWISE_LAST
+
+
+def test_a_padding_in_front_of_a_convolution_is_a_copy() -> None:
+    b = GraphBuilder("padded", "torch")
+    x = b.add("pad", [b.input((1, 8, 6, 6))], (1, 8, 7, 7), padding=((0, 1), (0, 1)))
+    x = b.add(
+        "conv", [x], (1, 16, 3, 3), kernel=(3, 3), strides=(2, 2), dilation=(1, 1), bias=False,
+        in_channels=8, out_channels=16, groups=1,
+    )  # fmt: skip
+    assert named(work_of(b.build([x])))[0] == (c.MOVES, 4 * 2 * 8 * 36)
+
+
+def test_a_recurrent_layer_multiplies_at_every_step() -> None:
+    b = GraphBuilder("lstm", "torch")
+    x = b.add(
+        "lstm", [b.input((1, 7, 5))], (1, 7, 6), units=6, in_features=5, timesteps=7, bias=True
+    )
+    work = work_of(b.build([x]), 2)
+    assert named(work) == [(c.RECURRENT, 4 * (2 * 7 * 11 + 24 * 12))]
+    assert float(work.macs[0]) == 2 * 7 * 24 * 11
+
+
+@pytest.mark.parametrize("mode", [Mode(), AMP, COMPILED, Mode("amp", channels_last=True)])
+def test_a_table_is_for_every_batch_size(mode: Mode) -> None:
+    for graph in (convolutional(), attention()):
+        table = works(graph, mode)
+        one, eight = at(table, 1), at(table, 8)
+        assert list(eight.macs) == pytest.approx(list(8 * one.macs))
+        fixed = table[:, 7]
+        assert list(eight.bytes - fixed) == pytest.approx(list(8 * (one.bytes - fixed)))
+
+
+def test_a_training_step_has_two_more_products_for_each() -> None:
+    """Of the image nobody wants a gradient; the head's weights' sums over the batch."""
+    mode = Mode(training=True)
+    forward, step = work_of(convolutional(), 2), work_of(convolutional(), 2, mode)
+    back = step.take(step.backward)
+    of_image, head = 72 * 4 * 27, 2 * 10 * PIXELS
+    assert sorted(m for m in back.macs if m) == sorted([of_image, head, head])
+    ahead = step.take(~step.backward)
+    assert ahead.macs.sum() == forward.macs.sum()
+    assert named(ahead)[:-1] == named(forward)
+    assert named(ahead)[-1] == (c.SOFTMAX, 4 * 2 * 2 * 10), "the loss"
+    of_head = back.take(back.kind == c.CLASSES.index(c.DENSE))
+    assert sorted(zip(of_head.rows, of_head.columns, of_head.depth, strict=True)) == [
+        (2, PIXELS, 10),
+        (PIXELS, 10, 2),
+    ]
+
+
+def test_dropout_takes_time_in_training_alone() -> None:
+    b = GraphBuilder("dropped", "torch")
+    graph = b.build([b.add("dropout", [b.input((1, 100))], (1, 100), rate=0.1)])
+    assert named(work_of(graph, 3)) == []
+    found = named(work_of(graph, 3, Mode(training=True)))
+    assert found[0] == (c.ELEMENTS, 2.25 * 4 * 300)

@@ -1,0 +1,207 @@
+"""The largest that stays within a time, against trying everything."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import pytest
+
+from lolat.errors import AnswerIsNo, InputError, NetworkError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.channels import scaled
+from lolat.model import Model
+from lolat.model.budget import HUNDREDTHS, MOST_BATCH, MOST_WIDTH, Question, told
+from lolat.variations import widened
+from tests import synthetic
+
+MODEL = Model(synthetic.document())
+NETWORK = synthetic.network()
+
+
+def at_size(side: int) -> Graph:
+    """The network at another resolution; sizes below 24 and above 200 are refused."""
+    if not 24 <= side <= 200:
+        raise NetworkError(f"cannot be read at {side}; give another --input-size")
+    return synthetic.network(size=side)
+
+
+def question(ms: float, model: Model = MODEL, **more: object) -> Question:
+    return Question(model, NETWORK, ms, at_size=at_size, **more)  # type: ignore[arg-type]
+
+
+def latencies(vary: str, predictor: str | None = None) -> dict[float, float]:
+    """The latency of every value, one by one."""
+    if vary == "batch":
+        return {n: MODEL.predict(NETWORK, n, predictor).latency_ms for n in range(1, 300)}
+    if vary == "width":
+        made = functools.cache(lambda counts: widened(NETWORK, counts / 32))  # all counts are 32
+        widths = [i / HUNDREDTHS for i in range(1, MOST_WIDTH * HUNDREDTHS + 1)]
+        return {w: MODEL.predict(made(scaled(32, w)), 1, predictor).latency_ms for w in widths}
+    # The network keeps its size: its stride is 1, so that every size is one.
+    return {n: MODEL.predict(at_size(n), 1, predictor).latency_ms for n in range(24, 201)}
+
+
+@pytest.mark.parametrize("predictor", ["extended", "two-regime"])
+@pytest.mark.parametrize("vary", ["batch", "width", "resolution"])
+def test_the_answer_is_what_trying_everything_finds(vary: str, predictor: str) -> None:
+    tried = latencies(vary, predictor)
+    least, most = min(tried.values()), max(tried.values())
+    values = list(tried)
+    for part in (0.001, 0.02, 0.1, 0.3, 0.7, 0.9):
+        budget = least + part * (most - least)
+        wanted = max(v for v, ms in tried.items() if ms <= budget)
+        found = question(budget, predictor=predictor).answer(vary)
+        assert found.best.value == wanted
+        assert found.best.prediction.latency_ms == pytest.approx(tried[wanted], rel=1e-12)
+        assert found.best.prediction.latency_ms <= budget
+        assert found.next is not None
+        assert found.next.value == values[values.index(wanted) + 1]
+        assert found.next.prediction.latency_ms > budget
+
+
+def test_exactly_the_budget_is_within_it() -> None:
+    exact = MODEL.predict(NETWORK, 7).latency_ms
+    assert question(exact).answer("batch").best.value == 7
+    assert question(math.nextafter(exact, 0)).answer("batch").best.value == 6
+
+
+@pytest.mark.parametrize("vary", ["batch", "width", "resolution"])
+def test_to_be_sure_the_end_of_the_interval_counts(vary: str) -> None:
+    exact = {
+        "batch": MODEL.predict(NETWORK, 20),
+        "width": MODEL.predict(widened(NETWORK, 5.0)),
+        "resolution": MODEL.predict(at_size(150)),
+    }
+    budget = exact[vary].latency_ms
+    found, sure = (question(budget, sure=s).answer(vary) for s in (False, True))
+    assert sure.best.value < found.best.value
+    assert sure.best.prediction.interval_ms[1] <= budget  # type: ignore[index]
+    assert sure.next is not None
+    assert sure.next.prediction.interval_ms[1] > budget  # type: ignore[index]
+    assert sure.to_dict()["sure"] is True
+
+
+def test_a_narrower_interval_leaves_more() -> None:
+    budget = 3 * MODEL.predict(NETWORK).latency_ms
+    wide, narrow = (question(budget, sure=True, coverage=c).answer("batch") for c in (0.9, 0.5))
+    assert narrow.best.value >= wide.best.value
+    assert narrow.to_dict()["coverage"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("vary", "smallest"), [("batch", "batch 1"), ("width", "width x0.01"), ("resolution", "24 px")]
+)
+@pytest.mark.parametrize("sure", [False, True])
+def test_a_budget_that_cannot_be_met(vary: str, smallest: str, sure: bool) -> None:
+    """What the message tells to give is enough, and a little less is not."""
+    with pytest.raises(AnswerIsNo, match=f"even {smallest} of 'hand made' takes") as error:
+        question(0.01, sure=sure).answer(vary)
+    told_ms = float(str(error.value).rpartition("give --ms ")[2].removesuffix(" or more"))
+    found = question(told_ms, sure=sure).answer(vary)
+    # A width of up to 0.37 is 8 channels, as 0.01 is.
+    assert found.best.value == {"batch": 1, "width": 0.37, "resolution": 24}[vary]
+    with pytest.raises(AnswerIsNo):
+        question(0.98 * told_ms, sure=sure).answer(vary)
+    assert ("up to" in str(error.value)) == sure
+    if vary == "resolution":
+        assert "smaller is refused (cannot be read at 23)" in str(error.value)
+
+
+def test_a_budget_that_is_never_exceeded() -> None:
+    found = question(1e9).answer("batch")
+    assert (found.best.value, found.next, found.refusal) == (MOST_BATCH, None, None)
+    assert question(1e9).answer("width").best.value == MOST_WIDTH
+    assert question(1e9).answer("width").to_dict()["next"] is None
+
+
+def test_a_size_that_is_refused_is_said() -> None:
+    found = question(1e9).answer("resolution")
+    assert found.best.value == 200
+    assert found.refusal == "cannot be read at 201"
+    assert found.to_dict()["warnings"][-1] == "cannot be read at 201"
+
+
+def test_a_network_that_refuses_all_other_sizes() -> None:
+    def only_56(side: int) -> Graph:
+        raise NetworkError("it is made for 56")
+
+    now = MODEL.predict(NETWORK).latency_ms
+    asked = Question(MODEL, NETWORK, 2 * now, at_size=only_56)
+    assert asked.answer("resolution").best.value == 56
+    with pytest.raises(AnswerIsNo, match=r"even 56 px .* smaller is refused"):
+        Question(MODEL, NETWORK, 0.9 * now, at_size=only_56).answer("resolution")
+
+
+def strided(side: int, read: list[int] | None = None) -> Graph:
+    """A network of stride 8; `read`: what was asked for."""
+    if read is not None:
+        read.append(side)
+    b = GraphBuilder("strided")
+    x = b.input((1, side, side, 3))
+    x = b.add("conv", [x], (1, side // 8, side // 8, 256), kernel=(8, 8), in_channels=3,
+              out_channels=256, groups=1, bias=False, strides=(8, 8))  # fmt: skip
+    x = b.add("global_average_pool", [x], (1, 256))
+    return b.build([x])
+
+
+def test_sizes_are_multiples_of_the_stride_and_few_are_read() -> None:
+    read: list[int] = []
+    budget = MODEL.predict(strided(800)).latency_ms
+    asked = Question(MODEL, strided(64), budget, at_size=lambda side: strided(side, read))
+    found = asked.answer("resolution")
+    assert (found.best.value, found.next.value) == (800, 808)  # type: ignore[union-attr]
+    assert len(read) <= 5
+
+
+@pytest.mark.parametrize("ms", [math.nan, math.inf, -1.0, 0.0, "15"])
+def test_a_budget_that_is_no_time(ms: float) -> None:
+    with pytest.raises(InputError, match="expected a number of milliseconds above 0, such as 15"):
+        question(ms)
+
+
+def cannot_vary(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        call()
+
+
+def test_what_cannot_be_varied() -> None:
+    cannot_vary(lambda: question(5.0).answer("depth"), "expected one of width, resolution, batch")
+    by_hand = Question(MODEL, NETWORK, 5.0)
+    cannot_vary(lambda: by_hand.answer("resolution"), "it was not read by name")
+    line = synthetic.one("dense", [(1, 4)], [(1, 1)], in_features=4, out_features=1, bias=True)
+    for vary, why in (("resolution", "no square image"), ("width", "none of its channel counts")):
+        asked = Question(MODEL, line, 5.0, at_size=at_size)
+        cannot_vary(lambda asked=asked, vary=vary: asked.answer(vary), why)  # type: ignore[misc]
+
+
+def test_to_be_sure_needs_an_interval() -> None:
+    few = Model(synthetic.document(synthetic.measured(blocks=6, batches=(1,))), "few.json")
+    if few.predict(NETWORK).interval_ms is None:
+        cannot_vary(lambda: question(50.0, few, sure=True).answer("batch"), "few.json has too few")
+    else:  # pragma: no cover
+        pytest.fail("six points must not give an interval")
+
+
+def test_the_answer_as_json() -> None:
+    found = question(2 * MODEL.predict(NETWORK).latency_ms).answer("width").to_dict()
+    assert list(found) == [
+        "network", "vary", "budget_ms", "sure", "predictor", "batch_size", "answer", "latency_ms",
+        "interval_ms", "coverage", "channels", "next", "now", "in_domain", "warnings",
+    ]  # fmt: skip
+    assert found["now"] == {
+        "value": 1.0,
+        "latency_ms": MODEL.predict(NETWORK).latency_ms,
+        "interval_ms": list(MODEL.predict(NETWORK).interval_ms),  # type: ignore[arg-type]
+    }
+    ((before, after),) = found["channels"]
+    assert before == 32
+    graph = widened(NETWORK, found["answer"])
+    assert graph.operations[0].attributes["out_channels"] == after
+
+
+def test_words() -> None:
+    assert [told("batch", 8), told("width", 0.75), told("resolution", 192)] == [
+        "batch 8", "width x0.75", "192 px",
+    ]  # fmt: skip

@@ -1,0 +1,280 @@
+"""Receipts add up to the prediction; counterfactuals are predictions of networks built otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.errors import InputError, NetworkError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.blocks import cut
+from lolat.graph.counts import COLUMNS, count
+from lolat.model import Model
+from lolat.model import counterfactuals as tries
+from lolat.model.attribution import Explanation, Receipt, explain_block, explain_network, find_block
+from lolat.model.budget import Question
+from tests import synthetic
+
+DOCUMENT = synthetic.document()
+# All terms cost something here; the made-up points say nothing of the last four counts.
+DOCUMENT["predictors"]["extended"]["coefficients"].update(
+    patches=7e-7, narrow=1e-6, passes=2e-7, serial=0.02
+)
+MODEL = Model(DOCUMENT)
+NETWORK = synthetic.network()
+close = pytest.approx
+
+
+def at_size(side: int) -> Graph:
+    return synthetic.network(size=side)
+
+
+def mobile(activation: str = "silu", kernel: int = 5, gate: bool = True, mid: int = 96) -> Graph:
+    """A stem, an inverted residual with squeeze-excite, and a head, by hand."""
+    b = GraphBuilder("mobile")
+    x = b.input((1, 32, 32, 3))
+    x = b.add("conv", [x], (1, 32, 32, 24), "stem_conv", kernel=(3, 3), in_channels=3,
+              out_channels=24, groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
+    wide = (1, 32, 32, mid)
+    y = b.add("conv", [x], wide, "block1_expand", kernel=(1, 1), in_channels=24, out_channels=mid,
+              groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
+    y = b.add(activation, [y], wide, "block1_act1")
+    y = b.add("depthwise_conv", [y], wide, "block1_dw", kernel=(kernel, kernel), in_channels=mid,
+              out_channels=mid, groups=mid, bias=False, padding="same", strides=(1, 1))  # fmt: skip
+    if gate:
+        s = b.add("global_average_pool", [y], (1, 1, 1, mid), "block1_se")
+        s = b.add("conv", [s], (1, 1, 1, mid), "block1_se_fc", kernel=(1, 1), in_channels=mid,
+                  out_channels=mid, groups=1, bias=True)  # fmt: skip
+        s = b.add("sigmoid", [s], (1, 1, 1, mid), "block1_se_gate")
+        y = b.add("multiply", [y, s], wide, "block1_se_excite")
+    y = b.add("conv", [y], (1, 32, 32, 24), "block1_project", kernel=(1, 1), in_channels=mid,
+              out_channels=24, groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
+    x = b.add("add", [x, y], (1, 32, 32, 24), "block1_add")
+    x = b.add("global_average_pool", [x], (1, 24), "avg_pool")
+    return b.build([b.add("dense", [x], (1, 10), "fc", in_features=24, out_features=10, bias=True)])
+
+
+MOBILE = mobile()
+
+
+def of(found: Explanation, kind: str) -> Any:
+    """The counterfactuals of a kind, or the only one."""
+    these = [c for c in found.counterfactuals if c.what.kind == kind]
+    return these[0] if len(these) == 1 else these
+
+
+def whole(receipts: tuple[Receipt, ...]) -> float:
+    return sum(t.latency_ms for r in receipts for t in r.terms)
+
+
+@pytest.mark.parametrize("predictor", ["extended", "two-regime"])
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
+    prediction = MODEL.predict(NETWORK, batch_size, predictor)
+    found = explain_network(MODEL, NETWORK, batch_size, predictor)
+    latency, call = prediction.latency_ms, prediction.call_ms
+    assert whole(found.blocks) + call == close(latency, rel=1e-12)
+    assert whole((found.total,)) + call == close(latency, rel=1e-12)
+    assert sum(b.latency_ms for b in found.blocks) + call == close(latency, rel=1e-12)
+    shares = sum(b.share for b in found.blocks) + call / latency
+    assert shares == close(1.0, rel=1e-12)
+    for receipt in (found.total, *found.blocks):
+        for term in receipt.terms:
+            assert term.count * term.rate_ms == close(term.latency_ms, rel=1e-12)
+    for i, block in enumerate(cut(NETWORK)):
+        parts = explain_block(MODEL, NETWORK, block.label, batch_size, predictor)
+        assert parts.blocks == (found.blocks[i],)
+        assert whole(parts.operations) == close(whole(parts.blocks), rel=1e-12)
+        assert len(parts.operations) == len(block.operations)
+
+
+def test_a_line_is_a_count_times_its_coefficient() -> None:
+    found = explain_network(MODEL, NETWORK, 2)
+    coefficients = DOCUMENT["predictors"]["extended"]["coefficients"]
+    counts = synthetic.totals(NETWORK, 2)
+    for term in found.total.terms:
+        assert term.count == counts[term.name]
+        assert term.latency_ms == close(counts[term.name] * coefficients[term.name], rel=1e-12)
+    assert [t.name for t in found.total.terms] == [c for c in COLUMNS if c in coefficients]
+    operation = explain_block(MODEL, NETWORK, "conv1_block1", 2).operations[0]
+    assert (operation.name, operation.kind) == ("conv1_block1_1_conv", "conv")
+    flops = next(t for t in operation.terms if t.name == "spatial_macs")
+    assert flops.count == 2 * 56 * 56 * 32 * 9 * 32
+
+
+def saving(graph: Graph, instead: Graph, batch_size: int = 1) -> float:
+    return (
+        MODEL.predict(graph, batch_size).latency_ms - MODEL.predict(instead, batch_size).latency_ms
+    )
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: int) -> None:
+    """Each against the network written by hand with that change."""
+    found = explain_block(MODEL, MOBILE, "block1", batch_size)
+    block = found.blocks[0]
+    hand = {
+        "kernel": mobile(kernel=3),
+        "activation": mobile(activation="relu"),
+        "squeeze_excite": mobile(gate=False),
+    }
+    for kind, graph in hand.items():
+        one = of(found, kind)
+        assert one.saves_ms == close(saving(MOBILE, graph, batch_size), rel=1e-9)
+        assert one.latency_ms == close(MODEL.predict(graph, batch_size).latency_ms, rel=1e-9)
+        assert one.of_block == close(one.saves_ms / block.latency_ms)
+        assert one.of_network == close(one.saves_ms / found.prediction.latency_ms)
+        assert one.in_domain == MODEL.predict(graph, batch_size).in_domain
+    narrower, half = sorted(of(found, "inner_width"), key=lambda c: c.saves_ms)
+    assert narrower.what.change == "24 fewer channels inside (96 -> 72)"
+    assert narrower.what.details == {"factor": 0.75, "channels": [[96, 72]]}
+    assert narrower.saves_ms == close(saving(MOBILE, mobile(mid=72), batch_size), rel=1e-9)
+    assert half.saves_ms == close(saving(MOBILE, mobile(mid=48), batch_size), rel=1e-9)
+    assert of(found, "drop").saves_ms == close(block.latency_ms, rel=1e-9)
+    images = of(found, "resolution").what
+    assert images.change == "images half as high and wide (32x32 -> 16x16)"
+    assert images.details == {"from": [32, 32], "to": [16, 16]}
+    assert of(found, "groups") == of(found, "separable") == []
+
+
+def test_the_largest_saving_comes_first() -> None:
+    for found in (explain_block(MODEL, MOBILE, "block1"), explain_network(MODEL, MOBILE)):
+        saved = [c.saves_ms for c in found.counterfactuals]
+        assert saved == sorted(saved, reverse=True)
+        assert min(saved) > 0
+
+
+def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = tries.Try("kernel", "more", synthetic.network(stages=5))
+    same = tries.Try("kernel", "as it is", synthetic.network())
+    monkeypatch.setattr("lolat.model.attribution.on_block", lambda *_: iter([slower, same]))
+    assert explain_block(MODEL, NETWORK, "stem").counterfactuals == ()
+
+
+def test_a_network_narrower_and_smaller() -> None:
+    found = explain_network(MODEL, NETWORK, at_size=at_size)
+    wide, narrow = of(found, "width")
+    assert narrow.saves_ms == close(saving(NETWORK, synthetic.network(width=24)), rel=1e-9)
+    assert wide.saves_ms == close(saving(NETWORK, synthetic.network(width=16)), rel=1e-9)
+    assert narrow.of_block is None
+    smaller = of(found, "resolution")
+    assert smaller.what.details == {"from": 56, "to": 48}
+    assert smaller.saves_ms == close(saving(NETWORK, at_size(48)), rel=1e-9)
+    drop = of(found, "drop")
+    assert drop.saves_ms == close(saving(NETWORK, synthetic.network(stages=2)), rel=1e-9)
+    assert drop.what.details["block"] in [b.label for b in cut(NETWORK)]
+
+
+def test_a_network_that_refuses_another_size() -> None:
+    def refuse(side: int) -> Graph:
+        raise NetworkError("no")
+
+    assert of(explain_network(MODEL, NETWORK, at_size=refuse), "resolution") == []
+    assert of(explain_network(MODEL, NETWORK), "resolution") == []
+
+
+def test_the_effect_of_the_batch() -> None:
+    found = explain_network(MODEL, NETWORK, 3).batches
+    assert [b.batch_size for b in found] == [1, 2, 3, 4, 8, 16, 32]
+    for effect in found:
+        wanted = MODEL.predict(NETWORK, effect.batch_size).latency_ms
+        assert effect.latency_ms == wanted
+        assert effect.per_sample_ms == close(wanted / effect.batch_size)
+
+
+def test_what_cannot_be_varied_is_noted_and_the_rest_answered() -> None:
+    b = GraphBuilder("odd")
+    x = b.input((1, 16, 16, 8))
+    for name in ("one", "two"):
+        x = b.add("conv", [x], (1, 16, 16, 8), name, kernel=(5, 5), in_channels=8, out_channels=8,
+                  groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
+    graph = b.build([b.add("teleport", [x], (1, 16, 16, 8), "beam")])
+    found = explain_network(MODEL, graph)
+    assert of(found, "kernel").saves_ms > 0
+    assert of(found, "width") == []
+    assert "operation 'beam' (teleport)" in found.to_dict()["warnings"][-1]
+    inside = explain_block(MODEL, graph, cut(graph)[0].label)
+    assert of(inside, "kernel").saves_ms > 0
+    assert any("teleport" in note for note in inside.notes)
+
+
+def test_blocks_by_name() -> None:
+    blocks = cut(NETWORK)
+    for i, block in enumerate(blocks):
+        assert find_block(NETWORK, block.label) == find_block(NETWORK, block.name) == i
+    assert blocks[find_block(NETWORK, "st")].label == "stem"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("conv2_blok1", "no block 'conv2_blok1' in 'hand made'; did you mean conv2_block1 or"),
+        ("xyz", "no block 'xyz' in 'hand made'; it has stem, conv1_block1"),
+        ("", "no block '' in 'hand made'"),
+        ("conv", "is the beginning of 3 blocks of 'hand made': conv1_block1, conv2_block1, conv3"),
+        ("call", "no block 'call'"),
+    ],
+)
+def test_a_block_that_is_not_there(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        explain_block(MODEL, NETWORK, name)
+
+
+def test_only_some_of_many_blocks_are_listed() -> None:
+    with pytest.raises(InputError, match=r"12 blocks .* and 4 more; give the whole label of one"):
+        find_block(synthetic.network(stages=12), "conv")
+
+
+def test_groups_and_full_convolutions() -> None:
+    """Grouped, plain and separable, each against its counts by hand."""
+    b = GraphBuilder("grouped")
+    x = b.input((1, 16, 16, 64))
+    made = {
+        "padding": "same",
+        "strides": (1, 1),
+        "bias": False,
+        "in_channels": 64,
+        "out_channels": 64,
+    }
+    x = b.add("grouped_conv", [x], (1, 16, 16, 64), "a", kernel=(3, 3), groups=8, **made)
+    graph = b.build([b.add("conv", [x], (1, 16, 16, 64), "b", kernel=(3, 3), groups=1, **made)])
+    found = {t.kind: t for t in tries.on_network(graph)}
+    assert found["groups"].change == "plain convolutions instead of 8 groups"
+    assert found["separable"].change == "depthwise-separable instead of full 3x3 convolutions"
+    n = 16 * 16 * 64
+    assert count(found["groups"].graph).total().flops == 2 * n * 9 * 64
+    assert count(found["separable"].graph).total().flops == 2 * n * (9 + 64)
+
+
+def test_the_answer_as_json() -> None:
+    found = explain_network(MODEL, NETWORK).to_dict()
+    assert list(found) == [
+        "network", "batch_size", "predictor", "latency_ms", "interval_ms", "coverage", "in_domain",
+        "warnings", "call_ms", "terms", "block", "blocks", "operations", "counterfactuals", "batches",
+    ]  # fmt: skip
+    assert found["block"] is None
+    assert found["operations"] == []
+    assert list(found["counterfactuals"][0]) == [
+        "kind", "change", "details", "latency_ms", "interval_ms", "saves_ms", "of_block",
+        "of_network", "in_domain",
+    ]  # fmt: skip
+    inside = explain_block(MODEL, NETWORK, "stem").to_dict()
+    assert inside["block"] == inside["blocks"][0]["name"]
+    assert inside["operations"][0]["kind"] == "conv"
+    assert inside["batches"] == []
+
+
+def test_the_documentation_names_every_field_and_change() -> None:
+    text = (Path(__file__).parents[2] / "docs/explain.md").read_text(encoding="utf-8")
+    of_network = explain_network(MODEL, MOBILE, at_size=at_size)
+    documents = [f.to_dict() for f in (of_network, explain_block(MODEL, MOBILE, "block1"))]
+    fields = {*documents[0], *documents[1]["operations"][0], *documents[0]["batches"][0]}
+    for document in documents:
+        for one in document["counterfactuals"]:
+            fields |= {*one, one["kind"]}
+    fields |= set(next(iter(documents[0]["terms"].values())))
+    answer = Question(MODEL, NETWORK, 50.0).answer("batch").to_dict()
+    fields |= {*answer, *answer["now"]}
+    assert [f for f in sorted(fields) if f"`{f}`" not in text] == []

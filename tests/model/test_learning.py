@@ -1,0 +1,317 @@
+"""From points to a model file: what is fitted, what is left out, what is said of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lolat.errors import InputError
+from lolat.fitting.least_squares import fit_relative
+from lolat.fitting.points import Point, matrix, read_csv, times
+from lolat.fitting.predictors.extended import TERMS, Extended
+from lolat.graph.counts import COLUMNS, FEATURES, KINDS, PLAIN
+from lolat.model import Model
+from lolat.model.learning import (
+    FEW_BLOCKS,
+    LEAST_NETWORKS,
+    answers,
+    as_measured,
+    errors,
+    fit_document,
+    model_document,
+)
+from lolat.model.schema import validate
+from tests import synthetic
+
+THREE = ("acts", "inp", "flops")
+
+
+def coefficients(document: dict, predictor: str) -> dict[str, float]:
+    return document["predictors"][predictor]["coefficients"]
+
+
+def test_errors_by_hand() -> None:
+    measured = np.array([1.0, 1.0, 10.0, 10.0])
+    predicted = np.array([1.05, 0.7, 10.9, 14.0])  # 5, 30, 9, 40 %
+    assert errors(predicted, measured) == {
+        "points": 4,
+        "median": pytest.approx(0.195),
+        "within_10_percent": pytest.approx(0.5),
+        "median_from_2_ms": pytest.approx(0.245),
+        "median_below_2_ms": pytest.approx(0.175),
+    }
+    assert errors(predicted[:2], measured[:2])["median_from_2_ms"] is None
+    assert errors(predicted[2:], measured[2:])["median_below_2_ms"] is None
+
+
+def test_all_counts_give_both_predictors() -> None:
+    document = synthetic.document()
+    validate(document, "made up")
+    assert set(document["predictors"]) == {"two-regime", "extended"}
+    assert document["default"] == "extended"
+    assert document["warnings"] == []
+    found = coefficients(document, "extended")
+    assert set(found) == {*TERMS, "call"}
+    for feature in ("flops", "weights", "ops"):  # whatever kind, they cost the same
+        for kind in KINDS[feature]:
+            assert found[kind] == pytest.approx(synthetic.TRUE[feature], rel=0.3), kind
+    six = document["predictors"]["extended"]["six_counts"]["coefficients"]
+    for feature in FEATURES:
+        assert six[feature] == pytest.approx(synthetic.TRUE[feature], rel=0.3)
+
+
+def test_three_counts_give_the_two_regime_one_only() -> None:
+    document = synthetic.document(synthetic.measured(columns=THREE))
+    validate(document, "made up")
+    assert set(document["predictors"]) == {"two-regime"}
+    assert document["default"] == "two-regime"
+    assert document["domain"] == {}
+    assert document["points"][0]["traffic"] is None
+
+
+@pytest.mark.parametrize("known", [(*THREE, "traffic"), (*THREE, "traffic", "ops")])
+def test_some_of_the_others_are_not_enough(known: tuple[str, ...]) -> None:
+    document = synthetic.document(synthetic.measured(columns=known))
+    validate(document, "made up")
+    assert set(document["predictors"]) == {"two-regime"}
+
+
+def test_six_counts_without_any_extra_are_enough() -> None:
+    document = synthetic.document(synthetic.measured(columns=FEATURES))
+    validate(document, "made up")
+    assert document["default"] == "extended"
+    assert set(coefficients(document, "extended")) == {*FEATURES, "call"}
+
+
+def test_a_count_that_one_point_lacks_is_not_used() -> None:
+    points = synthetic.measured()
+    first = {c: v for c, v in points[0].counts.items() if c != "weights"}
+    points[0] = Point(points[0].name, 1, first, points[0].latency_ms)
+    assert set(synthetic.document(points)["predictors"]) == {"two-regime"}
+
+
+def test_residuals_are_those_of_blocks_left_out() -> None:
+    """Done again by hand for one block: fitted on all others, its own points predicted."""
+    points = synthetic.measured(noise=0.2, columns=FEATURES)
+    entry = fit_document(points)["predictors"]["extended"]
+    rest = [p for p in points if p.name != "block 7"]
+    x, y = (np.column_stack([matrix(p, FEATURES), np.ones(len(p))]) for p in (rest, points))
+    fitted = fit_relative(x, times(rest))
+    for i, point in enumerate(points):
+        if point.name == "block 7":
+            wanted = np.log(point.latency_ms / (y[i] @ fitted))
+            assert entry["residuals"][i] == pytest.approx(wanted, abs=1e-5)
+    left_out = np.abs(np.exp(-np.array(entry["residuals"])) - 1)
+    assert entry["error"]["left_out"]["median"] == pytest.approx(np.median(left_out), abs=1e-5)
+    assert entry["error"]["left_out"]["median"] > entry["error"]["fitted"]["median"]
+
+
+def test_the_form_on_six_counts_has_its_own_errors() -> None:
+    """Left out by hand: every block predicted by a fit of the six counts on all others."""
+    points = synthetic.measured(noise=0.2)
+    entry = fit_document(points)["predictors"]["extended"]
+    x, y = np.column_stack([matrix(points, FEATURES), np.ones(len(points))]), times(points)
+    names = np.array([p.name for p in points])
+    left_out = np.empty(len(points))
+    for name in set(names):
+        left_out[names == name] = x[names == name] @ fit_relative(
+            x[names != name], y[names != name]
+        )
+    found = entry["six_counts"]["error"]
+    assert found == {
+        "fitted": pytest.approx(errors(x @ fit_relative(x, y), y)),
+        "left_out": pytest.approx(errors(left_out, y)),
+    }
+    assert Model(synthetic.document(points)).predictor("extended").six is not None  # type: ignore[attr-defined]
+
+
+def test_intervals_cover_what_they_say() -> None:
+    """Blocks like those measured, never seen: nine of ten times inside the interval."""
+    model = Model(synthetic.document(synthetic.measured(60, (1, 3), noise=0.15, seed=1)))
+    new = synthetic.measured(400, (2,), noise=0.15, seed=99)
+    residuals = np.abs(model.document["predictors"]["extended"]["residuals"])
+    half = np.sort(residuals)[int(np.ceil(0.9 * (len(residuals) + 1))) - 1]
+    predicted = answers(model.predictor(), matrix(new, model.predictor().features))
+    inside = np.abs(np.log(times(new) / predicted)) <= half
+    assert 0.84 < inside.mean() < 0.97
+
+
+EXTRA_MS = 0.5
+
+
+def with_networks(networks: int, noise: float = 0.05) -> list[Point]:
+    """Blocks that take EXTRA_MS longer alone, and whole networks, each a name of its own."""
+    blocks = [
+        replace(p, latency_ms=p.latency_ms + EXTRA_MS)
+        for p in synthetic.measured(30, (1, 2), noise=noise)
+    ]
+    return blocks + [
+        replace(p, name=f"network {i}", whole=True)
+        for i, p in enumerate(synthetic.measured(networks, (1,), noise=noise, seed=77))
+    ]
+
+
+def test_blocks_are_judged_as_they_are_measured_and_networks_as_they_are() -> None:
+    """By hand: a block's answer is the formula's and what it pays for being alone."""
+    points = with_networks(12)
+    formula = Extended.fit(
+        matrix(points, COLUMNS), times(points), COLUMNS, np.array([p.whole for p in points])
+    )
+    assert formula.alone["call"] > 0.3
+    plain = answers(formula, matrix(points, TERMS))
+    more = [
+        0.0
+        if p.whole
+        else formula.alone["call"]
+        + sum(formula.alone[n] * p.counts[n] for n in ("border", "weights", "ops"))
+        for p in points
+    ]
+    assert as_measured(formula, points) == pytest.approx(plain + np.array(more))
+    entry = fit_document(points)["predictors"]["extended"]
+    assert entry["alone"] == formula.alone
+    assert entry["error"]["fitted"] == pytest.approx(errors(plain + np.array(more), times(points)))
+
+
+def test_networks_left_out_have_errors_of_their_own() -> None:
+    points = with_networks(12)
+    document = synthetic.document(points)
+    validate(document, "made up")
+    entry = document["predictors"]["extended"]
+    residuals = np.array(entry["residuals"])[[p.whole for p in points]]
+    found = entry["error"]["networks_left_out"]
+    measured = np.array([p.latency_ms for p in points if p.whole])
+    assert found == pytest.approx(errors(measured / np.exp(residuals), measured), rel=1e-4)
+    assert found["points"] == 12
+    # Residuals of 12 networks of 5 % noise; their spread is that of the noise, if a little more.
+    assert entry["networks"]["count"] == 12
+    assert 0.03 < entry["networks"]["spread"] < 0.12
+    ops = sorted(p.counts["ops"] for p in points if p.whole)
+    assert ops[0] <= entry["networks"]["ops"] <= ops[2]
+
+
+def test_a_network_is_left_out_with_all_its_batch_sizes() -> None:
+    """One network that is five times as slow at each of two batch sizes stands alone with that."""
+    points = with_networks(12)
+    odd = [replace(p, name="odd", latency_ms=5 * p.latency_ms) for p in points[-2:]]
+    points = points[:-2] + odd
+    residuals = fit_document(points)["predictors"]["extended"]["residuals"]
+    assert residuals[-2:] == pytest.approx([np.log(5)] * 2, abs=0.3)
+
+
+def test_few_networks_say_nothing_of_intervals() -> None:
+    for networks, told in ((LEAST_NETWORKS - 1, False), (LEAST_NETWORKS, True)):
+        entry = fit_document(with_networks(networks))["predictors"]["extended"]
+        assert ("networks" in entry) == told
+        assert entry["error"]["networks_left_out"]["points"] == networks
+    assert (
+        "networks_left_out"
+        not in fit_document(synthetic.measured())["predictors"]["extended"]["error"]
+    )
+
+
+def uneven() -> list[Point]:
+    """Points of few operations off by far, those of many by little, as measured ones are."""
+    random = np.random.default_rng(11)
+    points = synthetic.measured(noise=0.0, columns=PLAIN)
+    return [
+        replace(p, latency_ms=p.latency_ms * float(np.exp(0.4 * random.standard_normal() / n)))
+        for p, n in ((p, p.counts["ops"]) for p in points)
+    ]
+
+
+def test_where_few_operations_are_off_by_more_the_interval_says_so() -> None:
+    points = uneven()
+    document = synthetic.document(points)
+    validate(document, "made up")
+    entry = document["predictors"]["extended"]
+    found = entry["interval"]
+    ops = np.array([p.counts["ops"] for p in points])
+    # A score is |residual| / scale; one that many blocks agree on hardly depends on who is left out.
+    middle = np.sqrt(found["ops"][0] * found["ops"][1])
+    scale = (np.clip(ops, *found["ops"]) / middle) ** -found["exponent"]
+    assert found["scores"] == pytest.approx(np.abs(entry["residuals"]) / scale, rel=0.2, abs=1e-5)
+    assert 0.3 < found["exponent"] <= 0.5
+
+
+def test_without_operations_the_interval_has_one_width() -> None:
+    points = [
+        replace(p, counts={c: v for c, v in p.counts.items() if c != "ops"}) for p in uneven()
+    ]
+    for entry in fit_document(points)["predictors"].values():
+        assert "interval" not in entry
+        assert entry["residuals"]
+
+
+@pytest.mark.parametrize("points", [synthetic.measured(), uneven()], ids=["even", "uneven"])
+def test_a_model_fitted_again_is_the_same(points: list[Point]) -> None:
+    document = json.loads(json.dumps(synthetic.document(points)))
+    points = [Point.from_dict(p) for p in document["points"]]
+    again = json.loads(json.dumps(fit_document(points)))
+    assert again["predictors"] == document["predictors"]
+    assert again["domain"] == document["domain"]
+
+
+def test_a_table_gives_what_the_points_give(tmp_path: Path) -> None:
+    points = synthetic.measured()
+    path = tmp_path / "points.csv"
+    columns = [*FEATURES, "latency_ms", "batch_size", "name"]
+    path.write_text(synthetic.table(points, columns))
+    found = fit_document(read_csv(path))
+    wanted = fit_document([Point(p.name, p.batch_size, {f: p.counts[f] for f in FEATURES},
+                                 p.latency_ms) for p in points])  # fmt: skip
+    assert found["predictors"] == wanted["predictors"]
+
+
+def test_without_names_every_row_is_a_block_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text(synthetic.table(synthetic.measured(10, (1,)), [*THREE, "latency_ms"]))
+    assert len(fit_document(read_csv(path))["predictors"]["two-regime"]["residuals"]) == 10
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_too_few_points(count: int) -> None:
+    with pytest.raises(InputError, match=f"{count} points are too few to fit 4 coefficients"):
+        fit_document(synthetic.measured(max(count, 1), (1,))[:count])
+
+
+def test_a_few_points_are_fitted_with_what_they_can_tell() -> None:
+    document = synthetic.document(synthetic.measured(5, (1,)))
+    validate(document, "made up")
+    assert set(document["predictors"]) == {"two-regime"}
+    assert len(document["predictors"]["two-regime"]["residuals"]) == 5
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_points_of_hardly_any_block_have_no_interval(blocks: int) -> None:
+    """Without the one block there is nothing to fit on."""
+    points = synthetic.measured(blocks, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)[: 10 if blocks == 1 else 2])
+    points += synthetic.measured(blocks, (16,), seed=5)
+    document = synthetic.document(points)
+    validate(document, "made up")
+    assert document["warnings"] == [FEW_BLOCKS]
+    for entry in document["predictors"].values():
+        assert "residuals" not in entry
+        assert "left_out" not in entry["error"]
+    found = Model(document).predict(synthetic.network())
+    assert found.interval_ms is None
+    again = model_document("x", "y", points, {}, {}, document["warnings"])
+    assert again["warnings"] == [FEW_BLOCKS]  # said once
+
+
+def test_odd_points_are_fitted_all_the_same() -> None:
+    for odd in ({"flops": 0}, dict.fromkeys(COLUMNS, 0), {"ops": 0, "traffic": 0}):
+        points = [
+            Point(p.name, p.batch_size, {**p.counts, **odd}, p.latency_ms)
+            for p in synthetic.measured(8, (1, 2))
+        ]
+        document = synthetic.document(points)
+        validate(document, "made up")
+        json.dumps(document, allow_nan=False)
+    same = [Point(f"b{i}", 1, dict.fromkeys(COLUMNS, 7), 2.0) for i in range(12)]
+    document = synthetic.document(same)
+    validate(document, "made up")
+    assert Model(document).predict_counts(7, 7, 7) == pytest.approx(2.0, rel=1e-6)

@@ -1,0 +1,643 @@
+"""A learned model's answers, compared with the formulas written out plainly in the test."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lolat
+from lolat.errors import InputError, ModelFileError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
+from lolat.model import Model, load
+from lolat.model.state import State
+from tests import synthetic
+
+BREAKPOINT, SLOPE = 6.0, 0.5
+
+
+def by_hand(**changes: Any) -> dict[str, Any]:
+    """A document whose coefficients are those of `synthetic`, with a breakpoint."""
+    three = {n: synthetic.TRUE[n] for n in ("acts", "inp", "flops")}
+    residuals = [i / 100 for i in range(-50, 50)]
+    document = synthetic.document()
+    document["domain"]["ratios"]["FLOPs per element"] = [0.2, 2000.0]  # with a head
+    document["predictors"] = {
+        "two-regime": {
+            "coefficients": three | {"call": 0.5},
+            "breakpoint_ms": BREAKPOINT,
+            "slope": SLOPE,
+            "offset_ms": BREAKPOINT * (1 - SLOPE),
+            "residuals": residuals,
+        },
+        "extended": {
+            "coefficients": synthetic.TRUE | {"call": synthetic.CALL_MS},
+            "residuals": residuals,
+        },
+    }
+    return document | changes
+
+
+MODEL = Model(by_hand())
+
+
+def plain(counts: Any) -> Any:
+    """Extended, two-regime: as the documentation writes them."""
+    linear = 0.5 + sum(synthetic.TRUE[n] * counts[n] for n in ("acts", "inp", "flops"))
+    two = np.where(linear >= BREAKPOINT, linear, SLOPE * linear + BREAKPOINT * (1 - SLOPE))
+    extended = synthetic.CALL_MS + sum(synthetic.TRUE[n] * counts[n] for n in FEATURES)
+    return extended, two
+
+
+COUNTS = {"acts": 1e6, "inp": 5e5, "flops": 1e8, "traffic": 2e6, "weights": 1e5, "ops": 20}
+THREE = {n: COUNTS[n] for n in ("acts", "inp", "flops")}
+
+
+class TestCounts:
+    def test_six_numbers_are_answered_by_the_default(self) -> None:
+        found = MODEL.predict_counts(**COUNTS)
+        assert type(found) is float
+        assert found == pytest.approx(float(plain(COUNTS)[0]), rel=1e-12)
+        assert MODEL.predict_counts(*COUNTS.values()) == found
+
+    def test_six_numbers_are_answered_by_the_fit_on_six_where_there_is_one(self) -> None:
+        document = by_hand()
+        entry = document["predictors"]["extended"]
+        six = {"coefficients": dict.fromkeys(FEATURES, 1e-7) | {"call": 1.0}}
+        longer = entry["coefficients"] | {EXTRAS[0]: 1e-6}
+        document["predictors"]["extended"] = entry | {"coefficients": longer, "six_counts": six}
+        model = Model(document)
+        found = model.predict_counts(**COUNTS)
+        assert found == pytest.approx(1.0 + 1e-7 * sum(COUNTS.values()), rel=1e-12)
+        more = model.predict_counts(**COUNTS, **{EXTRAS[0]: 1e6})
+        assert more == pytest.approx(float(plain(COUNTS)[0]) + 1.0, rel=1e-12)
+
+    def test_three_numbers_are_answered_by_two_regimes(self) -> None:
+        for flops in (1e6, 1e9):  # below and above the breakpoint
+            counts = THREE | {"flops": flops}
+            found = MODEL.predict_counts(**counts)
+            assert type(found) is float
+            assert found == pytest.approx(two(counts))
+
+    def test_a_predictor_by_name(self) -> None:
+        assert MODEL.predict_counts(**COUNTS, predictor="two-regime") == pytest.approx(two(COUNTS))
+        assert MODEL.predict_counts(**COUNTS, predictor="extended") == pytest.approx(
+            float(plain(COUNTS)[0])
+        )
+
+    @pytest.mark.parametrize("missing", [["ops"], ["traffic", "weights"], ["weights"]])
+    def test_four_or_five_counts_are_an_error(self, missing: list[str]) -> None:
+        given_counts = {n: v for n, v in COUNTS.items() if n not in missing}
+        with pytest.raises(InputError, match=f"lacks {', '.join(missing)}; give only"):
+            MODEL.predict_counts(**given_counts)
+
+    def test_three_are_too_few_for_extended(self) -> None:
+        with pytest.raises(InputError, match="'extended' needs traffic, weights, ops too"):
+            MODEL.predict_counts(**THREE, predictor="extended")
+
+    def test_unknown_names(self) -> None:
+        with pytest.raises(InputError, match="no predictor 'best'; it has two-regime, extended"):
+            MODEL.predict_counts(**COUNTS, predictor="best")
+        with pytest.raises(InputError, match="no count 'macs'; the counts are acts, inp, flops"):
+            MODEL.predict_counts(**COUNTS, macs=3)
+        with pytest.raises(InputError, match="no predictor ''"):
+            MODEL.predict_counts(**COUNTS, predictor="")
+
+    def test_extra_counts_may_be_given_or_not(self) -> None:
+        extras = dict.fromkeys(EXTRAS, 0)
+        assert MODEL.predict_counts(**COUNTS, **extras) == MODEL.predict_counts(**COUNTS)
+        assert MODEL.predict_counts(**COUNTS, **dict.fromkeys(EXTRAS)) == MODEL.predict_counts(
+            **COUNTS
+        )
+
+    def test_arrays(self) -> None:
+        random = np.random.default_rng(0)
+        columns = {n: random.uniform(0, 2 * v, 20_000) for n, v in COUNTS.items()}
+        extended, two_regime = plain(columns)
+        found = MODEL.predict_counts(**columns)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, extended, rtol=1e-12)
+        three = {n: columns[n] for n in THREE}
+        assert (two_regime < BREAKPOINT).any()
+        assert (two_regime > BREAKPOINT).any()
+        np.testing.assert_allclose(MODEL.predict_counts(**three), two_regime, rtol=1e-12)
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda v: [v, 2 * v, 3 * v],
+            lambda v: (int(v), int(2 * v), int(3 * v)),
+            lambda v: np.array([v, 2 * v, 3 * v]),
+            lambda v: np.array([v, 2 * v, 3 * v], np.int64),
+            lambda v: np.array([v, 2 * v, 3 * v], np.uint32),
+            lambda v: np.array([[v], [2 * v], [3 * v]]),
+            lambda v: np.array([[v, 2 * v, 3 * v]] * 2).T,
+            lambda v: np.array([v, 9, 2 * v, 9, 3 * v, 9])[::2],
+            lambda v: np.asfortranarray(np.array([[v, 2 * v], [3 * v, 4 * v]])),
+            lambda v: np.array([]),
+            lambda v: np.empty((0, 3)),
+        ],
+        ids=["list", "tuple", "f8", "i8", "u4", "column", "T", "strided", "F", "none", "0x3"],
+    )
+    def test_every_form_of_array(self, make: Any) -> None:
+        columns = {n: make(v) for n, v in COUNTS.items()}
+        wanted = plain({n: np.asarray(v, float) for n, v in columns.items()})[0]
+        found = MODEL.predict_counts(**columns)
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+    def test_a_small_type_is_not_what_is_calculated_in(self) -> None:
+        columns = {n: np.array([v, 2 * v, 7 * v], np.float32) for n, v in COUNTS.items()}
+        wanted = plain({n: v.astype(float) for n, v in columns.items()})[0]
+        np.testing.assert_allclose(MODEL.predict_counts(**columns), wanted, rtol=1e-12)
+        halves = {n: np.array([1, 1000], np.float16) for n in COUNTS}
+        wanted = plain({n: v.astype(float) for n, v in halves.items()})[0]
+        np.testing.assert_allclose(MODEL.predict_counts(**halves), wanted, rtol=1e-12)
+
+    def test_arrays_broadcast_with_numbers_and_each_other(self) -> None:
+        columns = COUNTS | {"flops": np.array([1e8, 2e8, 3e8]), "ops": np.array([[1], [2]])}
+        found = MODEL.predict_counts(**columns)
+        assert found.shape == (2, 3)
+        np.testing.assert_allclose(found, np.broadcast_to(plain(columns)[0], (2, 3)), rtol=1e-12)
+
+    @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint16, np.array])
+    def test_numbers_of_numpy_are_numbers(self, kind: Any) -> None:
+        counts = {n: kind(100) for n in COUNTS}
+        found = MODEL.predict_counts(**counts)
+        assert type(found) is float
+        assert found == pytest.approx(float(plain(dict.fromkeys(COUNTS, 100.0))[0]))
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [-1, -1e-9, math.nan, math.inf, -math.inf, 10**400, np.float32("nan"), np.int8(-3)],
+    )
+    def test_a_number_that_is_no_count(self, wrong: Any) -> None:
+        with pytest.raises(InputError, match=r"^inp is .*: expected a number of 0 or more$"):
+            MODEL.predict_counts(**COUNTS | {"inp": wrong})
+
+    @pytest.mark.parametrize(
+        "wrong",
+        ["1e6", None, object(), [[1], [1, 2]], ["a"], 1j, {"acts": 1}, np.array([True]), [None]],
+    )
+    def test_what_is_not_a_number(self, wrong: Any) -> None:
+        with pytest.raises(InputError, match=r"^flops is .*expected a number or an array") as got:
+            MODEL.predict_counts(**COUNTS | {"flops": wrong})
+        assert "\n" not in str(got.value)
+        assert len(str(got.value)) < 200
+
+    def test_arrays_that_do_not_fit(self) -> None:
+        with pytest.raises(InputError, match=r"different shapes \(\(\), \(2,\), \(3,\)"):
+            MODEL.predict_counts(**COUNTS | {"inp": [1, 2], "flops": [1, 2, 3]})
+
+    def test_a_nan_in_an_array_stays_where_it_is(self) -> None:
+        found = MODEL.predict_counts(**COUNTS | {"flops": np.array([1e8, math.nan, 3e8])})
+        assert np.isnan(found).tolist() == [False, True, False]
+        found = MODEL.predict_counts(**THREE | {"flops": np.array([1e5, math.nan, 3e9])})
+        assert np.isnan(found).tolist() == [False, True, False]
+
+    def test_the_input_is_not_changed(self) -> None:
+        columns = {n: np.full(3, v) for n, v in COUNTS.items()}
+        MODEL.predict_counts(**columns)
+        assert all((columns[n] == v).all() for n, v in COUNTS.items())
+
+    @pytest.mark.parametrize("names", [list(COUNTS), list(THREE)])
+    def test_nothing_of_the_size_of_the_input_is_made_but_the_answer(
+        self, names: list[str]
+    ) -> None:
+        rows = 1_000_000
+        columns = {n: np.full(rows, COUNTS[n]) for n in names}
+        columns["flops"] = columns["flops"].astype(np.int64)
+        MODEL.predict_counts(**COUNTS)
+        tracemalloc.start()
+        try:
+            found = MODEL.predict_counts(**columns)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < found.nbytes * 1.1
+
+    @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(0, 10**12), min_size=6))
+    def test_one_and_many_are_the_same(self, counts: dict[str, int]) -> None:
+        one = MODEL.predict_counts(**counts)
+        many = MODEL.predict_counts(**{n: [v] for n, v in counts.items()})
+        assert many.shape == (1,)
+        assert many[0] == pytest.approx(one, rel=1e-12)
+
+    def test_any_model_of_a_table_with_three_counts_answers_three(self) -> None:
+        points = synthetic.measured(columns=("acts", "inp", "flops"))
+        model = Model(synthetic.document(points))
+        assert model.default == "two-regime"
+        assert model.predict_counts(1e6, 1e6, 1e8) > 0
+        assert model.predict_counts(1e6, 1e6, 1e8, 5, 6, 7) == model.predict_counts(1e6, 1e6, 1e8)
+
+
+def two(counts: dict[str, Any]) -> float:
+    """The two-regime formula in plain Python."""
+    t = 0.5 + sum(synthetic.TRUE[n] * counts[n] for n in ("acts", "inp", "flops"))
+    return float(t if t >= BREAKPOINT else SLOPE * t + BREAKPOINT * (1 - SLOPE))
+
+
+NETWORK = synthetic.network()
+
+
+class TestNetworks:
+    @pytest.mark.parametrize("predictor", ["two-regime", "extended", None])
+    @pytest.mark.parametrize("size", [4, 224])  # below the breakpoint and above
+    @pytest.mark.parametrize("batch_size", [1, 3])
+    def test_the_blocks_add_up_to_the_whole(
+        self, predictor: str | None, size: int, batch_size: int
+    ) -> None:
+        network = synthetic.network(size=size)
+        found = MODEL.predict(network, batch_size, predictor)
+        counts = synthetic.totals(network, batch_size)
+        wanted = two(counts) if predictor == "two-regime" else float(plain(counts)[0])
+        assert found.latency_ms == pytest.approx(wanted, rel=1e-9)
+        assert sum(b.latency_ms for b in found.blocks) == pytest.approx(wanted, rel=1e-9)
+        assert sum(b.share for b in found.blocks) == pytest.approx(1.0, rel=1e-9)
+        assert found.blocks[-1].name == "call"
+        assert found.blocks[-1].latency_ms > 0
+        assert set(found.blocks[-1].counts.values()) == {0}
+        assert dict(found.counts) == counts
+        for name in COLUMNS:
+            assert sum(b.counts[name] for b in found.blocks) == counts[name]
+        for block in found.blocks[:-1]:
+            assert sum(block.terms_ms.values()) == pytest.approx(block.latency_ms, rel=1e-9)
+
+    def test_both_regimes_were_tried(self) -> None:
+        """What `test_the_blocks_add_up_to_the_whole` rests on."""
+        small, large = (synthetic.totals(synthetic.network(size=s)) for s in (4, 224))
+        assert two(small) < BREAKPOINT < two(large)
+
+    def test_a_block_is_bound_by_what_takes_most_of_it(self) -> None:
+        seen = set()
+        for network in (NETWORK, synthetic.network(width=2)):
+            *blocks, call = MODEL.predict(network).blocks
+            assert call.bound_by == "call"
+            for block in blocks:
+                costs = {n: synthetic.TRUE[n] * block.counts[n] for n in FEATURES}
+                memory = sum(costs.pop(n) for n in ("acts", "inp", "traffic"))
+                costs["memory"] = memory
+                assert block.bound_by == max(costs, key=lambda n: costs[n])
+                seen.add(block.bound_by)
+        assert seen >= {"memory", "ops"}
+
+    def test_the_interval_is_that_of_the_residuals(self) -> None:
+        found = MODEL.predict(NETWORK)
+        assert found.in_domain
+        assert found.interval_ms is not None
+        low, high = found.interval_ms
+        # 100 residuals: the 91st smallest of |-0.50 .. 0.49| is 0.45.
+        assert low == pytest.approx(found.latency_ms * math.exp(-0.45))
+        assert high == pytest.approx(found.latency_ms * math.exp(0.45))
+        assert found.coverage == 0.9
+        assert low < found.latency_ms < high
+
+    def test_the_interval_narrows_where_more_averages_out(self) -> None:
+        """By hand: the 91st score times (n / 12)**-0.5, n the effective operations from 3 to 48."""
+        document = by_hand()
+        for predictor in document["predictors"].values():
+            scores = [abs(r) for r in predictor["residuals"]]
+            predictor["interval"] = {"exponent": 0.5, "ops": [3, 48], "scores": scores}
+        model = Model(document)
+        halves = []
+        for stages in (1, 3, 12):
+            found = model.predict(synthetic.network(stages))
+            times, ops = (
+                np.array([column(b) for b in found.blocks[:-1]])
+                for column in (lambda b: b.latency_ms, lambda b: b.counts["ops"])
+            )
+            many = min(max(times.sum() ** 2 / (times**2 / ops).sum(), 3), 48)
+            assert found.interval_ms is not None
+            low, high = found.interval_ms
+            halves.append(math.log(high / found.latency_ms))
+            assert halves[-1] == pytest.approx(0.45 * (many / 12) ** -0.5)
+            assert math.log(found.latency_ms / low) == pytest.approx(halves[-1])
+        assert halves == sorted(set(halves), reverse=True)
+        assert halves[-1] == pytest.approx(0.45 / 2)  # no narrower than the largest measured
+
+    def test_no_interval_is_narrower_than_the_noise(self) -> None:
+        document = by_hand(noise={"floor": 0.25})
+        for coverage, half in ((0.1, math.log(1.25)), (0.9, 0.45)):
+            found = Model(document).predict(NETWORK, coverage=coverage)
+            assert found.interval_ms is not None
+            assert math.log(found.interval_ms[1] / found.latency_ms) == pytest.approx(half)
+
+    def test_more_coverage_is_wider(self) -> None:
+        widths = []
+        for coverage in (0.5, 0.8, 0.9, 0.95):
+            found = MODEL.predict(NETWORK, coverage=coverage).interval_ms
+            assert found is not None
+            widths.append(found[1] / found[0])
+        assert widths == sorted(set(widths))
+
+    @pytest.mark.parametrize("coverage", [0.0, 1.0, 0.999, -1, math.nan, "0.9", [0.9]])
+    def test_a_coverage_that_cannot_be_had(self, coverage: Any) -> None:
+        with pytest.raises(InputError, match="coverage"):
+            MODEL.predict(NETWORK, coverage=coverage)
+
+    @pytest.mark.parametrize("points", [5, 8])
+    def test_points_too_few_for_the_usual_coverage(self, points: int) -> None:
+        """n points can give n / (n + 1): 90 % needs 9."""
+        model = Model(synthetic.document(synthetic.measured(points, (1,))))
+        found = model.predict(NETWORK, predictor="two-regime")
+        assert found.interval_ms is None
+        assert found.coverage is None
+        assert found.latency_ms > 0
+        doubts = [w for w in found.warnings if f"{points} points cannot give 90 %" in w]
+        assert len(doubts) == 1
+        with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.8"):
+            model.predict(NETWORK, predictor="two-regime", coverage=0.9)
+        assert model.predict(NETWORK, predictor="two-regime", coverage=0.8).coverage == 0.8
+
+    def test_nine_points_are_enough(self) -> None:
+        model = Model(synthetic.document(synthetic.measured(9, (1,))))
+        found = model.predict(NETWORK, predictor="two-regime")
+        assert found.coverage == 0.9
+        assert found.interval_ms is not None
+        assert not [w for w in found.warnings if "cannot give" in w]
+
+    def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
+        inside = MODEL.predict(NETWORK)
+        outside = MODEL.predict(synthetic.network(width=4096, size=224))
+        assert inside.in_domain
+        assert not inside.warnings
+        assert outside.in_domain is False
+        assert any("than any measured block" in w for w in outside.warnings)
+        assert inside.interval_ms is not None
+        assert outside.interval_ms is not None
+        inside_width = math.log(inside.interval_ms[1] / inside.interval_ms[0])
+        outside_width = math.log(outside.interval_ms[1] / outside.interval_ms[0])
+        assert outside_width > 1.5 * inside_width
+
+    def test_an_operation_that_was_not_measured_is_outside(self) -> None:
+        builder = GraphBuilder("strange")
+        x = builder.input((1, 56, 56, 32))
+        x = builder.add("teleport", [x], (1, 56, 56, 32), "t")
+        found = MODEL.predict(builder.build([x]))
+        assert found.in_domain is False
+        assert any("no measured block has the operation teleport" in w for w in found.warnings)
+        assert any("no formula for operation teleport" in w for w in found.warnings)
+
+    def test_another_type_of_numbers_is_outside(self) -> None:
+        document = NETWORK.to_dict()
+        document["tensors"] = [[s, b, "float16"] for s, b, _ in document["tensors"]]
+        found = MODEL.predict(Graph.from_dict(document))
+        assert found.in_domain is False
+        assert found.warnings == ("measured in float32, asked for float16",)
+
+    def test_a_model_that_does_not_tell_has_no_interval_and_no_domain(self) -> None:
+        document = by_hand(domain={})
+        for predictor in document["predictors"].values():
+            del predictor["residuals"]
+        found = Model(document).predict(NETWORK)
+        assert found.interval_ms is None
+        assert found.coverage is None
+        assert found.in_domain is None
+        (doubt,) = found.warnings
+        assert doubt.startswith("no interval: the model has no errors of left-out points; learn it")
+        with pytest.raises(InputError, match="cannot compute intervals; learn it again, or fit it"):
+            Model(document).predict(NETWORK, coverage=0.9)
+        assert json.loads(json.dumps(found.to_dict()))["interval_ms"] is None
+
+    def test_one_model_does_not_answer_with_anothers_domain(self) -> None:
+        network = synthetic.network()
+        narrow = by_hand()["domain"] | {"kinds": ["conv"]}
+        for _ in range(20):  # a model's id is given to the next one
+            assert Model(by_hand()).predict(network).in_domain is True
+            assert Model(by_hand(domain=narrow)).predict(network).in_domain is False
+
+    @pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "8", None, math.nan, [1], np.float64(2)])
+    def test_a_batch_size_that_is_none(self, wrong: Any) -> None:
+        with pytest.raises(InputError, match="expected a whole number from 1"):
+            MODEL.predict(NETWORK, wrong)
+
+    @pytest.mark.parametrize("large", [10**12, 10**30])
+    def test_a_batch_size_whose_counts_overflow(self, large: int) -> None:
+        with pytest.raises(InputError, match="too large"):
+            MODEL.predict(NETWORK, large)
+
+    def test_a_batch_size_of_numpy_is_one(self) -> None:
+        found = MODEL.predict(NETWORK, np.int8(100))  # type: ignore[arg-type]
+        assert found.latency_ms == MODEL.predict(NETWORK, 100).latency_ms
+        assert json.loads(json.dumps(found.to_dict()))["batch_size"] == 100
+
+    def test_not_a_graph(self) -> None:
+        with pytest.raises(InputError, match=r"got a str; expected a Graph: lolat.read\(network\)"):
+            MODEL.predict("keras:ResNet50")  # type: ignore[arg-type]
+
+    def test_unknown_predictor(self) -> None:
+        with pytest.raises(InputError, match="no predictor 'best'"):
+            MODEL.predict(NETWORK, predictor="best")
+
+    def test_nothing_to_compute(self) -> None:
+        builder = GraphBuilder("empty")
+        found = MODEL.predict(builder.build([builder.input((1, 3))]))
+        assert found.latency_ms == pytest.approx(synthetic.CALL_MS)
+        assert [b.name for b in found.blocks] == ["call"]
+
+    def test_the_json_has_the_words_of_the_contract(self) -> None:
+        found = MODEL.predict(NETWORK, 2).to_dict()
+        assert list(found) == [
+            "network", "batch_size", "predictor", "latency_ms", "quiet_ms", "state", "interval_ms",
+            "coverage", "in_domain", "warnings", "measure", "counts", "blocks",
+        ]  # fmt: skip
+        assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
+        for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):
+            assert list(counts)[:6] == list(FEATURES)
+            assert set(counts) <= set(COLUMNS)
+        for block in found["blocks"]:
+            assert list(block)[:3] == ["name", "latency_ms", "share"]
+            assert set(block) == {"name", "latency_ms", "share", "counts", "bound_by", "terms_ms"}
+        assert found["network"] == "hand made"
+        assert found["batch_size"] == 2
+        assert found["predictor"] == "extended"
+        again = json.loads(json.dumps(found, allow_nan=False))
+        assert again == found
+        assert isinstance(again["interval_ms"], list)
+
+
+NOISE = {"floor": 0.03, "quiet": 0.8, "busy": 1.3}
+DRIFT = 0.25 * math.log(1.3 / 0.8)
+
+
+class TestStates:
+    """The machine as it usually is, when it is quiet, and in a state that is known."""
+
+    @pytest.mark.parametrize("predictor", ["extended", "two-regime"])
+    def test_terms_are_scaled_by_hand(self, predictor: str) -> None:
+        state = State(computing=2.0, moving=0.5, starting=3.0)
+        usual = MODEL.predict(NETWORK, 2, predictor)
+        found = usual.under(state)
+        factors = {
+            "flops": 2.0,
+            "acts": 0.5,
+            "inp": 0.5,
+            "traffic": 0.5,
+            "weights": 0.5,
+            "ops": 3.0,
+        }
+        for before, after in zip(usual.blocks[:-1], found.blocks[:-1], strict=True):
+            wanted = {n: factors[n] * ms for n, ms in before.terms_ms.items()}
+            assert after.terms_ms == pytest.approx(wanted)
+            assert after.latency_ms == pytest.approx(sum(wanted.values()))
+        assert found.call_ms == pytest.approx(3.0 * usual.call_ms)
+        total = sum(b.latency_ms for b in found.blocks)
+        assert found.latency_ms == pytest.approx(total, rel=1e-12)
+        assert sum(b.share for b in found.blocks) == pytest.approx(1.0)
+        assert found.counts == usual.counts
+        assert found.state == state
+        assert usual.state is None
+
+    def test_kinds_of_operations_are_scaled_too(self) -> None:
+        usual = Model(synthetic.document()).predict(NETWORK)
+        found = usual.under(State(2.0, 1.0, 1.0))
+        ends = ("_macs",)
+        computing = sum(
+            ms for b in usual.blocks for n, ms in b.terms_ms.items() if n.endswith(ends)
+        )
+        assert computing > 0.1
+        assert found.latency_ms == pytest.approx(usual.latency_ms + computing)
+
+    def test_the_usual_state_changes_no_time(self) -> None:
+        usual = MODEL.predict(NETWORK)
+        found = usual.under(State())
+        assert found.latency_ms == pytest.approx(usual.latency_ms, rel=1e-12)
+        assert (found.block_terms == usual.block_terms).all()
+
+    def test_the_machines_ups_and_downs_widen_an_interval_until_its_state_is_known(self) -> None:
+        found = Model(by_hand(noise=NOISE)).predict(NETWORK)
+        assert found.interval_ms is not None
+        wide = math.log(found.interval_ms[1] / found.latency_ms)
+        assert wide == pytest.approx(math.hypot(0.45, DRIFT))
+        assert found.interval_ms[0] == pytest.approx(found.latency_ms * math.exp(-wide))
+        known = found.under(State(1.5, 1.5, 1.5))
+        assert known.interval_ms is not None
+        assert known.latency_ms == pytest.approx(1.5 * found.latency_ms)
+        for end, sign in zip(known.interval_ms, (-1, 1), strict=True):
+            assert end == pytest.approx(known.latency_ms * math.exp(sign * 0.45))
+        assert known.coverage == 0.9
+
+    def test_without_an_interval_there_is_none_in_a_state(self) -> None:
+        document = by_hand(noise=NOISE)
+        for predictor in document["predictors"].values():
+            del predictor["residuals"]
+        assert Model(document).predict(NETWORK).under(State()).interval_ms is None
+
+    @pytest.mark.parametrize(
+        ("noise", "factor"),
+        [(NOISE, 0.8), ({"quiet": 1, "busy": 2}, 1.0), ({"quiet": 0.9}, 0.9), ({}, None),
+         ({"busy": 1.3}, None), ({"quiet": None}, None), ({"quiet": True}, None)],
+    )  # fmt: skip
+    def test_a_quiet_machine(self, noise: dict[str, Any], factor: float | None) -> None:
+        found = Model(by_hand(noise=noise)).predict(NETWORK)
+        if factor is None:
+            assert found.quiet_ms is None
+        else:
+            assert found.quiet_ms == pytest.approx(factor * found.latency_ms)
+        assert json.loads(json.dumps(found.to_dict()))["quiet_ms"] == found.quiet_ms
+
+    def test_a_state_stands_in_the_answer(self) -> None:
+        usual = MODEL.predict(NETWORK)
+        assert usual.to_dict()["state"] is None
+        found = usual.under(State(1.25, 1.0, 0.5)).to_dict()
+        assert found["state"] == {"computing": 1.25, "moving": 1.0, "starting": 0.5}
+
+    def test_networks_left_out_decide_the_interval_of_a_network(self) -> None:
+        """Of 12 of spread 0.05: t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12)."""
+        document = by_hand(noise={})
+        document["predictors"]["extended"]["networks"] = {"ops": 5, "spread": 0.05, "count": 12}
+        found = Model(document).predict(NETWORK)
+        assert found.interval_ms is not None
+        half = math.log(found.interval_ms[1] / found.latency_ms)
+        assert half == pytest.approx(1.796 * 0.05 * math.sqrt(13 / 12), rel=0.01)
+
+
+class TestKinds:
+    """Who gives counts that tell no kinds apart is answered by the fit on six."""
+
+    def test_counts_without_kinds_are_answered_by_six(self) -> None:
+        model = Model(synthetic.document())
+        six = model.predict_counts(**COUNTS)
+        assert six == pytest.approx(float(plain(COUNTS)[0]), rel=0.1)
+        for extra in ({"patches": 0}, {"exps": 1e6}, {"spatial_macs": None}, {"serial": 12}):
+            assert model.predict_counts(**COUNTS, **extra) == six
+
+    def test_counts_with_kinds_are_answered_by_kinds(self) -> None:
+        model = Model(synthetic.document())
+        totals = synthetic.totals(NETWORK)
+        network = model.predict(NETWORK).latency_ms
+        assert model.predict_counts(**totals) == pytest.approx(network)
+
+
+class TestLoading:
+    def test_a_file_is_loaded_and_answers(self, tmp_path: Path) -> None:
+        path = tmp_path / "desk.json"
+        path.write_text(json.dumps(by_hand()))
+        for model in (load(path), load(str(path)), lolat.load(path)):
+            assert model.name == "desk"
+            assert model.source == str(path)
+            assert model.predict_counts(**COUNTS) == MODEL.predict_counts(**COUNTS)
+
+    def test_a_file_of_something_else(self, tmp_path: Path) -> None:
+        path = tmp_path / "other.json"
+        path.write_text("{}")
+        with pytest.raises(ModelFileError, match="not a LoLat model"):
+            load(path)
+
+    def test_a_name_that_is_not_there(self) -> None:
+        with pytest.raises(ModelFileError, match="no such model"):
+            load("no/such/model.json")
+
+    def test_a_predictor_of_later_versions_is_passed_over(self) -> None:
+        document = by_hand()
+        document["predictors"]["quantum"] = {"coefficients": {}}
+        assert set(Model(document).predictors) == {"two-regime", "extended"}
+
+    def test_a_default_of_later_versions_says_what_to_do(self) -> None:
+        document = by_hand(default="quantum")
+        document["predictors"]["quantum"] = {"coefficients": {}}
+        with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*pip install --upgrade"):
+            Model(document, "new.json")
+
+
+@pytest.mark.parametrize(
+    ("written_in", "learned", "remark"),
+    [
+        ("torch", {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"},
+         "the model was learned with tensorflow 2.21.0 and this is a PyTorch network: the answer is for "
+         "the same network run by tensorflow; for torch: lolat learn cpu --backend torch"),
+        ("onnx", {"framework": "torch", "device": "gpu"},
+         "the model was learned with torch and this is an ONNX network: the answer is for the same "
+         "network run by torch; for onnxruntime: lolat learn gpu --backend onnxruntime"),
+        ("keras", {"framework": "onnxruntime", "framework_version": None},
+         "the model was learned with onnxruntime and this is a Keras network: the answer is for the "
+         "same network run by onnxruntime; for tensorflow: lolat learn cpu --backend tensorflow"),
+        ("keras", {"framework": "tensorflow", "jit": True}, None),
+        ("torch", {"framework": "torch", "compile": True, "half": True}, None),
+        ("onnx", {"framework": "onnxruntime"}, None),
+        ("", {"framework": "torch"}, None),  # a Graph made by hand
+        ("torch", {}, None),  # a model from a table
+        ("torch", {"framework": 3}, None),
+        ("of a later version", {"framework": "torch"}, None),
+    ],
+)  # fmt: skip
+def test_a_network_of_another_framework_is_remarked_on(
+    written_in: str, learned: dict[str, Any], remark: str | None
+) -> None:
+    model = Model(synthetic.document() | {"environment": learned})
+    graph = synthetic.network()
+    of_it = model.predict(dataclasses.replace(graph, framework=written_in))
+    plain = model.predict(graph)
+    assert of_it.warnings == (*plain.warnings, *([] if remark is None else [remark]))
+    # The answer itself is the same: the counts are.
+    assert (of_it.latency_ms, of_it.interval_ms) == (plain.latency_ms, plain.interval_ms)
+    assert of_it.in_domain == plain.in_domain
