@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lolat.errors import DeviceError
+from lolat.errors import DeviceError, InputError
 from lolat.fitting.points import Point
+from lolat.graph import Graph
+from lolat.graph.counts import count
 from microbench import environment
 from microbench import environment as comparable
 from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Chosen, Predefined, choose
+from microbench.blocks import NETWORKS, Predefined
 from microbench.environment import Difference
-from microbench.learn import BUSY_LOAD, SLICE_S, free_bytes, job_key, predefined_job
+from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, free_bytes, job_key, predefined_job
 from microbench.runner import Job, Progress, Runner, Settings
 from microbench.state import Levels, levels
 from microbench.timing import Clock
@@ -130,3 +132,33 @@ def measured_again(chosen: Sequence[Chosen], found: Levels) -> tuple[Again, ...]
     """Those of `chosen` that a run has measured."""
     keyed = [(p, job_key(p.name, p.batch_size)) for p, _ in chosen]
     return tuple(Again(p, found.jobs[key].latency_ms) for p, key in keyed if key in found.jobs)
+
+
+# ---- Which of a model's points to measure again: whole networks, which tell the state of the
+# machine.
+
+SAME = ("acts", "inp", "flops", "weights")
+"""A network of this name that counts otherwise is another one."""
+
+Chosen = tuple[Point, Graph]
+
+
+def choose(points: Sequence[Point], networks: Sequence[Predefined] = NETWORKS) -> list[Chosen]:
+    """The points that are REFERENCES of this version, one of each, with their graphs.
+
+    Where none of those is there, all whole networks that are. InputError when there is none.
+    """
+    known = {n.name: n for n in networks}
+    found: dict[str, Chosen] = {}
+    for point in points:
+        if point.whole and point.name in known and point.name not in found:
+            graph = known[point.name].make()
+            now = count(graph).total(point.batch_size)._asdict()
+            if all(point.counts.get(c) == now[c] for c in SAME):
+                found[point.name] = (point, graph)
+    if not found:
+        raise InputError(
+            f"none of the model's {len(points)} points is a whole network of this version, so there is "
+            "nothing to measure again; expected a model learned by measuring: python learn_model.py cpu"
+        )
+    return [c for name, c in found.items() if name in REFERENCES] or list(found.values())

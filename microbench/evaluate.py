@@ -13,8 +13,8 @@ from lolat.graph.subgraph import block_graph
 from lolat.readers import open_network
 from microbench import backends, environment
 from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined, choose
-from microbench.doctor import Again, measured_again, reference_jobs
+from microbench.blocks import NETWORKS, Predefined
+from microbench.doctor import Again, choose, measured_again, reference_jobs
 from microbench.forecast import keep_bytes, peak_bytes
 from microbench.learn import (
     SLICE_S,

@@ -20,7 +20,8 @@ from lolat.graph.subgraph import subgraph
 from microbench import environment as comparable
 from microbench.backends import of_model
 from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined, choose
+from microbench.blocks import NETWORKS, Predefined
+from microbench.doctor import choose
 from microbench.journal import Journal
 from microbench.learn import job_key, measure_blocks
 from microbench.runner import Progress, Settings

@@ -65,7 +65,7 @@ COLUMN = "predicted_ms"
 def predict(model: str, table: str, output: Path, devices: str | None) -> None:
     """Predict the rows of CSV: the same rows in order, with a column predicted_ms (milliseconds)."""
     from lolat.cli.learn import check_writable
-    from lolat.io.tables import read_text
+    from lolat.io.tables import read_table
     from lolat.mlp.devices import read_devices
     from lolat.mlp.layer_model import read_layer_model
     from lolat.mlp.table import parse
@@ -74,7 +74,7 @@ def predict(model: str, table: str, output: Path, devices: str | None) -> None:
     check_writable(output)
     given = read_devices(devices) if devices else None
     loaded = read_layer_model(model)
-    text = read_text(table)
+    text = read_table(table, expected="expected a CSV table of layers, gzipped or not")
     rows = parse(text, loaded.layer, times=False)
     times = loaded.predict(rows, given)
     outside = loaded.outside(rows)
@@ -99,7 +99,7 @@ def predict(model: str, table: str, output: Path, devices: str | None) -> None:
 @json_option
 def evaluate(model: str, table: str, devices: str | None, as_json: bool) -> None:
     """Compare what MODEL predicts with the times in CSV: by GPU, by optimizer, beside their spread."""
-    from lolat.io.tables import read_text
+    from lolat.io.tables import read_table
     from lolat.mlp.devices import read_devices
     from lolat.mlp.evaluation import evaluate as errors
     from lolat.mlp.layer_model import read_layer_model
@@ -107,7 +107,7 @@ def evaluate(model: str, table: str, devices: str | None, as_json: bool) -> None
 
     given = read_devices(devices) if devices else None
     loaded = read_layer_model(model)
-    text = read_text(table)
+    text = read_table(table, expected="expected a CSV table of layers, gzipped or not")
     rows = parse(text, loaded.layer)
     found = errors(loaded, rows, given)
     warnings = [w for w in (loaded.outside(rows),) if w]

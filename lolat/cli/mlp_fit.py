@@ -70,7 +70,7 @@ def fit(
     """
     from lolat.cli.learn import check_writable
     from lolat.cli.progress import progress
-    from lolat.io.tables import read_text
+    from lolat.io.tables import read_table
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
     from lolat.mlp.layer_model import write_layer_model
     from lolat.mlp.recipes import find_recipe
@@ -79,7 +79,7 @@ def fit(
 
     check_writable(output)
     given = merged(DEVICES, read_devices(devices) if devices else {})
-    text = read_text(table)
+    text = read_table(table, expected="expected a CSV table of layers, gzipped or not")
     rows = chosen(parse(text, layer), gpus, max_batch_size)
     facts = known(rows["gpu"].tolist(), given)
     checkpoint = output.with_name(output.name + ".checkpoint.npz")

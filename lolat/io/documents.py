@@ -1,65 +1,182 @@
-"""Reads a JSON file that a command of LoLat wrote, or says in one line why it is none."""
+"""JSON documents: read whole or refused with one line, checked by their shape, written for any editor.
+
+What a document holds is said by a `msgspec.Struct`, the one schema of its kind; fields that it does
+not name may
+be there (a later minor version adds some). Documents stay plain dicts: the shape only checks them.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
+import os
 import re
-from collections.abc import Callable
+import stat
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from lolat.errors import ModelFileError
+from lolat.io.writing import shown_path
 
-# ---- How deep lists and objects of a document may lie in each other, the same in every
-# process.
-#
-# Python's own limit is no answer: packages raise it, and from some depth on a raised one ends the process.
-# Nothing here calls itself.
-
+# Real models are a few hundred kilobytes. Parsing takes several times the file's size in memory.
+LARGEST_BYTES = 64 * 2**20
 DEEPEST = 100
-"""Real models are about eight deep."""
-
-# A text that breaks off within a string ends there: what is in it nests nothing.
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
-_NOT_A_BRACKET = re.compile(r"[^\[\]{}]+")
-
-
-def text_too_deep(text: str) -> bool:
-    """Whether JSON `text` opens more than DEEPEST lists and objects in each other; it need not be whole."""
-    brackets = _NOT_A_BRACKET.sub("", _STRING.sub("", text))
-    depths = itertools.accumulate(map(_STEP.__getitem__, brackets))
-    return any(depth > DEEPEST for depth in depths)
-
-
-def too_deep(document: Any) -> bool:
-    """The same of a document in memory; one that holds itself is too deep."""
-    level = [document] if isinstance(document, dict | list) else []
-    for _ in range(DEEPEST):
-        if not level:
-            return False
-        held = itertools.chain.from_iterable(map(_held, level))
-        level = list({id(h): h for h in held}.values())  # each once, however often it is there
-    return bool(level)
-
-
-def _held(holder: Any) -> list[Any]:
-    """The lists and objects in one; most lists are of numbers, which are passed at the speed of C."""
-    values = holder.values() if isinstance(holder, dict) else holder
-    if not any(issubclass(kind, dict | list) for kind in set(map(type, values))):
-        return []
-    return [v for v in values if isinstance(v, dict | list)]
-
-
-# ---- Checks of single values of a document, and how a value stands in a message. Standard
-# library only.
-
-# Counts end up in 64-bit integers and floats; nothing that runs on a device is larger.
-_MOST = 2**63 - 1
+"""Lists and objects in each other; real models are about eight deep."""
+_LINE = 100
 SHOWN = 60
+
+_MOST = 1.7976931348623157e308
+Number = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0, le=_MOST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Range = tuple[Number, Number]
+
+
+class NotJsonError(ModelFileError):
+    """A file that is something else than JSON, a table maybe."""
+
+
+def read_json(
+    path: str | PathLike[str], expected: str, largest_bytes: int = LARGEST_BYTES, hint: str = ""
+) -> Any:
+    """The document in the file at `path`, unchecked.
+
+    ModelFileError, one line that names the file and ends in `expected`: no such file (then with
+    `hint`, how to
+    get one), a folder, no permission, larger than `largest_bytes`, not UTF-8, cut off, not JSON
+    (NotJsonError),
+    nested too deeply, numbers that are not finite.
+    """
+    source = shown_path(path)
+    content = _content(path, source, expected, largest_bytes, hint)
+    try:
+        # Some editors put a byte order mark in front of UTF-8; it does no harm.
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":  # cut off within a character
+            raise ModelFileError(_truncated(source, len(content), expected)) from None
+        raise NotJsonError(
+            f"{source}: not UTF-8 text (at byte {error.start}); {expected}"
+        ) from None
+    if not text.strip():
+        raise NotJsonError(f"{source}: is empty; {expected}")
+    if _too_deep(text):  # before the parser, which calls itself for each
+        raise ModelFileError(f"{source}: lists or objects nested too deeply; {expected}")
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _not_json(text, str(error), source, len(content), expected) from None
+
+
+class _ConstantError(Exception):
+    """NaN, Infinity or -Infinity stands in the text; Python's parser would take it."""
+
+
+def _refuse_constant(name: str) -> None:
+    raise _ConstantError(name)
+
+
+def _not_json(text: str, said: str, source: str, size: int, expected: str) -> ModelFileError:
+    """What is wrong with a text that msgspec does not read: Python's slower parser says where."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        body = text.strip()
+        # Only the start of an object is there; an object with something after it is not cut off.
+        breaks_off = not body.endswith("}") or error.pos >= len(text.rstrip())
+        if body.startswith("{") and breaks_off and error.msg != "Extra data":
+            return ModelFileError(_truncated(source, size, expected))
+        place = f"line {error.lineno}, column {error.colno}"
+        return NotJsonError(f"{source}: not JSON ({error.msg} at {place}); {expected}")
+    except _ConstantError as error:
+        return ModelFileError(
+            f"{source}: holds {error}, which is not a finite number; {expected}, with finite "
+            "numbers only"
+        )
+    except ValueError:  # Python's limit on the digits of an integer, which is not a JSONDecodeError
+        return ModelFileError(f"{source}: holds an integer of thousands of digits; {expected}")
+    return ModelFileError(f"{source}: {said}; {expected}")
+
+
+def check(document: Any, shape: Any, source: str) -> None:
+    """ModelFileError unless `document` (as parsed from JSON, unchanged) is as `shape`, a type of
+    msgspec's, says.
+
+    The message begins with `source`, and names the field, what it is and what is expected.
+    """
+    fault = fault_of(document, shape)
+    if fault is not None:
+        raise ModelFileError(f"{source}: {fault}")
+
+
+def fault_of(document: Any, shape: Any, place: str = "") -> str | None:
+    """What is wrong with a document, None for nothing; `place`: where it stands in a larger one."""
+    try:
+        msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at `")
+        steps = _steps(document, shape, path.rstrip("`"))
+        value = document
+        for step in steps:
+            value = value[step]
+        at = place + "".join(f"[{s}]" if isinstance(s, int) else f".{key_text(s)}" for s in steps)
+        at = at.removeprefix(".")
+        if missing := re.search(r"missing required field `(.*)`", said):
+            return f"the field `{f'{at}.' if at else ''}{missing[1]}` is missing"
+        wanted = said.removeprefix("Expected ").partition(", got ")[0].replace("`", "")
+        for word, name in _WORDS.items():
+            wanted = re.sub(rf"\b{word}\b", name, wanted)
+        return f"`{at or 'it'}` is {show(value)}; expected {wanted}"
+    except RecursionError:
+        return f"`{place or 'it'}` is nested too deeply"
+    return None
+
+
+_WORDS = {
+    "float": "a finite number", "int": "a whole number", "str": "text", "array": "a list",
+    "object": "an object", "bool": "true or false", "null": "null",
+}  # fmt: skip
+
+
+def _steps(document: Any, shape: Any, path: str) -> list[Any]:
+    """The keys and indices of msgspec's path, such as $.points[3].counts[...]: "[...]" is some key of
+    an object.
+
+    Which one is found out by giving the objects with one key alone.
+    """
+    steps: list[Any] = []
+    holder = document
+    for name, index, some in re.findall(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])", path):
+        if some:
+            step = next((k for k in holder if _fails(document, shape, steps, k)), None)
+            if step is None:
+                break
+        else:
+            step = int(index) if index else name
+        steps.append(step)
+        holder = holder[step]
+    return steps
+
+
+def _fails(document: Any, shape: Any, steps: list[Any], key: Any) -> bool:
+    """Whether the document is still wrong with nothing but `key` in the object at `steps`."""
+
+    def cut(holder: Any, rest: list[Any]) -> Any:
+        if not rest:
+            return {key: holder[key]}
+        copy = holder.copy()
+        copy[rest[0]] = cut(holder[rest[0]], rest[1:])
+        return copy
+
+    try:
+        msgspec.convert(cut(document, steps), shape)
+    except msgspec.ValidationError:
+        return True
+    return False
 
 
 def show(value: Any) -> str:
@@ -76,108 +193,118 @@ def show(value: Any) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
-# A check answers None, or what was expected. It sees one value and knows nothing of its place.
-Check = Callable[[Any], str | None]
-Table = dict[str, Check]
+def key_text(key: Any) -> str:
+    """A key from the file, safe in a one-line message."""
+    plain = isinstance(key, str) and key.isascii() and key.isprintable() and len(key) <= SHOWN
+    return key if plain and key else show(key)
 
 
-class Nothing:
-    """Fails every check."""
+# ---- Writing
 
 
-def _is_number(value: Any) -> bool:
-    """True for an int or float that is finite as a float; a bool is not a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+def to_json(document: dict[str, Any], source: str = "document") -> str:
+    """`document` as text: keys sorted, one point a line, ASCII, for any editor; `json.loads` gives it back.
 
-
-def a_text(value: Any) -> str | None:
-    """Text."""
-    return None if isinstance(value, str) else "text"
-
-
-def a_number(value: Any) -> str | None:
-    """A finite number."""
-    return None if _is_number(value) else "a finite number"
-
-
-def not_negative(value: Any) -> str | None:
-    """A finite number from 0."""
-    return None if _is_number(value) and value >= 0 else "a finite number that is not negative"
-
-
-def positive(value: Any) -> str | None:
-    """A finite number above 0."""
-    return None if _is_number(value) and value > 0 else "a finite number above 0"
-
-
-def a_count(value: Any) -> str | None:
-    """What counts something, in 64 bits."""
-    # `type`, not isinstance: True is an int, and a count of True is a mistake.
-    return None if type(value) is int and 0 <= value <= _MOST else "an integer from 0 to 2**63 - 1"
-
-
-def yes_or_no(value: Any) -> str | None:
-    """True or false."""
-    return None if isinstance(value, bool) else "true or false"
-
-
-def at_least(least: int) -> Check:
-    """The check of an integer from `least` on."""
-    expected = f"an integer of {least} or more"
-    return lambda value: None if type(value) is int and least <= value <= _MOST else expected
-
-
-def a_range(value: Any) -> str | None:
-    """Two finite numbers."""
-    good = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-    return None if good else "a list of two finite numbers"
-
-
-def an_object(value: Any) -> str | None:
-    """An object, whatever is in it."""
-    return None if isinstance(value, dict) else "an object"
-
-
-def a_list(value: Any) -> str | None:
-    """A list, whatever is in it."""
-    return None if isinstance(value, list) else "a list"
-
-
-def or_null(check: Check) -> Check:
-    """`check`, or null."""
-    expected = f"{check(Nothing)}, or null"
-    return lambda value: None if value is None or check(value) is None else expected
-
-
-def number_or_object(value: Any) -> str | None:
-    """Either, as the errors of different versions are."""
-    good = isinstance(value, dict) or not_negative(value) is None
-    return None if good else "a finite number that is not negative, or an object"
-
-
-# ---- json file ----------------------------------------
-
-
-def read_json(path: str | PathLike[str], expected: str, largest_bytes: int | None = None) -> Any:
-    """The document in the file at `path`, unchecked.
-
-    ModelFileError, ending in `expected`, names what is wrong: no such file, larger than
-    `largest_bytes`, not UTF-8, not JSON.
+    ModelFileError for what JSON cannot hold, NaN and infinities too.
     """
     try:
-        if largest_bytes and Path(path).is_file() and Path(path).stat().st_size > largest_bytes:
-            raise ModelFileError(f"{path}: larger than {largest_bytes // 2**20} MiB; {expected}")
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
+        return _formatted(document, "\n", in_list=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
-            f"cannot read {path}: {error.strerror or error}; {expected}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ModelFileError(f"{path}: not UTF-8 text; {expected}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not JSON ({error}); {expected}") from error
+            f"{source}: cannot be written as JSON ({' '.join(str(error).split())}); expected text keys, "
+            "lists, text, finite numbers, true, false and null"
+        ) from None
+
+
+def _formatted(value: Any, newline: str, in_list: bool) -> str:
+    """`value` as JSON, indented by one; `newline` is the line break and indent of where it stands.
+
+    On one line go: a list of plain values, an entry of a list whose values are plain or lists of
+    plain values (a point), and a short object of plain values.
+    """
+    if not isinstance(value, dict | list) or not value:
+        return _compact(value)
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise TypeError("a key that is not text")
+    items = value.values() if isinstance(value, dict) else value
+    if all(_plain(item) for item in items):
+        flat = isinstance(value, list) or in_list or len(_compact(value)) + len(newline) <= _LINE
+    else:
+        flat = isinstance(value, dict) and in_list and all(_plain_list(item) for item in items)
+    if flat:
+        return _compact(value)
+    inner = newline + " "
+    if isinstance(value, list):
+        parts = [_formatted(item, inner, in_list=True) for item in value]
+        return "[" + inner + ("," + inner).join(parts) + newline + "]"
+    parts = [
+        f"{_compact(key)}: {_formatted(value[key], inner, in_list=False)}" for key in sorted(value)
+    ]
+    return "{" + inner + ("," + inner).join(parts) + newline + "}"
+
+
+def _plain(value: Any) -> bool:
+    return not isinstance(value, dict | list)
+
+
+def _plain_list(value: Any) -> bool:
+    """True for a plain value and for a list of plain values."""
+    return all(map(_plain, value)) if isinstance(value, list) else _plain(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+# ---- Reading
+
+
+def _content(
+    path: str | PathLike[str], source: str, expected: str, largest_bytes: int, hint: str
+) -> bytes:
+    try:
+        # Asked before opening, as opening a pipe that nobody writes to would wait for ever.
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelFileError(f"{source}: is a folder; {expected}")
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFileError(f"{source}: is not a regular file; {expected}")
+        if status.st_size > largest_bytes:
+            raise ModelFileError(
+                f"{source}: {status.st_size / 2**20:.0f} MiB is too large; {expected} of at most "
+                f"{largest_bytes // 2**20} MiB"
+            )
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except FileNotFoundError:
+        raise ModelFileError(
+            f"{source}: no such file; {expected}{f' ({hint})' if hint else ''}"
+        ) from None
+    except PermissionError:
+        raise ModelFileError(
+            f"{source}: no permission to read it; {expected} that this user can read"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ModelFileError(f"{source}: cannot be read ({reason}); {expected}") from None
+
+
+def _truncated(source: str, size: int, expected: str) -> str:
+    return f"{source}: looks truncated: the JSON breaks off after {size} bytes; {expected}: copy it again"
+
+
+# A text that breaks off within a string ends there: what is in it nests nothing.
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+_NOT_A_BRACKET = re.compile(r"[^\[\]{}]+")
+
+
+def _too_deep(text: str) -> bool:
+    """Whether JSON `text` opens more than DEEPEST lists and objects in each other.
+
+    Python's own limit is no answer: packages raise it, and from some depth a raised one ends the process.
+    """
+    if text.count("[") + text.count("{") <= DEEPEST:
+        return False
+    brackets = _NOT_A_BRACKET.sub("", _STRING.sub("", text))
+    return any(depth > DEEPEST for depth in itertools.accumulate(map(_STEP.__getitem__, brackets)))

@@ -1,4 +1,9 @@
-"""A CSV file as text, gzipped or not: read whole, or refused with one line; written with a column more."""
+"""The one reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
+
+Every row has as many cells as the first line has names, quotes are closed, text is UTF-8 without
+zero bytes, columns have different names: nothing is dropped or cut. What a cell must hold is asked for cell by cell
+(`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is expected.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,30 @@ import csv
 import gzip
 import io
 import itertools
+import math
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lolat.errors import InputError
-from lolat.units import plain
+from lolat.units import plain, shortened
 
+MOST_WHOLE = 2**53
+"""The largest whole number that a cell may hold: the last one that a float still holds exactly."""
 _GZIP = b"\x1f\x8b"
-_EXPECTED = "expected a CSV table of layers, gzipped or not"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class TextTable:
-    """Cells as they stand in a file: by row in `lines` and `content`, by column in `columns`.
+class Table:
+    """Cells as they stand in a file: by row in `content`, by column in `columns`.
 
-    `header`: the first line's cells, `names`: the same in lower case, which is how columns are found.
+    `header`: the first line's cells; `names`: the same without spaces around them and in lower case,
+    which is
+    how columns are found; `expected`: what messages ask for.
     """
 
     source: str
@@ -30,9 +42,14 @@ class TextTable:
     names: tuple[str, ...]
     columns: Sequence[Sequence[str]]
     content: str
+    expected: str = "expected a CSV table"
 
     def __len__(self) -> int:
         return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[Row]:
+        for index, cells in enumerate(zip(*self.columns, strict=True)):
+            yield Row(self, index, dict(zip(self.names, map(str.strip, cells), strict=True)))
 
     def line(self, row: int) -> int:
         """The line of the file in which a row (from 0) ends; empty lines are no rows."""
@@ -46,19 +63,129 @@ class TextTable:
         `values` need no quotes. Where the file has no quotes either, its lines stay as they are.
         """
         if name in self.names or '"' in self.content:
-            return self._rewritten(name, values)
+            kept = [i for i, n in enumerate(self.names) if n != name]
+            header = [*(self.header[i] for i in kept), name]
+            return to_csv(header, zip(*(self.columns[i] for i in kept), values, strict=True))
         lines = _lines(self.content)
         rows = (f"{line},{value}" for line, value in zip(lines, [name, *values], strict=True))
         return "\n".join(rows) + "\n"
 
-    def _rewritten(self, name: str, values: Iterable[str]) -> str:
-        kept = [i for i, n in enumerate(self.names) if n != name]
-        columns = [self.columns[i] for i in kept]
-        lines = _Lines()
-        writer = csv.writer(lines, lineterminator="\r\n")  # which has both quoted within a cell
-        writer.writerow([*(self.header[i] for i in kept), name])
-        writer.writerows(zip(*columns, values, strict=True))
-        return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+
+class Row(Mapping[str, str]):
+    """A row of a table: its cells by the column's name, without spaces around them."""
+
+    def __init__(self, table: Table, index: int, cells: dict[str, str]) -> None:
+        self._table, self._index, self._cells = table, index, cells
+
+    def __getitem__(self, column: str) -> str:
+        return self._cells[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    @property
+    def line(self) -> int:
+        """The line of the file that the row ends in."""
+        return self._table.line(self._index)
+
+    @property
+    def where(self) -> str:
+        """The row in a message: its file and line."""
+        return f"{self._table.source}, line {self.line}"
+
+    def number(
+        self,
+        column: str,
+        least: float = -math.inf,
+        most: float = math.inf,
+        expected: str = "a number",
+        default: float | None = None,
+    ) -> float:
+        """The finite number in a cell, within `least` and `most`; `default` for an empty or absent one.
+
+        InputError that names the place and `expected`. A number has a point, digits and an exponent alone.
+        """
+        text = self._cells.get(column, "")
+        if not text and default is not None:
+            return default
+        value = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if not (least <= value <= most and math.isfinite(value)):
+            raise self.wrong(column, expected)
+        return value
+
+    def whole(
+        self,
+        column: str,
+        least: int = 1,
+        most: int = MOST_WHOLE,
+        expected: str = "",
+        default: int | None = None,
+    ) -> int:
+        """The same for a whole number, which may be written as 1e6."""
+        expected = expected or f"a whole number from {least}"
+        if not self._cells.get(column, "") and default is not None:
+            return default
+        value = self.number(column, least, most, expected)
+        if value != int(value):
+            raise self.wrong(column, expected)
+        return int(value)
+
+    def wrong(self, column: str, expected: str) -> InputError:
+        """The error for a cell that is not as `expected`."""
+        text = self._cells.get(column, "")
+        given = f"is {shortened(text)!r}" if text else "is empty"
+        return InputError(f"{self.where}: {column} {given}; expected {expected}")
+
+
+def read_table(
+    path: str | Path,
+    required: Sequence[str] = (),
+    expected: str = "",
+    rows: str | None = None,
+) -> Table:
+    """The cells of a CSV file whose columns include `required` (in lower case; others are no fault).
+
+    `expected`: what a message asks for, "expected a CSV table with the columns ..." if not given;
+    `rows`: what
+    a row is of, where at least one is needed ("measured block"). InputError: not there, not readable,
+    empty,
+    not a table, a row with other than the first line's number of cells, a column twice, one missing.
+    """
+    source = plain(str(path))
+    named = f" with the columns {','.join(required)}" if required else ""
+    expected = expected or f"expected a CSV table{named}"
+    return parse_table(_content(path, source, expected), source, required, expected, rows)
+
+
+def parse_table(
+    content: str, source: str, required: Sequence[str] = (), expected: str = "expected a CSV table",
+    rows: str | None = None,
+) -> Table:  # fmt: skip
+    """The same of a text that messages call `source`."""
+    # Without quotes a line is a row and a comma ends a cell: split at once, ten times as fast.
+    header, columns = (_quoted if '"' in content else _unquoted)(content, source, expected)
+    names = tuple(name.strip().lower() for name in header)
+    _check_header(names, source, required, expected)
+    if rows is not None and not columns[0]:
+        raise InputError(f"{source} has no rows; expected one per {rows}")
+    return Table(source, tuple(header), names, columns, content, expected)
+
+
+def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """CSV text with a first line of names; lines end in a line feed."""
+    lines = _Lines()
+    writer = csv.writer(lines, lineterminator="\r\n")  # which has both quoted within a cell
+    writer.writerow(header)
+    writer.writerows(rows)
+    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file's name says that it is a table."""
+    return str(path).lower().endswith((".csv", ".csv.gz"))
 
 
 class _Lines(list[str]):
@@ -67,27 +194,18 @@ class _Lines(list[str]):
     write = list.append
 
 
-def read_text(path: str | Path) -> TextTable:
-    """The cells of a CSV file. InputError: not there, not readable, empty, or not a table."""
-    source = plain(str(path))
-    content = _content(path, source)
-    # Without quotes a line is a row and a comma ends a cell: split at once, ten times as fast.
-    header, columns = (_quoted if '"' in content else _unquoted)(content, source)
-    names = tuple(name.strip().lower() for name in header)
-    _check_header(names, source)
-    return TextTable(source, tuple(header), names, columns, content)
-
-
 def _lines(content: str) -> list[str]:
     """The lines that are not empty, ended by any of the three ways."""
     text = content.replace("\r\n", "\n").replace("\r", "\n")
     return [line for line in text.split("\n") if line]
 
 
-def _unquoted(content: str, source: str) -> tuple[Sequence[str], list[Sequence[str]]]:
+def _unquoted(
+    content: str, source: str, expected: str
+) -> tuple[Sequence[str], list[Sequence[str]]]:
     lines = _lines(content)
     if not lines:
-        raise InputError(f"{source} is empty; {_EXPECTED}")
+        raise InputError(f"{source} is empty; {expected}")
     header = lines.pop(0).split(",")
     width = len(header)
     if {line.count(",") for line in lines} - {width - 1}:
@@ -96,11 +214,14 @@ def _unquoted(content: str, source: str) -> tuple[Sequence[str], list[Sequence[s
     return header, [cells[i::width] for i in range(width)]
 
 
-def _quoted(content: str, source: str) -> tuple[Sequence[str], list[Sequence[str]]]:
+def _quoted(content: str, source: str, expected: str) -> tuple[Sequence[str], list[Sequence[str]]]:
+    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     try:
-        rows = [r for r in csv.reader(io.StringIO(content, newline=""), strict=True) if r]
+        rows = [r for r in reader if r]
     except csv.Error as error:
-        raise InputError(f"{source} is not a CSV table: {error}; {_EXPECTED}") from None
+        raise InputError(
+            f"{source}, line {reader.line_num}: not a CSV table: {error}; {expected}"
+        ) from None
     header = rows.pop(0)
     _check_width(csv.reader(io.StringIO(content, newline="")), len(header), source)
     return header, list(zip(*rows, strict=True)) if rows else [() for _ in header]
@@ -116,7 +237,9 @@ def _check_width(reader: Iterator[list[str]], width: int, source: str) -> None:
             )
 
 
-def _check_header(names: Sequence[str], source: str) -> None:
+def _check_header(
+    names: Sequence[str], source: str, required: Sequence[str], expected: str
+) -> None:
     if len(names) == 1:
         for separator, word in ((";", "semicolons"), ("\t", "tabs")):
             if separator in names[0]:
@@ -124,26 +247,31 @@ def _check_header(names: Sequence[str], source: str) -> None:
     double = [n for i, n in enumerate(names) if n in names[:i]]
     if double:
         raise InputError(f"{source} has two columns {plain(double[0])!r}; expected one of each")
+    missing = [name for name in required if name not in names]
+    if missing:
+        raise InputError(
+            f"{source} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; {expected}"
+        )
 
 
-def _content(path: str | Path, source: str) -> str:
+def _content(path: str | Path, source: str, expected: str) -> str:
     try:
         content = Path(path).read_bytes()
         if content.startswith(_GZIP):
             content = gzip.decompress(content)
     except FileNotFoundError:
-        raise InputError(f"{source}: no such file; {_EXPECTED}") from None
+        raise InputError(f"{source}: no such file; {expected}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{source}: damaged gzip ({error}); {_EXPECTED}: copy it again") from None
+        raise InputError(f"{source}: damaged gzip ({error}); {expected}: copy it again") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InputError(f"cannot read {source}: {reason}; {_EXPECTED}") from None
+        raise InputError(f"cannot read {source}: {reason}; {expected}") from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{source} is not UTF-8 text (at byte {error.start}); {_EXPECTED}"
+            f"{source} is not UTF-8 text (at byte {error.start}); {expected}"
         ) from None
     if "\0" in text:
-        raise InputError(f"{source} is not text (it has zero bytes); {_EXPECTED}")
+        raise InputError(f"{source} is not text (it has zero bytes); {expected}")
     return text

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.io.tables import TextTable, read_text
+from lolat.io import tables
 from lolat.units import plain
 
 LAYERS = ("convolution", "dense")
@@ -77,10 +77,14 @@ def read_table(path: str | Path, layer: str | None = None, times: bool = True) -
     With `times` the measured times must be there, and one row at least; without, they are not looked at.
     Raises InputError that names the file, the column and the line of what is wrong.
     """
-    return parse(read_text(path), layer, times)
+    return parse(
+        tables.read_table(path, expected="expected a CSV table of layers, gzipped or not"),
+        layer,
+        times,
+    )
 
 
-def parse(text: TextTable, layer: str | None = None, times: bool = True) -> LayerTable:
+def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
     """A table from its text; see `read_table`."""
     kind = _kind(text, layer)
     needed = (*COLUMNS[kind], TIME) if times else COLUMNS[kind]
@@ -107,7 +111,7 @@ def parse(text: TextTable, layer: str | None = None, times: bool = True) -> Laye
     return table
 
 
-def _kind(text: TextTable, expected: str | None) -> str:
+def _kind(text: tables.Table, expected: str | None) -> str:
     """The kind of layer that the columns describe, by those that only one kind has."""
     shared = set.intersection(*(set(columns) for columns in COLUMNS.values()))
     only = {kind: [c for c in COLUMNS[kind] if c not in shared] for kind in LAYERS}
@@ -131,7 +135,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(shown) + (", ..." if len(names) > 12 else "")
 
 
-def _described(text: TextTable, name: str, values: Sequence[str]) -> np.ndarray:
+def _described(text: tables.Table, name: str, values: Sequence[str]) -> np.ndarray:
     """A column of COLUMNS; each different text is looked at once."""
     if name == "gpu":
         return _mapped(text, name, values, lambda t: t.strip() or None, "the name of a GPU", str)
@@ -147,7 +151,7 @@ def _described(text: TextTable, name: str, values: Sequence[str]) -> np.ndarray:
 
 
 def _mapped(
-    text: TextTable,
+    text: tables.Table,
     name: str,
     values: Sequence[str],
     convert: Callable[[str], Any],
@@ -180,7 +184,7 @@ def _size(text: str) -> int | None:
     return value if 1 <= value <= _LARGEST else None
 
 
-def _times(text: TextTable, name: str, values: Sequence[str]) -> np.ndarray:
+def _times(text: tables.Table, name: str, values: Sequence[str]) -> np.ndarray:
     """(n,) times in ms: above 0 for the measured one; its spread may be 0, or empty (NaN)."""
     measured = name == TIME
     try:
@@ -206,7 +210,7 @@ def _real(text: str) -> float:
         return math.nan
 
 
-def _check_kernel(text: TextTable, table: LayerTable) -> None:
+def _check_kernel(text: tables.Table, table: LayerTable) -> None:
     if table.layer != "convolution":
         return
     bad = (table["padding"] == "valid") & (table["kernel_size"] > table["input_size"])
@@ -219,7 +223,7 @@ def _check_kernel(text: TextTable, table: LayerTable) -> None:
         )  # fmt: skip
 
 
-def wrong(text: TextTable, row: int, name: str, value: str, expected: str) -> InputError:
+def wrong(text: tables.Table, row: int, name: str, value: str, expected: str) -> InputError:
     """The error of one cell; `row` counts from 0."""
     given = f"is {plain(value.strip())[:60]!r}" if value.strip() else "is empty"
     return InputError(f"{text.source}, line {text.line(row)}: {name} {given}; expected {expected}")

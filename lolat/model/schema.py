@@ -20,7 +20,7 @@ from lolat.graph.kernel_terms import (
     PRODUCTS,
     SHAPE,
 )
-from lolat.io.documents import (
+from lolat.io.checks import (
     DEEPEST,
     SHOWN,
     Check,

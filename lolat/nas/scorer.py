@@ -18,7 +18,7 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
-from lolat.nas.space import Grid
+from lolat.nas.grid import Grid
 
 CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
 DECODED = 16 * CHUNK  # of an index range at a time

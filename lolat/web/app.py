@@ -24,8 +24,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lolat.errors import InputError, LolatError, MissingPackageError
-from lolat.web.forms import as_size
-from lolat.web.networks import MOST_BYTES, Networks, TooLarge, example, keep, received
+from lolat.web.forms import as_size, example
+from lolat.web.networks import MOST_BYTES, Networks, TooLarge, keep, received
 from lolat.web.page import PATIENCE_S, Pages
 from lolat.web.reading import Reader
 

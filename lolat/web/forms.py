@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from urllib.parse import urlencode
 
 from lolat.errors import InputError
 from lolat.fitting.intervals import check_coverage
+from lolat.graph import Graph
 from lolat.readers.generated import BLOCK_KEYS, DEFAULTS, FAMILIES, configured, keys
 from lolat.training.cost.renting import BILLINGS
 from lolat.training.exchange import Link
@@ -419,3 +422,13 @@ def as_size(written: str) -> tuple[int, ...]:
             "several such as 224,224,3"
         )
     return found
+
+
+# ---- The network that the page shows first: ResNet-50, counted in advance, so that nothing is
+# waited for.
+
+
+def example() -> tuple[NetworkAsked, Graph]:
+    """What the page asks for at first, and its Graph, as `lolat.read("keras:ResNet50")` gives it."""
+    text = files("lolat.web").joinpath("example.json").read_text(encoding="utf-8")
+    return named_network(FIELDS["name"].default, ()), Graph.from_dict(json.loads(text))

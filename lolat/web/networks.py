@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import struct
@@ -16,7 +15,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -29,7 +27,6 @@ from lolat.graph import Graph
 from lolat.readers import generated
 from lolat.readers.generated import keys, wrong
 from lolat.units import plain, shortened
-from lolat.web.forms import FIELDS
 
 _TYPED = re.compile(r"[\w.,]*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
@@ -207,16 +204,6 @@ class Networks:
         """Stop reading."""
         self._worker.shutdown(wait=False, cancel_futures=True)
         self._reader.close()
-
-
-# ---- The network that the page shows first: ResNet-50, counted in advance, so that nothing is
-# waited for.
-
-
-def example() -> tuple[NetworkAsked, Graph]:
-    """What the page asks for at first, and its Graph, as `lolat.read("keras:ResNet50")` gives it."""
-    text = files("lolat.web").joinpath("example.json").read_text(encoding="utf-8")
-    return named_network(FIELDS["name"].default, ()), Graph.from_dict(json.loads(text))
 
 
 # ---- Whether a file that was given can be opened without harm: looked at before anything is

@@ -10,7 +10,7 @@ import pytest
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.channels import Sizes, fixed, transposed, viewed
-from lolat.variations import inner, inner_widened, widened
+from lolat.graph.edits import inner, inner_widened, widened
 from tests.synthetic import network
 
 

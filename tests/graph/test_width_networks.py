@@ -13,9 +13,8 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.channels import scaled
 from lolat.graph.counts import count
-from lolat.graph.edits import channels
+from lolat.graph.edits import channels, widened
 from lolat.readers import read
-from lolat.variations import widened
 from tests.readers.keras_networks import graph_of, keras, layers, ops
 
 Width = Callable[[int], int]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.io import documents as nesting
+from lolat.io import checks as nesting
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text('[]{}\\"a\n,:', max_size=6)
 DOCUMENTS = st.recursive(

@@ -10,7 +10,8 @@ from lolat.errors import InputError
 from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from microbench.backends.known import known_blocks
-from microbench.blocks import BLOCKS, NETWORKS, Predefined, choose
+from microbench.blocks import BLOCKS, NETWORKS, Predefined
+from microbench.doctor import choose
 from microbench.layers import Layers
 from microbench.learn import REFERENCES
 

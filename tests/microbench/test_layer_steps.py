@@ -34,7 +34,7 @@ class Framework:
     def step(self, layer: dict[str, Any]) -> Any:
         """The step of a layer, before it is wrapped for running out of memory."""
         module = {"keras": "tensorflow", "torch": "torch"}[self.name]
-        found = __import__(f"microbench.backends.{module}_layer_steps", fromlist=["LayerStep"])
+        found = __import__(f"microbench.backends.{module}.training", fromlist=["LayerStep"])
         return found.LayerStep(self.backend, layer)
 
     def x(self, step: Any) -> np.ndarray:

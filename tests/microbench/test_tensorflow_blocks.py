@@ -19,7 +19,7 @@ from lolat.readers.keras import read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
-from microbench.backends.tensorflow.layers import MAKERS_TENSORFLOW_LAYERS as MAKERS
+from microbench.backends.tensorflow.layers import MAKERS
 from tests.readers.keras_networks import functional, graph_of, keras, layers, ops
 
 BATCH = 2

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.io.tables import read_text
+from lolat.io.tables import read_table as read_text
 from lolat.mlp.table import COLUMNS, read_table
 from tests.mlp.tables import CONVOLUTION, DENSE, csv_text, rows_of, write
 

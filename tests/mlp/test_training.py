@@ -109,7 +109,7 @@ def test_it_learns_what_decides_the_time(rows: LayerTable) -> None:
 
 def test_the_model_survives_its_file(rows: LayerTable) -> None:
     model = learn(rows, small(epochs=1), ONE)
-    document = layer_schema.document(
+    document = layer_schema.document_of(
         layer=model.layer, recipe=model.recipe, devices=model.devices, features=model.features,
         mean=model.mean, scale=model.scale, members=model.network.members, ranges=model.ranges,
         training=model.training, errors=model.errors,

@@ -11,9 +11,9 @@ import pytest
 from lolat.errors import AnswerIsNo, InputError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.channels import scaled
+from lolat.graph.edits import widened
 from lolat.model import Model
 from lolat.model.budget import HUNDREDTHS, MOST_BATCH, MOST_WIDTH, Question, told
-from lolat.variations import widened
 from tests import synthetic
 
 MODEL = Model(synthetic.document())

@@ -228,7 +228,8 @@ def test_a_real_limit_on_the_file_size(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     model_file.write(path, small())
     code = (
-        "import resource, sys; from lolat import model_file; from lolat.errors import LolatError\n"
+        "import resource, sys\nfrom lolat.model import file as model_file\n"
+        "from lolat.errors import LolatError\n"
         "from tests.model_documents import large\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
         "try: model_file.write(sys.argv[1], large())\n"
@@ -248,7 +249,7 @@ def _python(code: str, *arguments: object) -> subprocess.Popen[bytes]:
 
 
 _WRITES_FOR_EVER = (
-    "import sys; from lolat import model_file; from tests.model_documents import large\n"
+    "import sys; from lolat.model import file as model_file; from tests.model_documents import large\n"
     "documents = [large(seed=1), large(seed=2)]\n"
     "print('ready', flush=True)\n"
     "while True:\n"

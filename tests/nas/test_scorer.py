@@ -13,8 +13,8 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.model import Model
+from lolat.nas.grid import grid
 from lolat.nas.scorer import CHUNK, DECODED, Scorer, compiled
-from lolat.nas.space import grid
 from tests import synthetic
 from tests.nas.test_space import every, small
 from tests.training import known_device

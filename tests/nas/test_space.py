@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.nas import Part, Position, Space
-from lolat.nas.space import grid
+from lolat.nas.grid import grid
 from lolat.nas.spaces import fbnet
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=9)

@@ -23,8 +23,7 @@ from lolat.training.exchange import Link
 from lolat.training.model import load_training
 from lolat.training.replicas import predict_parallel
 from lolat.units import dollars, duration, gibibytes
-from lolat.web.forms import FIELDS
-from lolat.web.networks import example
+from lolat.web.forms import FIELDS, example
 from tests import synthetic
 from tests.training import known_device
 from tests.web.pages import Site, site

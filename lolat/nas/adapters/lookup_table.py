@@ -21,7 +21,8 @@ from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas.adapters.common import milliseconds
 from lolat.nas.fewshot.file import write_text
-from lolat.nas.space import Grid, Space
+from lolat.nas.grid import Grid
+from lolat.nas.space import Space
 
 SCHEMA, VERSION = "lolat-lookup-table", 1
 EXPECTED = "expected a .json file that lolat.nas.adapters.lookup_table wrote"

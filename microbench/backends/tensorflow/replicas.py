@@ -160,7 +160,7 @@ def training_step(
     """Makes a training step (forward, backward, SGD) of the Keras network that `network` builds.
 
     On a batch of `batch_size` that lies on the device. The loss is the mean squared difference from ones,
-    as of single layers (`tensorflow_layer_steps`); `of_input`: the input's gradient too, as of those.
+    as of single layers (`training`); `of_input`: the input's gradient too, as of those.
     """
     tf, keras = replicas.tf, replicas.keras
 

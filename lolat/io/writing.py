@@ -1,0 +1,114 @@
+"""The one way a file is written: whole or not at all, with one plain line where it cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import NoReturn
+
+from lolat.errors import InputError, LolatError
+from lolat.units import plain
+
+AnyPath = str | os.PathLike[str]
+
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_WRONG_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+_WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
+_DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+def write_bytes(path: AnyPath, content: bytes) -> None:
+    """Put `content` at `path` in one step, making parent folders as needed.
+
+    Whoever reads it, and whatever is killed when, sees the old file or the new one, never a part. A link is
+    followed and stays a link. InputError where `path` cannot be written (no permission, a folder, a bad
+    name), LolatError where the disk is full or fails.
+    """
+    source = shown_path(path)
+    try:
+        target = os.path.realpath(path)
+        _check_target(target, source)
+        folder = os.path.dirname(target)
+        os.makedirs(folder, exist_ok=True)
+        _replace(target, folder, content)
+    except (OSError, ValueError) as error:
+        _raise_write_error(error, source)
+
+
+def shown_path(path: AnyPath) -> str:
+    """A path as a message names it: one line, whatever is in it."""
+    text = os.fsdecode(path)
+    return plain(text) if text else "''"
+
+
+def _check_target(target: str, source: str) -> None:
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{source}: is a folder; expected the name of a file to write")
+    # Replacing /dev/stdout or a pipe by a file would break it for everybody.
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{source}: is not a regular file; expected the name of a file to write")
+    # The replacement needs only the folder's permission; a read-only file is meant to stay.
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+
+
+def _replace(target: str, folder: str, content: bytes) -> None:
+    """Write beside the target, force it to the disk, then rename over it."""
+    # Its own short name: the target's may already be as long as names can be.
+    temporary = os.path.join(folder, f".lolat-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o666)
+    try:
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if os.name == "posix":
+        # The new name is on the disk only with its folder. Some file systems refuse this; the
+        # file is whole all the same.
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _raise_write_error(error: OSError | ValueError, source: str) -> NoReturn:
+    code = error.errno if isinstance(error, OSError) else None
+    if code in _NOT_ALLOWED:
+        raise InputError(
+            f"{source}: no permission to write it; expected a file in a folder that this user can "
+            "write to: give another name, with --output say"
+        ) from None
+    if code in _DISK_FULL:
+        raise LolatError(
+            f"{source}: not written, the disk is full ({_reason(error)}); what was there before is "
+            "unchanged: make room and run it again"
+        ) from None
+    if code is None or code in _WRONG_PLACE or code in _WRONG_NAME:
+        raise InputError(
+            f"{source}: cannot be written ({_reason(error)}); expected the name of a file to write"
+        ) from None
+    raise LolatError(
+        f"{source}: not written ({_reason(error)}); what was there before is unchanged"
+    ) from None
+
+
+def _reason(error: Exception) -> str:
+    said = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return " ".join(str(said).split())
