@@ -228,20 +228,20 @@ def learn_fleet(
         with progress() as bar:
             if left:
                 bar.start("measuring nodes", len(left))
-            found = fleet.measure_nodes(
+            measured = fleet.measure_nodes(
                 left, device, backend, tuple(options), restart, measure or fleet.measure_here
             )
             try:
-                for node, came in found:
-                    bad = keep(targets[node], came)
-                    if bad is None:
-                        written.append(targets[node])
-                        bar.note(f"{node.name}: written {targets[node]}")
+                for node, came in measured:
+                    name, written_now = node.name, keep(targets[node], came)
+                    if isinstance(written_now, Path):
+                        written.append(written_now)
+                        bar.note(f"{name}: written {written_now}")
                         for remark in getattr(came, "warnings", ()):
-                            bar.note(f"{node.name}: warning: {remark}")
+                            bar.note(f"{name}: warning: {remark}")
                     else:
-                        failed.append(bad)
-                        bar.note(f"{bad.name}: not measured: {bad.reason}")
+                        failed.append(written_now)
+                        bar.note(f"{written_now.name}: not measured: {written_now.reason}")
                     bar.step()
             except KeyboardInterrupt:
                 say(f"interrupted; {len(written)} models are in {folder}, the same command goes on")
@@ -249,45 +249,43 @@ def learn_fleet(
     for line in summary(folder, len(nodes), len(written), len(there)):
         click.echo(line)
     if failed:
-        first = "; ".join(f"{bad.name}: {bad.reason}" for bad in failed[:3])
-        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-        raise MeasuringError(
-            f"{len(failed)} node{'s' * (len(failed) > 1)} not measured ({first}{more}); the same command "
-            "measures those only, once they are back"
-        )
+        raise _not_measured(failed)
+
+
+def _not_measured(failed: Sequence[Failed]) -> MeasuringError:
+    first = "; ".join(f"{bad.name}: {bad.reason}" for bad in failed[:3])
+    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+    return MeasuringError(
+        f"{len(failed)} node{'s' * (len(failed) > 1)} not measured ({first}{more}); the same command "
+        "measures those only, once they are back"
+    )
 
 
 def files(folder: Path, nodes: Sequence[Node], with_what: str) -> dict[Node, Path]:
     """The model file of each node; several nodes of one host and processor are numbered."""
     used: Counter[str] = Counter()
-    found = {}
+    paths = {}
     for node in nodes:
-        stem = "-".join(
-            [node.name, *[with_what.replace("_", "-").replace("=", "-")] * bool(with_what)]
-        )
+        stem = "-".join(filter(None, [node.name, re.sub("[_=]", "-", with_what)]))
         used[stem] += 1
-        found[node] = folder / f"{stem}{f'-{used[stem]}' if used[stem] > 1 else ''}.json"
-    return found
+        paths[node] = folder / f"{stem}{f'-{used[stem]}' if used[stem] > 1 else ''}.json"
+    return paths
 
 
-def keep(path: Path, came: Measured | Failed) -> Failed | None:
-    """Fit what a node measured and write its model; or why there is none."""
+def keep(path: Path, came: Measured | Failed) -> Path | Failed:
+    """Fit what a node measured and write its model to `path`; or why there is none."""
     from lolat.model.file import write
     from lolat.model.learning import model_document
     from microbench.fleet import Failed
 
     if isinstance(came, Failed):
         return came
+    measured = (came.device, came.points, came.environment, came.noise, came.warnings)
     try:
-        write(
-            path,
-            model_document(
-                path.stem, came.device, came.points, came.environment, came.noise, came.warnings
-            ),
-        )
+        write(path, model_document(path.stem, *measured))
     except LolatError as error:
         return Failed(path.stem, str(error))
-    return None
+    return path
 
 
 def summary(folder: Path, nodes: int, written: int, there: int) -> list[str]:

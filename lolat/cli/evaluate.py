@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from lolat.cli.common import Size, json_option, model_argument, say
 from lolat.errors import AnswerIsNo, InputError
 
 if TYPE_CHECKING:
+    from lolat.devices.compare import Compared
     from lolat.model import Model
     from microbench.doctor import Examination
 
@@ -79,24 +80,37 @@ def evaluate(
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
-    if table is not None:
-        if networks or batch_sizes or input_size or plot:
+    measured_only = (networks, batch_sizes, input_size, plot)
+    table_only = (device, predictions, predictor, training)
+    if table is None:
+        if any(table_only):
             raise InputError(
-                "--table has its networks and sizes itself; give it alone, or NETWORKs to measure"
+                "--device, --predictor, --training and --predictions are for --table; give one of networks"
             )
-        _with_table(model, table, device, (predictor, training), predictions, as_json)
-        return
-    if device is not None or predictions is not None or predictor is not None or training:
+        _measured(model, *measured_only, as_json)
+    elif any(measured_only):
         raise InputError(
-            "--device, --predictor, --training and --predictions are for --table; give one of networks"
+            "--table has its networks and sizes itself; give it alone, or NETWORKs to measure"
         )
+    else:
+        _of_table(model, table, *table_only, as_json)
+
+
+def _measured(
+    model: str,
+    networks: tuple[str, ...],
+    batch_sizes: tuple[int, ...],
+    input_size: tuple[int, ...],
+    plot: str | None,
+    as_json: bool,
+) -> None:
+    """Measure networks, and compare."""
     from lolat.cli.progress import progress
     from lolat.fitting.points import Point
     from lolat.model import load
     from lolat.report.diagnosis import state_now
     from lolat.report.evaluation import compare, lines
-    from microbench import backends
-    from microbench import environment as comparable
+    from microbench import backends, environment
     from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, cases, measure_cases
 
     if plot is not None:
@@ -105,32 +119,25 @@ def evaluate(
         check_plot(plot)  # now rather than after minutes of measuring
     loaded = load(model)
     where = loaded.document["environment"]
-    backend = backends.of_model(where)
+    backend, device = backends.of_model(where), device_of(where)
     check_networks(networks, backend, model)
-    device = where["device"] if where.get("device") in ("cpu", "gpu") else "cpu"
-
-    here = comparable.here(where, device)
-    known: tuple[comparable.Difference, ...] = ()
+    here = environment.here(where, device)
+    known: tuple[environment.Difference, ...] = ()
     if device == "cpu":  # known before measuring; what a GPU is called, the backend says
-        known = comparable.differences_of_device(loaded.device, where, here)
-        warn_of_differences(known, "" if known else comparable.unsaid(where))
+        known = environment.differences_of_device(loaded.device, where, here)
+        warn_of_differences(known, "" if known else environment.unsaid(where))
+    sizes = batch_sizes or DEFAULT_BATCH_SIZES
+    points = [Point.from_dict(p) for p in loaded.document["points"]]
     with progress() as bar:
-        found = measure_cases(
-            backend,
-            device,
-            cases(networks or DEFAULT_NETWORKS, batch_sizes or DEFAULT_BATCH_SIZES, input_size),
-            [Point.from_dict(p) for p in loaded.document["points"]],
-            bar,
+        run = measure_cases(
+            backend, device, cases(networks or DEFAULT_NETWORKS, sizes, input_size), points, bar
         )
-    now = comparable.differences(loaded.device, where, here | found.environment)
+    now = environment.differences(loaded.device, where, here | run.environment)
     warn_of_differences([d for d in now if d not in known])
-    result = compare(loaded, found.measured, found.failures, state_now(loaded, found.again))
-    result["noise"] = found.noise
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        for line in lines(result):
-            click.echo(line)
+    result = compare(loaded, run.measured, run.failures, state_now(loaded, run.again))
+    result["noise"] = run.noise
+    for line in [json.dumps(result)] if as_json else lines(result):
+        click.echo(line)
     if plot is not None:  # last: what was measured is on the screen whatever happens to the plot
         from lolat.report.plots import evaluation_plot
 
@@ -139,18 +146,18 @@ def evaluate(
         say(f"drawn: {plot}")
 
 
-def _with_table(
+def _of_table(
     model: str,
     table: str,
     device: str | None,
-    asked: tuple[str | None, bool],
     out: str | None,
+    predictor: str | None,
+    training: bool,
     as_json: bool,
 ) -> None:
-    """Compare with a table's times. `asked`: predictor, whether for training steps."""
+    """Compare with a table's times; `out`: where its rows go, with the predictions."""
     from lolat.cli.progress import counting, progress
     from lolat.devices.compare import (
-        by_operation,
         compare_operations,
         compare_table,
         mode_of,
@@ -158,50 +165,59 @@ def _with_table(
         summary,
     )
     from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
+    from lolat.io.writing import write_bytes
     from lolat.model import load
-    from lolat.model.file import write_bytes
 
     loaded = load(model)
     columns, skipped = columns_of(table), dict[str, int]()
-    what = "operations" if is_of_operations(columns) else "networks"
-    if what == "operations":
-        rows = compare_operations(loaded, read_operations(table), asked[0])
+    if is_of_operations(columns):
+        what, rows = "operations", compare_operations(loaded, read_operations(table), predictor)
     else:
-        read = read_networks(table, device, mode=mode_of(loaded))
+        networks = read_networks(table, device, mode=mode_of(loaded))
         with progress() as bar:
-            rows = compare_table(loaded, read, asked[0], asked[1] or None, said=counting(bar))
-        skipped = read.skipped
+            rows = compare_table(loaded, networks, predictor, training or None, said=counting(bar))
+        what, skipped = "networks", networks.skipped
     if out is not None:
         write_bytes(out, predictions(rows, columns).encode())
-    found = summary(rows, what)
     if as_json:
-        result = [
-            {
-                **r.row,
-                "latency_ms": r.latency_ms,
-                "predicted_ms": r.predicted_ms,
-                "interval_ms": None if r.interval_ms is None else list(r.interval_ms),
-            }
-            for r in rows
-        ]
-        click.echo(json.dumps({what: result, "summary": found, "skipped": skipped}))
+        answer = {what: [_row(r) for r in rows], "summary": summary(rows, what), "skipped": skipped}
+        click.echo(json.dumps(answer))
         return
-    for r in rows if what == "networks" else ():
-        name = r.row.get("network") or r.row.get("model")
-        off = 100 * (r.predicted_ms / r.latency_ms - 1)
-        click.echo(
-            f"{name} · batch {r.batch_size}: {r.latency_ms:.4g} ms measured, "
-            f"{r.predicted_ms:.4g} predicted, {off:+.1f} %"
-        )
-    for name, some in by_operation(rows).items() if what == "operations" else ():
-        own = summary(some)
-        click.echo(f"{name}: {len(some)} timed, median error {100 * own['median']:.1f} %")
     for reason, number in skipped.items():
         say(f"{number} left out: {reason}")
-    click.echo(
-        f"{found[what]} {what}: median error {100 * found['median']:.1f} %, mean "
-        f"{100 * found['mean']:.1f} %, {100 * found['within_10']:.0f} % within 10 %, "
-        f"{found['inside']} of {found['intervals']} inside the 90 % interval"
+    for line in _table_lines(rows, what):
+        click.echo(line)
+
+
+def _row(row: Compared) -> dict[str, Any]:
+    """A row of a table in JSON: as it stands there, and what is predicted."""
+    interval = None if row.interval_ms is None else list(row.interval_ms)
+    times = {
+        "latency_ms": row.latency_ms,
+        "predicted_ms": row.predicted_ms,
+        "interval_ms": interval,
+    }
+    return {**row.row, **times}
+
+
+def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
+    """What a person reads: each network, or each kind of operations, then all together."""
+    from lolat.devices.compare import by_operation, summary
+
+    for row in rows if what == "networks" else ():
+        name = row.row.get("network") or row.row.get("model")
+        off = 100 * (row.predicted_ms / row.latency_ms - 1)
+        yield (
+            f"{name} · batch {row.batch_size}: {row.latency_ms:.4g} ms measured, "
+            f"{row.predicted_ms:.4g} predicted, {off:+.1f} %"
+        )
+    for name, some in by_operation(rows).items() if what == "operations" else ():
+        yield f"{name}: {len(some)} timed, median error {100 * summary(some)['median']:.1f} %"
+    overall = summary(rows, what)
+    yield (
+        f"{overall[what]} {what}: median error {100 * overall['median']:.1f} %, mean "
+        f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
+        f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
     )
 
 
@@ -248,6 +264,11 @@ def doctor(model: str, as_json: bool) -> None:
         raise click.exceptions.Exit(AnswerIsNo.exit_code)
 
 
+def device_of(environment: Mapping[str, Any]) -> str:
+    """cpu or gpu: what a model was measured on; cpu where it does not say."""
+    return "gpu" if environment.get("device") == "gpu" else "cpu"
+
+
 def examined(loaded: Model) -> Examination:
     """What measuring networks of a model again finds; LolatError where that cannot be done."""
     from lolat.cli.progress import progress
@@ -264,6 +285,6 @@ def examined(loaded: Model) -> Examination:
             loaded.device,
             where,
             backend,
-            where["device"] if where.get("device") in ("cpu", "gpu") else "cpu",
+            device_of(where),
             bar,
         )

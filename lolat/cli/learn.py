@@ -103,41 +103,62 @@ def learn(
     With --fleet: measure every node of a Ray cluster once, each alone on its CPUs. Nodes whose model is in
     the folder already are left out.
     """
-    given = [name for name, is_given in options.items() if is_given]
+    chosen = [name for name, is_given in options.items() if is_given]
     if threads is not None:
-        given.append(f"threads={threads}")
-    if extend is None:
-        _only_with_extend(network, batch_sizes, input_size)
-        if fleet is not None:
-            if mode == "training":
-                raise InputError(
-                    "--mode training does not go with --fleet: log in to each node and give the command "
-                    "there; leave one out"
-                )
-            from lolat.cli.cluster import learn_fleet
+        chosen.append(f"threads={threads}")
+    training = mode == "training"
+    if extend is not None:
+        _check_extend(
+            extend, network, ["backend"] * (backend is not None) + chosen, training, fleet
+        )
+        from lolat.cli.extend import extend_model
 
-            _check_threads(threads, device or "cpu", of_nodes=True)
-            learn_fleet(fleet, device or "cpu", output, backend, given, restart)
-            return
-        if device is None:
-            raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-        _check_threads(threads, device, of_nodes=False)
-        _learn(device, output, backend, given, restart, mode == "training")
-    elif mode == "training":
+        extend_model(
+            extend, network or "", batch_sizes or (1,), input_size, device, output, restart
+        )
+        return
+    _only_with_extend(network, batch_sizes, input_size)
+    if fleet is not None:
+        from lolat.cli.cluster import learn_fleet
+
+        if training:
+            raise InputError(
+                "--mode training does not go with --fleet: log in to each node and give the command "
+                "there; leave one out"
+            )
+        _check_threads(threads, device or "cpu", of_nodes=True)
+        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart)
+        return
+    if device is None:
+        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
+    _check_threads(threads, device, of_nodes=False)
+    _learn(device, output, backend, chosen, restart, training)
+
+
+def _check_extend(
+    model: str, network: str | None, options: Sequence[str], training: bool, fleet: str | None
+) -> None:
+    """InputError where --extend lacks its network, or is given with what does not go with it."""
+    if training:
         raise InputError(
             "--mode training does not go with --extend MODEL: training is learned from the predefined "
             "blocks; leave one out"
         )
-    elif network is None:
+    if network is None:
         raise InputError(
             "--extend lacks --for NETWORK: expected the network whose blocks are to be measured, as "
-            f"in: lolat learn --extend {extend} --for keras:ResNet50"
+            f"in: lolat learn --extend {model} --for keras:ResNet50"
         )
-    else:
-        from lolat.cli.extend import extend_model
-
-        _not_with_extend(["backend"] * (backend is not None) + given, fleet is not None)
-        extend_model(extend, network, batch_sizes or (1,), input_size, device, output, restart)
+    if fleet is not None:
+        raise InputError(
+            "--fleet does not go with --extend MODEL: every node gets a model of its own; leave one out"
+        )
+    if options:
+        first = options[0].partition("=")[0].replace("_", "-")
+        raise InputError(
+            f"--{first} does not go with --extend MODEL: blocks are added with the "
+            "backend and the options that the model was learned with; leave it out"
+        )
 
 
 def _only_with_extend(network: str | None, batch_sizes: Sequence[int], size: Sequence[int]) -> None:
@@ -147,19 +168,6 @@ def _only_with_extend(network: str | None, batch_sizes: Sequence[int], size: Seq
             raise InputError(
                 f"{option} goes with --extend MODEL only: a new model is learned from predefined blocks"
             )
-
-
-def _not_with_extend(given: Sequence[str], fleet: bool) -> None:
-    if fleet:
-        raise InputError(
-            "--fleet does not go with --extend MODEL: every node gets a model of its own; leave one out"
-        )
-    if given:
-        first = given[0].partition("=")[0].replace("_", "-")
-        raise InputError(
-            f"--{first} does not go with --extend MODEL: blocks are added with the "
-            "backend and the options that the model was learned with; leave it out"
-        )
 
 
 def _check_threads(threads: int | None, device: str, of_nodes: bool) -> None:
