@@ -27,7 +27,7 @@ TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
 
 help:
 	@echo "make learn   measure this device (DEVICE=cpu) and write a model to models/local/"
-	@echo "make test    ruff, mypy, then all tests"
+	@echo "make test    ruff, mypy, then all tests in two processes"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
 	@echo "make clean   remove the virtual environment, caches and builds; models stay"
@@ -36,7 +36,7 @@ learn: $(VENV)/.lolat-learn
 	@$(BIN)/python learn_model.py $(DEVICE) $(ARGS)
 
 test: lint
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.lolat-test
 	@$(BIN)/python -m ruff check $(wildcard $(SOURCES))
