@@ -1,26 +1,64 @@
-"""Charts as inline SVG, made on the server: an iteration's parts, and money against time.
+"""Small charts as inline SVG: points on two axes, bars, money against time.
 
-Colours and sizes are classes of the page's style sheet; its policy allows no style in the page itself.
+Colors and sizes are classes of the page's style sheet, so that a chart is dark where the page is, and no
+policy is broken by a style in the page itself. All text is escaped.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lolat.report.html import element, escape
 from lolat.units import TIME_UNITS, dollars
 
-# ---- Small charts as inline SVG for a page of `lolat.report.html`: points on two logarithmic
-# axes, bars.
-#
-# Colours are classes of the page's style, so that a chart is dark where the page is. All text is escaped.
+Scale = Callable[[float], float]
+"""Where a value lies in the picture."""
 
-SIZE, LEFT, BOTTOM, TOP, RIGHT = 260, 42, 36, 8, 16
+
+@dataclass(frozen=True)
+class Frame:
+    """A picture with room around what is drawn in it, in units of its view box."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    @property
+    def across(self) -> tuple[float, float]:
+        """Where the x axis begins and ends."""
+        return self.left, self.width - self.right
+
+    @property
+    def up(self) -> tuple[float, float]:
+        """Where the y axis begins (below) and ends."""
+        return self.height - self.bottom, self.top
+
+
+SQUARE = Frame(260, 260, left=42, right=16, top=8, bottom=36)
+WIDE = Frame(560, 300, left=64, right=24, top=14, bottom=44)
 BAND = 0.1
 ROW, LABEL, VALUE, BAR_WIDTH = 24, 130, 64, 260
 MOST_MAGNITUDE = 12.0  # decades to either side of 1 that an axis can show
+SERIES = 6
+"""Colors that the style sheet has."""
+SPREAD = 12.0
+"""An axis whose largest value is more than so many times its smallest is logarithmic."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One way to train: seconds, dollars, what it is called, and the model (by number) that it is of."""
+
+    seconds: float
+    dollars: float
+    label: str
+    series: int
+    on_frontier: bool
 
 
 def scatter(
@@ -38,29 +76,15 @@ def scatter(
     `limits`: the ends of the axes, see `limits_of`; what lies beyond is drawn at the edge. The line is
     where the two are equal, the band 10 % to either side.
     """
-    low, high = (math.log10(end) for end in limits)
-    width, height = SIZE - LEFT - RIGHT, SIZE - TOP - BOTTOM
-
-    def at(value: float) -> float:
-        """Where a value lies, 0 to 1."""
-        decades = math.log10(value) if value > 0 else -math.inf
-        return min(1.0, max(0.0, (decades - low) / (high - low)))
-
-    def x(value: float) -> float:
-        return LEFT + width * at(value)
-
-    def y(value: float) -> float:
-        return TOP + height * (1.0 - at(value))
-
-    parts = [element("rect", "", x=LEFT, y=TOP, width=width, height=height, class_="frame")]
-    for tick in _decades(limits):
-        text = f"{tick:g}"
-        parts += [
-            element("line", "", x1=x(tick), x2=x(tick), y1=TOP, y2=TOP + height, class_="grid"),
-            element("line", "", x1=LEFT, x2=LEFT + width, y1=y(tick), y2=y(tick), class_="grid"),
-            element("text", text, x=x(tick), y=TOP + height + 14, class_="tick middle"),
-            element("text", text, x=LEFT - 5, y=y(tick) + 4, class_="tick end"),
-        ]
+    frame = SQUARE
+    x, y = _logarithmic(*limits, *frame.across), _logarithmic(*limits, *frame.up)
+    (left, right), (bottom, top) = frame.across, frame.up
+    parts = [
+        element("rect", x=left, y=top, width=right - left, height=bottom - top, class_="frame")
+    ]
+    ticks = _decades(limits)
+    parts += _grid(frame, [(x(t), f"{t:g}") for t in ticks], [(y(t), f"{t:g}") for t in ticks],
+                   "grid", "tick ")  # fmt: skip
     first, last = limits
     corners = [
         (first, first * (1 + BAND)),
@@ -70,25 +94,27 @@ def scatter(
         (first / (1 - BAND), first),
         (first, first),
     ]
-    band = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in corners)
-    parts.append(element("polygon", "", points=band, class_="band"))
-    parts.append(element("line", x1=x(first), y1=y(first), x2=x(last), y2=y(last), class_="equal"))
+    parts.append(
+        element("polygon", points=_points((x(a), y(b)) for a, b in corners), class_="band")
+    )
+    parts.append(_line(x(first), y(first), x(last), y(last), "equal"))
     for a, b, name in zip(measured, predicted, names, strict=True):
         told = f"{name}: measured {a:.3g} ms, predicted {b:.3g} ms"
-        tip = element("title", told)
-        parts.append(element("circle", tip, raw=True, cx=x(a), cy=y(b), r=3, class_="point"))
-    middle = LEFT + width / 2
-    parts.append(element("text", "measured, ms", x=middle, y=SIZE - 5, class_="axis middle"))
-    turned = f"translate(11 {TOP + height / 2:.1f}) rotate(-90)"
+        parts.append(_circle(x(a), y(b), 3, "point", told))
+    middle = (left + right) / 2
+    parts.append(
+        element("text", "measured, ms", x=middle, y=frame.height - 5, class_="axis middle")
+    )
+    turned = f"translate(11 {(top + bottom) / 2:.1f}) rotate(-90)"
     parts.append(element("text", "predicted, ms", transform=turned, class_="axis middle"))
-    return _svg(key, title, description, SIZE, SIZE, parts)
+    return _image(key, title, description, frame.width, frame.height, parts)
 
 
 def limits_of(values: Sequence[float]) -> tuple[float, float]:
     """Ends of a logarithmic axis for positive values: a little beyond the smallest and largest."""
     least, most = 10**-MOST_MAGNITUDE, 10**MOST_MAGNITUDE
-    seen = [min(max(v, least), most) for v in values if v > 0] or [1.0]
-    return min(seen) / 1.4, max(seen) * 1.4
+    positive = [min(max(v, least), most) for v in values if v > 0] or [1.0]
+    return min(positive) / 1.4, max(positive) * 1.4
 
 
 def bars(
@@ -106,50 +132,36 @@ def bars(
         class_ = "bar marked" if label == marked else "bar"
         parts += [
             element("text", label, x=LABEL - 8, y=base, class_="label end"),
-            element("rect", "", x=LABEL, y=top + 4, width=size, height=ROW - 8, class_=class_),
+            element("rect", x=LABEL, y=top + 4, width=size, height=ROW - 8, class_=class_),
             element("text", text, x=LABEL + size + 6, y=base, class_="label"),
         ]
-    return _svg(key, title, description, LABEL + BAR_WIDTH + VALUE, max(1, len(rows)) * ROW, parts)
+    width = LABEL + BAR_WIDTH + VALUE
+    return _image(key, title, description, width, max(1, len(rows)) * ROW, parts)
 
 
-def _decades(limits: tuple[float, float]) -> list[float]:
-    """Ticks: powers of ten between the ends, thinned where they are many."""
-    first, last = math.ceil(math.log10(limits[0])), math.floor(math.log10(limits[1]))
-    step = max(1, math.ceil((last - first + 1) / 5))
-    return [10.0**n for n in range(first, last + 1, step)]
-
-
-def _svg(
-    key: str, title: str, description: str, width: int, height: int, parts: Sequence[str]
-) -> str:
-    """An image with a title and a description, for those who do not see it."""
-    told = element("title", title, id=f"{key}-title") + element(
-        "desc", description, id=f"{key}-desc"
-    )
-    return (
-        f'<svg role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'aria-labelledby="{escape(key)}-title {escape(key)}-desc">{told}{"".join(parts)}</svg>'
-    )
-
-
-# ---- charts ----------------------------------------
-
-WIDTH, HEIGHT, LEFT_CHARTS, RIGHT_CHARTS, TOP_CHARTS, BOTTOM_CHARTS = 560, 300, 64, 24, 14, 44
-SERIES = 6
-"""Colours that the style sheet has."""
-SPREAD = 12.0
-"""An axis whose largest value is more than so many times its smallest is logarithmic."""
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One way to train: seconds, dollars, what it is called, and the model (by number) that it is of."""
-
-    seconds: float
-    dollars: float
-    label: str
-    series: int
-    on_frontier: bool
+def frontier_chart(dots: Sequence[Dot], description: str) -> str:
+    """Money over time, with a line through what nothing beats in both; a table says the same."""
+    frame = WIDE
+    unit, seconds = _unit([d.seconds for d in dots])
+    x, x_ticks = _axis([d.seconds / seconds for d in dots], *frame.across)
+    y, y_ticks = _axis([d.dollars for d in dots], *frame.up)
+    across = [(x(t), f"{t:,g}") for t in x_ticks]
+    parts = _grid(frame, across, [(y(t), f"${t:,g}") for t in y_ticks], "rule", "")
+    named = f"time of the whole training, {unit}"
+    middle = sum(frame.across) / 2
+    parts.append(element("text", named, x=middle, y=frame.height - 8, class_="middle"))
+    best = sorted((d for d in dots if d.on_frontier), key=lambda d: (d.seconds, -d.dollars))
+    if len(best) > 1:
+        line = _points((x(d.seconds / seconds), y(d.dollars)) for d in best)
+        parts.append(element("polyline", points=line, class_="frontier"))
+    for dot in dots:
+        at = x(dot.seconds / seconds), y(dot.dollars)
+        kind = f"dot s{dot.series % SERIES}{'' if dot.on_frontier else ' off'}"
+        told = f"{dot.label}: {dot.seconds / seconds:,.3g} {unit}, {dollars(dot.dollars)}"
+        parts.append(_circle(*at, 5, kind, told))
+        parts.append(element("text", dot.label, x=at[0], y=at[1] - 10, class_="label middle"))
+    title = "Cost against time"
+    return _image("frontier", title, description, frame.width, frame.height, parts, "chart")
 
 
 def bar(share: float, series: int = 0) -> str:
@@ -162,93 +174,107 @@ def bar(share: float, series: int = 0) -> str:
     )
 
 
-def frontier_chart(dots: Sequence[Dot], description: str) -> str:
-    """Money over time, with a line through what nothing beats in both; a table says the same."""
-    unit, seconds = _unit([d.seconds for d in dots])
-    x, x_ticks = _axis([d.seconds / seconds for d in dots], LEFT_CHARTS, WIDTH - RIGHT_CHARTS)
-    y, y_ticks = _axis([d.dollars for d in dots], HEIGHT - BOTTOM_CHARTS, TOP_CHARTS)
-    parts = []
-    for tick in x_ticks:
-        parts.append(_line(x(tick), TOP_CHARTS, x(tick), HEIGHT - BOTTOM_CHARTS, "rule"))
-        parts.append(
-            element("text", f"{tick:,g}", x=x(tick), y=HEIGHT - BOTTOM_CHARTS + 16, class_="middle")
-        )
-    for tick in y_ticks:
-        parts.append(_line(LEFT_CHARTS, y(tick), WIDTH - RIGHT_CHARTS, y(tick), "rule"))
-        parts.append(element("text", _money(tick), x=LEFT_CHARTS - 6, y=y(tick) + 4, class_="end"))
-    middle = (LEFT_CHARTS + WIDTH - RIGHT_CHARTS) / 2
-    parts.append(
-        element(
-            "text", f"time of the whole training, {unit}", x=middle, y=HEIGHT - 8, class_="middle"
-        )
-    )
-    front = sorted((d for d in dots if d.on_frontier), key=lambda d: (d.seconds, -d.dollars))
-    if len(front) > 1:
-        points = " ".join(f"{x(d.seconds / seconds):.1f},{y(d.dollars):.1f}" for d in front)
-        parts.append(element("polyline", points=points, class_="frontier"))
-    for dot in dots:
-        across, up = x(dot.seconds / seconds), y(dot.dollars)
-        kind = f"dot s{dot.series % SERIES}{'' if dot.on_frontier else ' off'}"
-        told = element(
-            "title", f"{dot.label}: {dot.seconds / seconds:,.3g} {unit}, {dollars(dot.dollars)}"
-        )
-        parts.append(element("circle", told, raw=True, cx=across, cy=up, r=5, class_=kind))
-        parts.append(element("text", dot.label, x=across, y=up - 10, class_="label middle"))
-    named = element("title", "Cost against time", id="frontier-title")
-    named += element("desc", description, id="frontier-desc")
-    return (
-        f'<svg role="img" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'aria-labelledby="frontier-title frontier-desc">{named}{"".join(parts)}</svg>'
-    )
-
-
 def key(series: int) -> str:
     """The mark of a model in the chart, to stand before its name."""
-    dot = element("circle", cx=6, cy=6, r=5, class_=f"dot s{series % SERIES}")
+    dot = _circle(6, 6, 5, f"dot s{series % SERIES}")
     return f'<svg class="key" viewBox="0 0 12 12" aria-hidden="true">{dot}</svg>'
 
 
+# ---- Parts of a picture
+
+
+def _image(
+    key: str,
+    title: str,
+    description: str,
+    width: float,
+    height: float,
+    parts: Sequence[str],
+    class_: str = "",
+) -> str:
+    """An image with a title and a description, for those who do not see it."""
+    told = element("title", title, id=f"{key}-title") + element(
+        "desc", description, id=f"{key}-desc"
+    )
+    size = f'class="{class_}"' if class_ else f'width="{width}" height="{height}"'
+    return (
+        f'<svg role="img" {size} viewBox="0 0 {width} {height}" '
+        f'aria-labelledby="{escape(key)}-title {escape(key)}-desc">{told}{"".join(parts)}</svg>'
+    )
+
+
+def _grid(
+    frame: Frame,
+    across: Sequence[tuple[float, str]],
+    up: Sequence[tuple[float, str]],
+    line: str,
+    text: str,
+) -> list[str]:
+    """Lines at the ticks of both axes, (where, its words); `line`, `text`: classes."""
+    (left, right), (bottom, top) = frame.across, frame.up
+    parts = []
+    for at, words in across:
+        parts.append(_line(at, top, at, bottom, line))
+        parts.append(element("text", words, x=at, y=bottom + 15, class_=f"{text}middle"))
+    for at, words in up:
+        parts.append(_line(left, at, right, at, line))
+        parts.append(element("text", words, x=left - 6, y=at + 4, class_=f"{text}end"))
+    return parts
+
+
 def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
-    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=escape(class_))
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def _circle(x: float, y: float, radius: float, class_: str, told: str = "") -> str:
+    """A dot; `told`: what it says when pointed at."""
+    tip = element("title", told) if told else ""
+    return element("circle", tip, raw=True, cx=x, cy=y, r=radius, class_=class_)
+
+
+def _points(places: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+
+# ---- Axes
+
+
+def _axis(values: Sequence[float], start: float, end: float) -> tuple[Scale, list[float]]:
+    """Where values lie between `start` and `end`, and the ticks: from 0, or logarithmic if they spread."""
+    most = max(values, default=0.0) or 1.0
+    least = min((v for v in values if v > 0), default=most)
+    if most / least > SPREAD and all(v > 0 for v in values):
+        low, high = least / 1.3, most * 1.3
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [10.0**p * m for p in powers for m in (1, 2, 5) if low <= 10.0**p * m <= high]
+        thinned = ticks[:: max(1, math.ceil(len(ticks) / 7))]
+        return _logarithmic(low, high, start, end), [float(f"{t:.10g}") for t in thinned]
+    top = 1.12 * most
+    power = 10.0 ** math.floor(math.log10(top / 5))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= top / 5 * 0.999)
+    ticks = [float(f"{step * i:.10g}") for i in range(int(top / step) + 1)]
+    return lambda value: start + (end - start) * value / top, ticks
+
+
+def _logarithmic(low: float, high: float, start: float, end: float) -> Scale:
+    """A scale from `low` to `high`; what lies beyond is at its end."""
+    first, last = math.log10(low), math.log10(high)
+
+    def at(value: float) -> float:
+        decades = math.log10(value) if value > 0 else -math.inf
+        return start + (end - start) * min(1.0, max(0.0, (decades - first) / (last - first)))
+
+    return at
+
+
+def _decades(limits: tuple[float, float]) -> list[float]:
+    """Ticks: powers of ten between the ends, thinned where they are many."""
+    first, last = math.ceil(math.log10(limits[0])), math.floor(math.log10(limits[1]))
+    step = max(1, math.ceil((last - first + 1) / 5))
+    return [10.0**n for n in range(first, last + 1, step)]
 
 
 def _unit(seconds: Sequence[float]) -> tuple[str, float]:
     """The largest unit in which the longest time is 2 or more."""
     fits = [u for u in TIME_UNITS if u[1] * 2 <= max(seconds)]
     return fits[-1] if fits else TIME_UNITS[0]
-
-
-def _money(value: float) -> str:
-    return f"${value:,g}"
-
-
-def _axis(
-    values: Sequence[float], start: float, end: float
-) -> tuple[Callable[[float], float], list[float]]:
-    """(where a value lies between `start` and `end`, the ticks): from 0, or logarithmic if they spread."""
-    most = max(values, default=0.0) or 1.0
-    least = min((v for v in values if v > 0), default=most)
-    if most / least > SPREAD and all(v > 0 for v in values):
-        low, high = math.log10(least / 1.3), math.log10(most * 1.3)
-
-        def at(value: float) -> float:
-            return start + (end - start) * (math.log10(value) - low) / (high - low)
-
-        return at, _log_ticks(10**low, 10**high)
-    top = 1.12 * most
-    step = _step(top / 5)
-    ticks = [step * i for i in range(int(top / step) + 1)]
-    return (lambda value: start + (end - start) * value / top), [float(f"{t:.10g}") for t in ticks]
-
-
-def _step(rough: float) -> float:
-    """1, 2 or 5 times a power of ten, at least `rough`."""
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = [10.0**p * m for p in powers for m in (1, 2, 5)]
-    inside = [float(f"{t:.10g}") for t in every if low <= t <= high]
-    return inside[:: max(1, math.ceil(len(inside) / 7))]
