@@ -37,6 +37,22 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
         _raise_write_error(error, source)
 
 
+def write_text(path: AnyPath, text: str) -> None:
+    """Put `text`, in UTF-8, at `path` as `write_bytes` does; into a device or a pipe (/dev/stdout) straight."""
+    try:
+        straight = not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode)
+    except (OSError, ValueError):
+        straight = False
+    if not straight:
+        write_bytes(path, text.encode())
+        return
+    try:
+        with open(path, "wb") as file:
+            file.write(text.encode())
+    except OSError as error:
+        _raise_write_error(error, shown_path(path))
+
+
 def shown_path(path: AnyPath) -> str:
     """A path as a message names it: one line, whatever is in it."""
     text = os.fsdecode(path)

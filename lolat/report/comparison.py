@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,9 +10,10 @@ import numpy as np
 
 from lolat.comparison.candidates import CANDIDATES
 from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed
-from lolat.errors import not_written
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point, times
+from lolat.io.tables import to_csv
+from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.report.charts import bars, limits_of, scatter
 from lolat.report.evaluation import figures
@@ -259,20 +259,15 @@ def write_csv(path: str, result: Mapping[str, Any]) -> None:
     first = result["left_out"]["summary"]
     fields = list(next(iter(first.values())))
     about = ("numbers", "one_query_us", "million_rows_ms", "million_rows_over_product")
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["judged_on", "predictor", "fitted_on", *fields, *about])
-            for field in headings(result):
-                on = min(result["fitted_on"]) if field == "left_out" else result["points"]
-                for name in order(result[field]):
-                    values = result[field]["summary"][name]
-                    predictor = result["predictors"][name]
-                    figures_ = ["" if values[f] is None else f"{values[f]:.6g}" for f in fields]
-                    known = [f"{predictor[f]:.6g}" for f in about]
-                    writer.writerow([field, name, on, *figures_, *known])
-    except OSError as error:
-        raise not_written(path, error, "--csv") from error
+    rows = []
+    for field in headings(result):
+        on = min(result["fitted_on"]) if field == "left_out" else result["points"]
+        for name in order(result[field]):
+            values, predictor = result[field]["summary"][name], result["predictors"][name]
+            judged = ["" if values[f] is None else f"{values[f]:.6g}" for f in fields]
+            rows.append([field, name, on, *judged, *(f"{predictor[f]:.6g}" for f in about)])
+    header = ["judged_on", "predictor", "fitted_on", *fields, *about]
+    write_text(path, to_csv(header, rows))
 
 
 # ---- The page of `lolat compare --html`: tables and charts in one file.
@@ -374,9 +369,5 @@ def _abouts(result: Mapping[str, Any]) -> str:
 
 
 def write_page(path: str, result: Mapping[str, Any]) -> None:
-    """Write the page. InputError where `path` cannot be written."""
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(page(result))
-    except OSError as error:
-        raise not_written(path, error, "--html") from error
+    """Write the page; errors as of `write_text`."""
+    write_text(path, page(result))

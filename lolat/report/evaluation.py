@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -51,13 +50,6 @@ class Measured(Protocol):
         """Which block of it (`lolat.graph.blocks.cut`, from 0); None: all of it."""
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1, ties sharing their average."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum()
-    return (last - (counts - 1) / 2)[inverse]
-
-
 def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     """Pearson's correlation; None where it is not defined."""
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -73,13 +65,15 @@ def r_squared(predicted: np.ndarray, measured: np.ndarray) -> float | None:
 
 def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     """All figures of one predictor on a set of networks."""
+    from scipy.stats import rankdata
+
     return {
         **errors(predicted, measured),
         "mean": float(np.abs(predicted / measured - 1.0).mean()),
         "bias": float(np.median(predicted / measured - 1.0)),
         "r2": r_squared(predicted, measured),
         "pearson": correlation(predicted, measured),
-        "spearman": correlation(ranks(predicted), ranks(measured)),
+        "spearman": correlation(rankdata(predicted), rankdata(measured)),
     }
 
 
@@ -92,20 +86,10 @@ def share_bounds(inside: int, of: int, certainty: float = CERTAINTY) -> tuple[fl
     Exact, from the binomial distribution (Clopper and Pearson 1934). One network at several batch
     sizes is not independent, so that the bounds are then somewhat too narrow.
     """
-    tail = (1.0 - certainty) / 2
-    low = 0.0 if inside == 0 else 1.0 - _share(of - inside, of, tail)
-    high = 1.0 if inside == of else _share(inside, of, tail)
-    return low, high
+    from scipy.stats import binomtest
 
-
-def _share(most: int, of: int, tail: float) -> float:
-    """The share at which at most `most` of `of` happen with probability `tail`, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        terms = (math.comb(of, k) * middle**k * (1.0 - middle) ** (of - k) for k in range(most + 1))
-        low, high = (middle, high) if math.fsum(terms) > tail else (low, middle)
-    return (low + high) / 2
+    bounds = binomtest(inside, of).proportion_ci(certainty, method="exact")
+    return float(bounds.low), float(bounds.high)
 
 
 def intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +10,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from lolat.errors import InputError, not_written
+from lolat.errors import InputError
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
+from lolat.io.tables import to_csv
+from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.report.rows import HEADS, View, rows
@@ -81,22 +82,18 @@ def write_csv(path: str | Path, prediction: Prediction) -> None:
 
     A name that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["name", "latency_ms", "share", "bound_by", *COLUMNS])
-            for block in prediction.blocks:
-                writer.writerow(
-                    [
-                        _text(block.name),
-                        f"{block.latency_ms:.6g}",
-                        f"{block.share:.6g}",
-                        block.bound_by,
-                        *(block.counts[c] for c in COLUMNS),
-                    ]
-                )
-    except OSError as error:
-        raise not_written(path, error, "--csv") from error
+    rows = [
+        [
+            _text(b.name),
+            f"{b.latency_ms:.6g}",
+            f"{b.share:.6g}",
+            b.bound_by,
+            *map(b.counts.get, COLUMNS),
+        ]
+        for b in prediction.blocks
+    ]
+    header = ["name", "latency_ms", "share", "bound_by", *COLUMNS]
+    write_text(path, to_csv(header, rows))
 
 
 def _text(name: str) -> str:

@@ -241,5 +241,5 @@ def test_the_page_has_the_tables_and_a_chart_for_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("writer", [write_csv, write_page])
 def test_what_cannot_be_written_is_said(tmp_path: Path, writer: Any) -> None:
-    with pytest.raises(InputError, match=r"cannot write .*give --(csv|html) elsewhere"):
-        writer(str(tmp_path / "no" / "c"), result())
+    with pytest.raises(InputError, match="is a folder"):
+        writer(str(tmp_path), result())

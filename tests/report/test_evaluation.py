@@ -22,7 +22,6 @@ from lolat.report.evaluation import (
     figures,
     lines,
     r_squared,
-    ranks,
     share_bounds,
     verdict,
 )
@@ -31,11 +30,6 @@ from tests import by_hand, synthetic
 MODEL = Model(by_hand.document())
 GRAPH = synthetic.network()
 BIG = synthetic.network(size=224, name="big")
-
-
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=30))
-def test_ranks_share_the_average_of_ties(values: list[int]) -> None:
-    assert ranks(np.array(values)).tolist() == stats.rankdata(values).tolist()
 
 
 @settings(deadline=None)

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError, not_written
+from lolat.errors import InputError
 from lolat.fitting.domain import FOR_NETWORK
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, GROUPS
+from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import CALL, Prediction
 from lolat.report.html import element
@@ -226,12 +227,7 @@ def write_page(
     coverage: float | None = None,
 ) -> None:
     """Write the page; see `page`. InputError where `path` cannot be written."""
-    text = page(sides, batch_size, predictor, coverage)
-    try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except OSError as error:
-        raise not_written(path, error, "--html") from error
+    write_text(path, page(sides, batch_size, predictor, coverage))
 
 
 def embedded(data: Any) -> str:
