@@ -38,7 +38,7 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Put `text`, in UTF-8, at `path` as `write_bytes` does; into a device or a pipe (/dev/stdout) straight."""
+    """Put `text`, in UTF-8, at `path` as `write_bytes` does; straight into a device or a pipe."""
     try:
         straight = not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode)
     except (OSError, ValueError):
