@@ -176,10 +176,7 @@ def test_a_report_does_not_act_on_names(lolat: Command, model: Path) -> None:
 
 
 def test_a_csv_that_cannot_be_written(lolat: Command, model: Path, tmp_path: Path) -> None:
-    line = lolat.refused("report", model, "keras:A", "--csv", tmp_path / "no" / "blocks.csv")
-    assert "cannot write" in line
-    assert "give --csv elsewhere" in line
-    assert "is a directory" in lolat.refused("report", model, "keras:A", "--csv", tmp_path)
+    assert "is a folder" in lolat.refused("report", model, "keras:A", "--csv", tmp_path)
 
 
 def test_a_network_of_ones_own_without_any_framework(model: Path, tmp_path: Path) -> None:
