@@ -12,7 +12,7 @@ from math import floor, gcd, lcm, prod
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import ELEMENTWISE, NORMALISATIONS, POOLINGS
+from lolat.graph.kinds import ELEMENTWISE, NORMALIZATIONS, POOLINGS
 
 # ---- Sizes that a designer chose, as unknowns: which of them are tied, and what each becomes.
 #
@@ -491,7 +491,7 @@ def _matrix_product(c: Channels, position: int, o: Operation) -> list[Dims]:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(sorted(ELEMENTWISE | NORMALISATIONS), _elementwise),
+    **dict.fromkeys(sorted(ELEMENTWISE | NORMALIZATIONS), _elementwise),
     **dict.fromkeys(["identity", "dropout", "fill", "cumulative", "roll"], _elementwise),
     **dict.fromkeys(sorted(POOLINGS), _kept),
     **dict.fromkeys(["pad", "crop", "resize", "reduce", "repeat", "slice", "gather"], _kept),

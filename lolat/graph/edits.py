@@ -11,7 +11,7 @@ from lolat.graph import Graph, Operation, Tensor, is_convolution
 from lolat.graph.blocks import cut
 from lolat.graph.channels import Channels
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import ELEMENTWISE, FREE, NORMALISATIONS, POOLINGS
+from lolat.graph.kinds import ELEMENTWISE, FREE, NORMALIZATIONS, POOLINGS
 from lolat.graph.naming import is_flat, is_gate
 
 # ---- A network with some operations changed, left out or replaced.
@@ -233,7 +233,7 @@ def _with(shape: tuple[int, ...], axis: int, n: int) -> tuple[int, ...]:
 
 # ---- A part of a network on smaller images, and by how much a network shrinks its images.
 
-_ANY_SIZE = ELEMENTWISE | NORMALISATIONS | {"concatenate", "stack"}
+_ANY_SIZE = ELEMENTWISE | NORMALIZATIONS | {"concatenate", "stack"}
 _SLIDING = frozenset(["max_pool", "average_pool"])
 USUAL_STRIDE = 32  # of a network that does not tell
 

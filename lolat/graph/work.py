@@ -16,7 +16,7 @@ import numpy as np
 
 from lolat.graph import Graph, Operation, is_convolution
 from lolat.graph import kernel_terms as c
-from lolat.graph.kinds import EXPONENTIALS, FREE, NORMALISATIONS, POOLINGS
+from lolat.graph.kinds import EXPONENTIALS, FREE, NORMALIZATIONS, POOLINGS
 from lolat.graph.modes import AMP, FLOAT32, Mode
 
 # ---- In which data types a device keeps a network's tensors, and which operations it runs as
@@ -411,7 +411,7 @@ def moving_class(kind: str) -> str:
         return c.GROUP_NORM
     if kind in _NAMED:
         return _NAMED[kind]
-    if kind in NORMALISATIONS:
+    if kind in NORMALIZATIONS:
         return c.NORM
     if kind in POOLINGS:
         return c.POOLS

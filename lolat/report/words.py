@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS, KINDS, count
-from lolat.graph.kinds import NORMALISATIONS
+from lolat.graph.kinds import NORMALIZATIONS
 from lolat.model import Model
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.units import milliseconds, plain, quantity
@@ -51,7 +51,7 @@ def familiar(graph: Graph) -> Figures:
     parameters, activations = int(counts[:, WEIGHTS].sum()), int(counts[:, ACTS].sum())
     for row, operation in enumerate(graph.operations):
         a = operation.attributes
-        if operation.kind in NORMALISATIONS - _NO_VECTOR:
+        if operation.kind in NORMALIZATIONS - _NO_VECTOR:
             vectors = 1 if operation.kind in _ONE_VECTOR else 2
             parameters += vectors * channels.get(operation.outputs[0], 0)
         elif operation.kind == "embedding" and {"rows", "out_features"} <= a.keys():

@@ -19,7 +19,7 @@ from lolat.graph.counts import (
     FREE,
     GROUPS,
     KINDS,
-    NORMALISATIONS,
+    NORMALIZATIONS,
     PASSES,
     PLAIN,
     POOLINGS,
@@ -195,7 +195,7 @@ def test_elementwise_reads_and_writes(kind: str) -> None:
     check(one(kind, [(1, 3, 5)], [(1, 3, 5)]), 2, traffic=2 * (15 + 15), ops=1, passes=60 * further)
 
 
-@pytest.mark.parametrize("kind", sorted(NORMALISATIONS))
+@pytest.mark.parametrize("kind", sorted(NORMALIZATIONS))
 def test_normalisation_is_no_mac_and_no_weights(kind: str) -> None:
     further = PASSES.get(kind, 0)
     traffic = 2 * 2 * 105
@@ -252,7 +252,7 @@ def test_every_row_has_a_count_by_hand() -> None:
     by_hand = {"conv", "grouped_conv", "depthwise_conv", "transposed_conv", "dense", "matmul",
                "embedding", "lstm", "gru", "simple_rnn", "slice", "crop", "split", "gather",
                "fill"}  # fmt: skip
-    above = by_hand.union(ELEMENTWISE, NORMALISATIONS, POOLINGS, MOVES, FREE)
+    above = by_hand.union(ELEMENTWISE, NORMALIZATIONS, POOLINGS, MOVES, FREE)
     assert set(FORMULAS) == above
 
 

@@ -7,7 +7,7 @@ import pytest
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
-from lolat.graph.counts import FEATURES, behaviours, count
+from lolat.graph.counts import FEATURES, behaviors, count
 from lolat.graph.subgraph import block_graph, block_kinds, subgraph
 from tests import synthetic
 
@@ -70,7 +70,7 @@ def test_kinds_of_the_blocks_and_whether_a_model_can_learn_of_them() -> None:
     kinds, able = block_kinds(graph, {"float32"})
     assert len(kinds) == len(able) == len(cut(graph))
     assert all(able)
-    assert frozenset().union(*kinds) == behaviours(graph.operations)
+    assert frozenset().union(*kinds) == behaviors(graph.operations)
     assert "dense" in kinds[-1]
     assert "dense" not in kinds[0]
     assert not any(block_kinds(graph, {"float16"})[1])
