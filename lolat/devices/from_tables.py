@@ -35,9 +35,8 @@ from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import Point, open_text
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.counts import behaviors, count
-from lolat.graph.kernel_terms import CALLED, CLASSES, PRODUCTS
 from lolat.graph.modes import FLOAT32, Mode
-from lolat.graph.work import work_of
+from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
 from lolat.model.learning import errors, model_document
 from lolat.model.schema import FORMAT_VERSION, SCHEMA
 from lolat.training.memory import FLOAT_BYTES

@@ -23,6 +23,7 @@ from lolat.graph.kinds import (
     ELEMENTWISE,
     EXPONENTIALS,
     FREE,
+    GATES,
     MOVES,
     NORMALIZATIONS,
     PASSES,
@@ -242,7 +243,7 @@ def _batch_norm(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -
     return plain._replace(narrow=plain.traffic * (a.get("channels", VECTOR) < VECTOR))
 
 
-def _recurrent(gates: int, step_traffic: int, biases: int) -> Formula:
+def _recurrent(kind: str, step_traffic: int, biases: int) -> Formula:
     """A recurrent layer: the operations of one step, times the steps.
 
     A step is two products (of the input and of the state with `gates` matrices each) and elementwise
@@ -251,6 +252,7 @@ def _recurrent(gates: int, step_traffic: int, biases: int) -> Formula:
     without going back to the graph (TensorFlow took some 12 us for a step of an LSTM of 64 units).
     `biases` vectors of gates x units are learned, unless `bias_vectors` says how many.
     """
+    gates = GATES[kind]
 
     def formula(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
         units, features = a["units"], a["in_features"]
@@ -287,11 +289,11 @@ FORMULAS: dict[str, Formula] = {
     # each output element sums `contracted` products of two activations
     "matmul": lambda a, ins, outs: _traffic(a, ins, outs)._replace(flops=outs[0] * a["contracted"]),
     # add the gates (12), three sigmoids (6), tanh (2), f*c (3), i*g (3), add (3), tanh (2), o*tanh (3)
-    "lstm": _recurrent(gates=4, step_traffic=34, biases=1),
+    "lstm": _recurrent("lstm", step_traffic=34, biases=1),
     # add z and r (6), two sigmoids (4), r*h (3), add (3), tanh (2), 1-z (2), z*h (3), (1-z)*g (3), add (3)
-    "gru": _recurrent(gates=3, step_traffic=29, biases=2),
+    "gru": _recurrent("gru", step_traffic=29, biases=2),
     # add (3), tanh (2)
-    "simple_rnn": _recurrent(gates=1, step_traffic=5, biases=1),
+    "simple_rnn": _recurrent("simple_rnn", step_traffic=5, biases=1),
 }
 
 

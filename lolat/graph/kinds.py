@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 CONVOLUTIONS = frozenset({"conv", "grouped_conv", "depthwise_conv", "transposed_conv"})
-RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
-HEAVY = CONVOLUTIONS | RECURRENT | {"dense", "matmul", "embedding"}
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+"""Recurrent layers: the matrices that a step multiplies its input with, and its state."""
+HEAVY = CONVOLUTIONS | {*GATES, "dense", "matmul", "embedding"}
 """Kinds that a block is about; the rest goes along with them."""
 
 _ELEMENTWISE = """
@@ -57,7 +58,7 @@ COUNTED_AS: dict[str, tuple[str, str]] = {
     "batch_norm": ("norm_elements", "norm_ops"),
     **dict.fromkeys(POOLINGS, ("pool_elements", "pool_ops")),
     **dict.fromkeys(("concatenate", "stack"), ("joined_elements", "move_ops")),
-    **dict.fromkeys(("dense", "matmul", *RECURRENT), ("dense_elements", "dense_ops")),
+    **dict.fromkeys(("dense", "matmul", *GATES), ("dense_elements", "dense_ops")),
 }
 """Kind -> the counts (`lolat.graph.counts.Count`) that its elements and its operations go to, where these
 are not `moved_elements` and `move_ops`; convolutions are told apart by their sizes."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph import kernel_terms as c
+from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import Work, at, work_of, works
 
