@@ -101,10 +101,8 @@ class Sizes:
 
     def value(self, size: Sequence[tuple[int, int]], new: Mapping[int, int] | None = None) -> int:
         """What a size is, with `new` sizes for some unknowns."""
-        known = new or {}
-        return sum(
-            f * (1 if u == NUMBER else known.get(u, self.now[u])) for u, f in self.resolved(size)
-        )
+        known = {NUMBER: 1, **(new or {})}
+        return sum(f * (known[u] if u in known else self.now[u]) for u, f in self.resolved(size))
 
     def free(self) -> list[int]:
         """The unknowns that are bound to nothing and have a say."""
@@ -210,15 +208,14 @@ def _convolution(c: Channels, position: int, o: Operation, shape: Shape) -> Dims
     if axis < 0 or set(c.open_axes(dims)) - {axis} or shape[axis] != a["out_channels"]:
         raise Unclear
     inside, groups = dims[axis], a["groups"]
-    own = {"in_channels": inside}
     if 1 < groups == a["in_channels"] and a["out_channels"] % groups == 0:
-        own["groups"] = inside
         outside = times(inside, a["out_channels"] // groups)
+        c.attributes[position]["groups"] = inside
     else:
         outside = c.layer(o, inside, a["out_channels"])
         c.sizes.need_multiple(inside, groups)
         c.sizes.need_multiple(outside, groups)
-    c.attributes[position] = {**own, "out_channels": outside}
+    c.attributes[position] |= {"in_channels": inside, "out_channels": outside}
     return with_axis(fixed(shape), axis, outside)
 
 
@@ -235,9 +232,8 @@ def _dense(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
 
 
 def _embedding(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
-    size = c.layer(o, number(1), shape[-1])
-    c.attributes[position] = {"out_features": size}
-    return (*fixed(shape[:-1]), size)
+    c.attributes[position] = {"out_features": c.layer(o, number(1), shape[-1])}
+    return (*fixed(shape[:-1]), c.attributes[position]["out_features"])
 
 
 def _recurrent(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
@@ -315,15 +311,12 @@ def _viewed(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     for old, new in _groups(before, shape):
         is_open = [axis for axis in old if c.sizes.is_open(dims[axis])]
         whole = [axis for axis in new if shape[axis] > 1]
-        if not is_open:
-            continue
-        if len(is_open) > 1 or not whole:
-            raise Unclear
-        size = times(dims[is_open[0]], prod(before[axis] for axis in old if axis != is_open[0]))
-        part = c.sizes.divided(size, prod(shape[axis] for axis in whole[:-1]))
-        if part is None:
-            raise Unclear
-        made = with_axis(made, whole[-1], part)
+        if is_open:
+            size = times(dims[is_open[0]], prod(before[axis] for axis in old if axis != is_open[0]))
+            part = c.sizes.divided(size, prod(shape[axis] for axis in whole[:-1]))
+            if len(is_open) > 1 or not whole or part is None:
+                raise Unclear
+            made = with_axis(made, whole[-1], part)
     return made
 
 
@@ -459,9 +452,8 @@ class Channels:
                     "resolution or the batch size"
                 ) from None
             self.dims.update(zip(operation.outputs, dims, strict=True))
-        for t in graph.outputs:
-            for size in self.dims[t]:
-                self.sizes.fix(size)
+        for size in (size for t in graph.outputs for size in self.dims[t]):
+            self.sizes.fix(size)
 
     def read(self, operation: Operation, i: int = 0) -> tuple[Dims, Shape]:
         """The sizes and the shape of what an operation reads."""
@@ -486,9 +478,8 @@ class Channels:
         """What a layer with weights makes of `inside`: a new size, or that of its other call."""
         name = operation.name.partition(":")[0]
         key = (operation.path, name, operation.kind, self.sizes.value(inside), outside)
-        if key not in self.layers:
-            self.layers[key] = (inside, self.sizes.unknown(outside))
-        known, made = self.layers[key]
+        known, made = self.layers.get(key) or (inside, self.sizes.unknown(outside))
+        self.layers[key] = known, made
         self.sizes.unify(known, inside)
         return made
 
