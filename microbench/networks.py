@@ -13,10 +13,6 @@ from lolat.graph.layers import Layers
 from microbench import families as f
 
 
-def _classes(n: Layers, x: int) -> Graph:
-    return n.done(n.dense(n.global_pool(x, flat=True), 1000, "softmax"))
-
-
 def residual(size: int, depths: Sequence[int], bottleneck: bool = True, groups: int = 1) -> Graph:
     """A residual network (He et al. 2015): stem, four stages of bottlenecks or basic blocks, classes."""
     n = Layers.on("residual network", size, size, 3)
@@ -26,24 +22,15 @@ def residual(size: int, depths: Sequence[int], bottleneck: bool = True, groups: 
         for i in range(depth):
             stride = 2 if stage and i == 0 else 1
             if bottleneck:
-                x = f.add_bottleneck(
-                    n, x, 4 * width, width * (1 if groups == 1 else 2), stride, groups
-                )
+                mid = width if groups == 1 else 2 * width
+                x = f.add_bottleneck(n, x, 4 * width, mid, stride, groups)
             else:
-                y = n.conv_norm_act(n.conv_norm_act(x, width, 3, stride), width, 3, act=None)
-                if stride > 1:
-                    x = n.conv_norm_act(x, width, 1, stride, act=None)
-                x = n.same("relu", n.same("add", x, y))
-    return _classes(n, x)
+                x = f.add_basic(n, x, width, stride)
+    return f.classified(n, x)
 
 
 def inverted(
-    size: int,
-    rows: Sequence[tuple[int, int, int, int, int]],
-    act: str,
-    se: bool,
-    stem: int,
-    last: int,
+    size: int, rows: Sequence[tuple[int, ...]], act: str, se: bool, stem: int, last: int
 ) -> Graph:
     """Inverted residuals; `rows`: expansion, channels, count, stride, kernel (Sandler et al. 2018)."""
     n = Layers.on("inverted residual network", size, size, 3)
@@ -51,7 +38,7 @@ def inverted(
     for expand, out, count, stride, kernel in rows:
         for i in range(count):
             x = f.add_inverted(n, x, out, expand, kernel, stride if i == 0 else 1, act, se)
-    return _classes(n, n.conv_norm_act(x, last, 1, act=act))
+    return f.classified(n, n.conv_norm_act(x, last, 1, act=act))
 
 
 def dense_net(size: int, depths: Sequence[int]) -> Graph:
@@ -60,10 +47,10 @@ def dense_net(size: int, depths: Sequence[int]) -> Graph:
     x = n.pool("max_pool", n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
     for stage, depth in enumerate(depths):
         if stage:
-            x = n.pool("average_pool", n.conv(n.norm_act(x), n.shape(x)[-1] // 2), 2, 2)
+            x = f.add_transition(n, x)
         for _ in range(depth):
-            x = n.concat(x, n.conv(n.conv_norm_act(n.norm_act(x), 128, 1), 32, 3))
-    return _classes(n, n.norm_act(x))
+            x = f.add_dense(n, x)
+    return f.classified(n, n.norm_act(x))
 
 
 def vgg(size: int, depths: Sequence[int]) -> Graph:
@@ -72,7 +59,7 @@ def vgg(size: int, depths: Sequence[int]) -> Graph:
     x = n.input
     for stage, depth in enumerate(depths):
         for _ in range(depth):
-            x = n.same("relu", n.conv(x, min(512, 64 * 2**stage), 3, bias=True))
+            x = f.add_plain(n, x, min(512, 64 * 2**stage))
         x = n.pool("max_pool", x, 2, 2)
     return n.done(n.dense(n.dense(n.flatten(x), 1024, "relu"), 1000, "softmax"))
 
@@ -82,16 +69,13 @@ def separable(size: int, width: int, middle: int) -> Graph:
     n = Layers.on("separable network", size, size, 3)
     x = n.conv_norm_act(n.conv_norm_act(n.input, 32, 3, 2), 64, 3)
 
-    def pair(x: int, out: int) -> int:
-        x = n.depthwise(n.same("relu", x))
-        return n.norm(n.conv(x, out))
-
     for out in (128, 256, width):
-        y = n.pool("max_pool", pair(pair(x, out), out), 3, 2)
+        y = n.pool("max_pool", f.add_separable(n, x, out, count=2), 3, 2)
         x = n.same("add", n.conv_norm_act(x, out, 1, 2, act=None), y)
     for _ in range(middle):
-        x = n.same("add", x, pair(pair(pair(x, width), width), width))
-    return _classes(n, n.same("relu", pair(pair(x, 1536), 2048)))
+        x = n.same("add", x, f.add_separable(n, x, width, count=3))
+    x = f.add_separable(n, f.add_separable(n, x, 1536), 2048)
+    return f.classified(n, n.same("relu", x))
 
 
 def inception(size: int, rows: Sequence[tuple[int, int, int | None]]) -> Graph:
@@ -103,7 +87,7 @@ def inception(size: int, rows: Sequence[tuple[int, int, int | None]]) -> Graph:
         x = n.pool("max_pool", x, 3, 2)
         for _ in range(count):
             x = f.add_inception(n, x, width, kernel)
-    return _classes(n, x)
+    return f.classified(n, x)
 
 
 def convnext(size: int, depths: Sequence[int], width: int = 96) -> Graph:
@@ -115,15 +99,14 @@ def convnext(size: int, depths: Sequence[int], width: int = 96) -> Graph:
             x = n.conv(n.same("layer_norm", x), width * 2**stage, 2, 2, bias=True)
         for _ in range(depth):
             x = f.add_convnext(n, x, grouped=False)
-    return _classes(n, x)
+    return f.classified(n, x)
 
 
 def transformer(size: int, patch: int, features: int, heads: int, depth: int) -> Graph:
     """A vision transformer (Dosovitskiy et al. 2021) without a class token."""
     n = Layers.on("transformer", size, size, 3)
     x = n.conv(n.input, features, patch, patch, bias=True)
-    tokens = (size // patch) ** 2
-    x = n.view(x, tokens, features)
+    x = n.view(x, (size // patch) ** 2, features)
     for _ in range(depth):
         x = f.add_encoder(n, x, heads)
     x = n.add("global_average_pool", [n.same("layer_norm", x)], (1, features))
@@ -133,12 +116,15 @@ def transformer(size: int, patch: int, features: int, heads: int, depth: int) ->
 def u_net(size: int, widths: Sequence[int]) -> Graph:
     """Down with max pools, up with transposed convolutions and skips (Ronneberger et al. 2015)."""
     n = Layers.on("u-net", size, size, 3)
+
+    def double(x: int, width: int) -> int:
+        return n.conv_norm_act(n.conv_norm_act(x, width, 3), width, 3)
+
     x, skips = n.input, []
     for width in widths[:-1]:
-        x = n.conv_norm_act(n.conv_norm_act(x, width, 3), width, 3)
-        skips.append(x)
-        x = n.pool("max_pool", x, 2, 2)
-    x = n.conv_norm_act(n.conv_norm_act(x, widths[-1], 3), widths[-1], 3)
+        skips.append(double(x, width))
+        x = n.pool("max_pool", skips[-1], 2, 2)
+    x = double(x, widths[-1])
     for width, skip in zip(widths[-2::-1], skips[::-1], strict=True):
-        x = n.conv_norm_act(n.conv_norm_act(n.concat(n.up(x, width), skip), width, 3), width, 3)
+        x = double(n.concat(n.up(x, width), skip), width)
     return n.done(n.conv(x, 2, 1, bias=True))

@@ -226,7 +226,7 @@ def _reunited(flow: Flow, found: list[list[int]]) -> list[list[int]]:
             users = [home[r] for t in written for r in readers.get(t, ()) if home[r] != i]
             if part is not main and users and min(users) > i:
                 home.update(dict.fromkeys(part, min(users)))
-                found[i] = [p for p in found[i] if p not in part]
+                found[i] = sorted(set(found[i]).difference(part))
                 found[min(users)] += part
     return [sorted(segment) for segment in found if segment]
 

@@ -191,8 +191,7 @@ def _separated(operation: Operation, tensors: list[Tensor]) -> tuple[Operation, 
     """The two convolutions; the tensor between them is added to `tensors`."""
     a = operation.attributes
     inside, ones = a["in_channels"], (1,) * len(a["kernel"])
-    source, result = tensors[operation.inputs[0]], tensors[operation.outputs[0]]
-    axis = _channel_axis(source.shape, result.shape, operation)
+    result, axis = tensors[operation.outputs[0]], _channel_axis(tensors, operation)
     tensors.append(replace(result, shape=(*result.shape[:axis], inside, *result.shape[axis + 1 :])))
     between = len(tensors) - 1
     depthwise = replace(
@@ -208,9 +207,10 @@ def _separated(operation: Operation, tensors: list[Tensor]) -> tuple[Operation, 
     return depthwise, pointwise
 
 
-def _channel_axis(before: Sequence[int], after: Sequence[int], convolution: Operation) -> int:
+def _channel_axis(tensors: Sequence[Tensor], convolution: Operation) -> int:
     """Where the channels of a convolution's tensors are: the last axis, or 1 where that does not fit."""
     a = convolution.attributes
+    before, after = (tensors[t].shape for t in (convolution.inputs[0], convolution.outputs[0]))
     last = before[-1] == a["in_channels"] and after[-1] == a["out_channels"]
     return len(after) - 1 if last else 1
 
@@ -236,14 +236,10 @@ def halved(graph: Graph, positions: Collection[int]) -> Graph | None:
         return None
     if not all(_halves(graph, o, images) for o in inside):
         return None
-    axis = next(
-        (
-            _channel_axis(*graph.shapes((o.inputs[0], o.outputs[0])), o)
-            for o in inside
-            if is_convolution(o.kind) and len(o.attributes["kernel"]) == 2
-        ),
-        3,
-    )
+    convolutions = [
+        o for o in inside if is_convolution(o.kind) and len(o.attributes["kernel"]) == 2
+    ]
+    axis = _channel_axis(graph.tensors, convolutions[0]) if convolutions else 3
 
     def half(tensor: Tensor) -> Tensor:
         sides = (n if i in (0, axis) else (n + 1) // 2 for i, n in enumerate(tensor.shape))
