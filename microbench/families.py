@@ -31,7 +31,7 @@ def stem(size: int, filters: int, kernel: int, stride: int, pool: bool = False) 
     """The entrance of a network: rescale, convolution on 3 channels, norm, relu, maybe max pool."""
     n = Layers.on(f"stem {filters} {kernel}x{kernel}/{stride}", size, size, 3)
     x = n.conv_norm_act(n.same("rescale", n.input), filters, kernel, stride)
-    return n.done(n.pool("max_pool", x, 3, 2) if pool else x)
+    return n.done(n.pool(x, 3, 2) if pool else x)
 
 
 def patchify(size: int, filters: int) -> Graph:
@@ -102,7 +102,7 @@ def add_inverted(
     """An inverted residual behind `x`."""
     inside = n.shape(x)[-1]
     y = n.conv_norm_act(x, inside * expand, 1, act=act) if expand > 1 else x
-    y = n.norm_act(n.depthwise(y, kernel, stride), act)
+    y = n.depthwise_norm_act(y, kernel, stride, act=act)
     if se:
         acts = ("relu", "hard_sigmoid") if act == "hard_silu" else (act, "sigmoid")
         y = n.squeeze_excite(y, max(1, inside // 4), *acts, flat=True)
@@ -136,7 +136,7 @@ def mobile_v1(size: int, channels: int, out: int, count: int = 1) -> Graph:
     """MobileNet's pairs: depthwise, norm, relu6, 1x1, norm, relu6."""
 
     def step(n: Layers, x: int) -> int:
-        return n.conv_norm_act(n.norm_act(n.depthwise(x), "relu6"), out, 1, act="relu6")
+        return n.conv_norm_act(n.depthwise_norm_act(x, act="relu6"), out, 1, act="relu6")
 
     return _chain("mobile v1", size, channels, step, count)
 
@@ -147,14 +147,12 @@ def vgg(size: int, channels: int, filters: int, count: int) -> Graph:
     x = n.input
     for _ in range(count):
         x = add_plain(n, x, filters)
-    return n.done(n.pool("max_pool", x, 2, 2))
+    return n.done(n.pool(x, 2, 2))
 
 
 def depthwise(size: int, channels: int, kernel: int, stride: int) -> Graph:
     """A depthwise convolution, normalization, relu."""
-    return _chain(
-        "depthwise", size, channels, lambda n, x: n.norm_act(n.depthwise(x, kernel, stride))
-    )
+    return _chain("depthwise", size, channels, lambda n, x: n.depthwise_norm_act(x, kernel, stride))
 
 
 def add_separable(n: Layers, x: int, out: int, kernel: int = 3, count: int = 1) -> int:
@@ -178,7 +176,7 @@ def add_dense(n: Layers, x: int) -> int:
 
 def add_transition(n: Layers, x: int) -> int:
     """DenseNet's transition: norm, relu, 1x1 to half the channels, average pool."""
-    return n.pool("average_pool", n.conv(n.norm_act(x), n.shape(x)[-1] // 2), 2, 2)
+    return n.pool(n.conv(n.norm_act(x), n.shape(x)[-1] // 2), 2, 2, "average_pool")
 
 
 def dense_net(size: int, channels: int, count: int = 1) -> Graph:
@@ -202,7 +200,7 @@ def add_inception(n: Layers, x: int, width: int, kernel: int | None) -> int:
     else:
         second = n.conv_norm_act(second, width, 5)
     third = n.conv_norm_act(n.conv_norm_act(n.conv_norm_act(x, width // 2, 1), width, 3), width, 3)
-    fourth = n.conv_norm_act(n.pool("average_pool", x, 3, 1), width // 2, 1)
+    fourth = n.conv_norm_act(n.pool(x, 3, 1, "average_pool"), width // 2, 1)
     return n.concat(first, second, third, fourth)
 
 
@@ -222,7 +220,7 @@ def _cell(n: Layers, before: int, x: int, channels: int) -> int:
         return add_separable(n, x, channels, kernel, 2)
 
     def pool(x: int) -> int:
-        return n.pool("average_pool", x, 3, 1)
+        return n.pool(x, 3, 1, "average_pool")
 
     p, h = (n.conv_norm_act(n.same("relu", t), channels, 1, act=None) for t in (before, x))
     sums = [
@@ -285,7 +283,7 @@ def up(size: int, channels: int) -> Graph:
 def pool(size: int, channels: int, kernel: int, stride: int, kind: str) -> Graph:
     """A pooling alone."""
     n = Layers.on(f"{kind} {channels}", size, size, channels)
-    return n.done(n.pool(kind, n.input, kernel, stride))
+    return n.done(n.pool(n.input, kernel, stride, kind))
 
 
 def norm_act(size: int, channels: int, act: str = "relu", norm: str = "batch_norm") -> Graph:
@@ -368,7 +366,7 @@ def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Gra
 def residual_network(size: int, width: int) -> Graph:
     """A small residual network: stem, four bottlenecks, head."""
     n = Layers.on("small resnet", size, size, 3)
-    x = n.pool("max_pool", n.conv_norm_act(n.input, width, 7, 2), 3, 2)
+    x = n.pool(n.conv_norm_act(n.input, width, 7, 2), 3, 2)
     for i in range(4):
         x = add_bottleneck(n, x, width * 4 * 2**i, width * 2**i, 1 if i == 0 else 2, 1)
     return classified(n, x)
@@ -388,5 +386,5 @@ def small_vgg(size: int, filters: int) -> Graph:
     n = Layers.on(f"small vgg {filters}", size, size, 3)
     x = n.input
     for width in (filters, 2 * filters):
-        x = n.pool("max_pool", add_plain(n, add_plain(n, x, width), width), 2, 2)
+        x = n.pool(add_plain(n, add_plain(n, x, width), width), 2, 2)
     return n.done(n.dense(n.dense(n.flatten(x), 128, "relu"), 10, "softmax"))

@@ -16,7 +16,7 @@ from microbench import families as f
 def residual(size: int, depths: Sequence[int], bottleneck: bool = True, groups: int = 1) -> Graph:
     """A residual network (He et al. 2015): stem, four stages of bottlenecks or basic blocks, classes."""
     n = Layers.on("residual network", size, size, 3)
-    x = n.pool("max_pool", n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
+    x = n.pool(n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
     for stage, depth in enumerate(depths):
         width = 64 * 2**stage
         for i in range(depth):
@@ -44,7 +44,7 @@ def inverted(
 def dense_net(size: int, depths: Sequence[int]) -> Graph:
     """Dense blocks of growth 32 with transitions between them (Huang et al. 2017)."""
     n = Layers.on("dense network", size, size, 3)
-    x = n.pool("max_pool", n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
+    x = n.pool(n.conv_norm_act(n.input, 64, 7, 2), 3, 2)
     for stage, depth in enumerate(depths):
         if stage:
             x = f.add_transition(n, x)
@@ -60,7 +60,7 @@ def vgg(size: int, depths: Sequence[int]) -> Graph:
     for stage, depth in enumerate(depths):
         for _ in range(depth):
             x = f.add_plain(n, x, min(512, 64 * 2**stage))
-        x = n.pool("max_pool", x, 2, 2)
+        x = n.pool(x, 2, 2)
     return n.done(n.dense(n.dense(n.flatten(x), 1024, "relu"), 1000, "softmax"))
 
 
@@ -70,7 +70,7 @@ def separable(size: int, width: int, middle: int) -> Graph:
     x = n.conv_norm_act(n.conv_norm_act(n.input, 32, 3, 2), 64, 3)
 
     for out in (128, 256, width):
-        y = n.pool("max_pool", f.add_separable(n, x, out, count=2), 3, 2)
+        y = n.pool(f.add_separable(n, x, out, count=2), 3, 2)
         x = n.same("add", n.conv_norm_act(x, out, 1, 2, act=None), y)
     for _ in range(middle):
         x = n.same("add", x, f.add_separable(n, x, width, count=3))
@@ -82,9 +82,9 @@ def inception(size: int, rows: Sequence[tuple[int, int, int | None]]) -> Graph:
     """Branches side by side, concatenated; `rows`: count, width, kernel (Szegedy et al. 2016)."""
     n = Layers.on("network of branches", size, size, 3)
     x = n.conv_norm_act(n.conv_norm_act(n.conv_norm_act(n.input, 32, 3, 2), 32, 3), 64, 3)
-    x = n.conv_norm_act(n.pool("max_pool", x, 3, 2), 192, 3)
+    x = n.conv_norm_act(n.pool(x, 3, 2), 192, 3)
     for count, width, kernel in rows:
-        x = n.pool("max_pool", x, 3, 2)
+        x = n.pool(x, 3, 2)
         for _ in range(count):
             x = f.add_inception(n, x, width, kernel)
     return f.classified(n, x)
@@ -123,7 +123,7 @@ def u_net(size: int, widths: Sequence[int]) -> Graph:
     x, skips = n.input, []
     for width in widths[:-1]:
         skips.append(double(x, width))
-        x = n.pool("max_pool", skips[-1], 2, 2)
+        x = n.pool(skips[-1], 2, 2)
     x = double(x, widths[-1])
     for width, skip in zip(widths[-2::-1], skips[::-1], strict=True):
         x = double(n.concat(n.up(x, width), skip), width)

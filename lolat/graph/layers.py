@@ -102,7 +102,13 @@ class Layers:
         """Convolution, batch normalization, activation."""
         return self.norm_act(self.conv(x, filters, kernel, stride, groups), act)
 
-    def pool(self, kind: str, x: int, kernel: int, stride: int = 1) -> int:
+    def depthwise_norm_act(
+        self, x: int, kernel: int = 3, stride: int = 1, act: str | None = "relu"
+    ) -> int:
+        """Depthwise convolution, batch normalization, activation."""
+        return self.norm_act(self.depthwise(x, kernel, stride), act)
+
+    def pool(self, x: int, kernel: int, stride: int = 1, kind: str = "max_pool") -> int:
         """A padded pooling."""
         _, height, width, channels = self.shape(x)
         return self.add(

@@ -74,20 +74,17 @@ class Mode:
         """The same with what a row of a table says itself, in columns of these names; InputError."""
         passes = {"": self.training, "inference": False, "training": True}
 
-        def told(column: str, choices: Mapping[str, Any], otherwise: Any) -> Any:
+        def told(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
             text = (row.get(column) or "").strip().lower()
             if text not in choices:
-                raise InputError(
-                    f"{where}: {column} is {text[:40]!r}; expected one of "
-                    f"{', '.join(filter(None, choices))}"
-                )
+                raise InputError(f"{where}: {column} is {text[:40]!r}; expected {expected}")
             return choices[text] if column in row else otherwise
 
         return Mode(
-            told("dtype", {"": self.dtype, **DTYPES}, self.dtype),
-            told("compiled", _YES_NO, self.compiled),
-            told("channels_last", _YES_NO, self.channels_last),
-            told("pass", passes, self.training),
+            told("dtype", {"": self.dtype, **DTYPES}, self.dtype, f"one of {', '.join(DTYPES)}"),
+            told("compiled", _YES_NO, self.compiled, "yes or no"),
+            told("channels_last", _YES_NO, self.channels_last, "yes or no"),
+            told("pass", passes, self.training, "inference or training"),
         )
 
     def __str__(self) -> str:

@@ -136,7 +136,7 @@ def test_what_runs_is_what_onnx_says(monkeypatch: pytest.MonkeyPatch) -> None:
         2,
         flat=True,
     )
-    x = n.concat(x, n.pool("average_pool", n.pool("max_pool", n.input, 3, 2), 3, 1))
+    x = n.concat(x, n.pool(n.pool(n.input, 3, 2), 3, 1, "average_pool"))
     x = n.dense(n.same("layer_norm", x), 6, "gelu")
     graph = n.done(
         n.dense(n.global_pool(n.conv(x, 5, 3, groups=1, bias=True), flat=True), 4, "softmax")

@@ -94,7 +94,7 @@ def test_an_operation_that_it_cannot_build_is_named(keras: Any) -> None:
 
 def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:
     graph = Layers.on("small", 8, 8, 3)
-    block = graph.done(graph.pool("max_pool", graph.conv_norm_act(graph.input, 4, 3), 2, 2))
+    block = graph.done(graph.pool(graph.conv_norm_act(graph.input, 4, 3), 2, 2))
     keras.config.set_image_data_format("channels_first")
     keras.config.set_dtype_policy("mixed_float16")
     try:

@@ -158,7 +158,7 @@ def test_a_pool_is_that_of_keras(
 ) -> None:
     keras: Any = pytest.importorskip("keras")
     n = Layers.on("one", size, size, 3)
-    graph = n.done(n.pool(kind, n.input, kernel, stride))
+    graph = n.done(n.pool(n.input, kernel, stride, kind))
     x = image(size, 3)
     out = ran(graph, turned(x)).numpy().transpose(0, 2, 3, 1)
     expected = np.asarray(getattr(keras.layers, f"{layer}Pooling2D")(kernel, stride, "same")(x))
