@@ -1,4 +1,4 @@
-"""Cuts a graph into blocks that a person recognises: graph -> blocks.
+"""Cuts a graph into blocks that a person recognizes: graph -> blocks.
 
 First between points where one tensor alone is alive; where that leaves something too large (a U-Net
 under its skips, cells that read the last two), at points with few live tensors. The pieces are then
@@ -95,7 +95,7 @@ class Flow:
             operation.kind != "conv" or set(operation.attributes.get("kernel", ())) != {1}
         ):
             return -1
-        for _ in range(4):  # a normalisation, an activation, a squeeze-excite may stand between
+        for _ in range(4):  # a normalization, an activation, a squeeze-excite may stand between
             images = [t for t in operation.inputs if not is_flat(self.graph.tensors[t].shape)]
             at = self.writer.get(images[0], -1) if images else -1
             if at < 0 or self.graph.operations[at].kind == "depthwise_conv":
@@ -344,7 +344,7 @@ class Grouping:
         return at
 
     def _joined(self, elements: list[Group]) -> list[Group]:
-        """Groups of neighbours; what is not heavy goes along with what is."""
+        """Groups of neighbors; what is not heavy goes along with what is."""
         groups: list[Group] = []
         waiting: list[Group] = []  # light ones of which it is not known yet whose they are
         heavy = [any(self.flow.heavy[p] for p in e.positions) for e in elements]

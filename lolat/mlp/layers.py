@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lolat.graph import Graph, GraphBuilder, Operation, is_convolution
-from lolat.graph.counts import COLUMNS, FEATURES, count, formula_for
+from lolat.graph.counts import COLUMNS, FEATURES, count
 from lolat.mlp.table import ACTIVATIONS, LayerTable
 from lolat.mlp.table import COLUMNS as LAYER_COLUMNS
 
@@ -77,26 +77,25 @@ def layer_counts(table: LayerTable) -> np.ndarray:
 
     The same as `lolat.graph.counts` finds in `layer_graph`, for all rows at once.
     """
-    # 64-bit integers would overflow for the largest
-    columns = {name: table[name] for name in LAYER_COLUMNS[table.layer]}
-    numbers = {n: c.astype(float) for n, c in columns.items() if c.dtype.kind == "i"}
-    batch, activated = numbers["batch_size"], table["activation"] != "none"
+    batch = table["batch_size"].astype(float)  # 64-bit integers would overflow for the largest
+    activated = table["activation"] != "none"
+    counts = dict.fromkeys(FEATURES, np.zeros(len(table)))
     if table.layer == "convolution":
-        kind, kernel = "conv", numbers["kernel_size"]
-        read = batch * numbers["input_size"] ** 2 * numbers["in_channels"]
-        written = batch * output_sizes(table).astype(float) ** 2 * numbers["out_channels"]
-        given: Mapping[str, Any] = {
-            "kernel": (kernel, kernel),
-            "groups": 1,
-            "bias": table["use_bias"],
-        }
+        inside, outside = table["in_channels"].astype(float), table["out_channels"].astype(float)
+        per_output = table["kernel_size"].astype(float) ** 2 * inside
+        written = batch * output_sizes(table).astype(float) ** 2 * outside
+        counts["acts"] = written
+        counts["inp"] = batch * table["input_size"].astype(float) ** 2 * inside
+        counts["flops"] = written * per_output
+        counts["traffic"] = 2 * written * activated
+        counts["weights"] = outside * (per_output + table["use_bias"])
     else:
-        kind, given = "dense", {"bias": True}
-        read, written = batch * numbers["in_features"], batch * numbers["out_features"]
-    layer = formula_for(kind)({**numbers, **given}, [read], [written])
-    activation = formula_for("relu")({}, [written], [written])  # any reads and writes
-    counts = [getattr(layer, c) + activated * getattr(activation, c) for c in FEATURES]
-    return np.column_stack(np.broadcast_arrays(*counts)).astype(float)
+        inside, outside = table["in_features"].astype(float), table["out_features"].astype(float)
+        counts["flops"] = batch * inside * outside
+        counts["traffic"] = batch * (inside + outside * (1 + 2 * activated))
+        counts["weights"] = outside * (inside + 1)
+    counts["ops"] = 1.0 + activated
+    return np.column_stack([counts[c] for c in FEATURES])
 
 
 # ---- network rows ----------------------------------------

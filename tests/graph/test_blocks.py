@@ -387,7 +387,7 @@ def test_cells_are_found_without_names_too() -> None:
         ]
         for graph in (named, bare)
     ]
-    # the first convolution of the last cell has no neighbour that holds it in its cell
+    # the first convolution of the last cell has no neighbor that holds it in its cell
     assert convs[1][:6] == convs[0][:6]
     assert sorted(p for block in convs[1][6:] for p in block) == convs[0][6]
 
