@@ -412,9 +412,13 @@ def test_very_long_chains_are_cut_at_each_convolution_in_linear_time(skip: bool)
         for _ in range(length):
             x = same(b, "relu", same(b, "batch_norm", conv(b, x, 4)))
         graph = b.build([same(b, "add", x, first) if skip else x])
-        start = time.process_time()
-        blocks = cut(graph)
-        times_s.append(time.process_time() - start)
+        tries = []
+        for _ in range(3):  # the fastest: collecting garbage of other tests takes longer
+            graph.cache.clear()
+            start = time.process_time()
+            blocks = cut(graph)
+            tries.append(time.process_time() - start)
+        times_s.append(min(tries))
         assert_partition(graph)
         assert len(blocks) == length
         assert {len(block.operations) for block in blocks} <= {3, 4}
