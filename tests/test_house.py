@@ -86,12 +86,8 @@ def test_what_is_public_says_what_it_is(path: Path) -> None:
 
 
 def test_every_error_has_its_exit_code() -> None:
-    classes = [
-        c
-        for _, c in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(c, errors.LolatError)
-    ]
-    codes = {c.__name__: c.exit_code for c in classes}
+    classes = inspect.getmembers(errors, inspect.isclass)
+    codes = {name: c.exit_code for name, c in classes if issubclass(c, errors.LolatError)}
     assert codes == {
         "LolatError": 1, "MeasuringError": 1, "InputError": 2, "ModelFileError": 2, "NetworkError": 2,
         "MissingPackageError": 2, "DeviceError": 2, "AnswerIsNo": 3,
