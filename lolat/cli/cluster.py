@@ -301,7 +301,7 @@ def summary(folder: Path, nodes: int, written: int, there: int) -> list[str]:
 
 def check_folder(folder: Path) -> None:
     """InputError now rather than after minutes of measuring, if `folder` cannot hold the models."""
-    from lolat.cli.learn import check_writable
+    from lolat.cli.common import check_writable
 
     if folder.exists() and not folder.is_dir():
         raise InputError(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import say
-from lolat.cli.learn import check_writable, interruptible
+from lolat.cli.common import check_writable, interruptible, say
 from lolat.errors import InputError, MeasuringError
 
 if TYPE_CHECKING:

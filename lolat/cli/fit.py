@@ -46,7 +46,7 @@ def fit(
 
     Without TABLE: from the data sheet of --device in --facts alone.
     """
-    from lolat.cli.learn import check_writable
+    from lolat.cli.common import check_writable
     from lolat.fitting.points import is_table
     from lolat.model.file import write
     from lolat.model.learning import model_document
@@ -240,7 +240,7 @@ def suggest(
     python examples/time_operations.py operations.csv --table todo.csv
     lolat fit operations.csv --facts DEVICES.csv --device l4 --output l4.json
     """
-    from lolat.cli.learn import check_writable
+    from lolat.cli.common import check_writable
     from lolat.devices.fit import MIDDLING, drawn, suggested, table
     from lolat.devices.from_tables import read_facts
     from lolat.devices.tables import read_operations

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -14,7 +12,7 @@ from typing import Any
 import click
 
 from lolat.cli.cluster import HERE, Address
-from lolat.cli.common import INTERRUPTED, Size, run, say
+from lolat.cli.common import Size, check_writable, interruptible, run, say
 from lolat.errors import InputError, LolatError
 
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
@@ -246,42 +244,6 @@ def _backend_and_output(
         output = local_folder() / f"{environment.slug(label + with_what)}.json"
         check_writable(output)
     return backend, output
-
-
-@contextlib.contextmanager
-def interruptible(journal_path: Path) -> Iterator[None]:
-    """Ctrl-C says what becomes of what was measured."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(
-            f"interrupted; what was measured is in {journal_path}, give the same command again to "
-            "go on"
-            if journal_path.exists()
-            else "interrupted before anything was measured; give the same command again"
-        )
-        raise click.exceptions.Exit(INTERRUPTED) from None
-
-
-def check_writable(output: Path) -> None:
-    """InputError now rather than after minutes of measuring, if `output` cannot be written."""
-    folder = output.parent
-    try:
-        if output.is_dir():
-            raise InputError(f"--output {output} is a folder; expected the name of a JSON file")
-        if output.exists() and not output.is_file():
-            raise InputError(
-                f"--output {output} is not a regular file; expected the name of a JSON file"
-            )
-        if output.exists() and not os.access(output, os.W_OK):
-            raise InputError(f"no permission to write {output}; give --output elsewhere")
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {output}: {error.strerror}; give --output elsewhere"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"no permission to write in {folder}; give --output elsewhere")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -64,7 +64,7 @@ COLUMN = "predicted_ms"
 @devices_option
 def predict(model: str, table: str, output: Path, devices: str | None) -> None:
     """Predict the rows of CSV: the same rows in order, with a column predicted_ms (milliseconds)."""
-    from lolat.cli.learn import check_writable
+    from lolat.cli.common import check_writable
     from lolat.io.tables import read_table
     from lolat.mlp.devices import read_devices
     from lolat.mlp.layer_model import read_layer_model

@@ -68,7 +68,7 @@ def fit(
     CSV, gzipped or not, has a row per measured layer and GPU (docs/mlp.md lists the columns). A run
     that is killed goes on where it was when the same command is given again.
     """
-    from lolat.cli.learn import check_writable
+    from lolat.cli.common import check_writable
     from lolat.cli.progress import progress
     from lolat.io.tables import read_table
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
@@ -227,7 +227,7 @@ def learn(
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
-    from lolat.cli.learn import interruptible
+    from lolat.cli.common import interruptible
     from lolat.cli.progress import progress
     from lolat.mlp.devices import read_devices
     from microbench.learn_layers import (
@@ -302,7 +302,7 @@ def _files(
     device: str, layer: str, backend: str, output: Path | None, table: Path | None
 ) -> tuple[Path, Path]:
     """(the model, the table): where they go, and that they can be written there."""
-    from lolat.cli.learn import check_writable
+    from lolat.cli.common import check_writable
     from lolat.io.paths import local_folder
     from microbench import environment
 
