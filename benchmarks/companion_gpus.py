@@ -44,10 +44,9 @@ from lolat.devices.tables import (  # noqa: E402
     read_operations,
 )
 from lolat.fitting.predictors.kernels import Kernels  # noqa: E402
-from lolat.graph import kernel_terms as c  # noqa: E402
-from lolat.graph.kernel_terms import CLASSES, PRODUCTS  # noqa: E402
+from lolat.graph import work as c  # noqa: E402
 from lolat.graph.modes import Mode  # noqa: E402
-from lolat.graph.work import Work, work_of  # noqa: E402
+from lolat.graph.work import CLASSES, PRODUCTS, Work, work_of  # noqa: E402  # noqa: E402
 from lolat.mlp.perceptron import Perceptron  # noqa: E402
 from lolat.mlp.recipes import (  # noqa: E402
     Plan,

@@ -20,7 +20,7 @@ from lolat.devices.tables import TimedNetwork, read_networks
 from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.graph.kinds import NORMALISATIONS, POOLINGS
+from lolat.graph.kinds import NORMALIZATIONS, POOLINGS
 from lolat.readers.cache import Kept
 
 LEAST, NEAR = 0.3, 0.03
@@ -33,7 +33,7 @@ def as_fvcore(graph: Graph) -> float:
         elements = graph.tensors[operation.inputs[0]].elements() if operation.inputs else 0
         if operation.kind == "batch_norm":
             total += 2 * elements
-        elif operation.kind in NORMALISATIONS:
+        elif operation.kind in NORMALIZATIONS:
             total += 5 * elements
         elif operation.kind in POOLINGS:
             total += elements

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lolat.fitting.points import Point  # noqa: E402
-from lolat.graph.counts import FEATURES, behaviours  # noqa: E402
+from lolat.graph.counts import FEATURES, behaviors  # noqa: E402
 from lolat.mlp.layers import layer_counts, layer_graph, layer_name  # noqa: E402
 from lolat.mlp.table import LAYERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import split  # noqa: E402
@@ -68,7 +68,7 @@ def points(table: LayerTable) -> list[Point]:
                 int(table["batch_size"][row]),
                 {c: int(n) for c, n in zip(FEATURES, counts[row], strict=True)},
                 float(table.times_ms[row]),
-                kinds=tuple(sorted(behaviours(layer_graph(table, row).operations))),
+                kinds=tuple(sorted(behaviors(layer_graph(table, row).operations))),
             )
         )
     return found

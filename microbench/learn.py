@@ -11,7 +11,7 @@ from typing import Any
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.graph.counts import behaviours, count
+from lolat.graph.counts import behaviors, count
 from microbench import environment
 from microbench import environment as processor
 from microbench.backends.known import as_known
@@ -175,7 +175,7 @@ def _point(
         samples_ms=tuple(t for v in visits for t in v.samples),
         reference_ms=tuple(t for v in visits for t in v.reference),
         spread=None if level.spread is None else round(level.spread, 5),
-        kinds=tuple(sorted(behaviours(graph.operations))),
+        kinds=tuple(sorted(behaviors(graph.operations))),
         whole=block.whole,
     )
 

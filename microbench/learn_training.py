@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.graph import Graph
-from lolat.graph.counts import behaviours, count
+from lolat.graph.counts import behaviors, count
 from lolat.training.learning import (
     SIMPLEST,
     EpochPoint,
@@ -318,5 +318,5 @@ def _pass_point(
         samples,
         tuple(t for v in visits for t in v.beside()),
         None if apart is None else round(apart, 5),
-        tuple(sorted(behaviours(graph.operations))),
+        tuple(sorted(behaviors(graph.operations))),
     )

@@ -28,35 +28,20 @@ def small() -> dict[str, Any]:
         },
         "points": [
             {
-                "name": "conv 3x3",
-                "batch_size": 8,
-                "acts": 100352,
-                "inp": 50176,
-                "flops": 115605504,
-                "traffic": 0,
-                "weights": 36864,
-                "ops": 3,
-                "latency_ms": 1.25,
+                "name": "conv 3x3", "batch_size": 8, "acts": 100352, "inp": 50176, "flops": 115605504,
+                "traffic": 0, "weights": 36864, "ops": 3, "latency_ms": 1.25,
                 "samples_ms": [1.25, 1, 1.5],
             },
             {
-                "name": "from a table",
-                "batch_size": 1,
-                "acts": 1,
-                "inp": 1,
-                "flops": 1,
-                "traffic": None,
-                "weights": None,
-                "ops": None,
-                "latency_ms": 3,
-                "samples_ms": None,
+                "name": "from a table", "batch_size": 1, "acts": 1, "inp": 1, "flops": 1,
+                "traffic": None, "weights": None, "ops": None, "latency_ms": 3, "samples_ms": None,
             },
         ],
         "environment": {"cpu": "AMD EPYC", "threads": 2},
         "noise": {"drift": 0.01},
         "domain": {},
         "warnings": ["noisy"],
-    }
+    }  # fmt: skip
 
 
 def large(points: int = 110, samples: int = 45, seed: int = 0) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviours, count
+from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviors, count
 from lolat.model.learning import model_document
 
 # Milliseconds per unit of each count, like those of a small CPU.
@@ -87,7 +87,7 @@ def measured(blocks: int = 35, batches: Sequence[int] = (1, 2, 4), noise: float 
 @functools.cache
 def kinds() -> tuple[str, ...]:
     """The kinds of work of `network`, as if blocks of it had been measured."""
-    return tuple(sorted(behaviours(network().operations)))
+    return tuple(sorted(behaviors(network().operations)))
 
 
 def document(points: Sequence[Point] | None = None, **changes: Any) -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 import lolat
 from lolat import errors
+from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"tensorflow", "keras", "torch", "torchvision", "onnx", "onnxruntime", "jax"}
@@ -74,31 +77,21 @@ def public(node: ast.AST) -> bool:
 @pytest.mark.parametrize("path", sources(), ids=str)
 def test_what_is_public_says_what_it_is(path: Path) -> None:
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    found = [n for n in tree.body if public(n)]
-    for holder in [n for n in tree.body if isinstance(n, ast.ClassDef) and public(n)]:
-        found += [n for n in holder.body if public(n)]
-    lacking = [n.name for n in found if not ast.get_docstring(n)]  # type: ignore[attr-defined]
+    top = [n for n in tree.body if public(n)]
+    inside = [n for c in top if isinstance(c, ast.ClassDef) for n in c.body if public(n)]
+    lacking = [n.name for n in [*top, *inside] if not ast.get_docstring(n)]  # type: ignore[attr-defined]
     assert lacking == []
     if tree.body:
         assert ast.get_docstring(tree)
 
 
 def test_every_error_has_its_exit_code() -> None:
-    codes = {
-        name: cls.exit_code
-        for name, cls in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(cls, errors.LolatError)
-    }
+    classes = inspect.getmembers(errors, inspect.isclass)
+    codes = {name: c.exit_code for name, c in classes if issubclass(c, errors.LolatError)}
     assert codes == {
-        "LolatError": 1,
-        "MeasuringError": 1,
-        "InputError": 2,
-        "ModelFileError": 2,
-        "NetworkError": 2,
-        "MissingPackageError": 2,
-        "DeviceError": 2,
-        "AnswerIsNo": 3,
-    }
+        "LolatError": 1, "MeasuringError": 1, "InputError": 2, "ModelFileError": 2, "NetworkError": 2,
+        "MissingPackageError": 2, "DeviceError": 2, "AnswerIsNo": 3,
+    }  # fmt: skip
 
 
 def loaded_after(code: str) -> set[str]:
@@ -115,24 +108,16 @@ def test_importing_lolat_loads_nothing_heavy() -> None:
 
 
 def test_an_answer_from_counts_loads_only_numpy(tmp_path: Path) -> None:
-    import json
-
-    from tests import synthetic
-
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(synthetic.document()))
     code = f"import lolat\nlolat.load({str(path)!r}).predict_counts(1, 2, 3, 4, 5, 6)"
     heavy = {"scipy", "rich", "click", "matplotlib", "lolat.readers", "microbench", *FRAMEWORKS}
-    found = loaded_after(code)
-    assert "numpy" in found
-    assert not found & heavy
     # What only networks need; it costs a tenth of the time of starting.
-    assert not found & {
-        "lolat.graph.blocks",
-        "lolat.graph.naming",
-        "lolat.model.prediction",
-        "lolat.fitting.intervals",
-    }
+    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.model.prediction",
+                   "lolat.fitting.intervals"}  # fmt: skip
+    loaded = loaded_after(code)
+    assert "numpy" in loaded
+    assert not loaded & (heavy | of_networks)
     of_a_network = (
         f"import lolat\nfrom tests.synthetic import network\nprint("
         f"lolat.load({str(path)!r}).predict(network()).to_dict()['latency_ms'])"
@@ -148,7 +133,5 @@ def test_a_reader_is_imported_without_its_framework() -> None:
 
 
 def test_the_version_is_said_once() -> None:
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == lolat.__version__

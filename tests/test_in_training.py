@@ -12,7 +12,6 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,12 +75,7 @@ def test_a_script_asks_before_it_trains(
     assert any("this is a PyTorch network" in n for n in notes) == (framework == "torch")
     (loss,) = [i for i, line in enumerate(lines) if "loss" in line]
     assert loss > 3  # first the answer, then the training
-
-
-@pytest.mark.parametrize("script", ["train_torch.py", "train_keras.py"])
-def test_without_the_option_it_trains_as_ever(
-    script: str, trained: Callable[..., list[str]]
-) -> None:
+    # Without the option it trains as ever.
     lines = trained(script)
     assert not any("LoLat" in line for line in lines)
     assert sum("loss" in line for line in lines) == 1
@@ -97,19 +91,14 @@ def test_both_scripts_train_the_same_network() -> None:
     assert of_torch.at(32).sum(0).tolist() == of_keras.at(32).sum(0).tolist()
 
 
-def workflow() -> dict[str, Any]:
-    yaml = pytest.importorskip("yaml")
-    found: dict[str, Any] = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
-    return found
-
-
 def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     """Its lines are run as GitHub runs them: by `bash -e`, with what is under `env`."""
     pytest.importorskip("keras")
     pytest.importorskip("onnx")
     from tests.readers.onnx_networks import model, node, saved
 
-    found = workflow()
+    yaml = pytest.importorskip("yaml")
+    found = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
     assert found[True] == "pull_request"  # `on` is a truth value to YAML 1.1
     (job,) = found["jobs"].values()
     install, predict, report = [s for s in job["steps"] if "run" in s]
@@ -152,18 +141,11 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert re.fullmatch(r"```\nnetwork · batch 1\n.* ms .*\n```\n", written, re.DOTALL)
 
 
-def commands() -> list[list[str]]:
-    lines = [
-        line
-        for block in re.findall(r"^```\n(.*?)^```", DOC, re.M | re.S)
-        for line in block.splitlines()
-    ]
-    return [shlex.split(line) for line in lines if line.startswith(("lolat ", "python "))]
-
-
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("keras")
-    shown = commands()
+    blocks = re.findall(r"^```\n(.*?)^```", DOC, re.M | re.S)
+    shown = [shlex.split(line) for block in blocks for line in block.splitlines()
+             if line.startswith(("lolat ", "python "))]  # fmt: skip
     assert [words[:2] for words in shown] == [
         ["python", "examples/train_torch.py"], ["python", "examples/train_keras.py"], ["lolat", "predict"],
     ]  # fmt: skip

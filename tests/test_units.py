@@ -3,73 +3,78 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.units import milliseconds, percent, plain, quantity
+from lolat.units import (
+    dollars,
+    duration,
+    gibibytes,
+    milliseconds,
+    one_line,
+    percent,
+    plain,
+    plural,
+    quantity,
+    shapes_text,
+    shortened,
+)
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("say", "texts"),
     [
-        (0, "0.000 ms"), (0.0123, "0.012 ms"), (0.00123, "0.0012 ms"), (0.5, "0.500 ms"),
-        (2.914, "2.91 ms"), (29.14, "29.1 ms"), (291.4, "291 ms"), (2914, "2914 ms"),
-        (1234567, "1234567 ms"), (9.996, "10.0 ms"), (99.96, "100 ms"), (0.9996, "1.00 ms"),
+        (milliseconds, {
+            0: "0.000 ms", 0.0123: "0.012 ms", 0.00123: "0.0012 ms", 0.5: "0.500 ms", 2.914: "2.91 ms",
+            29.14: "29.1 ms", 291.4: "291 ms", 1234567: "1234567 ms", 9.996: "10.0 ms",
+            99.96: "100 ms", 0.9996: "1.00 ms"}),
+        (quantity, {980: "980", 25.6e6: "25.6 M", 1e3: "1.00 k", 0: "0", 999.7: "1.00 k",
+                    999_950: "1.00 M"}),
+        (lambda n: quantity(n, "MACs"), {980: "980 MACs", 4.09e9: "4.09 GMACs", 999.6e6: "1.00 GMACs",
+                                         2.5e16: "25000 TMACs"}),
+        (percent, {0.042: "4.2 %", 0.2: "20 %", 0: "0.0 %", 1.5: "150 %", -0.03: "-3.0 %",
+                   0.0999: "10 %", 0.0994: "9.9 %"}),
+        (duration, {0.25: "250 ms", 12.3: "12.3 s", 250: "4 min 10 s", 11100: "3 h 05 min",
+                    1051200: "12 days 4 h"}),
+        (dollars, {0: "$0.00", 0.012: "$0.012", 12.5: "$12.50", 1234.5: "$1,234"}),
+        (gibibytes, {2**29: "0.50 GiB", 120 * 2**30: "120 GiB"}),
+        (lambda n: plural(n, "device"), {1: "1 device", 50000: "50,000 devices"}),
     ],
 )  # fmt: skip
-def test_milliseconds(value: float, text: str) -> None:
-    assert milliseconds(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (980, "", "980"), (980, "MACs", "980 MACs"), (4.09e9, "MACs", "4.09 GMACs"),
-        (25.6e6, "", "25.6 M"), (1e3, "", "1.00 k"), (1.5e12, "B", "1.50 TB"), (0, "", "0"),
-        (999.7, "", "1.00 k"), (999_950, "", "1.00 M"), (999.6e6, "MACs", "1.00 GMACs"),
-        (2.5e16, "MACs", "25000 TMACs"),
-    ],
-)  # fmt: skip
-def test_quantity(value: float, unit: str, text: str) -> None:
-    assert quantity(value, unit) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.042, "4.2 %"), (0.2, "20 %"), (0, "0.0 %"), (1.5, "150 %"), (-0.03, "-3.0 %"),
-     (0.0999, "10 %"), (0.0994, "9.9 %")],
-)  # fmt: skip
-def test_percent(value: float, text: str) -> None:
-    assert percent(value) == text
+def test_numbers(say: Callable[[float], str], texts: dict[float, str]) -> None:
+    assert {value: say(value) for value in texts} == texts
 
 
 @given(st.floats(1e-3, 1e6))
 def test_three_digits_are_kept(value: float) -> None:
     shown = float(milliseconds(value).removesuffix(" ms"))
-    digits = 0.006 if value >= 0.1 else 0.06
-    assert math.isclose(shown, value, rel_tol=digits)
+    assert math.isclose(shown, value, rel_tol=0.006 if value >= 0.1 else 0.06)
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("conv3_block2 · 3 convs, add", "conv3_block2 · 3 convs, add"),
-        ("日本", "日本"),
-        ("[red]x[/]", "[red]x[/]"),
-        ("\x1b[2J", r"\x1b[2J"),
-        ("a\nb\tc\r", r"a\nb\tc\r"),
-        ("\u202egnp.exe", r"\u202egnp.exe"),
-        ("\ud800", r"\ud800"),
-        ("it's", "it's"),
-        ("'\x00", r"'\x00"),
+        ("conv3_block2 · 3 convs, add", "conv3_block2 · 3 convs, add"), ("日本", "日本"),
+        ("[red]x[/]", "[red]x[/]"), ("\x1b[2J", r"\x1b[2J"), ("a\nb\tc\r", r"a\nb\tc\r"),
+        ("\u202egnp.exe", r"\u202egnp.exe"), ("\ud800", r"\ud800"), ("it's", "it's"), ("'\x00", r"'\x00"),
     ],
-)
+)  # fmt: skip
 def test_names_are_shown_and_not_acted_on(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
 @given(st.text())
-def test_a_plain_name_is_one_printable_line(text: str) -> None:
+def test_what_is_shown_is_one_printable_line(text: str) -> None:
     assert plain(text).isprintable()
+    assert shortened(text).isprintable()
+    assert len(shortened(text)) <= 200
+
+
+def test_errors_and_shapes_in_a_line() -> None:
+    bold = ValueError("Exception encountered when calling Dense\n\n\x1b[1mwrong size\x1b[0m\nmore")
+    assert one_line(bold) == "wrong size"
+    assert one_line(KeyError()) == "KeyError"
+    assert shapes_text([(1, 224, None, 3), (1, 8)]) == "224x?x3, 8"

@@ -29,7 +29,7 @@ from networks import CHOSEN, REPORTED
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph
-from lolat.graph.counts import behaviours, count
+from lolat.graph.counts import behaviors, count
 from lolat.model import Model
 from lolat.model.learning import model_document
 from microbench.state import Levels, levels
@@ -82,7 +82,7 @@ def learn(path: Path) -> Device:
             continue
         if entry["what"] in ("block", "level"):
             counts = count(graph).total(entry["batch"])._asdict()
-            kinds = tuple(sorted(behaviours(graph.operations)))
+            kinds = tuple(sorted(behaviors(graph.operations)))
             whole = entry["what"] == "level"
             points.append(
                 Point(

@@ -31,17 +31,18 @@ from lolat.fitting.predictors.kernels import (
     moving_time,
     optional,
 )
-from lolat.graph import kernel_terms as c
-from lolat.graph.kernel_terms import (
+from lolat.graph import work as c
+from lolat.graph.modes import Mode
+from lolat.graph.work import (
     CLASSES,
     MOVING_TERMS,
     NEEDED,
     OPTIONAL_TERMS,
     PRODUCT_TERMS,
     PRODUCTS,
+    Work,
+    work_of,
 )
-from lolat.graph.modes import Mode
-from lolat.graph.work import Work, work_of
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as

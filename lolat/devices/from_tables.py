@@ -34,10 +34,9 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import Point, open_text
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
-from lolat.graph.counts import behaviours, count
-from lolat.graph.kernel_terms import CALLED, CLASSES, PRODUCTS
+from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT32, Mode
-from lolat.graph.work import work_of
+from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
 from lolat.model.learning import errors, model_document
 from lolat.model.schema import FORMAT_VERSION, SCHEMA
 from lolat.training.memory import FLOAT_BYTES
@@ -136,7 +135,7 @@ class Timed:
         for i in which:
             if i < len(self.operations):
                 o = self.operations[i]
-                kinds = tuple(sorted(behaviours(o.graph.operations)))
+                kinds = tuple(sorted(behaviors(o.graph.operations)))
                 counts: Mapping[str, int] = count(o.graph).total(o.batch_size)._asdict()
                 found.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
             else:

@@ -6,13 +6,16 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from lolat.errors import InputError
+from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
+from lolat.io.documents import fault_of
 
 SCHEMA = "lolat-graph"
 FORMAT_VERSION = 1
@@ -75,29 +78,29 @@ class Graph:
         used += (t for operation in self.operations for t in operation.inputs + operation.outputs)
         if used and (min(used) < 0 or max(used) >= count):
             wrong = next(t for t in used if not 0 <= t < count)
-            raise InputError(
-                f"graph {self.name!r} names tensor {wrong}; it has {count} tensors, counted from 0"
-            )
-        produced = {t for operation in self.operations for t in operation.outputs}
-        ready = set(range(count)) - produced
+            raise self._wrong(f"names tensor {wrong}; it has {count} tensors, counted from 0")
+        ready = set(range(count)).difference(*(o.outputs for o in self.operations))
         if not ready.issuperset(self.inputs):
-            raise InputError(
-                f"graph {self.name!r}: input {min(set(self.inputs) - ready)} is written by an "
-                "operation; an input is what nothing inside writes"
+            raise self._wrong(
+                f"input {min(set(self.inputs) - ready)} is written by an operation; an input is what "
+                "nothing inside writes"
             )
         for operation in self.operations:
             written = set(operation.outputs)
             if late := set(operation.inputs) - ready:
-                raise InputError(
-                    f"graph {self.name!r}: operation {operation.name!r} reads tensor {min(late)} "
-                    "before it is written; operations must stand in an order in which they can run"
+                raise self._wrong(
+                    f"operation {operation.name!r} reads tensor {min(late)} before it is written; "
+                    "operations must stand in an order in which they can run"
                 )
             if not written or len(written) < len(operation.outputs) or written & ready:
-                raise InputError(
-                    f"graph {self.name!r}: operation {operation.name!r} writes the tensors "
-                    f"{list(operation.outputs)}; at least one is expected, each written once"
+                raise self._wrong(
+                    f"operation {operation.name!r} writes the tensors {list(operation.outputs)}; at "
+                    "least one is expected, each written once"
                 )
             ready |= written
+
+    def _wrong(self, what: str) -> InputError:
+        return InputError(f"graph {self.name!r}: {what}")
 
     def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """Shapes (at batch size 1) of the tensors at `indices`."""
@@ -132,50 +135,57 @@ class Graph:
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Graph:
         """Read what `to_dict` wrote. Raises InputError when it is something else."""
-        known = document if isinstance(document, Mapping) else {}
-        if (known.get("schema"), known.get("version")) != (SCHEMA, FORMAT_VERSION):
-            raise InputError(
-                f'expected a graph document with "schema": "{SCHEMA}", "version": {FORMAT_VERSION}; '
-                f"got schema {known.get('schema')!r}, version {known.get('version')!r}"
-            )
         try:
-            return Graph(
-                str(document["name"]),
-                tuple(Tensor(_sizes(s), bool(b), str(d)) for s, b, d in document["tensors"]),
-                tuple(_operation(o) for o in document["operations"]),
-                _sizes(document["inputs"]),
-                _sizes(document["outputs"]),
-                tuple(map(str, document.get("warnings", ()))),
-                str(document.get("framework", "")),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            found = msgspec.convert(document, _Document)
+        except (msgspec.ValidationError, RecursionError):
             raise InputError(
-                f"damaged graph document ({type(error).__name__}: {error}); write it again with "
-                "Graph.to_dict"
-            ) from error
+                f"not a graph document: {fault_of(document, _Document)}; write it with Graph.to_dict"
+            ) from None
+        return Graph(
+            found.name,
+            tuple(Tensor(*t) for t in found.tensors),
+            tuple(
+                Operation(o.name, o.kind, o.inputs, o.outputs, _frozen(o.attributes), o.path)
+                for o in found.operations
+            ),
+            found.inputs,
+            found.outputs,
+            found.warnings,
+            found.framework,
+        )
 
 
-def _operation(document: Mapping[str, Any]) -> Operation:
-    """One operation of a graph document."""
-    return Operation(
-        str(document["name"]), str(document["kind"]),
-        _sizes(document["inputs"]), _sizes(document["outputs"]),
-        {str(k): _frozen(v) for k, v in document["attributes"].items()},
-        str(document.get("path", "")),
-    )  # fmt: skip
+_Indices = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 
 
-def _sizes(values: Any) -> tuple[int, ...]:
-    """Sizes or indices of a document: whole numbers, none negative."""
-    found = tuple(operator.index(v) for v in values)
-    if found and min(found) < 0:
-        raise ValueError(f"negative number in {list(found)}")
-    return found
+class _OperationDocument(msgspec.Struct):
+    name: str
+    kind: str
+    inputs: _Indices
+    outputs: _Indices
+    attributes: dict[str, Any]
+    path: str = ""
+
+
+class _Document(msgspec.Struct):
+    """What `Graph.to_dict` writes; a tensor is its shape, whether it is batched, its data type."""
+
+    schema: Literal["lolat-graph"]
+    version: Literal[1]
+    name: str
+    tensors: tuple[tuple[_Indices, bool, str], ...]
+    operations: tuple[_OperationDocument, ...]
+    inputs: _Indices
+    outputs: _Indices
+    warnings: tuple[str, ...] = ()
+    framework: str = ""
 
 
 def _frozen(value: Any) -> Any:
     """JSON lists back into tuples, at any depth."""
-    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+    if isinstance(value, dict):
+        return {k: _frozen(v) for k, v in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 class GraphBuilder:
@@ -201,21 +211,14 @@ class GraphBuilder:
         return len(self.tensors) - 1
 
     def add(
-        self,
-        kind: str,
-        inputs: Sequence[int],
-        shape: Sequence[int],
-        name: str = "",
-        path: str = "",
-        dtype: str | None = None,
-        **attributes: Any,
+        self, kind: str, inputs: Sequence[int], shape: Sequence[int], *more: Any, **rest: Any
     ) -> int:
         """Add an operation with one output of `shape` (at batch size 1); returns its tensor index.
 
         The output grows with the batch when any input does. Without `dtype` it is `self.dtype`, or
         that of the first input.
         """
-        return self.add_several(kind, inputs, [shape], name, path, dtype, **attributes)[0]
+        return self.add_several(kind, inputs, [shape], *more, **rest)[0]
 
     def add_several(
         self,
@@ -232,8 +235,9 @@ class GraphBuilder:
         dtype = dtype or self.dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
         outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
         name = self._unique(name or kind, path)
-        made = Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
-        self.operations.append(made)
+        self.operations.append(
+            Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
+        )
         return outputs
 
     def _unique(self, name: str, path: str) -> str:
@@ -258,9 +262,6 @@ def is_convolution(kind: str) -> bool:
     return kind in CONVOLUTIONS
 
 
-CONVOLUTIONS = frozenset({"conv", "grouped_conv", "depthwise_conv", "transposed_conv"})
-
-
 def kind_label(operation: Operation) -> str:
     """The kind as the domain knows it: convolutions and pools of one or three dimensions apart."""
     dimensions = len(operation.attributes.get("kernel", ()))
@@ -270,28 +271,27 @@ def kind_label(operation: Operation) -> str:
 def merge_padding(graph: Graph) -> Graph:
     """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
     readers = graph.consumers()
-    replaced: dict[int, tuple[int, Any]] = {}
-    for operation in graph.operations:
-        if operation.kind != "pad" or operation.outputs[0] in graph.outputs:
-            continue
-        users = [graph.operations[i] for i in readers.get(operation.outputs[0], [])]
-        if users and all(is_convolution(u.kind) for u in users):
-            padding = operation.attributes.get("padding")
-            replaced[operation.outputs[0]] = (operation.inputs[0], padding)
-    if not replaced:
-        return graph
+
+    def belongs(operation: Operation) -> bool:
+        (written, *_), users = operation.outputs, readers.get(operation.outputs[0], [])
+        return (
+            operation.kind == "pad"
+            and written not in graph.outputs
+            and bool(users)
+            and all(is_convolution(graph.operations[i].kind) for i in users)
+        )
+
+    pads = {o.outputs[0]: o for o in graph.operations if belongs(o)}
     operations = []
     for operation in graph.operations:
-        if operation.outputs[0] in replaced:
+        if operation.outputs[0] in pads:
             continue
-        if operation.inputs and operation.inputs[0] in replaced:
-            source, padding = replaced[operation.inputs[0]]
-            attributes = {**operation.attributes, "pad_before": padding}
-            operation = replace(
-                operation, inputs=(source, *operation.inputs[1:]), attributes=attributes
-            )
+        if operation.inputs and (pad := pads.get(operation.inputs[0])):
+            attributes = {**operation.attributes, "pad_before": pad.attributes.get("padding")}
+            inputs = (pad.inputs[0], *operation.inputs[1:])
+            operation = replace(operation, inputs=inputs, attributes=attributes)
         operations.append(operation)
-    return replace(graph, operations=tuple(operations), cache={})
+    return replace(graph, operations=tuple(operations), cache={}) if pads else graph
 
 
 def floating_types(graph: Graph) -> Iterator[str]:

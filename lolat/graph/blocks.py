@@ -1,4 +1,4 @@
-"""Cuts a graph into blocks that a person recognises: graph -> blocks.
+"""Cuts a graph into blocks that a person recognizes: graph -> blocks.
 
 First between points where one tensor alone is alive; where that leaves something too large (a U-Net
 under its skips, cells that read the last two), at points with few live tensors. The pieces are then
@@ -14,9 +14,8 @@ from itertools import accumulate, pairwise
 from math import prod
 
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import FREE
+from lolat.graph.kinds import FREE, HEAVY
 from lolat.graph.naming import (
-    HEAVY,
     LARGEST,
     Names,
     is_flat,
@@ -26,12 +25,6 @@ from lolat.graph.naming import (
     summarize,
     unique,
 )
-
-# ---- Cuts a graph into segments: between points where one tensor alone is alive, and where
-# that leaves
-#
-# something too large (a U-Net under its skips, cells that read the last two), at points with few live
-# tensors.
 
 SERIAL = 7
 """As many heavy pieces in a row are a part of a network (under a long skip), not a block."""
@@ -102,7 +95,7 @@ class Flow:
             operation.kind != "conv" or set(operation.attributes.get("kernel", ())) != {1}
         ):
             return -1
-        for _ in range(4):  # a normalisation, an activation, a squeeze-excite may stand between
+        for _ in range(4):  # a normalization, an activation, a squeeze-excite may stand between
             images = [t for t in operation.inputs if not is_flat(self.graph.tensors[t].shape)]
             at = self.writer.get(images[0], -1) if images else -1
             if at < 0 or self.graph.operations[at].kind == "depthwise_conv":
@@ -221,43 +214,37 @@ def _reunited(flow: Flow, found: list[list[int]]) -> list[list[int]]:
     """Operations that stand among others' but only serve a later segment, moved there.
 
     A cell that reads the last two cells has a part that could run, and may be written, before its
-    neighbour: nothing in the neighbour's segment is connected with it.
+    neighbor: nothing in the neighbor's segment is connected with it.
     """
     home = {p: i for i, segment in enumerate(found) for p in segment}
     readers = flow.graph.consumers()
     for i, segment in enumerate(found):
-        group = {p: p for p in segment}
-
-        def leader(p: int, group: dict[int, int] = group) -> int:
-            while group[p] != p:
-                group[p] = p = group[group[p]]
-            return p
-
-        for p in segment:
-            for t in flow.graph.operations[p].inputs:
-                at = flow.writer.get(t, -1)
-                if at in group:
-                    group[leader(at)] = leader(p)
-        parts: dict[int, list[int]] = {}
-        for p in segment:
-            parts.setdefault(leader(p), []).append(p)
-        if len(parts) < 2:
-            continue
-        main = max(parts.values(), key=len)
-        for part in parts.values():
-            users = [
-                home[r]
-                for p in part
-                for t in flow.graph.operations[p].outputs
-                for r in readers.get(t, ())
-                if home[r] != i
-            ]
+        parts = _connected(flow, segment)
+        main = max(parts, key=len)
+        for part in parts:
+            written = (t for p in part for t in flow.graph.operations[p].outputs)
+            users = [home[r] for t in written for r in readers.get(t, ()) if home[r] != i]
             if part is not main and users and min(users) > i:
-                for p in part:
-                    home[p] = min(users)
-                    found[i].remove(p)
-                    found[min(users)].append(p)
+                home.update(dict.fromkeys(part, min(users)))
+                found[i] = sorted(set(found[i]).difference(part))
+                found[min(users)] += part
     return [sorted(segment) for segment in found if segment]
+
+
+def _connected(flow: Flow, segment: Sequence[int]) -> list[list[int]]:
+    """The operations of a segment in parts that hang together."""
+    part_of: dict[int, list[int]] = {}
+    for p in segment:
+        sources = (flow.writer.get(t, -1) for t in flow.graph.operations[p].inputs)
+        joined = {id(part_of[at]): part_of[at] for at in sources if at in part_of}
+        part = max(joined.values(), key=len, default=[])
+        for other in joined.values():
+            if other is not part:
+                part += other
+                part_of.update(dict.fromkeys(other, part))
+        part.append(p)
+        part_of[p] = part
+    return list({id(part): part for part in part_of.values()}.values())
 
 
 # ---- blocks ----------------------------------------
@@ -278,10 +265,10 @@ def cut(graph: Graph) -> tuple[Block, ...]:
 
     The result is kept with the graph, so a second call costs nothing.
     """
-    found: tuple[Block, ...] | None = graph.cache.get("blocks")
-    if found is None:
-        found = graph.cache["blocks"] = _cut(graph)
-    return found
+    if "blocks" not in graph.cache:
+        graph.cache["blocks"] = _cut(graph)
+    blocks: tuple[Block, ...] = graph.cache["blocks"]
+    return blocks
 
 
 def _cut(graph: Graph) -> tuple[Block, ...]:
@@ -357,7 +344,7 @@ class Grouping:
         return at
 
     def _joined(self, elements: list[Group]) -> list[Group]:
-        """Groups of neighbours; what is not heavy goes along with what is."""
+        """Groups of neighbors; what is not heavy goes along with what is."""
         groups: list[Group] = []
         waiting: list[Group] = []  # light ones of which it is not known yet whose they are
         heavy = [any(self.flow.heavy[p] for p in e.positions) for e in elements]

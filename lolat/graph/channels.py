@@ -1,7 +1,11 @@
-"""How channels pass through operations: one rule per kind, in a table.
+"""How channels pass through a network: which sizes of its tensors are free, which are tied to which.
 
-A rule gets what is known so far, the operation and its position, and returns the sizes of its outputs;
-where it is not clear how channels pass, it raises `Unclear`.
+A size of a tensor is a sum of pieces `factor x unknown` (a concatenation has several, a flattened image one
+with a factor), or a plain number. Two sizes that must be equal are unified, as terms are in logic
+programming: an unknown is bound to what it equals (Robinson 1965), to its parts or to a number.
+
+Inputs and outputs of a network are fixed. What a convolution, a dense layer, an embedding or a recurrent
+layer makes is free; what adds, multiplies or normalizes ties sizes together, a concatenation adds them.
 """
 
 from __future__ import annotations
@@ -12,19 +16,16 @@ from math import floor, gcd, lcm, prod
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import ELEMENTWISE, NORMALISATIONS, POOLINGS
-
-# ---- Sizes that a designer chose, as unknowns: which of them are tied, and what each becomes.
-#
-# A size of a tensor is a sum of pieces `factor x unknown` (a concatenation has several, a flattened
-# image one
-# with a factor), or a plain number. Two sizes that must be equal are unified, as terms are in logic
-# programming: an unknown is bound to what it equals (Robinson 1965), to its parts or to a number.
+from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, NORMALIZATIONS, POOLINGS
 
 NUMBER = -1  # in the place of an unknown: the factor is the size itself
 STEP = 8  # channel counts are multiples of this, as vector instructions like them
 
-Size = tuple[tuple[int, int], ...]  # pieces: (unknown, factor)
+Size = tuple[tuple[int, int], ...]
+"""Pieces: (unknown, factor)."""
+Dims = tuple[Size, ...]
+"""The size of each axis of a tensor."""
+Shape = tuple[int, ...]
 
 
 def number(n: int) -> Size:
@@ -37,15 +38,38 @@ def times(size: Size, factor: int) -> Size:
     return tuple((unknown, factor * f) for unknown, f in size)
 
 
+def fixed(shape: Sequence[int]) -> Dims:
+    """The sizes of a shape that cannot change."""
+    return tuple(map(number, shape))
+
+
+def with_axis(dims: Dims, axis: int, size: Size) -> Dims:
+    """`dims` with another size on one axis."""
+    return (*dims[:axis], size, *dims[axis % len(dims) + 1 :])
+
+
+def scaled(size: int, factor: float, multiple: int = 1) -> int:
+    """`size` x `factor`, rounded to the nearest multiple of 8 and of `multiple`, and at least that.
+
+    It never leaves the side that the factor points to: 20 channels x 0.99 are not 24, 4 channels x 0.5
+    stay 4. So it never falls as the factor rises. Where the common multiple is larger than the size
+    itself, it is rounded to `multiple` alone.
+    """
+    if factor == 1:
+        return size
+    step = lcm(STEP, multiple)
+    step = multiple if step > size and multiple > 1 else step
+    new = max(1, floor(size * factor / step + 0.5)) * step
+    return min(new, size) if factor < 1 else max(new, size)
+
+
 class Sizes:
     """The unknowns of a network: their sizes as they are, and what is known of each."""
 
     def __init__(self) -> None:
         self.now: list[int] = []
         self.multiple: list[int] = []  # what a new size must be a multiple of
-        self.follows: list[
-            bool
-        ] = []  # of a constant: it has no say, but follows what it is tied to
+        self.follows: list[bool] = []  # of a constant: no say, but follows what it is tied to
         self._bound: list[Size | None] = []
 
     def unknown(self, size: int, follows: bool = False) -> Size:
@@ -58,7 +82,7 @@ class Sizes:
         self._bound.append(None)
         return ((len(self.now) - 1, 1),)
 
-    def resolved(self, size: Size) -> Size:
+    def resolved(self, size: Sequence[tuple[int, int]]) -> Size:
         """The same size in unknowns that are not bound to others."""
         found = []
         left = list(reversed(size))
@@ -75,12 +99,10 @@ class Sizes:
         """Whether some of it may change."""
         return any(unknown != NUMBER for unknown, _ in self.resolved(size))
 
-    def value(self, size: Size, new: Mapping[int, int] | None = None) -> int:
+    def value(self, size: Sequence[tuple[int, int]], new: Mapping[int, int] | None = None) -> int:
         """What a size is, with `new` sizes for some unknowns."""
-        known = new or {}
-        return sum(
-            f * (1 if u == NUMBER else known.get(u, self.now[u])) for u, f in self.resolved(size)
-        )
+        known = {NUMBER: 1, **(new or {})}
+        return sum(f * (known[u] if u in known else self.now[u]) for u, f in self.resolved(size))
 
     def free(self) -> list[int]:
         """The unknowns that are bound to nothing and have a say."""
@@ -120,28 +142,23 @@ class Sizes:
         """
         left, right = list(self.resolved(one)), list(self.resolved(other))
         while left and right:
-            a, b = left[0], right[0]
-            if self.value((a,)) == self.value((b,)):
+            a, b = self.value(left[:1]), self.value(right[:1])
+            if a == b:
                 self._tie(left.pop(0), right.pop(0))
-            elif self.value((a,)) < self.value((b,)):
-                if not self._split(b, self.value((a,)), right):
-                    self.fix((a, b))
-            elif not self._split(a, self.value((b,)), left):
-                self.fix((a, b))
-            left, right = list(self.resolved(tuple(left))), list(self.resolved(tuple(right)))
+            elif not self._split(*((right, a) if a < b else (left, b))):
+                self.fix((left[0], right[0]))
+            left, right = list(self.resolved(left)), list(self.resolved(right))
 
-    def _split(self, piece: tuple[int, int], first: int, pieces: list[tuple[int, int]]) -> bool:
+    def _split(self, pieces: list[tuple[int, int]], first: int) -> bool:
         """Split the first of `pieces` behind `first`; False where it cannot be."""
-        unknown, factor = piece
+        unknown, factor = pieces[0]
         if unknown == NUMBER:
             pieces[:1] = [(NUMBER, first), (NUMBER, factor - first)]
-            return True
-        if factor > 1:
-            return False
-        sizes, follows = (first, self.now[unknown] - first), self.follows[unknown]
-        one, other = (self.unknown(size, follows) for size in sizes)
-        self._bind(unknown, one + other)
-        return True
+        elif factor == 1:
+            sizes = (first, self.now[unknown] - first)
+            one, other = (self.unknown(size, self.follows[unknown]) for size in sizes)
+            self._bind(unknown, one + other)
+        return unknown == NUMBER or factor == 1
 
     def _tie(self, one: tuple[int, int], other: tuple[int, int]) -> None:
         (v, f), (w, g) = one, other
@@ -170,159 +187,56 @@ class Sizes:
         return scaled(self.now[unknown], factor, self.multiple[unknown])
 
 
-def scaled(size: int, factor: float, multiple: int = 1) -> int:
-    """`size` x `factor`, rounded to the nearest multiple of 8 and of `multiple`, and at least that.
-
-    It never leaves the side that the factor points to: 20 channels x 0.99 are not 24, 4 channels x 0.5
-    stay 4. So it never falls as the factor rises. Where the common multiple is larger than the size
-    itself, it is rounded to `multiple` alone.
-    """
-    if factor == 1:
-        return size
-    step = lcm(STEP, multiple)
-    step = multiple if step > size and multiple > 1 else step
-    new = max(1, floor(size * factor / step + 0.5)) * step
-    return min(new, size) if factor < 1 else max(new, size)
-
-
-# ---- Sizes of tensors that are seen as another shape, or with their axes in another order.
-
-Dims = tuple[Size, ...]
-"""The size of each axis of a tensor."""
-
-
 class Unclear(Exception):
     """It is not clear how channels pass through an operation."""
 
 
-def fixed(shape: Sequence[int]) -> Dims:
-    """The sizes of a shape that cannot change."""
-    return tuple(map(number, shape))
+# ---- Rules: one per kind of operation, asked for each output.
+#
+# A rule gets what is known so far, the operation and its position, and the shape of an output; it returns
+# the output's sizes, or raises `Unclear`.
+
+Rule = Callable[["Channels", int, Operation, Shape], Dims]
 
 
-def with_axis(dims: Dims, axis: int, size: Size) -> Dims:
-    """`dims` with another size on one axis."""
-    return (*dims[:axis], size, *dims[axis % len(dims) + 1 :])
-
-
-def viewed(sizes: Sizes, dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims | None:
-    """The sizes of a tensor of shape `before` seen as `after`; None where that is not clear.
-
-    Axes that are flattened are multiplied; where a free one is split (features into heads), the last part
-    takes what changes.
-    """
-    made = list(fixed(after))
-    if prod(before) != prod(after):
-        return None
-    for old, new in _groups(before, after):
-        is_open = [axis for axis in old if sizes.is_open(dims[axis])]
-        if not is_open:
-            continue
-        whole = [axis for axis in new if after[axis] > 1]
-        if len(is_open) > 1 or not whole:
-            return None
-        size = times(dims[is_open[0]], prod(before[axis] for axis in old if axis != is_open[0]))
-        part = sizes.divided(size, prod(after[axis] for axis in whole[:-1]))
-        if part is None:
-            return None
-        made[whole[-1]] = part
-    return tuple(made)
-
-
-def _groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Axes of both shapes that hold the same elements, in the smallest groups; the products agree."""
-    i = j = 0
-    while i < len(before) or j < len(after):
-        old, new = [], []
-        left = right = 1
-        if i < len(before):
-            old, left, i = [i], before[i], i + 1
-        if j < len(after):
-            new, right, j = [j], after[j], j + 1
-        while left != right:
-            if left < right:
-                old.append(i)
-                left, i = left * before[i], i + 1
-            else:
-                new.append(j)
-                right, j = right * after[j], j + 1
-        yield old, new
-
-
-def transposed(
-    dims: Dims, is_open: Sequence[int], before: Sequence[int], after: Sequence[int]
-) -> Dims | None:
-    """The sizes with the axes in another order; None where sizes do not tell where a free one went."""
-    made = list(fixed(after))
-    if sorted(before) != sorted(after):
-        return None if is_open else tuple(made)
-    for axis in is_open:
-        if list(before).count(before[axis]) > 1:
-            return None
-        made[list(after).index(before[axis])] = dims[axis]
-    return tuple(made)
-
-
-# ---- rules ----------------------------------------
-
-Rule = Callable[["Channels", int, Operation], list[Dims]]
-
-
-def _channel_axis(c: Channels, dims: Dims, shape: tuple[int, ...], count: int) -> int:
-    """Where the `count` channels are: on the last axis or on the first behind the batch."""
-    fits = [a for a in (len(shape) - 1, 1) if 0 < a < len(shape) and shape[a] == count]
-    fits.sort(key=lambda a: not c.sizes.is_open(dims[a]))
-    if not fits or set(c.open_axes(dims)) - {fits[0]}:
-        raise Unclear
-    return fits[0]
-
-
-def _convolution(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _convolution(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     """Its output channels are free; of a convolution of one channel a group they follow the input's."""
-    a = o.attributes
-    dims, (shape,) = c.dims[o.inputs[0]], c.graph.shapes(o.outputs)
-    axis = _channel_axis(c, dims, c.graph.tensors[o.inputs[0]].shape, a["in_channels"])
-    if shape[axis] != a["out_channels"]:
+    a, dims, before = o.attributes, *c.read(o)
+    last = len(before) - 1  # the channels are there, or on the first axis behind the batch
+    fits = [x for x in (last, 1) if 0 < x <= last and before[x] == a["in_channels"]]
+    axis = min(fits, key=lambda x: not c.sizes.is_open(dims[x]), default=-1)
+    if axis < 0 or set(c.open_axes(dims)) - {axis} or shape[axis] != a["out_channels"]:
         raise Unclear
     inside, groups = dims[axis], a["groups"]
-    own = {"in_channels": inside}
     if 1 < groups == a["in_channels"] and a["out_channels"] % groups == 0:
-        own["groups"] = inside
         outside = times(inside, a["out_channels"] // groups)
+        c.attributes[position]["groups"] = inside
     else:
         outside = c.layer(o, inside, a["out_channels"])
         c.sizes.need_multiple(inside, groups)
         c.sizes.need_multiple(outside, groups)
-    c.attributes[position] = {**own, "out_channels": outside}
-    return [with_axis(fixed(shape), axis, outside)]
+    c.attributes[position] |= {"in_channels": inside, "out_channels": outside}
+    return with_axis(fixed(shape), axis, outside)
 
 
-def _dense(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _dense(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     """Its features are free; the other axes are those of its input."""
-    a = o.attributes
-    dims, (shape,) = c.dims[o.inputs[0]], c.graph.shapes(o.outputs)
-    own = c.graph.tensors[o.inputs[0]].shape
-    if own[-1] != a["in_features"] or shape[-1] != a["out_features"]:
-        if c.is_open(dims):
-            raise Unclear
-        return c.as_they_are(o)
+    a, dims, before = o.attributes, *c.read(o)
+    if before[-1] != a["in_features"] or shape[-1] != a["out_features"]:
+        return c.only_fixed(o, shape)
     outside = c.layer(o, dims[-1], a["out_features"])
     c.attributes[position] = {"in_features": dims[-1], "out_features": outside}
-    if own[:-1] == shape[:-1]:
-        return [(*dims[:-1], outside)]
-    if c.is_open(dims[:-1]):
+    if before[:-1] != shape[:-1] and c.is_open(dims[:-1]):
         raise Unclear
-    return [(*fixed(shape[:-1]), outside)]
+    return (*(dims[:-1] if before[:-1] == shape[:-1] else fixed(shape[:-1])), outside)
 
 
-def _embedding(c: Channels, position: int, o: Operation) -> list[Dims]:
-    (shape,) = c.graph.shapes(o.outputs)
-    size = c.layer(o, number(1), shape[-1])
-    c.attributes[position] = {"out_features": size}
-    return [(*fixed(shape[:-1]), size)]
+def _embedding(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
+    c.attributes[position] = {"out_features": c.layer(o, number(1), shape[-1])}
+    return (*fixed(shape[:-1]), c.attributes[position]["out_features"])
 
 
-def _recurrent(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _recurrent(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     """Its units are free; states that come in or go out have as many."""
     sequence, *states = (c.dims[t] for t in o.inputs)
     if c.is_open(sequence[:-1]):
@@ -332,52 +246,36 @@ def _recurrent(c: Channels, position: int, o: Operation) -> list[Dims]:
         if c.sizes.value(state[-1]) == o.attributes["units"]:
             c.sizes.unify(state[-1], units)
     c.attributes[position] = {"in_features": sequence[-1], "units": units}
-    return [(*fixed(s[:-1]), units) for s in c.graph.shapes(o.outputs)]
+    return (*fixed(shape[:-1]), units)
 
 
-def _elementwise(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _elementwise(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     """The operands' sizes are tied; one of size 1 is broadcast."""
-    (shape,) = c.graph.shapes(o.outputs)
-    made: list[Size | None] = [None] * len(shape)
-    for t in o.inputs:
-        for back, n in enumerate(reversed(c.graph.tensors[t].shape), 1):
+    made: dict[int, Size] = {}  # by axis, counted from the end
+    for i in range(len(o.inputs)):
+        dims, before = c.read(o, i)
+        for back, n in enumerate(reversed(before), 1):
             if back > len(shape) or n not in (1, shape[-back]):
-                return _only_fixed(c, o)
+                return c.only_fixed(o, shape)
             if n == shape[-back]:
-                size, known = c.dims[t][-back], made[-back]
-                if known is None:
-                    made[-back] = size
-                else:
-                    c.sizes.unify(known, size)
-    if None in made:
-        return _only_fixed(c, o)
-    return [tuple(size for size in made if size is not None)]
+                c.sizes.unify(made.setdefault(back, dims[-back]), dims[-back])
+    if len(made) < len(shape):
+        return c.only_fixed(o, shape)
+    return tuple(made[back] for back in range(len(shape), 0, -1))
 
 
-def _only_fixed(c: Channels, o: Operation) -> list[Dims]:
-    if any(c.is_open(c.dims[t]) for t in o.inputs):
-        raise Unclear
-    return c.as_they_are(o)
-
-
-def _gated(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _gated(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     """A gated linear unit halves its features."""
-    dims, (shape,) = c.dims[o.inputs[0]], c.graph.shapes(o.outputs)
+    dims, _ = c.read(o)
     half = c.sizes.divided(dims[-1], 2)
     if half is None or c.sizes.value(half) != shape[-1]:
         raise Unclear
-    return [(*dims[:-1], half)]
+    return (*dims[:-1], half)
 
 
-def _kept(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _kept(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     """What works on the other axes keeps the free one, where that can be told."""
-    dims, before = c.dims[o.inputs[0]], c.graph.tensors[o.inputs[0]].shape
-    return [_kept_one(c, o, dims, before, shape) for shape in c.graph.shapes(o.outputs)]
-
-
-def _kept_one(
-    c: Channels, o: Operation, dims: Dims, before: tuple[int, ...], shape: tuple[int, ...]
-) -> Dims:
+    dims, before = c.read(o)
     made = fixed(shape)
     for axis in c.open_axes(dims):
         n = before[axis]
@@ -393,9 +291,8 @@ def _kept_one(
 
 def _equal_part(c: Channels, o: Operation, size: Size, parts: int) -> Size:
     """A slice of one of `parts` equal parts, all of which are used."""
-    operations = c.graph.operations
     shape = c.graph.shapes(o.outputs)[0]
-    others = [p for p in operations if p.kind == "slice" and p.inputs[:1] == o.inputs[:1]]
+    others = [p for p in c.graph.operations if p.kind == "slice" and p.inputs[:1] == o.inputs[:1]]
     same = [p for p in others if c.graph.shapes(p.outputs)[0] == shape]
     part = c.sizes.divided(size, parts)
     if len(same) != parts or part is None:
@@ -403,101 +300,121 @@ def _equal_part(c: Channels, o: Operation, size: Size, parts: int) -> Size:
     return part
 
 
-def _viewed(c: Channels, position: int, o: Operation) -> list[Dims]:
-    dims, before = c.dims[o.inputs[0]], c.graph.tensors[o.inputs[0]].shape
-    (shape,) = c.graph.shapes(o.outputs)
-    found = viewed(c.sizes, dims, before, shape)
-    if found is None:
+def _viewed(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
+    """Axes that are flattened are multiplied; where a free one is split (features into heads), the last
+    part takes what changes.
+    """
+    dims, before = c.read(o)
+    if prod(before) != prod(shape):
         raise Unclear
-    return [found]
+    made = fixed(shape)
+    for old, new in _groups(before, shape):
+        is_open = [axis for axis in old if c.sizes.is_open(dims[axis])]
+        whole = [axis for axis in new if shape[axis] > 1]
+        if is_open:
+            size = times(dims[is_open[0]], prod(before[axis] for axis in old if axis != is_open[0]))
+            part = c.sizes.divided(size, prod(shape[axis] for axis in whole[:-1]))
+            if len(is_open) > 1 or not whole or part is None:
+                raise Unclear
+            made = with_axis(made, whole[-1], part)
+    return made
 
 
-def _transposed(c: Channels, position: int, o: Operation) -> list[Dims]:
-    dims, before = c.dims[o.inputs[0]], c.graph.tensors[o.inputs[0]].shape
-    (shape,) = c.graph.shapes(o.outputs)
-    found = transposed(dims, c.open_axes(dims), before, shape)
-    if found is None:
-        raise Unclear
-    return [found]
+def _groups(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:
+    """Axes of both shapes that hold the same elements, in the smallest groups; the products agree."""
+    i = j = 0
+    while i < len(before) or j < len(after):
+        old, new = range(i, min(i + 1, len(before))), range(j, min(j + 1, len(after)))
+        while (left := prod(before[a] for a in old)) != (right := prod(after[a] for a in new)):
+            if left < right:
+                old = range(i, old.stop + 1)
+            else:
+                new = range(j, new.stop + 1)
+        yield old, new
+        i, j = old.stop, new.stop
 
 
-def _concatenated(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _transposed(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
+    """Where a free axis went the graph says, or else its size, if no other axis has it."""
+    dims, before = c.read(o)
+    order = o.attributes.get("permutation", ())
+    if tuple(before[axis] for axis in order) == shape:
+        return tuple(dims[axis] for axis in order)
+    if sorted(before) != sorted(shape):
+        return c.only_fixed(o, shape)
+    made = fixed(shape)
+    for axis in c.open_axes(dims):
+        if before.count(before[axis]) > 1:
+            raise Unclear
+        made = with_axis(made, shape.index(before[axis]), dims[axis])
+    return made
+
+
+def _concatenated(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
     """The sizes on one axis are added, those on the others tied."""
-    (shape,) = c.graph.shapes(o.outputs)
-    parts = [c.dims[t] for t in o.inputs]
-    first = c.graph.tensors[o.inputs[0]].shape
+    made, first = c.read(o)
     if len(first) != len(shape):
-        return _only_fixed(c, o)
+        return c.only_fixed(o, shape)
     axis = next((a for a, n in enumerate(shape) if n != first[a]), -1)
-    made = parts[0]
-    for part in parts[1:]:
+    axis = o.attributes.get("axis", axis) % len(shape)
+    for t in o.inputs[1:]:
+        part = c.dims[t]
         for a, size in enumerate(part):
-            if a != axis % len(shape):
+            if a != axis:
                 c.sizes.unify(made[a], size)
         made = with_axis(made, axis, made[axis] + part[axis])
-    return [made]
+    return made
 
 
-def _stacked(c: Channels, position: int, o: Operation) -> list[Dims]:
-    (shape,) = c.graph.shapes(o.outputs)
-    first = c.graph.tensors[o.inputs[0]].shape
-    at = [a for a in range(len(shape)) if (*shape[:a], *shape[a + 1 :]) == first]
-    if not at or shape[at[0]] != len(o.inputs):
-        return _only_fixed(c, o)
-    dims = c.dims[o.inputs[0]]
+def _stacked(c: Channels, position: int, o: Operation, shape: Shape) -> Dims:
+    dims, first = c.read(o)
+    places = [a for a in range(len(shape)) if (*shape[:a], *shape[a + 1 :]) == first]
+    if not places or shape[places[0]] != len(o.inputs):
+        return c.only_fixed(o, shape)
     for t in o.inputs[1:]:
         for one, other in zip(dims, c.dims[t], strict=True):
             c.sizes.unify(one, other)
-    return [(*dims[: at[0]], number(len(o.inputs)), *dims[at[0] :])]
+    at = o.attributes.get("axis", places[0]) % len(shape)
+    return (*dims[:at], number(len(o.inputs)), *dims[at:])
 
 
-def _product(c: Channels, position: int, o: Operation) -> list[Dims]:
+def _product(c: Channels, position: int, o: Operation, out: Shape) -> Dims:
     """A product of two activations; of attention the number of heads stays, their size follows."""
-    left, right = (c.dims[t] for t in o.inputs[:2])
-    (a, b), (out,) = c.graph.shapes(o.inputs[:2]), c.graph.shapes(o.outputs)
+    (left, a), (right, b) = c.read(o), c.read(o, 1)
     summed = o.attributes["contracted"]
     if not c.is_open(left) and not c.is_open(right):
-        return c.as_they_are(o)
+        return fixed(out)
     if len(out) == len(a) + 1 == len(b) + 1 and not c.is_open(left[:-1] + right[:-1]):
         heads, others = a[-1] // summed, b[-1] // summed  # scores: queries x keys, head by head
         one, other = c.sizes.divided(left[-1], heads), c.sizes.divided(right[-1], others)
         if one is not None and other is not None and heads == out[-3]:
             c.sizes.unify(one, other)
             c.attributes[position] = {"contracted": one}
-            return c.as_they_are(o)
+            return fixed(out)
     if len(a) == len(b) + 1 == len(out) + 1 and not c.is_open(left + right[:-1]):
         heads = a[-3]  # the mix of values by the scores
         part = c.sizes.divided(right[-1], max(b[-1] * heads // out[-1], 1))
         if part is not None and summed == b[-2] == a[-1]:
-            return [(*fixed(out[:-1]), times(part, heads))]
-    return _matrix_product(c, position, o)
-
-
-def _matrix_product(c: Channels, position: int, o: Operation) -> list[Dims]:
-    """(..., m, k) x (..., k, n) -> (..., m, n), or the right one transposed."""
-    left, right = (c.dims[t] for t in o.inputs[:2])
-    (a, b), (out,) = c.graph.shapes(o.inputs[:2]), c.graph.shapes(o.outputs)
-    summed = o.attributes["contracted"]
-    plain = b[-2:] == (summed, out[-1])
-    turned = b[-2:] == (out[-1], summed)
-    if a[-1] != summed or len(out) != len(a) or out[:-1] != a[:-1] or plain == turned:
-        raise Unclear
-    if c.is_open(right[:-2]):
+            return (*fixed(out[:-1]), times(part, heads))
+    # (..., m, k) x (..., k, n) -> (..., m, n), or the right one transposed
+    plain, turned = b[-2:] == (summed, out[-1]), b[-2:] == (out[-1], summed)
+    fits = a[-1] == summed and out[:-1] == a[:-1] and plain != turned
+    if not fits or c.is_open(right[:-2]):
         raise Unclear
     rows, columns = (right[-2], right[-1]) if plain else (right[-1], right[-2])
     c.sizes.unify(left[-1], rows)
     c.attributes[position] = {"contracted": left[-1]}
-    return [(*left[:-1], columns)]
+    return (*left[:-1], columns)
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(sorted(ELEMENTWISE | NORMALISATIONS), _elementwise),
+    **dict.fromkeys(sorted(ELEMENTWISE | NORMALIZATIONS), _elementwise),
     **dict.fromkeys(["identity", "dropout", "fill", "cumulative", "roll"], _elementwise),
     **dict.fromkeys(sorted(POOLINGS), _kept),
     **dict.fromkeys(["pad", "crop", "resize", "reduce", "repeat", "slice", "gather"], _kept),
     **dict.fromkeys(["reshape", "flatten", "squeeze", "expand_dims"], _viewed),
-    **dict.fromkeys(["conv", "grouped_conv", "depthwise_conv", "transposed_conv"], _convolution),
-    **dict.fromkeys(["lstm", "gru", "simple_rnn"], _recurrent),
+    **dict.fromkeys(sorted(CONVOLUTIONS), _convolution),
+    **dict.fromkeys(GATES, _recurrent),
     "glu": _gated,
     "dense": _dense,
     "embedding": _embedding,
@@ -507,11 +424,6 @@ RULES: dict[str, Rule] = {
     "matmul": _product,
 }
 
-# ---- How channels run through a network: which sizes of its tensors are free, which are tied.
-#
-# Network inputs and outputs are fixed. What a convolution, a dense layer, an embedding or a recurrent layer
-# makes is free; what adds, multiplies or normalises ties sizes together, a concatenation adds them.
-
 
 class Channels:
     """The sizes of all tensors of a graph, and of the attributes that depend on them."""
@@ -520,41 +432,39 @@ class Channels:
         """Raises InputError that names the operation through which channels cannot be followed."""
         self.graph = graph
         self.sizes = Sizes()
-        self.dims: dict[int, Dims] = {}
+        self.dims: dict[int, Dims] = {t: fixed(graph.tensors[t].shape) for t in graph.inputs}
         self.attributes: list[dict[str, Size]] = [{} for _ in graph.operations]
         self.layers: dict[tuple[object, ...], tuple[Size, Size]] = {}
-        inputs = set(graph.inputs)
         written = {t for o in graph.operations for t in o.outputs}
-        for t, tensor in enumerate(graph.tensors):
-            if t in inputs:
-                self.dims[t] = fixed(tensor.shape)
-            elif t not in written:
-                self.dims[t] = tuple(self.sizes.unknown(n, follows=True) for n in tensor.shape)
+        for t in sorted(set(range(len(graph.tensors))) - written - set(graph.inputs)):
+            self.dims[t] = tuple(self.sizes.unknown(n, True) for n in graph.tensors[t].shape)
         for position, operation in enumerate(graph.operations):
+            rule = RULES.get(operation.kind) if operation.inputs else None
             try:
-                found = self._follow(position, operation)
+                dims = [
+                    rule(self, position, operation, s) if rule else self.only_fixed(operation, s)
+                    for s in graph.shapes(operation.outputs)
+                ]
             except Unclear:
                 raise InputError(
                     f"the width of {graph.name!r} cannot be varied: it is not clear how channels pass "
                     f"through operation {operation.full_name!r} ({operation.kind}); vary the "
                     "resolution or the batch size"
                 ) from None
-            self.dims.update(zip(operation.outputs, found, strict=True))
-        for t in graph.outputs:
-            for size in self.dims[t]:
-                self.sizes.fix(size)
+            self.dims.update(zip(operation.outputs, dims, strict=True))
+        for size in (size for t in graph.outputs for size in self.dims[t]):
+            self.sizes.fix(size)
 
-    def _follow(self, position: int, operation: Operation) -> list[Dims]:
-        rule = RULES.get(operation.kind)
-        if rule is not None and operation.inputs:
-            return rule(self, position, operation)
+    def read(self, operation: Operation, i: int = 0) -> tuple[Dims, Shape]:
+        """The sizes and the shape of what an operation reads."""
+        t = operation.inputs[i]
+        return self.dims[t], self.graph.tensors[t].shape
+
+    def only_fixed(self, operation: Operation, shape: Shape) -> Dims:
+        """The sizes of an output of what reads nothing that may change; else it is unclear."""
         if any(self.is_open(self.dims[t]) for t in operation.inputs):
             raise Unclear
-        return self.as_they_are(operation)
-
-    def as_they_are(self, operation: Operation) -> list[Dims]:
-        """Sizes of the outputs that cannot change."""
-        return [fixed(s) for s in self.graph.shapes(operation.outputs)]
+        return fixed(shape)
 
     def is_open(self, dims: Dims) -> bool:
         """Whether some size of a tensor may change."""
@@ -568,22 +478,23 @@ class Channels:
         """What a layer with weights makes of `inside`: a new size, or that of its other call."""
         name = operation.name.partition(":")[0]
         key = (operation.path, name, operation.kind, self.sizes.value(inside), outside)
-        if key not in self.layers:
-            self.layers[key] = (inside, self.sizes.unknown(outside))
-        known, made = self.layers[key]
+        known, made = self.layers.get(key) or (inside, self.sizes.unknown(outside))
+        self.layers[key] = known, made
         self.sizes.unify(known, inside)
         return made
 
     def resized(self, new: Mapping[int, int]) -> Graph:
         """The network with `new` sizes for some unknowns; the others stay what they are."""
-        value = self.sizes.value
-        tensors = [
+        value, before = self.sizes.value, self.graph.tensors
+        tensors = tuple(
             replace(tensor, shape=tuple(value(size, new) for size in self.dims[t]))
-            for t, tensor in enumerate(self.graph.tensors)
-        ]
-        operations = [
-            replace(o, attributes={**o.attributes, **{k: value(s, new) for k, s in a.items()}})
-            if a else o
-            for o, a in zip(self.graph.operations, self.attributes, strict=True)
-        ]  # fmt: skip
-        return replace(self.graph, tensors=tuple(tensors), operations=tuple(operations), cache={})
+            for t, tensor in enumerate(before)
+        )
+        operations = []
+        for o, sizes in zip(self.graph.operations, self.attributes, strict=True):
+            kept = dict(o.attributes)
+            if any(tensors[t] != before[t] for t in (*o.inputs, *o.outputs)):
+                kept.pop("starts", None)  # of a part of what is of another size now
+            kept.update({k: value(s, new) for k, s in sizes.items()})
+            operations.append(replace(o, attributes=kept) if kept != o.attributes else o)
+        return replace(self.graph, tensors=tensors, operations=tuple(operations), cache={})

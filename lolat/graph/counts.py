@@ -1,181 +1,162 @@
-"""What an operation costs, counted: one small formula per kind of operation, in a table.
+"""What an operation costs, counted: one row for each count, one small formula for each kind of operation.
 
 The terms are those of the documentation (docs/counting.md): ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic,
 weights, ops. A formula gets the elements that the operation reads and writes, at some batch size. An
-operation whose kind has no row is reported by name and counted as memory traffic, never as nothing.
+operation whose kind has no formula is reported by name and counted as memory traffic, never as nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, kind_label
+from lolat.graph import Graph, Operation, is_convolution, kind_label
 from lolat.graph.kinds import (
+    COUNTED_AS,
     ELEMENTWISE,
     EXPONENTIALS,
     FREE,
-    NORMALISATIONS,
+    GATES,
+    MOVES,
+    NORMALIZATIONS,
     PASSES,
     POOLINGS,
-    by_kind,
+    SELECTIONS,
 )
-from lolat.graph.kinds import GROUPS as GROUPS
-from lolat.graph.kinds import KINDS as KINDS
 
-# ---- What only a whole graph tells of its operations: the longest path, and what goes in and
-# comes out.
+# ---- The table of counts
 
 
-def border(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations,) elements of the graph's inputs, where they are first read, and of its outputs."""
-    found = np.zeros(len(graph.operations), np.int64)
-    ends = set(graph.inputs) | set(graph.outputs)
-    for position, operation in enumerate(graph.operations):
-        for tensor in (*operation.inputs, *operation.outputs):
-            if tensor in ends:
-                ends.remove(tensor)
-                found[position] += graph.tensors[tensor].elements(batch_size)
-    return found
-
-
-def longest_path(graph: Graph, ops: np.ndarray) -> list[int]:
-    """Positions of the operations on the path that starts most operations, in running order.
-
-    `ops`: (operations,) how many each one starts.
+@dataclass(frozen=True)
+class Meaning:
+    """Of a count: what its time goes to in a word (flops: computing, weights, memory, patches, ops); what
+    it is called in front of people; its unit; the family that it is a kind of, if any.
     """
-    reached: dict[
-        int, tuple[int, int]
-    ] = {}  # tensor -> (operations so far, position of its writer)
-    best: list[tuple[int, int]] = []  # per operation: (operations so far, position before it)
-    for position, operation in enumerate(graph.operations):
-        before, previous = max(
-            (reached[t] for t in operation.inputs if t in reached), default=(0, -1)
-        )
-        best.append((before + int(ops[position]), previous))
-        reached.update((t, (best[-1][0], position)) for t in operation.outputs)
-    if not best:
-        return []
-    position = max(range(len(best)), key=lambda i: best[i][0])
-    path = []
-    while position >= 0:
-        path.append(position)
-        position = best[position][1]
-    return path[::-1]
+
+    group: str
+    words: str
+    unit: str = "elements"
+    family: str = ""
 
 
-# ---- counts ----------------------------------------
-
-FEATURES = ("acts", "inp", "flops", "traffic", "weights", "ops")
-SHAPES = (
-    "patches", "narrow", "groups", "passes", "serial", "ragged", "repacked", "threaded", "streamed",
-    "maxima", "means", "exps", "border",
-)  # fmt: skip
-EXTRAS = (
-    *SHAPES,
-    *(name for names in KINDS.values() for name in names),
-    "unfolded",
-    "gelus",
-    "maps",
-)
-COLUMNS = FEATURES + EXTRAS
-PLAIN = FEATURES + SHAPES
-OPS = FEATURES.index("ops")
+_macs = partial(Meaning, "flops", unit="MACs", family="flops")
+_weights = partial(Meaning, "weights", unit="weights", family="weights")
+_elements = partial(Meaning, "memory", family="elements")
+_ops = partial(Meaning, "ops", unit="started", family="ops")
 
 
 class Count(NamedTuple):
     """Counts of one operation or a sum of several, at some batch size; all integers.
 
-    The first six are those of every model file; the others tell apart what costs more on some devices:
+    The first six are those of every model file; the others tell apart what costs more on some devices,
+    the last ones (those of a family) the same work by kinds of operations. `narrow`, `ragged`, `repacked`,
+    `threaded` and `streamed` know constants of one processor: formulas of latencies no longer have them.
+    They are for model files of before, and for training.
 
-    - `patches`: elements that grouped convolutions unfold (output positions x kernel x input channels),
-      because CPUs run them through a slow path where that is what costs;
-    - `narrow`: the patches of groups of fewer than VECTOR channels, too narrow for vector instructions,
-      and the traffic of a normalisation of so few, as of an image;
-    - `groups`: the groups of grouped convolutions, which are run one after the other;
-    - `passes`: traffic of the further passes of operations that go over their data more than once;
-    - `serial`: the operations on the longest path: branches side by side may run side by side;
-    - `ragged`: convolutions whose channels (of a group) do not fill vectors of PANEL elements;
-    - `repacked`: kernels of 1x1 convolutions at a batch size above 1, which a CPU's library puts into
-      another order before each call (those applied at a single position cost REPACKED_FLAT times that);
-    - `threaded`: operations on more than THREADED_FROM elements, for which further threads are woken;
-    - `streamed`: elements of operations on more than STREAMED_FROM, which no cache holds;
-    - `maxima`, `means`: elements in the windows of max and average pools (outputs x kernel), which some
-      frameworks go through one by one;
-    - `exps`: elements of results that take an exponential or the like for each (silu, softmax, gelu ...);
-    - `border`: elements of the graph's own inputs and outputs, which a runtime that keeps tensors in
-      another order inside puts into that order and back;
-    - `..._macs`, `..._weights`, `..._reads`, `..._writes`, `..._elements`, `..._ops`: the six, told apart
-      by kinds of operations (`lolat.graph.kinds`);
-    - `unfolded`: elements of the windows that convolutions larger than 1x1 go over (im2col);
-    - `gelus`: elements of results of gelu and erf, dearer than an exponential;
-    - `maps`: groups x batch size of grouped and depthwise convolutions: a backend that has no kernel of
-      its own for these convolves the groups of every sample one after the other.
-
-    `narrow`, `ragged`, `repacked`, `threaded` and `streamed` know constants of one processor: formulas of
-    latencies no longer have them. They are for model files of before, and for training.
+    A new count is a row here, and a formula below that fills it in.
     """
 
-    acts: int = 0
-    inp: int = 0
-    flops: int = 0
-    traffic: int = 0
-    weights: int = 0
-    ops: int = 0
-    patches: int = 0
-    narrow: int = 0
-    groups: int = 0
-    passes: int = 0
-    serial: int = 0
-    ragged: int = 0
-    repacked: int = 0
-    threaded: int = 0
-    streamed: int = 0
-    maxima: int = 0
-    means: int = 0
-    exps: int = 0
-    border: int = 0
-    pointwise_macs: int = 0
-    spatial_macs: int = 0
-    depthwise_macs: int = 0
-    grouped_macs: int = 0
-    dense_macs: int = 0
-    flat_macs: int = 0
-    product_macs: int = 0
-    pointwise_weights: int = 0
-    spatial_weights: int = 0
-    grouped_weights: int = 0
-    dense_weights: int = 0
-    conv_reads: int = 0
-    conv_writes: int = 0
-    depthwise_reads: int = 0
-    depthwise_writes: int = 0
-    dense_elements: int = 0
-    pool_elements: int = 0
-    norm_elements: int = 0
-    layer_norm_elements: int = 0
-    curve_elements: int = 0
-    clip_elements: int = 0
-    pair_elements: int = 0
-    joined_elements: int = 0
-    moved_elements: int = 0
-    conv_ops: int = 0
-    depthwise_ops: int = 0
-    dense_ops: int = 0
-    pool_ops: int = 0
-    norm_ops: int = 0
-    curve_ops: int = 0
-    pair_ops: int = 0
-    move_ops: int = 0
-    unfolded: int = 0
-    gelus: int = 0
-    maps: int = 0
+    acts: Annotated[int, Meaning("memory", "convolution output")] = 0
+    inp: Annotated[int, Meaning("memory", "convolution input")] = 0
+    flops: Annotated[int, Meaning("flops", "compute", "MACs")] = 0
+    traffic: Annotated[int, Meaning("memory", "memory traffic")] = 0
+    weights: Annotated[int, Meaning("weights", "reading weights", "weights")] = 0
+    ops: Annotated[int, Meaning("ops", "starting operations", "started")] = 0
+    patches: Annotated[int, Meaning("patches", "grouped convolution")] = 0
+    """Elements that grouped convolutions unfold (output positions x kernel x input channels), because
+    CPUs run them through a slow path where that is what costs."""
+    narrow: Annotated[int, Meaning("patches", "narrow groups")] = 0
+    """Patches of groups of fewer than VECTOR channels, too narrow for vector instructions, and the traffic
+    of a normalization of so few, as of an image."""
+    groups: Annotated[int, Meaning("ops", "starting groups", "groups")] = 0
+    """Groups of grouped convolutions, which are run one after the other."""
+    passes: Annotated[int, Meaning("memory", "further passes over data")] = 0
+    """Traffic of the further passes of operations that go over their data more than once."""
+    serial: Annotated[int, Meaning("ops", "operations in line", "in line")] = 0
+    """Operations on the longest path: branches side by side may run side by side."""
+    ragged: Annotated[int, Meaning("ops", "channels that fill no vectors", "convolutions")] = 0
+    """Convolutions whose channels (of a group) do not fill vectors of PANEL elements."""
+    repacked: Annotated[int, Meaning("weights", "repacking kernels", "weights")] = 0
+    """Kernels of 1x1 convolutions at a batch size above 1, which a CPU's library puts into another order
+    before each call (those applied at a single position cost REPACKED_FLAT times that)."""
+    threaded: Annotated[int, Meaning("ops", "waking threads", "operations")] = 0
+    """Operations on more than THREADED_FROM elements, for which further threads are woken."""
+    streamed: Annotated[int, Meaning("memory", "data beyond the caches")] = 0
+    """Elements of operations on more than STREAMED_FROM, which no cache holds."""
+    maxima: Annotated[int, Meaning("memory", "windows of max pools")] = 0
+    """Elements in the windows (outputs x kernel), which some frameworks go through one by one."""
+    means: Annotated[int, Meaning("memory", "windows of average pools")] = 0
+    exps: Annotated[int, Meaning("flops", "exponentials")] = 0
+    """Elements of results that take an exponential or the like for each (silu, softmax, gelu ...)."""
+    border: Annotated[int, Meaning("memory", "inputs and outputs of the network")] = 0
+    """Elements of the graph's own inputs and outputs, which a runtime that keeps tensors in another order
+    inside puts into that order and back."""
+    pointwise_macs: Annotated[int, _macs("1x1 convolution")] = 0
+    spatial_macs: Annotated[int, _macs("larger convolution")] = 0
+    depthwise_macs: Annotated[int, _macs("depthwise convolution")] = 0
+    grouped_macs: Annotated[int, _macs("convolution in groups")] = 0
+    dense_macs: Annotated[int, _macs("dense layers on many positions")] = 0
+    flat_macs: Annotated[int, _macs("dense layers")] = 0
+    product_macs: Annotated[int, _macs("products of activations")] = 0
+    pointwise_weights: Annotated[int, _weights("weights of 1x1 convolutions")] = 0
+    spatial_weights: Annotated[int, _weights("weights of larger convolutions")] = 0
+    grouped_weights: Annotated[int, _weights("weights of grouped convolutions")] = 0
+    dense_weights: Annotated[int, _weights("weights of dense layers")] = 0
+    conv_reads: Annotated[int, _elements("convolution input")] = 0
+    conv_writes: Annotated[int, _elements("convolution output")] = 0
+    depthwise_reads: Annotated[int, _elements("depthwise convolution input")] = 0
+    depthwise_writes: Annotated[int, _elements("depthwise convolution output")] = 0
+    dense_elements: Annotated[int, _elements("dense layers' inputs and outputs")] = 0
+    pool_elements: Annotated[int, _elements("pooling")] = 0
+    norm_elements: Annotated[int, _elements("batch normalization")] = 0
+    layer_norm_elements: Annotated[int, _elements("layer normalization")] = 0
+    curve_elements: Annotated[int, _elements("activations with an exponential")] = 0
+    clip_elements: Annotated[int, _elements("relu and its like")] = 0
+    pair_elements: Annotated[int, _elements("adding and multiplying")] = 0
+    joined_elements: Annotated[int, _elements("concatenation")] = 0
+    moved_elements: Annotated[int, _elements("slices, transposes and copies")] = 0
+    conv_ops: Annotated[int, _ops("starting convolutions")] = 0
+    depthwise_ops: Annotated[int, _ops("starting depthwise convolutions")] = 0
+    dense_ops: Annotated[int, _ops("starting dense layers")] = 0
+    pool_ops: Annotated[int, _ops("starting pools")] = 0
+    norm_ops: Annotated[int, _ops("starting normalizations")] = 0
+    curve_ops: Annotated[int, _ops("starting activations")] = 0
+    pair_ops: Annotated[int, _ops("starting additions and the like")] = 0
+    move_ops: Annotated[int, _ops("starting slices, joins and copies")] = 0
+    unfolded: Annotated[int, Meaning("memory", "windows of convolutions")] = 0
+    """Elements of the windows that convolutions larger than 1x1 go over (im2col)."""
+    gelus: Annotated[int, Meaning("flops", "gelu")] = 0
+    """Elements of results of gelu and erf, dearer than an exponential."""
+    maps: Annotated[int, Meaning("ops", "groups one after the other", "groups")] = 0
+    """Groups x batch size: a backend that has no kernel of its own for grouped and depthwise convolutions
+    convolves the groups of every sample one after the other."""
 
+
+MEANINGS: dict[str, Meaning] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Count, include_extras=True).items()
+}
+COLUMNS = Count._fields
+FEATURES = COLUMNS[:6]
+EXTRAS = COLUMNS[6:]
+PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
+"""Those that do not tell kinds of operations apart, as files of before have them."""
+KINDS: dict[str, tuple[str, ...]] = {
+    family: tuple(name for name, meaning in MEANINGS.items() if meaning.family == family)
+    for family in ("flops", "weights", "elements", "ops")
+}
+"""The same work told apart by kinds of operations: what a family counts -> its kinds, which add up to it.
+
+A device's formula starts from one cost for each family and lets a kind differ from it where the points of
+the device say so (`lolat.fitting.least_squares.fit_families`).
+"""
+GROUPS = {name: meaning.group for name, meaning in MEANINGS.items()}
 
 VECTOR = 8  # channels that one vector instruction works on
 PANEL = 16  # channels that a block of a kernel put into order has
@@ -183,59 +164,65 @@ REPACKED_FLAT = 3
 THREADED_FROM = 2**17  # elements
 STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 
-Formula = Callable[[Mapping[str, Any], Sequence[int], Sequence[int]], Count]
+# ---- The formulas
+#
+# A formula is for whole numbers or for arrays of them: of many layers at once.
+
+Formula = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Count]
 
 
-def _convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+def formula_for(kind: str) -> Formula:
+    """The counts of an operation of a kind, from its attributes and the elements it reads and writes.
+
+    Numbers in, whole numbers out; arrays in, arrays out. Of an unknown kind: memory traffic.
+    """
+    return FORMULAS.get(kind, _traffic)
+
+
+def _convolution(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
     """Each output element sums kernel x (input channels / groups) products."""
     per_output = prod(a["kernel"]) * a["in_channels"] // a["groups"]
-    weights = per_output * a["out_channels"] + a["out_channels"] * bool(a["bias"])
-    macs = outs[0] * per_output
-    return Count(outs[0], ins[0], macs, 0, weights, 1, ragged=_is_ragged(a))
+    weights = a["out_channels"] * (per_output + a["bias"])
+    return Count(outs[0], ins[0], outs[0] * per_output, 0, weights, 1, ragged=_is_ragged(a))
 
 
-def _is_ragged(a: Mapping[str, Any]) -> bool:
+def _is_ragged(a: Mapping[str, Any]) -> Any:
     """Whether the channels of a group, in or out, do not fill vectors."""
-    return any(a[side] // a["groups"] % PANEL for side in ("in_channels", "out_channels"))
+    inside, outside = (a[side] // a["groups"] % PANEL for side in ("in_channels", "out_channels"))
+    return (inside > 0) | (outside > 0)
 
 
-def _grouped_convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+def _grouped_convolution(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
     """A convolution in groups; its patches are unfolded before they are multiplied."""
-    positions = outs[0] // a["out_channels"]
-    patches = positions * prod(a["kernel"]) * a["in_channels"]
-    narrow = patches if a["in_channels"] // a["groups"] < VECTOR else 0
+    patches = outs[0] // a["out_channels"] * prod(a["kernel"]) * a["in_channels"]
+    narrow = patches * (a["in_channels"] // a["groups"] < VECTOR)
     plain = _convolution(a, ins, outs)
     return plain._replace(patches=patches, narrow=narrow, groups=a["groups"])
 
 
-def _transposed_convolution(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+def _transposed_convolution(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
     """Each input element is multiplied into kernel x (output channels / groups) outputs."""
     per_input = prod(a["kernel"]) * a["out_channels"] // a["groups"]
-    weights = per_input * a["in_channels"] + a["out_channels"] * bool(a["bias"])
-    macs = ins[0] * per_input
-    return Count(outs[0], ins[0], macs, 0, weights, 1, ragged=_is_ragged(a))
+    weights = per_input * a["in_channels"] + a["out_channels"] * a["bias"]
+    return Count(outs[0], ins[0], ins[0] * per_input, 0, weights, 1, ragged=_is_ragged(a))
 
 
-def _dense(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+def _dense(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
     """Each output element sums `in_features` products; the kernel is read once a pass."""
-    weights = a["in_features"] * a["out_features"] + a["out_features"] * bool(a["bias"])
+    weights = a["out_features"] * (a["in_features"] + a["bias"])
     return Count(0, 0, outs[0] * a["in_features"], ins[0] + outs[0], weights, 1)
 
 
-def _matmul(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-    """Each output element sums `contracted` products of two activations."""
-    return Count(0, 0, outs[0] * a["contracted"], sum(ins) + sum(outs), 0, 1)
-
-
-def _traffic(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+def _traffic(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
     """Reads its inputs, writes its outputs, multiplies nothing that counts."""
     return Count(traffic=sum(ins) + sum(outs), ops=1)
 
 
-def _in_passes(further: int, exps: bool = False) -> Formula:
-    """Traffic of an operation that goes over its data once more, or several times."""
+def _in_passes(kind: str) -> Formula:
+    """Traffic of an operation that goes over its data several times, or computes an exponential."""
+    further, exps = PASSES.get(kind, 0), kind in EXPONENTIALS
 
-    def formula(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+    def formula(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
         traffic = sum(ins) + sum(outs)
         return Count(traffic=traffic, ops=1, passes=further * traffic, exps=sum(outs) * exps)
 
@@ -244,42 +231,19 @@ def _in_passes(further: int, exps: bool = False) -> Formula:
 
 def _pool(column: str) -> Formula:
     """Goes over windows, which may overlap; the elements in them count as `column`."""
-    passes = _in_passes(PASSES["max_pool"])
-
-    def formula(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-        return passes(a, ins, outs)._replace(**{column: outs[0] * prod(a["kernel"])})
-
-    return formula
+    passes = _in_passes("max_pool")
+    return lambda a, ins, outs: passes(a, ins, outs)._replace(
+        **{column: outs[0] * prod(a["kernel"])}
+    )
 
 
-def _batch_norm(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
+def _batch_norm(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
     """Multiplies, then adds: two passes. On fewer channels than a vector has, as of an image, slowly."""
-    plain = _in_passes(PASSES["batch_norm"])(a, ins, outs)
-    narrow = plain.traffic if a.get("channels", VECTOR) < VECTOR else 0
-    return plain._replace(narrow=narrow)
+    plain = _in_passes("batch_norm")(a, ins, outs)
+    return plain._replace(narrow=plain.traffic * (a.get("channels", VECTOR) < VECTOR))
 
 
-def _selection(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-    """Reads only what it writes (a slice, a crop), and the indices where they are a tensor."""
-    return Count(traffic=2 * sum(outs) + sum(ins[1:]), ops=1)
-
-
-def _fill(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-    """Writes a constant; of its input it needs the shape alone."""
-    return Count(traffic=sum(outs), ops=1)
-
-
-def _free(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-    """Changes how a tensor is seen, moves nothing."""
-    return Count()
-
-
-def _embedding(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-    """Reads the rows that it gathers, not the table."""
-    return Count(traffic=ins[0] + outs[0], weights=outs[0], ops=1)
-
-
-def _recurrent(gates: int, step_traffic: int, biases: int) -> Formula:
+def _recurrent(kind: str, step_traffic: int, biases: int) -> Formula:
     """A recurrent layer: the operations of one step, times the steps.
 
     A step is two products (of the input and of the state with `gates` matrices each) and elementwise
@@ -288,77 +252,83 @@ def _recurrent(gates: int, step_traffic: int, biases: int) -> Formula:
     without going back to the graph (TensorFlow took some 12 us for a step of an LSTM of 64 units).
     `biases` vectors of gates x units are learned, unless `bias_vectors` says how many.
     """
+    gates = GATES[kind]
 
-    def formula(a: Mapping[str, Any], ins: Sequence[int], outs: Sequence[int]) -> Count:
-        units, features, steps = a["units"], a["in_features"], a["timesteps"]
+    def formula(a: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> Count:
+        units, features = a["units"], a["in_features"]
         sequences = ins[0] // features  # batch x steps
         kernel = gates * units * (features + units)
         traffic = sequences * (features + units + (2 * gates + step_traffic) * units)
-        weights = kernel + gates * units * a.get("bias_vectors", biases) * bool(a["bias"])
-        return Count(0, 0, sequences * kernel, traffic, weights, steps)
+        weights = kernel + gates * units * a.get("bias_vectors", biases) * a["bias"]
+        return Count(0, 0, sequences * kernel, traffic, weights, a["timesteps"])
 
     return formula
 
 
-# Steps: add the gates (12), three sigmoids (6), tanh (2), f*c (3), i*g (3), add (3), tanh (2), o*tanh (3).
-_LSTM = _recurrent(gates=4, step_traffic=34, biases=1)
-
-# Steps: add z and r (6), two sigmoids (4), r*h (3), add (3), tanh (2), 1-z (2), z*h (3), (1-z)*g (3),
-# add (3).
-_GRU = _recurrent(gates=3, step_traffic=29, biases=2)
-
-_SIMPLE_RNN = _recurrent(gates=1, step_traffic=3 + 2, biases=1)
-
-_MOVES = ("concatenate", "stack", "pad", "resize", "transpose", "reduce", "repeat", "cumulative",
-          "roll", "sort", "scatter", "unfold")  # fmt: skip
-
 FORMULAS: dict[str, Formula] = {
-    "conv": _convolution,
-    "grouped_conv": _grouped_convolution,
-    "depthwise_conv": _convolution,
-    "transposed_conv": _transposed_convolution,
-    "dense": _dense,
-    "matmul": _matmul,
-    "embedding": _embedding,
-    "lstm": _LSTM,
-    "gru": _GRU,
-    "simple_rnn": _SIMPLE_RNN,
-    "slice": _selection,
-    "crop": _selection,
-    "split": _selection,
-    "gather": _selection,
-    "fill": _fill,
-    **dict.fromkeys(FREE, _free),
-    **dict.fromkeys(sorted(ELEMENTWISE | NORMALISATIONS | POOLINGS), _traffic),
-    **dict.fromkeys(_MOVES, _traffic),
-    **{kind: _in_passes(further, kind in EXPONENTIALS) for kind, further in PASSES.items()},
-    **{kind: _in_passes(0, True) for kind in sorted(EXPONENTIALS - PASSES.keys())},
+    **dict.fromkeys(sorted(ELEMENTWISE | NORMALIZATIONS | MOVES), _traffic),
+    **{kind: _in_passes(kind) for kind in sorted({*EXPONENTIALS, *PASSES})},
+    **dict.fromkeys(sorted(FREE), lambda a, ins, outs: Count()),
+    # what it selects, and the indices where they are a tensor
+    **dict.fromkeys(
+        sorted(SELECTIONS),
+        lambda a, ins, outs: Count(traffic=2 * sum(outs) + sum(ins[1:]), ops=1),
+    ),
+    # a constant; of its input it needs the shape alone
+    "fill": lambda a, ins, outs: Count(traffic=sum(outs), ops=1),
+    # the rows that it gathers, not the table
+    "embedding": lambda a, ins, outs: Count(traffic=ins[0] + outs[0], weights=outs[0], ops=1),
     "batch_norm": _batch_norm,
     "max_pool": _pool("maxima"),
     "average_pool": _pool("means"),
+    "conv": _convolution,
+    "depthwise_conv": _convolution,
+    "grouped_conv": _grouped_convolution,
+    "transposed_conv": _transposed_convolution,
+    "dense": _dense,
+    # each output element sums `contracted` products of two activations
+    "matmul": lambda a, ins, outs: _traffic(a, ins, outs)._replace(flops=outs[0] * a["contracted"]),
+    # add the gates (12), three sigmoids (6), tanh (2), f*c (3), i*g (3), add (3), tanh (2), o*tanh (3)
+    "lstm": _recurrent("lstm", step_traffic=34, biases=1),
+    # add z and r (6), two sigmoids (4), r*h (3), add (3), tanh (2), 1-z (2), z*h (3), (1-z)*g (3), add (3)
+    "gru": _recurrent("gru", step_traffic=29, biases=2),
+    # add (3), tanh (2)
+    "simple_rnn": _recurrent("simple_rnn", step_traffic=5, biases=1),
 }
 
 
-def count_operation(graph: Graph, operation: Operation, batch_size: int = 1) -> Count:
-    """Counts of one operation at `batch_size`, but for `serial` and `border`, a matter of the graph.
+def behaviors(operations: Iterable[Operation]) -> set[str]:
+    """What kinds of work operations are, as the measured domain knows them.
 
-    InputError when it lacks what its formula needs.
+    What only reads and writes memory once is one kind, whatever it is called; what is free is none;
+    convolutions and pools of one or three dimensions are apart from those of two.
     """
-    row = np.array([_formula_counts(graph, operation, batch_size)], np.int64)
-    row[0, REPACKED] = _repacked(graph, operation)
-    return Count(*(int(n) for n in _by_size(row, batch_size)[0]))
+    return {
+        "memory traffic"
+        if o.kind in POOLINGS | SELECTIONS
+        or o.kind == "batch_norm"
+        or FORMULAS.get(o.kind) is _traffic
+        else kind_label(o)
+        for o in operations
+        if o.kind not in FREE
+    }
+
+
+# ---- Operations told apart by their kind
 
 
 def _formula_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
-    """What an operation's formula says at `batch_size`."""
-    tensors = graph.tensors
-    formula = FORMULAS.get(operation.kind, _traffic)
-    outs = [tensors[i].elements(batch_size) for i in operation.outputs]
+    """What an operation's formula says at `batch_size`, also told apart by kinds.
+
+    InputError when the operation lacks what its formula needs.
+    """
+    ins, outs = (
+        [graph.tensors[i].elements(batch_size) for i in tensors]
+        for tensors in (operation.inputs, operation.outputs)
+    )
     try:
-        plain = formula(
-            operation.attributes, [tensors[i].elements(batch_size) for i in operation.inputs], outs
-        )
-        return plain._replace(**by_kind(graph, operation, plain, outs))
+        plain = formula_for(operation.kind)(operation.attributes, ins, outs)
+        return plain._replace(**_told_apart(graph, operation, plain, outs))
     except (KeyError, IndexError, TypeError, ZeroDivisionError) as error:
         raise InputError(
             f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks "
@@ -366,50 +336,53 @@ def _formula_counts(graph: Graph, operation: Operation, batch_size: int) -> Coun
         ) from error
 
 
-def _repacked(graph: Graph, operation: Operation) -> int:
-    """`repacked` of one operation at a batch size above 1."""
-    a = operation.attributes
-    if operation.kind != "conv" or prod(a["kernel"]) != 1:
-        return 0
-    flat = graph.tensors[operation.outputs[0]].elements() == a["out_channels"]
-    return a["in_channels"] * a["out_channels"] * (REPACKED_FLAT if flat else 1)
+def _told_apart(
+    graph: Graph, operation: Operation, plain: Count, outs: Sequence[int]
+) -> dict[str, int]:
+    """The counts of KINDS, `unfolded`, `maps` and `gelus`, of an operation whose formula says `plain`."""
+    kind = operation.kind
+    if is_convolution(kind):
+        return _convolution_apart(graph, operation, plain, outs)
+    elements, started = COUNTED_AS.get(kind, ("moved_elements", "move_ops"))
+    counts = {elements: plain.traffic, started: plain.ops, "dense_weights": plain.weights}
+    if plain.flops:
+        one = graph.tensors[operation.outputs[0]].elements()
+        single = kind == "dense" and one <= operation.attributes["out_features"]  # at one position
+        name = "product_macs" if kind == "matmul" else "flat_macs" if single else "dense_macs"
+        counts[name] = plain.flops
+    if kind in ("gelu", "erf"):
+        counts["gelus"] = sum(outs)
+    return counts
 
 
-ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
-REPACKED, THREADED, STREAMED, BORDER = (
-    COLUMNS.index(c) for c in ("repacked", "threaded", "streamed", "border")
+def _convolution_apart(
+    graph: Graph, operation: Operation, plain: Count, outs: Sequence[int]
+) -> dict[str, int]:
+    """`_told_apart` of a convolution: 1x1, larger (and transposed), in groups, or one kernel a channel."""
+    a, window = operation.attributes, prod(operation.attributes["kernel"])
+    name = {"depthwise_conv": "depthwise", "grouped_conv": "grouped"}.get(operation.kind, "spatial")
+    name = "pointwise" if operation.kind == "conv" and window == 1 else name
+    place = "depthwise" if name == "depthwise" else "conv"
+    counts = {
+        f"{name}_macs": plain.flops,
+        f"{'grouped' if name == 'depthwise' else name}_weights": plain.weights,
+        f"{place}_reads": plain.inp,
+        f"{place}_writes": plain.acts,
+        f"{place}_ops": plain.ops,
+    }
+    if operation.kind == "conv" and name == "spatial":
+        counts["unfolded"] = outs[0] // a["out_channels"] * window * a["in_channels"]
+    if name in ("depthwise", "grouped"):
+        counts["maps"] = a["groups"] * outs[0] // graph.tensors[operation.outputs[0]].elements()
+    return counts
+
+
+# ---- Whole graphs
+
+_ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
+_OPS, _SERIAL, _REPACKED, _THREADED, _STREAMED, _BORDER = (
+    COLUMNS.index(c) for c in ("ops", "serial", "repacked", "threaded", "streamed", "border")
 )
-
-
-def _by_size(rows: np.ndarray, batch_size: int) -> np.ndarray:
-    """Fill in, in place, the columns that depend on how large an operation is at `batch_size`.
-
-    `rows`: (operations, COLUMNS), `repacked` as it is above batch size 1.
-    """
-    elements = rows[:, ELEMENTS].sum(axis=1)
-    each = elements // np.maximum(rows[:, OPS], 1)  # a recurrent layer is many operations
-    rows[:, THREADED] = np.where(each > THREADED_FROM, rows[:, OPS], 0)
-    rows[:, STREAMED] = np.where(each > STREAMED_FROM, elements, 0)
-    if batch_size == 1:
-        rows[:, REPACKED] = 0
-    return rows
-
-
-def behaviours(operations: Iterable[Operation]) -> set[str]:
-    """What kinds of work operations are, as the measured domain knows them.
-
-    What only reads and writes memory once is one kind, whatever it is called; what is free is none;
-    convolutions and pools of one or three dimensions are apart from those of two.
-    """
-    found = set()
-    for operation in operations:
-        formula = FORMULAS.get(operation.kind)
-        plain = operation.kind in POOLINGS or operation.kind == "batch_norm"
-        if plain or formula is _traffic or formula is _selection:
-            found.add("memory traffic")
-        elif formula is not _free:
-            found.add(kind_label(operation))
-    return found
 
 
 @dataclass(frozen=True)
@@ -434,19 +407,44 @@ class GraphCounts:
         return Count(*(int(n) for n in self.at(batch_size).sum(axis=0)))
 
 
+def _by_size(rows: np.ndarray, batch_size: int) -> np.ndarray:
+    """Fill in, in place, the columns that depend on how large an operation is at `batch_size`.
+
+    `rows`: (operations, COLUMNS), `repacked` as it is above batch size 1.
+    """
+    elements = rows[:, _ELEMENTS].sum(axis=1)
+    each = elements // np.maximum(rows[:, _OPS], 1)  # a recurrent layer is many operations
+    rows[:, _THREADED] = np.where(each > THREADED_FROM, rows[:, _OPS], 0)
+    rows[:, _STREAMED] = np.where(each > STREAMED_FROM, elements, 0)
+    if batch_size == 1:
+        rows[:, _REPACKED] = 0
+    return rows
+
+
+def _repacked(graph: Graph, operation: Operation) -> int:
+    """`repacked` of one operation at a batch size above 1."""
+    a = operation.attributes
+    if operation.kind != "conv" or prod(a["kernel"]) != 1:
+        return 0
+    single = graph.tensors[operation.outputs[0]].elements() == a["out_channels"]
+    return a["in_channels"] * a["out_channels"] * (REPACKED_FLAT if single else 1)
+
+
 def count(graph: Graph) -> GraphCounts:
     """Count a graph; the result is kept with the graph, so a second call costs nothing."""
-    found = graph.cache.get("counts")
-    if found is None:
-        found = graph.cache["counts"] = _count(graph)
-    return found
+    if "counts" not in graph.cache:
+        graph.cache["counts"] = _count(graph)
+    counts: GraphCounts = graph.cache["counts"]
+    return counts
 
 
 def _count(graph: Graph) -> GraphCounts:
     shape = (len(graph.operations), len(COLUMNS))
     try:
-        one = np.array([_formula_counts(graph, o, 1) for o in graph.operations], np.int64)
-        two = np.array([_formula_counts(graph, o, 2) for o in graph.operations], np.int64)
+        one, two = (
+            np.array([_formula_counts(graph, o, n) for o in graph.operations], np.int64)
+            for n in (1, 2)
+        )
     except OverflowError:
         raise InputError(
             f"network {graph.name!r} is too large to count: an operation has more than 2**63 of "
@@ -454,22 +452,49 @@ def _count(graph: Graph) -> GraphCounts:
         ) from None
     scaled = (two - one).reshape(shape)
     fixed = one.reshape(shape) - scaled
-    path = longest_path(graph, fixed[:, OPS])
-    fixed[path, COLUMNS.index("serial")] = fixed[path, OPS]
-    fixed[:, BORDER] = border(graph, 0)
-    scaled[:, BORDER] = border(graph, 1) - fixed[:, BORDER]
-    fixed[:, REPACKED] = [_repacked(graph, o) for o in graph.operations]
+    path = _longest_path(graph, fixed[:, _OPS])
+    fixed[path, _SERIAL] = fixed[path, _OPS]
+    fixed[:, _BORDER] = _border(graph, 0)
+    scaled[:, _BORDER] = _border(graph, 1) - fixed[:, _BORDER]
+    fixed[:, _REPACKED] = [_repacked(graph, o) for o in graph.operations]
     return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
 
 
+def _border(graph: Graph, batch_size: int) -> np.ndarray:
+    """(operations,) elements of the graph's inputs, where they are first read, and of its outputs."""
+    elements = np.zeros(len(graph.operations), np.int64)
+    ends = set(graph.inputs) | set(graph.outputs)
+    for position, operation in enumerate(graph.operations):
+        for tensor in ends.intersection(operation.inputs + operation.outputs):
+            elements[position] += graph.tensors[tensor].elements(batch_size)
+        ends.difference_update(operation.inputs, operation.outputs)
+    return elements
+
+
+def _longest_path(graph: Graph, ops: np.ndarray) -> list[int]:
+    """Positions of the operations on the path that starts most operations; `ops`: (operations,) started."""
+    reached: dict[int, tuple[int, int]] = {}  # tensor -> (operations so far, who wrote it)
+    best: list[tuple[int, int]] = []  # per operation: (operations so far, position before it)
+    for position, operation in enumerate(graph.operations):
+        before, previous = max(
+            (reached[t] for t in operation.inputs if t in reached), default=(0, -1)
+        )
+        best.append((before + int(ops[position]), previous))
+        reached.update((t, (best[-1][0], position)) for t in operation.outputs)
+    position = max(range(len(best)), key=lambda i: best[i][0], default=-1)
+    path = []
+    while position >= 0:
+        path.append(position)
+        position = best[position][1]
+    return path
+
+
 def _unknown(graph: Graph) -> tuple[str, ...]:
-    """One remark per kind of operation that has no row."""
-    names: dict[str, list[str]] = {}
-    for operation in graph.operations:
-        if operation.kind not in FORMULAS:
-            names.setdefault(operation.kind, []).append(operation.full_name)
+    """One remark per kind of operation that has no formula."""
+    unknown = [o for o in graph.operations if o.kind not in FORMULAS]
+    first = {o.kind: o.full_name for o in reversed(unknown)}
     return tuple(
-        f"no formula for operation {kind} ({len(where)} x, first {where[0]!r}): counted as memory "
+        f"no formula for operation {kind} ({number} x, first {first[kind]!r}): counted as memory "
         "traffic of its inputs and outputs"
-        for kind, where in names.items()
+        for kind, number in Counter(o.kind for o in unknown).items()
     )

@@ -1,4 +1,8 @@
-"""A network with other channel counts: all of them, or those that do not leave a block."""
+"""A network with some operations changed, left out or replaced, on smaller images, or of another width.
+
+Each function gets a graph and the positions of the operations that it may touch, and returns the changed
+graph, or None where there is nothing of the kind. Shapes stay consistent, so that counting is exact.
+"""
 
 from __future__ import annotations
 
@@ -11,61 +15,47 @@ from lolat.graph import Graph, Operation, Tensor, is_convolution
 from lolat.graph.blocks import cut
 from lolat.graph.channels import Channels
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import ELEMENTWISE, FREE, NORMALISATIONS, POOLINGS
+from lolat.graph.kinds import ELEMENTWISE, FREE, NORMALIZATIONS, POOLINGS
 from lolat.graph.naming import is_flat, is_gate
-
-# ---- A network with some operations changed, left out or replaced.
-#
-# Each function gets a graph and the positions of the operations that it may touch, and returns the changed
-# graph, or None where there is nothing of the kind. Shapes stay consistent, so that counting is exact.
 
 COSTLY_ACTIVATIONS = frozenset(
     ["silu", "gelu", "hard_silu", "mish", "elu", "selu", "tanh", "softplus"]
 )
 KERNEL = 3  # the size that larger kernels are compared with
-LEAST_CHANNELS = 8  # of a convolution that is worth splitting: not that on the colours of an image
+LEAST_CHANNELS = 8  # of a convolution that is worth splitting: not that on the colors of an image
+
+# ---- Operations left out
 
 
-def pruned(changed: Graph, original: Graph) -> Graph:
-    """`changed` without what only served operations of `original` that are gone."""
-    # Known by what they write, which no edit here changes; names need not be unique.
-    before = {o.outputs for o in _needed(original)}
-    now = {o.outputs for o in _needed(changed)}
-    kept = [o for o in changed.operations if o.outputs in now or o.outputs not in before]
-    return replace(changed, operations=tuple(kept), cache={})
-
-
-def _needed(graph: Graph) -> list[Operation]:
-    """The operations that some output of the network needs."""
-    needed = set(graph.outputs)
-    found = []
+def _needed(graph: Graph) -> set[tuple[int, ...]]:
+    """What the operations write that some output of the network needs: names need not be unique."""
+    needed, found = set(graph.outputs), set()
     for operation in reversed(graph.operations):
         if not needed.isdisjoint(operation.outputs):
             needed.update(operation.inputs)
-            found.append(operation)
+            found.add(operation.outputs)
     return found
 
 
 def _rewired(graph: Graph, instead: dict[int, int]) -> Graph:
-    """The graph with some tensors read in place of others; what nobody needs any more is left out."""
+    """The graph with some tensors read in place of others, without what only served what is gone."""
 
     def now(t: int) -> int:
         while t in instead:
             t = instead[t]
         return t
 
-    operations = tuple(
-        replace(o, inputs=tuple(map(now, o.inputs))) if instead.keys() & set(o.inputs) else o
-        for o in graph.operations
-    )
+    operations = [replace(o, inputs=tuple(map(now, o.inputs))) for o in graph.operations]
     outputs = tuple(map(now, graph.outputs))
-    return pruned(replace(graph, operations=operations, outputs=outputs, cache={}), graph)
+    changed = replace(graph, operations=tuple(operations), outputs=outputs, cache={})
+    gone = _needed(graph) - _needed(changed)
+    return replace(changed, operations=tuple(o for o in operations if o.outputs not in gone))
 
 
 def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     """Without these operations, where they read one tensor and write one of the same shape."""
-    inside = [graph.operations[p] for p in sorted(positions)]
     members = set(positions)
+    inside = [graph.operations[p] for p in sorted(members)]
     outside = [o for p, o in enumerate(graph.operations) if p not in members]
     written = {t for o in inside for t in o.outputs}
     fed = {t for o in outside for t in o.outputs} | set(graph.inputs)
@@ -74,72 +64,77 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     if len(reads) != 1 or len(wanted) != 1 or not outside:
         return None
     (source,), (result,) = reads, wanted
-    if graph.tensors[source] != graph.tensors[result]:
-        return None
-    return _rewired(graph, {result: source})
+    same = graph.tensors[source] == graph.tensors[result]
+    return _rewired(graph, {result: source}) if same else None
 
 
 def without_gates(graph: Graph, positions: Iterable[int]) -> Graph | None:
     """Without squeeze-excite: images are handed on as they come, what computed the gates goes."""
     written = {t for o in graph.operations for t in o.outputs}
     instead = {}
-    for p in positions:
-        operation = graph.operations[p]
+    for operation in (graph.operations[p] for p in positions):
         if not is_gate(graph, operation):
             continue
         shape = graph.tensors[operation.outputs[0]].shape
         images = [t for t in operation.inputs if graph.tensors[t].shape == shape]
-        gates = set(operation.inputs).difference(
-            images
-        )  # of constants, such as a layer scale: none
+        gates = set(operation.inputs).difference(images)  # of constants (a layer scale): none
         if len(images) == 1 and written.issuperset(gates):
             instead[operation.outputs[0]] = images[0]
     return _rewired(graph, instead) if instead else None
 
 
+# ---- Operations changed or replaced
+
+
 def _changed(
-    graph: Graph, positions: Iterable[int], change: Callable[[Operation], Operation | None]
+    graph: Graph,
+    positions: Iterable[int],
+    applies: Callable[[Operation], bool],
+    change: Callable[[Operation], Operation],
 ) -> Graph | None:
-    """Operations replaced by what `change` makes of them; None where it makes nothing of any."""
+    """The operations that a change applies to changed; None where there are none."""
     operations = list(graph.operations)
-    found = False
-    for p in positions:
-        new = change(operations[p])
-        if new is not None:
-            operations[p], found = new, True
-    return replace(graph, operations=tuple(operations), cache={}) if found else None
+    chosen = [p for p in positions if applies(operations[p])]
+    for p in chosen:
+        operations[p] = change(operations[p])
+    return replace(graph, operations=tuple(operations), cache={}) if chosen else None
 
 
 def with_relu(graph: Graph, positions: Iterable[int]) -> Graph | None:
     """ReLU in place of activations that go over their data more than once, but for the network's last."""
     last = set(graph.outputs)
+    return _changed(
+        graph,
+        positions,
+        lambda o: o.kind in COSTLY_ACTIVATIONS and last.isdisjoint(o.outputs),
+        lambda o: replace(o, kind="relu"),
+    )
 
-    def change(o: Operation) -> Operation | None:
-        costly = o.kind in COSTLY_ACTIVATIONS and last.isdisjoint(o.outputs)
-        return replace(o, kind="relu") if costly else None
 
-    return _changed(graph, positions, change)
+def _is_padded(operation: Operation) -> bool:
+    a = operation.attributes
+    return a.get("pad_before") is not None or a.get("padding", "valid") != "valid"
 
 
 def has_large_kernel(operation: Operation) -> bool:
     """Whether a convolution could have a 3x3 kernel with the same output: it is padded and larger."""
     a = operation.attributes
-    if not is_convolution(operation.kind) or max(a["kernel"]) <= KERNEL:
-        return False
-    padded = a.get("pad_before") is not None or a.get("padding", "valid") != "valid"
-    return padded and max(a.get("strides", (1,))) < KERNEL
+    return (
+        is_convolution(operation.kind)
+        and max(a["kernel"]) > KERNEL
+        and _is_padded(operation)
+        and max(a.get("strides", (1,))) < KERNEL
+    )
 
 
 def with_small_kernels(graph: Graph, positions: Iterable[int]) -> Graph | None:
     """3x3 in place of larger kernels, padded so that the outputs keep their size."""
 
-    def change(o: Operation) -> Operation | None:
-        if not has_large_kernel(o):
-            return None
+    def smaller(o: Operation) -> Operation:
         kernel = tuple(min(k, KERNEL) for k in o.attributes["kernel"])
         return replace(o, attributes={**o.attributes, "kernel": kernel})
 
-    return _changed(graph, positions, change)
+    return _changed(graph, positions, has_large_kernel, smaller)
 
 
 def is_per_channel(operation: Operation) -> bool:
@@ -148,44 +143,42 @@ def is_per_channel(operation: Operation) -> bool:
     return operation.kind == "grouped_conv" and a["groups"] == a["in_channels"] == a["out_channels"]
 
 
+def _is_in_groups(operation: Operation) -> bool:
+    return operation.kind == "grouped_conv" and not is_per_channel(operation)
+
+
 def as_depthwise(graph: Graph, positions: Iterable[int]) -> Graph | None:
     """Depthwise convolutions in place of grouped ones of one channel a group: the same numbers."""
-    return _changed(
-        graph,
-        positions,
-        lambda o: replace(o, kind="depthwise_conv") if is_per_channel(o) else None,
-    )
+    return _changed(graph, positions, is_per_channel, lambda o: replace(o, kind="depthwise_conv"))
 
 
 def ungrouped(graph: Graph, positions: Iterable[int]) -> Graph | None:
     """Plain convolutions in place of grouped ones of several channels a group."""
-
-    def change(o: Operation) -> Operation | None:
-        if o.kind != "grouped_conv" or is_per_channel(o):
-            return None
-        return replace(o, kind="conv", attributes={**o.attributes, "groups": 1})
-
-    return _changed(graph, positions, change)
+    return _changed(
+        graph,
+        positions,
+        _is_in_groups,
+        lambda o: replace(o, kind="conv", attributes={**o.attributes, "groups": 1}),
+    )
 
 
 def is_separable(operation: Operation) -> bool:
     """Whether a convolution could be a depthwise and a pointwise one."""
     a = operation.attributes
     return (
-        (operation.kind == "conv" or (operation.kind == "grouped_conv" and not is_per_channel(operation)))
+        (operation.kind == "conv" or _is_in_groups(operation))
         and prod(a["kernel"]) > 1
         and a["in_channels"] >= LEAST_CHANNELS
         and max(a.get("strides", (1,))) < max(a["kernel"])
-    )  # fmt: skip
+    )
 
 
 def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
     """A depthwise and a pointwise convolution in place of each that works on space and channels."""
-    members = set(positions)
     tensors = list(graph.tensors)
     operations: list[Operation] = []
     for position, operation in enumerate(graph.operations):
-        if position in members and is_separable(operation):
+        if position in positions and is_separable(operation):
             operations += _separated(operation, tensors)
         else:
             operations.append(operation)
@@ -197,43 +190,34 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
 def _separated(operation: Operation, tensors: list[Tensor]) -> tuple[Operation, Operation]:
     """The two convolutions; the tensor between them is added to `tensors`."""
     a = operation.attributes
-    source, result = tensors[operation.inputs[0]], tensors[operation.outputs[0]]
-    axis = channel_axis(source.shape, a["in_channels"], result.shape, a["out_channels"])
-    between = replace(result, shape=_with(result.shape, axis, a["in_channels"]))
-    tensors.append(between)
-    middle, ones = len(tensors) - 1, (1,) * len(a["kernel"])
-    inside = a["in_channels"]
+    inside, ones = a["in_channels"], (1,) * len(a["kernel"])
+    result, axis = tensors[operation.outputs[0]], _channel_axis(tensors, operation)
+    tensors.append(replace(result, shape=(*result.shape[:axis], inside, *result.shape[axis + 1 :])))
+    between = len(tensors) - 1
     depthwise = replace(
-        operation,
-        name=f"{operation.name}_depthwise",
-        kind="depthwise_conv",
-        outputs=(middle,),
+        operation, name=f"{operation.name}_depthwise", kind="depthwise_conv", outputs=(between,),
         attributes={**a, "out_channels": inside, "groups": inside, "bias": False},
-    )
+    )  # fmt: skip
     pointwise = replace(
-        operation,
-        name=f"{operation.name}_pointwise",
-        kind="conv",
-        inputs=(middle, *operation.inputs[1:]),
+        operation, name=f"{operation.name}_pointwise", kind="conv",
+        inputs=(between, *operation.inputs[1:]),
         attributes={"kernel": ones, "strides": ones, "dilation": ones, "padding": "valid", "groups": 1,
                     "in_channels": inside, "out_channels": a["out_channels"], "bias": a["bias"]},
     )  # fmt: skip
     return depthwise, pointwise
 
 
-def channel_axis(before: Sequence[int], inside: int, after: Sequence[int], outside: int) -> int:
+def _channel_axis(tensors: Sequence[Tensor], convolution: Operation) -> int:
     """Where the channels of a convolution's tensors are: the last axis, or 1 where that does not fit."""
-    last = before[-1] == inside and after[-1] == outside
+    a = convolution.attributes
+    before, after = (tensors[t].shape for t in (convolution.inputs[0], convolution.outputs[0]))
+    last = before[-1] == a["in_channels"] and after[-1] == a["out_channels"]
     return len(after) - 1 if last else 1
 
 
-def _with(shape: tuple[int, ...], axis: int, n: int) -> tuple[int, ...]:
-    return (*shape[:axis], n, *shape[axis + 1 :])
+# ---- A part of a network on smaller images, and by how much a network shrinks its images
 
-
-# ---- A part of a network on smaller images, and by how much a network shrinks its images.
-
-_ANY_SIZE = ELEMENTWISE | NORMALISATIONS | {"concatenate", "stack"}
+_ANY_SIZE = ELEMENTWISE | NORMALIZATIONS | {"concatenate", "stack"}
 _SLIDING = frozenset(["max_pool", "average_pool"])
 USUAL_STRIDE = 32  # of a network that does not tell
 
@@ -244,24 +228,30 @@ def halved(graph: Graph, positions: Collection[int]) -> Graph | None:
     What lies outside is counted as it was. None where they do not work on images (4 axes), or shrink
     them by something other than their strides, so that half the input is not half the output.
     """
-    inside = [graph.operations[p] for p in sorted(positions)]
+    rows = sorted(positions)
+    inside = [graph.operations[p] for p in rows]
     shown = {t for o in inside for t in (*o.inputs, *o.outputs)}
     images = {t for t in shown if not is_flat(graph.tensors[t].shape)}
     if not images or any(len(graph.tensors[t].shape) != 4 for t in images):
         return None
     if not all(_halves(graph, o, images) for o in inside):
         return None
-    axis = _channels_at(inside, graph)
-    tensors = [
-        _half(tensor, axis) if t in images else tensor for t, tensor in enumerate(graph.tensors)
+    convolutions = [
+        o for o in inside if is_convolution(o.kind) and len(o.attributes["kernel"]) == 2
     ]
-    smaller = replace(graph, tensors=tuple(tensors), cache={})
-    if smaller.tensors == graph.tensors:
+    axis = _channel_axis(graph.tensors, convolutions[0]) if convolutions else 3
+
+    def half(tensor: Tensor) -> Tensor:
+        sides = (n if i in (0, axis) else (n + 1) // 2 for i, n in enumerate(tensor.shape))
+        return replace(tensor, shape=tuple(sides))
+
+    tensors = tuple(half(x) if t in images else x for t, x in enumerate(graph.tensors))
+    if tensors == graph.tensors:
         return None
-    # The neighbours read and write the same tensors: theirs are the counts from before.
+    smaller = replace(graph, tensors=tensors, cache={})
+    # The neighbors read and write the same tensors: theirs are the counts from before.
     before, after = count(graph), count(smaller)
     fixed, scaled = before.fixed.copy(), before.scaled.copy()
-    rows = sorted(positions)
     fixed[rows], scaled[rows] = after.fixed[rows], after.scaled[rows]
     serial = COLUMNS.index("serial")
     fixed[:, serial] = before.fixed[:, serial]  # the path is the same, whatever the sizes
@@ -280,29 +270,13 @@ def _halves(graph: Graph, operation: Operation, images: set[int]) -> bool:
     if kind in FREE:  # a view: as many images as before, or a flat tensor seen as another
         return images.issuperset(operation.outputs) == images.issuperset(operation.inputs[:1])
     if is_convolution(kind) or kind in _SLIDING:
-        padded = a.get("pad_before") is not None or a.get("padding", "valid") != "valid"
-        return padded or max(a["kernel"]) <= max(a.get("strides", a["kernel"]))
-    return kind == "dense" and not any(t in images for t in operation.inputs)
-
-
-def _channels_at(operations: Sequence[Operation], graph: Graph) -> int:
-    for o in operations:
-        if is_convolution(o.kind) and len(o.attributes["kernel"]) == 2:
-            before, after = graph.shapes((o.inputs[0], o.outputs[0]))
-            a = o.attributes
-            return channel_axis(before, a["in_channels"], after, a["out_channels"])
-    return 3
-
-
-def _half(tensor: Tensor, axis: int) -> Tensor:
-    shape = tuple(n if i in (0, axis) else (n + 1) // 2 for i, n in enumerate(tensor.shape))
-    return replace(tensor, shape=shape)
+        return _is_padded(operation) or max(a["kernel"]) <= max(a.get("strides", a["kernel"]))
+    return kind == "dense" and images.isdisjoint(operation.inputs)
 
 
 def image_side(graph: Graph) -> int | None:
     """Height = width of the only input; None where it is no square image."""
-    sides = [_side(graph.tensors[t].shape) for t in graph.inputs]
-    return sides[0] if len(sides) == 1 else None
+    return _side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
 
 
 def total_stride(graph: Graph) -> int | None:
@@ -325,33 +299,34 @@ def _side(shape: Sequence[int]) -> int | None:
     return shape[1] if shape[1] == shape[2] else shape[2] if shape[2] == shape[3] else None
 
 
-# ---- width ----------------------------------------
+# ---- Other channel counts: all of them, or those that do not leave a block
 
 
 def channels(graph: Graph) -> Channels:
     """Which sizes of a network are free; kept with the graph. InputError where that is not clear."""
-    found: Channels | None = graph.cache.get("channels")
-    if found is None:
-        found = graph.cache["channels"] = Channels(graph)
-    return found
+    if "channels" not in graph.cache:
+        graph.cache["channels"] = Channels(graph)
+    known: Channels = graph.cache["channels"]
+    return known
 
 
-def widened(graph: Graph, factor: float) -> Graph:
-    """The network with every free channel count times `factor`.
+def widened(graph: Graph, factor: float, unknowns: Iterable[int] | None = None) -> Graph:
+    """The network with every free channel count, or these (see `inner`), times `factor`.
 
-    Each is rounded to a multiple of 8 and of the groups of its convolutions (`sizes.scaled`); inputs and
+    Each is rounded to a multiple of 8 and of the groups of its convolutions (`channels.scaled`); inputs and
     outputs of the network stay, and so do the heads of attention, whose size changes. Raises
     InputError where an operation does not tell how channels pass through it, and where there is
     nothing to vary.
     """
-    known = channels(graph)
-    free = known.sizes.free()
-    if not free:
+    sizes = channels(graph).sizes
+    free = sizes.free() if unknowns is None else unknowns
+    new = {u: sizes.scaled(u, factor) for u in free}
+    if not new:
         raise InputError(
             f"the width of {graph.name!r} cannot be varied: none of its channel counts is free, they are "
             "those of its inputs and outputs; vary the resolution or the batch size"
         )
-    return known.resized({u: known.sizes.scaled(u, factor) for u in free})
+    return channels(graph).resized(new)
 
 
 def inner(graph: Graph, positions: Iterable[int]) -> dict[int, int]:
@@ -359,8 +334,7 @@ def inner(graph: Graph, positions: Iterable[int]) -> dict[int, int]:
 
     Raises InputError as `channels` does.
     """
-    known = channels(graph)
-    inside = set(positions)
+    known, inside = channels(graph), set(positions)
     written: set[int] = set()
     elsewhere = set(graph.outputs)
     for position, operation in enumerate(graph.operations):
@@ -368,16 +342,9 @@ def inner(graph: Graph, positions: Iterable[int]) -> dict[int, int]:
             written.update(operation.outputs)
         else:
             elsewhere.update((*operation.inputs, *operation.outputs))
-    own = _unknowns(known, written - elsewhere) - _unknowns(known, elsewhere)
-    return {u: known.sizes.now[u] for u in sorted(own & set(known.sizes.free()))}
 
+    def unknowns(tensors: Iterable[int]) -> set[int]:
+        return {u for t in tensors for s in known.dims[t] for u, _ in known.sizes.resolved(s)}
 
-def _unknowns(known: Channels, tensors: Iterable[int]) -> set[int]:
-    resolved = known.sizes.resolved
-    return {u for t in tensors for size in known.dims[t] for u, _ in resolved(size)}
-
-
-def inner_widened(graph: Graph, unknowns: Iterable[int], factor: float) -> Graph:
-    """The network with these channel counts (see `inner`) times `factor`, the others as they are."""
-    known = channels(graph)
-    return known.resized({u: known.sizes.scaled(u, factor) for u in unknowns})
+    own = (unknowns(written - elsewhere) - unknowns(elsewhere)).intersection(known.sizes.free())
+    return {u: known.sizes.now[u] for u in sorted(own)}

@@ -1,10 +1,12 @@
-"""Writes layers on a GraphBuilder, channels last, with their output shapes, for the known spaces."""
+"""Writes layers on a GraphBuilder, channels last, with their output shapes: for spaces and blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
-from lolat.graph import GraphBuilder
+from lolat.graph import Graph, GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -17,84 +19,150 @@ class Layers:
     builder: GraphBuilder
     path: str = ""
 
+    @classmethod
+    def on(cls, name: str, *shape: int) -> Layers:
+        """A new network with one input of `shape`, without the batch."""
+        layers = cls(GraphBuilder(name))
+        layers.builder.input((1, *shape))
+        return layers
+
+    @property
+    def input(self) -> int:
+        """The network's first input."""
+        return self.builder.inputs[0]
+
+    def done(self, *outputs: int) -> Graph:
+        """The finished graph."""
+        return self.builder.build(outputs)
+
     def shape(self, x: int) -> tuple[int, ...]:
         """Shape of `x` at batch size 1."""
         return self.builder.tensors[x].shape
+
+    def add(self, kind: str, xs: list[int], shape: tuple[int, ...], **attributes: Any) -> int:
+        """Any operation with one output of `shape`."""
+        return self.builder.add(kind, xs, shape, path=self.path, **attributes)
+
+    def same(self, kind: str, x: int, *more: int) -> int:
+        """An operation whose output has the shape of its first input (activation, addition)."""
+        return self.add(kind, [x, *more], self.shape(x))
+
+    def view(self, x: int, *shape: int) -> int:
+        """The same elements seen as (1, *shape)."""
+        return self.add("reshape", [x], (1, *shape))
 
     def conv(
         self,
         x: int,
         filters: int,
-        kernel: int = 1,
+        kernel: int | tuple[int, int] = 1,
         stride: int = 1,
         groups: int = 1,
         bias: bool = False,
+        kind: str = "conv",
     ) -> int:
-        """A convolution, padded so that only the stride shrinks it."""
-        kind = "grouped_conv" if groups > 1 else "conv"
-        return self._conv(kind, x, filters, kernel, stride, groups, bias)
-
-    def depthwise(self, x: int, kernel: int, stride: int = 1) -> int:
-        """A depthwise convolution: one filter per channel."""
-        channels = self.shape(x)[-1]
-        return self._conv("depthwise_conv", x, channels, kernel, stride, channels, False)
-
-    def _conv(
-        self, kind: str, x: int, filters: int, kernel: int, stride: int, groups: int, bias: bool
-    ) -> int:
+        """A convolution, padded so that only the stride shrinks it (or enlarges: `transposed_conv`)."""
         _, height, width, inside = self.shape(x)
-        return self.builder.add(
-            kind, [x], (1, -(-height // stride), -(-width // stride), filters), path=self.path,
-            kernel=(kernel, kernel), strides=(stride, stride), dilation=(1, 1), padding="same",
-            bias=bias, in_channels=inside, out_channels=filters, groups=groups,
+        up = kind == "transposed_conv"
+        sides = (n * stride if up else -(-n // stride) for n in (height, width))
+        return self.add(
+            "grouped_conv" if kind == "conv" and groups > 1 else kind, [x], (1, *sides, filters),
+            kernel=kernel if isinstance(kernel, tuple) else (kernel, kernel), strides=(stride, stride),
+            dilation=(1, 1), padding="same", bias=bias, in_channels=inside, out_channels=filters,
+            groups=groups,
         )  # fmt: skip
 
-    def same(self, kind: str, x: int, *more: int) -> int:
-        """An operation whose output has the shape of its first input (activation, addition)."""
-        return self.builder.add(kind, [x, *more], self.shape(x), path=self.path)
+    def depthwise(self, x: int, kernel: int = 3, stride: int = 1, bias: bool = False) -> int:
+        """A depthwise convolution: one filter per channel."""
+        channels = self.shape(x)[-1]
+        return self.conv(x, channels, kernel, stride, channels, bias, "depthwise_conv")
+
+    def up(self, x: int, filters: int) -> int:
+        """A transposed 2x2 convolution with stride 2: twice the height and width."""
+        return self.conv(x, filters, 2, 2, bias=True, kind="transposed_conv")
 
     def norm(self, x: int) -> int:
-        """Batch normalisation."""
-        channels = self.shape(x)[-1]
-        return self.builder.add("batch_norm", [x], self.shape(x), path=self.path, channels=channels)
+        """Batch normalization."""
+        return self.add("batch_norm", [x], self.shape(x), channels=self.shape(x)[-1])
 
-    def norm_act(self, x: int, act: str | None) -> int:
-        """Batch normalisation and an activation, where there is one."""
+    def norm_act(self, x: int, act: str | None = "relu") -> int:
+        """Batch normalization and an activation, where there is one."""
         x = self.norm(x)
         return self.same(act, x) if act else x
 
-    def pool(self, kind: str, x: int, kernel: int, stride: int = 1) -> int:
+    def conv_norm_act(
+        self,
+        x: int,
+        filters: int,
+        kernel: int | tuple[int, int] = 1,
+        stride: int = 1,
+        groups: int = 1,
+        act: str | None = "relu",
+    ) -> int:
+        """Convolution, batch normalization, activation."""
+        return self.norm_act(self.conv(x, filters, kernel, stride, groups), act)
+
+    def depthwise_norm_act(
+        self, x: int, kernel: int = 3, stride: int = 1, act: str | None = "relu"
+    ) -> int:
+        """Depthwise convolution, batch normalization, activation."""
+        return self.norm_act(self.depthwise(x, kernel, stride), act)
+
+    def pool(self, x: int, kernel: int, stride: int = 1, kind: str = "max_pool") -> int:
         """A padded pooling."""
         _, height, width, channels = self.shape(x)
-        return self.builder.add(
-            kind, [x], (1, -(-height // stride), -(-width // stride), channels), path=self.path,
+        return self.add(
+            kind, [x], (1, -(-height // stride), -(-width // stride), channels),
             kernel=(kernel, kernel), strides=(stride, stride), padding="same",
         )  # fmt: skip
 
-    def global_pool(self, x: int) -> int:
-        """Global average pooling, to one position."""
-        shape = (1, 1, 1, self.shape(x)[-1])
-        return self.builder.add("global_average_pool", [x], shape, path=self.path)
+    def global_pool(self, x: int, flat: bool = False) -> int:
+        """Global average pooling, to one position, or `flat`: to channels alone."""
+        channels = self.shape(x)[-1]
+        return self.add("global_average_pool", [x], (1, channels) if flat else (1, 1, 1, channels))
 
-    def shuffle(self, x: int, groups: int) -> int:
-        """A channel shuffle: seen in groups, transposed, seen as before."""
-        *positions, channels = self.shape(x)
-        add = self.builder.add
-        x = add("reshape", [x], (*positions, groups, channels // groups), path=self.path)
-        x = add("transpose", [x], (*positions, channels // groups, groups), path=self.path)
-        return add("reshape", [x], (*positions, channels), path=self.path)
+    def flatten(self, x: int) -> int:
+        """All but the batch in one dimension."""
+        return self.add("flatten", [x], (1, prod(self.shape(x))))
 
-    def squeeze_excite(self, x: int, reduced: int) -> int:
-        """Global pooling, two 1x1 convolutions, the result multiplied onto the channels (MobileNetV3)."""
-        s = self.conv(self.global_pool(x), reduced, bias=True)
-        s = self.conv(self.same("relu", s), self.shape(x)[-1], bias=True)
-        return self.same("multiply", x, self.same("hard_sigmoid", s))
+    def dense(self, x: int, units: int, act: str | None = None) -> int:
+        """A dense layer on the last dimension."""
+        *lead, inside = self.shape(x)
+        x = self.add(
+            "dense", [x], (*lead, units), in_features=inside, out_features=units, bias=True
+        )
+        return self.same(act, x) if act else x
 
     def classifier(self, x: int, classes: int) -> int:
         """A dense layer on what a global pooling left."""
+        return self.dense(self.flatten(x), classes)
+
+    def concat(self, *xs: int) -> int:
+        """Concatenation of channels."""
+        channels = sum(self.shape(x)[-1] for x in xs)
+        return self.add("concatenate", list(xs), (*self.shape(xs[0])[:-1], channels))
+
+    def shuffle(self, x: int, groups: int) -> int:
+        """A channel shuffle: seen in groups, transposed, seen as before."""
+        _, *positions, channels = self.shape(x)
+        x = self.view(x, *positions, groups, channels // groups)
+        x = self.add("transpose", [x], (1, *positions, channels // groups, groups))
+        return self.view(x, *positions, channels)
+
+    def squeeze_excite(
+        self,
+        x: int,
+        reduced: int,
+        act: str = "relu",
+        gate: str = "hard_sigmoid",
+        flat: bool = False,
+    ) -> int:
+        """Global pooling, two 1x1 convolutions, the result multiplied onto the channels (MobileNetV3).
+
+        `flat`: pooled to channels alone and seen as an image again, as Keras' networks have it.
+        """
         channels = self.shape(x)[-1]
-        x = self.builder.add("flatten", [x], (1, channels), path=self.path)
-        return self.builder.add(
-            "dense", [x], (1, classes), path=self.path,
-            in_features=channels, out_features=classes, bias=True,
-        )  # fmt: skip
+        s = self.global_pool(x, flat)
+        s = self.view(s, 1, 1, channels) if flat else s
+        s = self.same(act, self.conv(s, reduced, bias=True))
+        return self.same("multiply", x, self.same(gate, self.conv(s, channels, bias=True)))

@@ -1,13 +1,17 @@
-"""How a device runs networks: in which data type, compiled or not, with channels last in memory or not."""
+"""How a device runs networks: in which data type, compiled or not, with channels last in memory or not; and
+what that makes of a graph: the bytes of its tensors, and which of its operations run as one step.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lolat.errors import InputError
+from lolat.graph import Graph, Operation, is_convolution
+from lolat.graph.kinds import FREE, GATES, POOLINGS
 
 FLOAT32, AMP, FLOAT16, BFLOAT16 = "float32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -17,10 +21,9 @@ DTYPES = {
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
 """What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32."""
-PASSES = {"": False, "inference": False, "training": True}
 _COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
 _LAST = frozenset(["nhwc", "channels_last"])
-YES, NO = frozenset(["yes", "true", "1"]), frozenset(["", "no", "false", "0"])
+_YES_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False, "": False}
 
 
 @dataclass(frozen=True)
@@ -46,22 +49,13 @@ class Mode:
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a model file."""
-        return {
-            "dtype": self.dtype,
-            "compiled": self.compiled,
-            "channels_last": self.channels_last,
-            "training": self.training,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Mode:
         """Read what `to_dict` wrote; what is not there is as of a device that somebody just uses."""
-        return cls(
-            str(document.get("dtype", FLOAT32)),
-            bool(document.get("compiled", False)),
-            bool(document.get("channels_last", False)),
-            bool(document.get("training", False)),
-        )
+        usual = asdict(cls())
+        return cls(**{name: type(usual[name])(document.get(name, usual[name])) for name in usual})
 
     @classmethod
     def of_file(cls, name: str, otherwise: Mode | None = None) -> Mode:
@@ -71,49 +65,241 @@ class Mode:
         """
         words = re.split(r"[-.]", name.lower())
         dtypes = [DTYPES[w] for w in words if w in DTYPES]
-        compiled = not _COMPILED.isdisjoint(words)
-        last = not _LAST.isdisjoint(words)
+        compiled, last = (not of.isdisjoint(words) for of in (_COMPILED, _LAST))
         if not (dtypes or compiled or last or "nchw" in words):
             return otherwise or cls()
         return cls(dtypes[0] if dtypes else FLOAT32, compiled, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
         """The same with what a row of a table says itself, in columns of these names; InputError."""
-        dtype = (row.get("dtype") or "").strip().lower()
-        if dtype and dtype not in DTYPES:
-            raise InputError(
-                f"{where}: dtype is {dtype[:40]!r}; expected one of {', '.join(DTYPES)}"
-            )
+        passes = {"": self.training, "inference": False, "training": True}
+
+        def told(column: str, choices: Mapping[str, Any], otherwise: Any, expected: str) -> Any:
+            text = (row.get(column) or "").strip().lower()
+            if text not in choices:
+                raise InputError(f"{where}: {column} is {text[:40]!r}; expected {expected}")
+            return choices[text] if column in row else otherwise
+
         return Mode(
-            DTYPES[dtype] if dtype else self.dtype,
-            _yes(row, "compiled", self.compiled, where),
-            _yes(row, "channels_last", self.channels_last, where),
-            _training(row, self.training, where),
+            told("dtype", {"": self.dtype, **DTYPES}, self.dtype, f"one of {', '.join(DTYPES)}"),
+            told("compiled", _YES_NO, self.compiled, "yes or no"),
+            told("channels_last", _YES_NO, self.channels_last, "yes or no"),
+            told("pass", passes, self.training, "inference or training"),
         )
 
     def __str__(self) -> str:
-        words = [
-            self.dtype,
-            "channels last" * self.channels_last,
-            "compiled" * self.compiled,
-            "training" * self.training,
+        flags = ("channels_last", "compiled", "training")
+        return ", ".join([self.dtype, *(f.replace("_", " ") for f in flags if getattr(self, f))])
+
+
+# ---- A graph in a mode
+#
+# Autocast's rules are those of PyTorch's documentation (torch.amp, operations that autocast to float16 and
+# to float32): products in half, sums and exponentials in float32, all else in the widest of its inputs.
+# What torch.compile runs as one follows its Inductor: element-wise operations, and sums over the same
+# elements, one after the other, read what comes from outside once and write what is needed outside.
+
+SLICES = frozenset(["slice", "split", "crop"])
+PARTS = SLICES | {"embedding", "gather"}
+"""What reads of its input only what it writes."""
+IN_FLOAT32 = frozenset(
+    ["layer_norm", "rms_norm", "unit_norm", "softmax", "log_softmax", "cumulative", "power", "rsqrt",
+     "exponential", "log", "softplus", "reciprocal"]
+)  # fmt: skip
+"""What autocast computes in float32. Not group norms: timm's run in half, and those are what is known."""
+ONE_STEP_RANK = 4  # of what PyTorch's fused attention takes; of others it is several steps
+ELEMENT_BYTES = {"int64": 8.0, "float64": 8.0, "bool": 1.0, "int8": 1.0, "uint8": 1.0}  # others: 4
+Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
+
+
+def multiplies(kind: str) -> bool:
+    """Whether operations of a kind multiply matrices, in one way or another."""
+    return kind in ("dense", "matmul") or kind in GATES or is_convolution(kind)
+
+
+@dataclass
+class Plan:
+    """How a graph runs in a mode.
+
+    `sizes`: (tensors,) bytes of an element; `attention`: operation -> those of its fused attention;
+    `groups`: operations that run as one, where the device compiles; `channels_last`: (tensors,) whether
+    the channels of an image lie last in memory; `origin`: tensor -> the one that it is a view of;
+    `readers`, `written`: who reads and who writes a tensor.
+    """
+
+    graph: Graph
+    mode: Mode
+    readers: dict[int, list[int]] = field(default_factory=dict)
+    written: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.origin = list(range(len(self.graph.tensors)))
+        for i, o in enumerate(self.graph.operations):
+            self.written.update(dict.fromkeys(o.outputs, i))
+            if o.kind in FREE and o.inputs:
+                for t in o.outputs:
+                    self.origin[t] = self.origin[o.inputs[0]]
+                continue
+            for t in o.inputs:
+                self.readers.setdefault(self.origin[t], []).append(i)
+        self.attention = _attention(self.graph)
+        self.sizes = self._element_bytes()
+        self.channels_last = _channels_last(self.graph)
+        self.groups = self._grouped() if self.mode.compiled else []
+
+    def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
+        """(bytes whatever the batch, bytes of each sample) of tensors."""
+        total = [0.0, 0.0]
+        for t, size in pairs:
+            tensor = self.graph.tensors[t]
+            total[tensor.batched] += tensor.elements() * size
+        return total[0], total[1]
+
+    def conversions(self, operation: Operation) -> list[tuple[int, float, float]]:
+        """(tensor, its bytes, the bytes wanted) of what autocast converts for an operation.
+
+        No parameters, which are converted once.
+        """
+        half = multiplies(operation.kind)
+        if self.mode.dtype != AMP or not (half or operation.kind in IN_FLOAT32):
+            return []
+        want = 2.0 if half else 4.0
+        computed = (
+            t
+            for t in operation.inputs
+            if self.origin[t] in self.written or self.graph.tensors[t].batched
+        )
+        return [(t, self.sizes[t], want) for t in computed if self.sizes[t] == 6.0 - want]
+
+    def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
+        """What an operation that only moves reads and writes."""
+        writes = [(t, self.sizes[t]) for t in operation.outputs]
+        if operation.kind in PARTS:
+            return writes, writes
+        if operation.kind == "fill":
+            return [], writes
+        if operation.kind == "transpose" and self._only_seen(operation):
+            return [], []
+        wide = self.mode.dtype == AMP and operation.kind in IN_FLOAT32
+        return [(t, 4.0 if wide else self.sizes[t]) for t in operation.inputs], writes
+
+    def _kinds_behind(self, tensors: Iterable[int]) -> list[str]:
+        """The kinds of the operations that read tensors."""
+        return [self.graph.operations[i].kind for t in tensors for i in self.readers.get(t, ())]
+
+    def _only_seen(self, operation: Operation) -> bool:
+        """Whether a transposition needs no copy: what reads it takes any order."""
+        after = self._kinds_behind(self.origin[t] for t in operation.outputs)
+        return bool(after) and all(kind in SLICES or kind == "matmul" for kind in after)
+
+    def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
+        """What operations that run as one read from outside and write for outside."""
+        inside, reads = set(group), dict[int, tuple[int, float]]()
+        operations = [self.graph.operations[i] for i in group]
+        if len(operations) == 1 and operations[0].kind in SLICES:
+            return [], []  # a view
+        for o in operations:
+            for source in (self.origin[t] for t in o.inputs):
+                if self.written.get(source) not in inside:
+                    part = o.outputs[0] if o.kind in PARTS else source
+                    reads[source] = (part, self._stored(source))
+        final = {self.origin[t] for t in self.graph.outputs}
+        writes = [
+            (t, self._stored(t))
+            for o in operations
+            for t in o.outputs
+            if t in final or not inside.issuperset(self.readers.get(t, ()))
         ]
-        return ", ".join(w for w in words if w)
+        return list(reads.values()), writes
+
+    def _stored(self, tensor: int) -> float:
+        """Bytes of an element in memory: what only products read is written as they read it."""
+        kinds = self._kinds_behind([tensor])
+        only_products = self.mode.dtype == AMP and kinds and all(map(multiplies, kinds))
+        return 2.0 if only_products else self.sizes[tensor]
+
+    def _grouped(self) -> list[list[int]]:
+        """The operations that only move, those that run as one together."""
+        group_of: dict[int, int] = {}
+        groups: list[list[int]] = []
+        elements: list[int] = []  # of each group; -1: nothing joins it
+        tensors = self.graph.tensors
+        for i, o in enumerate(self.graph.operations):
+            if o.kind in FREE or i in self.attention or multiplies(o.kind):
+                continue
+            seen = o.outputs if o.kind in PARTS else (*o.inputs, *o.outputs)
+            size = max((tensors[t].elements() for t in seen), default=0)
+            before = [self.written.get(self.origin[t], -1) for t in o.inputs if tensors[t].batched]
+            able = [group_of[p] for p in before if p in group_of and elements[group_of[p]] == size]
+            if able and o.kind not in POOLINGS:
+                group_of[i] = max(able)
+                groups[group_of[i]].append(i)
+                continue
+            group_of[i] = len(groups)
+            groups.append([i])
+            elements.append(-1 if o.kind in POOLINGS else size)
+        return groups
+
+    def _element_bytes(self) -> list[float]:
+        """(tensors,) bytes of an element."""
+        mode, half = self.mode, self.mode.dtype not in (FLOAT32, AMP)
+        sizes = [
+            2.0 if half and "float" in t.dtype else ELEMENT_BYTES.get(t.dtype, 4.0)
+            for t in self.graph.tensors
+        ]
+        if mode.dtype != AMP:
+            return sizes
+        for i, o in enumerate(self.graph.operations):
+            if multiplies(o.kind) or i in self.attention:
+                size = 2.0
+            elif o.kind in IN_FLOAT32:
+                size = 4.0
+            elif o.inputs and (o.kind in FREE or o.kind in SLICES):
+                size = sizes[o.inputs[0]]
+            else:
+                size = max((sizes[t] for t in o.inputs), default=4.0)
+            for t in o.outputs:
+                sizes[t] = size
+        return sizes
 
 
-def _training(row: Mapping[str, str], otherwise: bool, where: str) -> bool:
-    """Whether a row is of a training step, as its column `pass` says."""
-    text = (row.get("pass") or "").strip().lower()
-    if text not in PASSES:
-        raise InputError(f"{where}: pass is {text[:40]!r}; expected inference or training")
-    return otherwise if not text else PASSES[text]
+def _attention(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Operation -> the fused attention that it is part of: from its scores to its mixture."""
+    fused: dict[int, tuple[int, ...]] = {}
+    begun: int | None = None
+    for i, o in enumerate(graph.operations):
+        if not o.attributes.get("fused"):
+            begun = None
+        elif o.kind == "matmul" and begun is None:
+            begun = i
+        elif o.kind == "matmul" and begun is not None:
+            group = tuple(range(begun, i + 1))
+            begun = None
+            if len(graph.tensors[graph.operations[group[0]].inputs[0]].shape) == ONE_STEP_RANK:
+                fused.update(dict.fromkeys(group, group))
+    return fused
 
 
-def _yes(row: Mapping[str, str], column: str, otherwise: bool, where: str) -> bool:
-    """What a row says in a column of yes and no; `otherwise` where it has none."""
-    if column not in row:
-        return otherwise
-    text = (row[column] or "").strip().lower()
-    if text not in YES | NO:
-        raise InputError(f"{where}: {column} is {text[:40]!r}; expected yes or no")
-    return text in YES
+def _channels_last(graph: Graph) -> list[bool]:
+    """(tensors,) whether an image's channels lie last, because what made it wrote them so.
+
+    A network of PyTorch that moves the channels to the end, and back in front of a convolution, does not
+    copy for the way back: the convolution finds them last.
+    """
+    last = [False] * len(graph.tensors)
+    for o in graph.operations:
+        if not o.inputs:
+            continue
+        before, after = graph.shapes((o.inputs[0], o.outputs[0]))
+        if len(after) != 4:
+            continue
+        turned = len(before) == 4 and before != after
+        if o.kind in FREE and turned and (before[0], before[3], *before[1:3]) == after:
+            now = True
+        elif o.kind in FREE and (turned or len(before) != 4):
+            now = False
+        else:
+            now = any(last[i] for i in o.inputs)
+        for t in o.outputs:
+            last[t] = now
+    return last

@@ -1,4 +1,8 @@
-"""What is in a block, in a few words: heavy things first, as a person writes them."""
+"""What to call a block: a label from the names of its layers, and a summary of what is in it.
+
+Frameworks number the layers that nobody named ("conv2d_17", "add_2"): such names say nothing about where a
+block begins; they are told apart from those that a person chose ("block2_add").
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 
-from lolat.graph import CONVOLUTIONS, Graph, Operation
+from lolat.graph import Graph, Operation
 from lolat.graph.counts import FORMULAS
-from lolat.graph.kinds import ELEMENTWISE, FREE, POOLINGS
-
-# ---- What to call a block: a label from the names of its layers, and a summary of what is in
-# it.
-#
-# Frameworks number the layers that nobody named ("conv2d_17", "add_2"): such names say nothing
-# about where a block begins; they are told apart from those that a person chose ("block2_add").
-
-HEAVY = CONVOLUTIONS | {"dense", "matmul", "embedding", "lstm", "gru", "simple_rnn"}
-"""Kinds that a block is about; the rest goes along with them."""
+from lolat.graph.kinds import ELEMENTWISE, FREE, HEAVY, POOLINGS
 
 LARGEST = 24
 """A name that more heavy operations share is that of a stage or a model, not of a block."""
@@ -62,17 +57,13 @@ class Names:
         self.operations = graph.operations
         self.texts = _without_network([informative(o) for o in graph.operations], units)
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
-        self.beginnings = [[beginning for beginning, _ in found] for found in split]
+        self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
         self.below = Counter(  # heavy operations below each beginning of a name
             b for p, o in enumerate(graph.operations) if o.kind in HEAVY for b in self.beginnings[p]
         )
         self.numbered = [
-            [
-                b
-                for (b, t), (_, after) in pairwise([*found, ("", "")])
-                if self._is_number(b, t, after)
-            ]
-            for found in split
+            [b for (b, t), (_, n) in pairwise([*tokens, ("", "")]) if self._is_number(b, t, n)]
+            for tokens in split
         ]
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
 
@@ -84,11 +75,10 @@ class Names:
         """The label of one operation of a chain: the longest that other heavy ones share."""
         numbered = [b for b in self.numbered[position] if self.support[b] <= LARGEST]
         shared = [b for b in numbered if self.support[b] > 1]
-        own = [b for b in numbered if not _kinds(_ENDS_IN_KIND).search(b)]
-        if shared or own:
-            return (shared or own)[-1]
+        if best := shared or _chosen(numbered):
+            return best[-1]
         few = [b for b in self.beginnings[position] if self.below[b] <= 4]
-        words = [b for b in few if not _kinds(_ENDS_IN_KIND).search(b)]
+        words = _chosen(few)
         if numbered:
             return words[0] if words and len(words[0]) < len(numbered[0]) else numbered[0]
         shared = [b for b in few if self.below[b] > 1]
@@ -101,11 +91,8 @@ class Names:
         weights = {p: weight for p, weight in weights.items() if self.texts[p]}
         total = sum(weights.values())
         votes = _votes((b, n) for p, n in weights.items() for b in self.numbered[p])
-        agreed = [b for b, n in votes.items() if n >= 0.55 * total]
-        if agreed:
-            return max(
-                [b for b in agreed if not _kinds(_ENDS_IN_KIND).search(b)] or agreed, key=len
-            )
+        if agreed := [b for b, n in votes.items() if n >= 0.55 * total]:
+            return max(_chosen(agreed) or agreed, key=len)
         at_end = self._at_end(weights, 0.6 * total)
         if at_end is not None:
             return at_end
@@ -115,26 +102,29 @@ class Names:
     def _at_end(self, weights: dict[int, int], needed: float) -> str | None:
         """The number at the end of most names, with the last word that most of them have."""
         tokens = {p: _TOKEN.findall(_PART.sub("", self.texts[p])) for p in weights}
-        number, votes = max(
-            _votes((t[-1], weights[p]) for p, t in tokens.items()).items(),
-            key=lambda item: item[1],
-            default=("", 0),
-        )
+        ends = _votes((t[-1], weights[p]) for p, t in tokens.items())
+        number, votes = max(ends.items(), key=lambda item: item[1], default=("", 0))
         if votes < needed or not number.isdigit():
             return None
         last: dict[str, int] = {}
-        for found in tokens.values():
-            last.update((t, max(i, last.get(t, 0))) for i, t in enumerate(found[:-1]))
-        words = _votes((t, weights[p]) for p, found in tokens.items() for t in set(found[:-1]))
+        for parts in tokens.values():
+            last.update((t, max(i, last.get(t, 0))) for i, t in enumerate(parts[:-1]))
+        words = _votes((t, weights[p]) for p, parts in tokens.items() for t in set(parts[:-1]))
         common = [w for w, n in words.items() if n >= needed and not _has_number(w)]
-        own = [w for w in common if not _kinds(_ENDS_IN_KIND).search(w)] or common
-        return f"{max(own, key=last.__getitem__)}_{number}" if own else None
+        return (
+            f"{max(_chosen(common) or common, key=last.__getitem__)}_{number}" if common else None
+        )
 
     def ends_like(self, position: int, label: str) -> bool:
         """Whether a name belongs to a label that stands at the end of names ("normal_conv_1_5")."""
         word, _, number = label.rpartition("_")
         tokens = _TOKEN.findall(self.texts[position])
         return bool(word) and tokens[-1:] == [number] and word in tokens
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
+    """Those that do not end in the kind of a layer."""
+    return [name for name in names if not _kinds(_ENDS_IN_KIND).search(name)]
 
 
 def _votes(weighted: Iterable[tuple[str, int]]) -> Counter[str]:
@@ -164,12 +154,11 @@ def informative(operation: Operation) -> str:
 
 def _without_network(texts: list[str], units: Sequence[bool]) -> list[str]:
     """Names without the name of the network, or of the one large network inside this one."""
-    outer = Counter(
-        t.partition("/")[0] for t, u in zip(texts, units, strict=True) if u and "/" in t
-    )
+    heads = [t.partition("/") for t in texts]
+    outer = Counter(h for (h, slash, _), u in zip(heads, units, strict=True) if u and slash)
     large = [name for name, n in outer.items() if n > LARGEST]
     if len(large) == 1:
-        texts = [t.partition("/")[2] if t.partition("/")[0] == large[0] else t for t in texts]
+        texts = [rest if h == large[0] else t for t, (h, _, rest) in zip(texts, heads, strict=True)]
     split = [_TOKEN.findall(text) for text in texts if text]
     shared = 0
     while len(split) > 2 and all(
@@ -216,7 +205,7 @@ def unique(labels: Sequence[str]) -> list[str]:
     return list(result)
 
 
-# ---- summaries ----------------------------------------
+# ---- Summaries: heavy things first, as a person writes them
 
 _NOUNS = {
     "depthwise_conv": "depthwise", "separable": "separable conv", "simple_rnn": "rnn",
@@ -295,13 +284,17 @@ def _counted(noun: str, number: int) -> str:
     return noun if number == 1 else f"{number} {noun}" + "s" * (noun not in _UNCOUNTED)
 
 
+def _kernel(operation: Operation) -> str:
+    return "x".join(map(str, operation.attributes.get("kernel", ())))
+
+
 def _detailed(kind: str, operation: Operation) -> str:
     """One heavy operation with its size: "conv 7x7/2", "dense 1000", "lstm 64"."""
     a = operation.attributes
     size = a.get("units") or a.get("out_features") or ""
     if "kernel" in a:
         stride = max(a.get("strides", (1,)))
-        size = "x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else "")
+        size = _kernel(operation) + (f"/{stride}" if stride > 1 else "")
     return f"{_noun(kind)} {size}".strip()
 
 
@@ -310,7 +303,7 @@ def _several(kind: str, operations: Sequence[Operation]) -> str:
     details = [_detailed(kind, o) for o in operations]
     if len(set(details)) == len(details) < 3 and kind != "dense":
         return ", ".join(details)
-    kernels = {"x".join(map(str, o.attributes.get("kernel", ()))) for o in operations}
+    kernels = {*map(_kernel, operations)}
     same = kernels.pop() if len(kernels) == 1 else ""
     return f"{_counted(_noun(kind), len(operations))} {same}".strip()
 

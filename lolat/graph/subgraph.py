@@ -8,7 +8,7 @@ from dataclasses import replace
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
-from lolat.graph.counts import FORMULAS, behaviours
+from lolat.graph.counts import FORMULAS, behaviors
 
 
 def subgraph(graph: Graph, positions: Iterable[int], name: str) -> Graph:
@@ -75,7 +75,7 @@ def block_kinds(graph: Graph, dtypes: Collection[str]) -> tuple[list[frozenset[s
     for block in cut(graph):
         operations = [graph.operations[p] for p in block.operations]
         types = {graph.tensors[t].dtype for o in operations for t in o.outputs}
-        kinds.append(frozenset(behaviours(operations)))
+        kinds.append(frozenset(behaviors(operations)))
         able.append(
             all(o.kind in FORMULAS for o in operations)
             and all(t in dtypes for t in types if "float" in t)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from lolat.errors import InputError, ModelFileError
+from lolat.io.writing import shown_path
 
 LOCAL = "local"
 SHIPPED = "shipped"
@@ -58,94 +59,75 @@ def find_model(name: str) -> Path:
     """
     if name == LOCAL:
         return _newest_local()
-    path = Path(name)
-    if _is_there(path) and not _is_folder(path):
-        return path
-    if name and not name.endswith((".json", "/", os.sep)) and _is_there(Path(name + ".json")):
-        return Path(name + ".json")
+    if os.path.exists(name) and not os.path.isdir(name):
+        return Path(name)
+    if name and not name.endswith((".json", "/", os.sep)) and os.path.exists(f"{name}.json"):
+        return Path(f"{name}.json")
     models = list_models()
-    for known, known_path, _ in models:
-        if name in (known, known_path.name):
-            return known_path
-    raise ModelFileError(_not_found(name, path, [known for known, _, _ in models]))
+    for known, path, _ in models:
+        if name in (known, path.name):
+            return path
+    raise ModelFileError(_not_found(name, list(dict.fromkeys(known for known, _, _ in models))))
 
 
 def _newest_local() -> Path:
     folder = local_folder()
-    models = _models_in(folder)
-    if not models:
-        raise ModelFileError(
-            f"local: no model has been learned on this machine yet (looked in {_shown(folder)}); "
-            f"learn one with {_LEARN}, or name a model file; `lolat models` lists the shipped ones"
-        )
-    return max(models, key=_time_written)
 
+    def written(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except OSError:  # removed since the folder was listed: the oldest of all
+            return 0.0
 
-def _time_written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        # Removed since the folder was listed: the oldest of all.
-        return 0.0
+    if models := _models_in(folder):
+        return max(models, key=written)
+    raise ModelFileError(
+        f"local: no model has been learned on this machine yet (looked in {shown_path(folder)}); "
+        f"learn one with {_LEARN}, or name a model file; `lolat models` lists the shipped ones"
+    )
 
 
 def _models_in(folder: Path) -> list[Path]:
     """The model files in a folder, by name; a journal or a half-written file is none."""
     try:
         with os.scandir(folder) as entries:
-            names = [
-                entry.name
-                for entry in entries
-                if entry.name.endswith(".json")
-                and not entry.name.startswith(".")
-                and entry.is_file()
-            ]
+            names = [e.name for e in entries if e.name.endswith(".json") and e.is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise InputError(
-            f"{_shown(folder)}: the folder of models cannot be read ({error.strerror}); expected "
+            f"{shown_path(folder)}: the folder of models cannot be read ({error.strerror}); expected "
             "one that this user can read: change its permissions, or name a model file"
         ) from None
-    return [folder / name for name in sorted(names, key=lambda n: n.removesuffix(".json"))]
+    visible = (n for n in names if not n.startswith("."))
+    return [folder / n for n in sorted(visible, key=lambda n: n.removesuffix(".json"))]
 
 
-def _not_found(name: str, path: Path, known: list[str]) -> str:
-    names = list(dict.fromkeys(known))
-    given = _shown(name)
-    if name and _is_folder(path):
-        given += ": is a folder"
+def _not_found(name: str, names: list[str]) -> str:
+    import difflib  # takes milliseconds, and only a mistyped name needs it
+
+    wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
+    if names:
+        there = "there are " + ", ".join(map(shown_path, names))
+        stem = Path(name).name.removesuffix(".json").lower()
+        by_lower = {known.lower(): known for known in names}
+        near = [shown_path(by_lower[n]) for n in difflib.get_close_matches(stem, by_lower, n=3)]
+        there += f"; did you mean {' or '.join(near)}?" if near else ""
     else:
-        given += ": no such model"
-    if not names:
         there = f"none there is yet, {_LEARN} makes one"
-    else:
-        there = "there are " + ", ".join(map(_shown, names))
-        near = _near(name, names)
-        if near:
-            there += "; did you mean " + " or ".join(map(_shown, near)) + "?"
-    return f"{given}; expected a model file, `local` or the name of a model: {there}"
-
-
-def _near(name: str, names: list[str]) -> list[str]:
-    # Imported here: it takes milliseconds and only a mistyped name needs it.
-    import difflib
-
-    stem = Path(name).name.removesuffix(".json").lower()
-    by_lower = {known.lower(): known for known in names}
-    return [by_lower[near] for near in difflib.get_close_matches(stem, by_lower, n=3)]
+    return f"{shown_path(name)}: {wrong}; expected a model file, `local` or the name of a model: {there}"
 
 
 def _user_data_folder() -> Path:
     """Where this system keeps a user's data: XDG's rule, or Windows' or macOS' own folder."""
     if sys.platform == "win32":
-        given = os.environ.get("LOCALAPPDATA", "")
-        return Path(given) if given else _home() / "AppData" / "Local"
+        folder = os.environ.get("LOCALAPPDATA", "")
+        return Path(folder) if folder else _home() / "AppData" / "Local"
     if sys.platform == "darwin":
         return _home() / "Library" / "Application Support"
-    given = os.environ.get("XDG_DATA_HOME", "")
+    folder = os.environ.get("XDG_DATA_HOME", "")
     # The XDG specification has a relative path ignored.
-    return Path(given) if os.path.isabs(given) else _home() / ".local" / "share"
+    return Path(folder) if os.path.isabs(folder) else _home() / ".local" / "share"
 
 
 def _home() -> Path:
@@ -156,23 +138,3 @@ def _home() -> Path:
             "no home folder is known for this user; expected one to keep models in: set HOME, or "
             "name a model file"
         ) from None
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        # A name that is too long or holds a null character is no file's.
-        return False
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
-
-
-def _shown(name: str | Path) -> str:
-    text = str(name)
-    return text if text and text.isprintable() else ascii(text)

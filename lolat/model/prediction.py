@@ -17,7 +17,7 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, floating_types
 from lolat.graph.blocks import cut
-from lolat.graph.counts import COLUMNS, FEATURES, GROUPS, behaviours, count
+from lolat.graph.counts import COLUMNS, FEATURES, GROUPS, behaviors, count
 from lolat.graph.subgraph import block_kinds
 from lolat.graph.work import work_of
 from lolat.model.state import OF_GROUP, State
@@ -306,7 +306,7 @@ def _outside(
     if of is not domain:
         beyond = domain.outside(counts[:, _SIX], names, shares)
         strange = domain.unmeasured(
-            sorted(behaviours(network.operations)), list(set(floating_types(network)))
+            sorted(behaviors(network.operations)), list(set(floating_types(network)))
         )
         widening = UNMEASURED_WIDENING if strange else OUTSIDE_WIDENING if beyond else 1.0
         measure: tuple[str, ...] = ()

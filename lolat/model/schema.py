@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lolat.errors import ModelFileError
-from lolat.graph.kernel_terms import (
+from lolat.graph.work import (
     CLASSES,
     MOVING_TERMS,
     NEEDED,

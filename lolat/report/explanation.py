@@ -6,28 +6,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
-from lolat.graph.counts import KINDS
+from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import BatchEffect, Counterfactual, Explanation, Receipt, Term
 from lolat.model.budget import Answer, told
 from lolat.report.text import WIDE, latency, title, totals
 from lolat.report.words import TERMS
 from lolat.units import milliseconds, percent, plain, quantity
 
-UNITS = {
-    "flops": "MACs", "weights": "weights", "ops": "started", "serial": "in line", "groups": "groups",
-    "ragged": "convolutions", "repacked": "weights", "threaded": "operations",
-    **dict.fromkeys(KINDS["flops"], "MACs"), **dict.fromkeys(KINDS["weights"], "weights"),
-    **dict.fromkeys(KINDS["ops"], "started"),
-}  # fmt: skip
-ELEMENTS = "elements"  # the unit of all other terms
-STARTED = {
-    "ops",
-    "serial",
-    "groups",
-    "ragged",
-    "threaded",
-    *KINDS["ops"],
-}  # told of one, not a million
+STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
+"""Told of one, not of a million."""
 SIZES = (
     ("flops", *KINDS["flops"]),
     ("acts", "inp", "traffic", *KINDS["elements"]),
@@ -101,7 +88,7 @@ def _next(explanation: Explanation, asked: str) -> Iterator[str]:
 
 def rate(term: Term) -> tuple[str, str]:
     """A term's count, and what a unit of it costs: ("3.86 GMACs", "8.52 ms/G")."""
-    unit = UNITS.get(term.name, ELEMENTS)
+    unit = MEANINGS[term.name].unit
     if term.name in STARTED:
         return f"{quantity(term.count)} {unit}", milliseconds(term.rate_ms)
     scale, prefix = (1e9, "G") if unit == "MACs" else (1e6, "M")

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lolat.graph import Graph, Operation
-from lolat.graph.counts import COLUMNS, KINDS, count
-from lolat.graph.kinds import NORMALISATIONS
+from lolat.graph.counts import COLUMNS, KINDS, MEANINGS, count
+from lolat.graph.kinds import NORMALIZATIONS
 from lolat.model import Model
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.units import milliseconds, plain, quantity
@@ -51,7 +51,7 @@ def familiar(graph: Graph) -> Figures:
     parameters, activations = int(counts[:, WEIGHTS].sum()), int(counts[:, ACTS].sum())
     for row, operation in enumerate(graph.operations):
         a = operation.attributes
-        if operation.kind in NORMALISATIONS - _NO_VECTOR:
+        if operation.kind in NORMALIZATIONS - _NO_VECTOR:
             vectors = 1 if operation.kind in _ONE_VECTOR else 2
             parameters += vectors * channels.get(operation.outputs[0], 0)
         elif operation.kind == "embedding" and {"rows", "out_features"} <= a.keys():
@@ -90,60 +90,7 @@ def _written(operation: Operation, found: dict[int, int]) -> int | None:
 # ---- words ----------------------------------------
 
 TERMS = {
-    "acts": "convolution output",
-    "inp": "convolution input",
-    "flops": "compute",
-    "traffic": "memory traffic",
-    "weights": "reading weights",
-    "ops": "starting operations",
-    "patches": "grouped convolution",
-    "narrow": "narrow groups",
-    "groups": "starting groups",
-    "passes": "further passes over data",
-    "serial": "operations in line",
-    "ragged": "channels that fill no vectors",
-    "repacked": "repacking kernels",
-    "threaded": "waking threads",
-    "streamed": "data beyond the caches",
-    "maxima": "windows of max pools",
-    "means": "windows of average pools",
-    "exps": "exponentials",
-    "border": "inputs and outputs of the network",
-    "pointwise_macs": "1x1 convolution",
-    "spatial_macs": "larger convolution",
-    "depthwise_macs": "depthwise convolution",
-    "grouped_macs": "convolution in groups",
-    "dense_macs": "dense layers on many positions",
-    "flat_macs": "dense layers",
-    "product_macs": "products of activations",
-    "pointwise_weights": "weights of 1x1 convolutions",
-    "spatial_weights": "weights of larger convolutions",
-    "grouped_weights": "weights of grouped convolutions",
-    "dense_weights": "weights of dense layers",
-    "conv_reads": "convolution input",
-    "conv_writes": "convolution output",
-    "depthwise_reads": "depthwise convolution input",
-    "depthwise_writes": "depthwise convolution output",
-    "dense_elements": "dense layers' inputs and outputs",
-    "pool_elements": "pooling",
-    "norm_elements": "batch normalization",
-    "layer_norm_elements": "layer normalization",
-    "curve_elements": "activations with an exponential",
-    "clip_elements": "relu and its like",
-    "pair_elements": "adding and multiplying",
-    "joined_elements": "concatenation",
-    "moved_elements": "slices, transposes and copies",
-    "conv_ops": "starting convolutions",
-    "depthwise_ops": "starting depthwise convolutions",
-    "dense_ops": "starting dense layers",
-    "pool_ops": "starting pools",
-    "norm_ops": "starting normalizations",
-    "curve_ops": "starting activations",
-    "pair_ops": "starting additions and the like",
-    "move_ops": "starting slices, joins and copies",
-    "unfolded": "windows of convolutions",
-    "gelus": "gelu",
-    "maps": "groups one after the other",
+    **{name: meaning.words for name, meaning in MEANINGS.items()},
     MEMORY: "memory traffic",
     NOTHING: "nothing",
     CALL: "fixed cost",

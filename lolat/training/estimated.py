@@ -20,8 +20,7 @@ from lolat.fitting.intervals import COVERAGE, check_coverage, interval_width, no
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.graph.kernel_terms import ELEMENTS
-from lolat.graph.work import Work, work_of
+from lolat.graph.work import ELEMENTS, Work, work_of
 from lolat.model.prediction import of_its_source, other_framework
 from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
 from lolat.training.model import TrainingPrediction

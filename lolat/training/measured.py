@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import COVERAGE, check_coverage, effective_ops, interval_width
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
-from lolat.graph.counts import behaviours
+from lolat.graph.counts import behaviors
 from lolat.io.documents import show
 from lolat.model import Model
 from lolat.model.prediction import other_framework
@@ -36,7 +36,7 @@ class Section:
     `update`: optimiser -> for each variable and each parameter; `loop`: for each epoch, each step, each
     input element of a step; `start`: a constant and for each operation, None where it could not be
     measured; `start_variable`: optimiser -> for each variable; `kinds`: of operation, as
-    `lolat.graph.counts.behaviours` names them; `entry`: residuals and interval, as
+    `lolat.graph.counts.behaviors` names them; `entry`: residuals and interval, as
     `lolat.fitting.intervals` reads them;
     `floor`: the noise floor, relative.
     """
@@ -266,7 +266,7 @@ class MeasuredTraining:
             *other_framework(self.document["environment"], graph.framework),
         ]
         widening = 1.0
-        strange = sorted(behaviours(graph.operations) - self.section.kinds)
+        strange = sorted(behaviors(graph.operations) - self.section.kinds)
         if strange:
             widening = WIDENING
             several = "s" * (len(strange) > 1)

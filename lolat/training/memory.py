@@ -6,7 +6,7 @@ from math import prod
 
 from lolat.graph import Graph, Operation, Tensor
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.kinds import FREE, NORMALISATIONS
+from lolat.graph.kinds import FREE, NORMALIZATIONS
 from lolat.training.settings import Optimizer
 
 FLOAT_BYTES = 4
@@ -17,7 +17,7 @@ _OF_INPUT = """
 conv grouped_conv depthwise_conv transposed_conv dense matmul embedding multiply divide power square
 max_pool global_max_pool gelu silu hard_silu mish softplus erf log leaky_relu prelu
 """
-OF_INPUT = frozenset(_OF_INPUT.split()) | NORMALISATIONS
+OF_INPUT = frozenset(_OF_INPUT.split()) | NORMALIZATIONS
 """Kinds whose backward pass needs what they read."""
 _OF_OUTPUT = """
 relu relu6 sigmoid hard_sigmoid tanh softmax log_softmax elu selu exponential exp sqrt rsqrt max_pool

@@ -13,7 +13,7 @@ import numpy as np
 
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS, PLAIN, count
-from lolat.graph.kinds import FREE, NORMALISATIONS
+from lolat.graph.kinds import FREE, NORMALIZATIONS
 from lolat.training.memory import NORM_VECTORS, channels, parameters
 from lolat.training.settings import Optimizer
 
@@ -93,7 +93,7 @@ def _terms(
     if operation.kind == "dropout":  # nothing in a forward pass alone, but an operation in training
         elements = graph.tensors[operation.inputs[0]].elements(batch_size)
         return {"other_ops": 1.0, "traffic": float(OF_DROPOUT * elements)}
-    if operation.kind in NORMALISATIONS and operation.inputs:
+    if operation.kind in NORMALIZATIONS and operation.inputs:
         tensor = graph.tensors[operation.inputs[0]]
         return {
             "flat_norm_ops" if len(tensor.shape) == 2 else "norm_ops": counts["ops"],
@@ -162,7 +162,7 @@ def _own_terms(graph: Graph, operation: Operation, row: np.ndarray, batch_size: 
         row[_ops] += 1.0
         row[_serial] += 1.0
         row[_traffic] += _DROPOUT * graph.tensors[operation.inputs[0]].elements(batch_size)
-    elif kind in NORMALISATIONS and operation.inputs:
+    elif kind in NORMALIZATIONS and operation.inputs:
         row[_at("norm_traffic")] = row[_traffic]
         row[_at("flat_norms")] = float(len(graph.tensors[operation.inputs[0]].shape) == 2)
     elif kind == "grouped_conv":

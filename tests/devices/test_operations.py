@@ -10,8 +10,7 @@ import pytest
 from lolat.devices.tables import BINARY, UNARY, columns_of, read_operations
 from lolat.errors import InputError
 from lolat.graph.counts import count
-from lolat.graph.kernel_terms import CLASSES
-from lolat.graph.work import work_of
+from lolat.graph.work import CLASSES, work_of
 
 HEADER = (
     "op,batch,m,n,k,rows,width,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -94,32 +95,17 @@ def graphs(draw: Any, kinds: tuple[str, ...] = tuple(KINDS), most: int = 40) -> 
 def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:
     assert_partition(graph)
     assert sorted(branch_by_branch(graph)) == list(range(len(graph.operations)))
-
-
-@given(graphs(most=15))
-@settings(max_examples=50, deadline=None)
-def test_blocks_survive_a_graph_document(graph: Graph) -> None:
     assert cut(Graph.from_dict(graph.to_dict())) == cut(graph)
 
 
-def test_no_operation_no_block() -> None:
+def test_the_smallest_graphs() -> None:
     b = GraphBuilder("none")
     assert cut(b.build([b.input((1, 3))])) == ()
-
-
-def test_one_operation_one_block() -> None:
     b = GraphBuilder("one")
     graph = b.build([conv(b, b.input((1, 8, 8, 3)), 4)])
     (block,) = cut(graph)
-    assert block.operations == (0,)
-    assert block.summary == "conv 3x3"
-
-
-def test_blocks_are_kept_with_the_graph() -> None:
-    b = GraphBuilder("kept")
-    graph = b.build([conv(b, b.input((1, 8, 8, 3)), 4)])
-    assert cut(graph) is cut(graph)
-    assert graph.cache["blocks"] is cut(graph)
+    assert (block.operations, block.summary) == ((0,), "conv 3x3")
+    assert cut(graph) is cut(graph)  # kept with the graph
 
 
 # ---- cuts, against brute force -------------------------------------------------------------------
@@ -216,32 +202,25 @@ def test_boundaries_are_where_one_tensor_holds_the_network_together(graph: Graph
 def resnet(name: Callable[[int, int, str], tuple[str, str]]) -> Graph:
     """A small residual network; `name` says (path, name) for stage, block and layer."""
     b = GraphBuilder("resnet")
-    x = b.input((1, 32, 32, 3))
 
-    def layer(kind: str, *inputs: int, at: tuple[int, int, str], **more: Any) -> int:
+    def layer(kind: str, at: tuple[int, int, str], *inputs: int, filters: int = 0, kernel: int = 3,
+              stride: int = 1) -> int:  # fmt: skip
         path, own = name(*at)
         if kind == "conv":
-            return conv(b, inputs[0], more["filters"], more["kernel"], own, path, more["stride"])
+            return conv(b, inputs[0], filters, kernel, own, path, stride)
         return same(b, kind, *inputs, name=own, path=path)
 
-    x = layer("conv", x, at=(0, 0, "conv1"), filters=16, kernel=7, stride=2)
-    x = layer("relu", layer("batch_norm", x, at=(0, 0, "bn1")), at=(0, 0, "relu"))
-    for stage in (1, 2, 3):
-        for block in (0, 1):
-            wider = {"filters": 8 << stage, "stride": 1 if block else 2}
-            y = layer("conv", x, at=(stage, block, "conv1"), kernel=3, **wider)
-            y = layer("relu", layer("batch_norm", y, at=(stage, block, "bn1")),
-                      at=(stage, block, "relu"))  # fmt: skip
-            wider["stride"] = 1
-            y = layer("conv", y, at=(stage, block, "conv2"), kernel=3, **wider)
-            y = layer("batch_norm", y, at=(stage, block, "bn2"))
-            if not block:
-                x = layer(
-                    "conv", x, at=(stage, block, "downsample"), kernel=1, **wider | {"stride": 2}
-                )
-            x = layer(
-                "relu", layer("add", y, x, at=(stage, block, "add")), at=(stage, block, "out")
-            )
+    x = layer("conv", (0, 0, "conv1"), b.input((1, 32, 32, 3)), filters=16, kernel=7, stride=2)
+    x = layer("relu", (0, 0, "relu"), layer("batch_norm", (0, 0, "bn1"), x))
+    for stage, block in product((1, 2, 3), (0, 1)):
+        at, filters, stride = (stage, block), 8 << stage, 1 if block else 2
+        y = layer("conv", (*at, "conv1"), x, filters=filters, stride=stride)
+        y = layer("relu", (*at, "relu"), layer("batch_norm", (*at, "bn1"), y))
+        y = layer("conv", (*at, "conv2"), y, filters=filters)
+        y = layer("batch_norm", (*at, "bn2"), y)
+        if not block:
+            x = layer("conv", (*at, "downsample"), x, filters=filters, kernel=1, stride=2)
+        x = layer("relu", (*at, "out"), layer("add", (*at, "add"), y, x))
     x = b.add("global_average_pool", [x], (1, 64), *reversed(name(4, 0, "avgpool")))
     x = b.add("dense", [x], (1, 10), *reversed(name(4, 0, "fc")), in_features=64, out_features=10,
               bias=True)  # fmt: skip
@@ -266,7 +245,7 @@ STYLES: dict[str, tuple[Callable[[int, int, str], tuple[str, str]], str]] = {
     "pytorch": (lambda s, b, n: (f"layer{s}/{b}" if 0 < s < 4 else "", n), "layer{}/{}"),
     "onnx": (
         lambda s, b, n: (f"/layer{s}/layer{s}.{b}/{n}" if 0 < s < 4 else f"/{n}", "Conv"),
-        "layer{0}/layer{0}.{1}",
+        "layer{0}.{1}",
     ),
     "flat": (lambda s, b, n: ("", f"res{s}_block{b}_{n}" if 0 < s < 4 else n), "res{}_block{}"),
     "nested": (lambda s, b, n: ("model_1", f"stage{s}_unit{b}_{n}" if 0 < s < 4 else n),
@@ -280,10 +259,6 @@ def test_the_same_network_under_the_names_of_several_frameworks(style: str) -> N
     graph = resnet(name)
     assert_partition(graph)
     blocks = [label.format(s, b) for s in (1, 2, 3) for b in (0, 1)]
-    if style == "onnx":
-        blocks = [f"layer{s}/layer{s}.{b}".partition("/")[0] + f"/layer{s}.{b}" for s in (1, 2, 3)
-                  for b in (0, 1)]  # fmt: skip
-        blocks = [b.rpartition("/")[2] for b in blocks]
     assert labels(graph) == ["stem", *blocks, "head"]
     assert cut(graph)[2].summary == "2 convs 3x3, add"
 
@@ -412,7 +387,7 @@ def test_cells_are_found_without_names_too() -> None:
         ]
         for graph in (named, bare)
     ]
-    # the first convolution of the last cell has no neighbour that holds it in its cell
+    # the first convolution of the last cell has no neighbor that holds it in its cell
     assert convs[1][:6] == convs[0][:6]
     assert sorted(p for block in convs[1][6:] for p in block) == convs[0][6]
 
@@ -428,19 +403,26 @@ def test_a_long_skip_does_not_hide_the_blocks_below_it() -> None:
     assert len(cut(graph)) == 11
 
 
-def test_very_long_chains_are_cut_at_each_convolution_and_quickly() -> None:
-    for skip in (False, True):
+@pytest.mark.parametrize("skip", [False, True])
+def test_very_long_chains_are_cut_at_each_convolution_in_linear_time(skip: bool) -> None:
+    times_s = []
+    for length in (400, 1600):
         b = GraphBuilder("chain")
         x = first = b.input((1, 8, 8, 4))
-        for _ in range(1666):
+        for _ in range(length):
             x = same(b, "relu", same(b, "batch_norm", conv(b, x, 4)))
         graph = b.build([same(b, "add", x, first) if skip else x])
-        start = time.perf_counter()
-        blocks = cut(graph)
-        assert time.perf_counter() - start < 1
+        tries = []
+        for _ in range(3):  # the fastest: collecting garbage of other tests takes longer
+            graph.cache.clear()
+            start = time.process_time()
+            blocks = cut(graph)
+            tries.append(time.process_time() - start)
+        times_s.append(min(tries))
         assert_partition(graph)
-        assert len(blocks) == 1666
+        assert len(blocks) == length
         assert {len(block.operations) for block in blocks} <= {3, 4}
+    assert times_s[1] < 10 * times_s[0]  # quadratic would be 16
 
 
 def test_two_inputs_are_cut_one_after_the_other() -> None:
@@ -510,25 +492,7 @@ def test_numbered_names_say_nothing(path: str, name: str, expected: str) -> None
     assert informative(replace(graph.operations[0], name=name)) == expected
 
 
-# ---- real networks -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def read() -> Iterator[Callable[..., Graph]]:
-    keras = pytest.importorskip("keras")
-    from lolat.readers.keras import read_model
-    from lolat.readers.keras.calls import without_weights
-
-    def read(make: str | Callable[[], Any]) -> Graph:
-        keras.backend.clear_session()
-        with without_weights():
-            if callable(make):
-                return read_model(make())
-            model = getattr(keras.applications, make)(weights=None)
-            return read_model(model, input_size=(224,) if None in model.input_shape[1:] else None)
-
-    yield read
-    keras.backend.clear_session()
+# ---- networks as Keras builds them
 
 
 def several(pattern: str, *counts: int, first: int = 1) -> list[str]:
@@ -538,84 +502,70 @@ def several(pattern: str, *counts: int, first: int = 1) -> list[str]:
     return [pattern.format(i, j) for i, n in enumerate(counts) for j in range(first, first + n)]
 
 
-EFFICIENT = ["1a", "2a", "2b", "3a", "3b", "4a", "4b", "4c", "5a", "5b", "5c", "6a", "6b", "6c",
-             "6d", "7a"]  # fmt: skip
-CONVNEXT = [
-    label
-    for stage, blocks in enumerate((3, 3, 9, 3))
-    for label in [
-        *([f"downsampling_block_{stage - 1}"] if stage else []),
-        *(f"stage_{stage}_block_{i}" for i in range(blocks)),
-    ]
-]
-EXPECTED: dict[str, list[str]] = {
-    "ResNet50": ["stem", *several("conv{}_block{}", 0, 0, 3, 4, 6, 3), "head"],
-    "ResNet50V2": ["stem", *several("conv{}_block{}", 0, 0, 3, 4, 6, 3), "head"],
-    "MobileNet": ["stem", *several("conv_dw_{}", 13), "head"],
-    "MobileNetV2": ["stem", "expanded_conv", *several("block_{}", 16), "top", "head"],
-    "MobileNetV3Small": ["stem", "expanded_conv", *several("expanded_conv_{}", 10), "top",
-                         "conv_2", "logits"],
-    "EfficientNetB0": ["stem", *(f"block{b}" for b in EFFICIENT), "top", "head"],
-    "VGG16": [*several("block{}", 5), "fc1", "fc2", "predictions"],
-    "Xception": [*several("block{}", 14), "head"],
-    "InceptionV3": ["conv2d", *several("conv2d_{}", 4), *several("mixed{}", 11, first=0), "head"],
-    "DenseNet121": ["stem", *several("conv2_block{}", 6), "pool2", *several("conv3_block{}", 12),
-                    "pool3", *several("conv4_block{}", 24), "pool4", *several("conv5_block{}", 16),
-                    "head"],
-    "ConvNeXtTiny": ["stem", *CONVNEXT, "head"],
-    "NASNetMobile": ["stem", *several("stem_{}", 2), *several("normal_{}", 4, first=0),
-                     "reduction_4", *several("normal_{}", 4, first=5), "reduction_8",
-                     *several("normal_{}", 4, first=9), "head"],
+def lettered(*stages: int) -> list[str]:
+    """In "block2d", "2d" is not the two dimensions of "conv2d"."""
+    return [f"block{i}{'abcdefgh'[j]}" for i, n in enumerate(stages, 1) for j in range(n)]
+
+
+CONVNEXT = [several(f"stage_{s}_block_{{}}", n, first=0) for s, n in enumerate((3, 3, 9, 3))]
+APPLICATIONS: dict[str, tuple[list[str], dict[int, str]]] = {
+    "ResNet50": (["stem", *several("conv{}_block{}", 0, 0, 3, 4, 6, 3), "head"],
+                 {0: "conv 7x7/2, bn, relu, max pool", 1: "4 convs, add", 2: "3 convs, add",
+                  -1: "average pool, dense 1000, softmax"}),
+    "ResNet50V2": (["stem", *several("conv{}_block{}", 0, 0, 3, 4, 6, 3), "head"], {}),
+    "MobileNet": (["stem", *several("conv_dw_{}", 13), "head"], {}),
+    "MobileNetV2": (["stem", "expanded_conv", *several("block_{}", 16), "top", "head"], {}),
+    "MobileNetV3Small": (["stem", "expanded_conv", *several("expanded_conv_{}", 10), "top", "conv_2",
+                          "logits"], {}),
+    "EfficientNetB0": (["stem", *lettered(1, 2, 2, 3, 3, 4, 1), "top", "head"],
+                       {3: "depthwise 3x3, 2 convs 1x1, squeeze-excite, add"}),
+    "EfficientNetB4": (["stem", *lettered(2, 4, 4, 6, 6, 8, 2), "top", "head"], {}),
+    "VGG16": ([*several("block{}", 5), "fc1", "fc2", "predictions"],
+              {0: "2 convs 3x3, max pool", 5: "dense 4096, relu"}),
+    "Xception": ([*several("block{}", 14), "head"], {4: "3 separable convs 3x3, add"}),
+    "InceptionV3": (["conv2d", *several("conv2d_{}", 4), *several("mixed{}", 11, first=0), "head"],
+                    {5: "4 branches: 7 convs, average pool, concat"}),
+    "DenseNet121": (["stem", *several("conv2_block{}", 6), "pool2", *several("conv3_block{}", 12),
+                     "pool3", *several("conv4_block{}", 24), "pool4", *several("conv5_block{}", 16),
+                     "head"],
+                    {1: "conv 1x1, conv 3x3, concat", 7: "bn, relu, conv 1x1, average pool"}),
+    "ConvNeXtTiny": (["stem", *CONVNEXT[0], *(label for i, stage in enumerate(CONVNEXT[1:])
+                      for label in (f"downsampling_block_{i}", *stage)), "head"], {}),
+    "NASNetMobile": (["stem", *several("stem_{}", 2), *several("normal_{}", 4, first=0),
+                      "reduction_4", *several("normal_{}", 4, first=5), "reduction_8",
+                      *several("normal_{}", 4, first=9), "head"], {}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("network", EXPECTED)
-def test_networks_of_keras_applications(read: Callable[..., Graph], network: str) -> None:
+def read(make: Callable[[], Any] | str) -> Graph:
+    """A model, or one of keras.applications, without its weights."""
+    keras = pytest.importorskip("keras")
+    from lolat.readers.keras import read_model
+    from lolat.readers.keras.calls import without_weights
+
+    keras.backend.clear_session()  # which numbers layers from one again
+    with without_weights():
+        if callable(make):
+            return read_model(make())
+        model = getattr(keras.applications, make)(weights=None)
+        return read_model(model, input_size=(224,) if None in model.input_shape[1:] else None)
+
+
+@pytest.mark.parametrize("network", APPLICATIONS)
+def test_networks_of_keras_applications(network: str) -> None:
     graph = read(network)
     assert_partition(graph)
-    assert labels(graph) == EXPECTED[network]
-
-
-def test_a_letter_behind_a_number_is_part_of_it(read: Callable[..., Graph]) -> None:
-    """In "block2d", "2d" is not the two dimensions of "conv2d"."""
-    stages = ["ab", "abcd", "abcd", "abcdef", "abcdef", "abcdefgh", "ab"]
-    blocks = [f"block{i}{letter}" for i, s in enumerate(stages, start=1) for letter in s]
-    assert labels(read("EfficientNetB4")) == ["stem", *blocks, "top", "head"]
-
-
-SUMMARIES = {
-    "ResNet50": {0: "conv 7x7/2, bn, relu, max pool", 1: "4 convs, add", 2: "3 convs, add",
-                 -1: "average pool, dense 1000, softmax"},
-    "EfficientNetB0": {3: "depthwise 3x3, 2 convs 1x1, squeeze-excite, add"},
-    "InceptionV3": {5: "4 branches: 7 convs, average pool, concat"},
-    "Xception": {4: "3 separable convs 3x3, add"},
-    "VGG16": {0: "2 convs 3x3, max pool", 5: "dense 4096, relu"},
-    "DenseNet121": {1: "conv 1x1, conv 3x3, concat", 7: "bn, relu, conv 1x1, average pool"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("network", SUMMARIES)
-def test_summaries(read: Callable[..., Graph], network: str) -> None:
-    blocks = cut(read(network))
-    assert {i: blocks[i].summary for i in SUMMARIES[network]} == SUMMARIES[network]
+    names, summaries = APPLICATIONS[network]
+    assert labels(graph) == names
+    assert {i: cut(graph)[i].summary for i in summaries} == summaries
 
 
 @pytest.mark.parametrize(
-    ("network", "count", "seconds"),
-    [("ResNet50", 18, 0.02), ("InceptionResNetV2", 50, 0.1), ("EfficientNetV2S", 43, 0.1),
-     ("NASNetLarge", 24, 0.2)],
-)  # fmt: skip
-def test_large_networks_are_cut_quickly(
-    read: Callable[..., Graph], network: str, count: int, seconds: float
-) -> None:
+    ("network", "count"), [("InceptionResNetV2", 50), ("EfficientNetV2S", 43), ("NASNetLarge", 24)]
+)
+def test_large_networks(network: str, count: int) -> None:
     graph = read(network)
-    best = 9.0
-    for _ in range(3):
-        graph.cache.clear()
-        start = time.perf_counter()
-        assert len(cut(graph)) == count
-        best = min(best, time.perf_counter() - start)
-    assert best < seconds  # four times what it takes: other things may run here
+    assert len(cut(graph)) == count
     assert_partition(graph)
 
 
@@ -626,7 +576,7 @@ def vision_transformer() -> Any:
     image = keras.Input((32, 32, 3))
     x = layers.Reshape((16, 48))(layers.Conv2D(48, 8, strides=8)(image))
     x = x + keras.ops.ones((1, 16, 48))
-    for _ in range(3):
+    for _ in range(2):
         y = layers.LayerNormalization()(x)
         x = layers.Add()([x, layers.MultiHeadAttention(4, 12)(y, y)])
         y = layers.Dense(96, activation="gelu")(layers.LayerNormalization()(x))
@@ -635,58 +585,39 @@ def vision_transformer() -> Any:
     return keras.Model(image, layers.Dense(10, activation="softmax")(x))
 
 
-def test_a_vision_transformer(read: Callable[..., Graph]) -> None:
-    blocks = cut(read(vision_transformer))
-    assert [b.name for b in blocks] == [
-        "stem · conv 8x8/8, add",
-        "multi_head_attention · layer norm, attention, add",
-        "dense-dense_1 · 2 dense, add",
-        "multi_head_attention_1 · layer norm, attention, add",
-        "dense_2-3 · 2 dense, add",
-        "multi_head_attention_2 · layer norm, attention, add",
-        "dense_4-5 · 2 dense, add",
-        "head · average pool, dense 10, softmax",
-    ]
+def convolutional() -> Any:
+    import keras
+    from keras import layers
+
+    return keras.Sequential([
+        keras.Input((32, 32, 3)), layers.Rescaling(1 / 255), layers.Conv2D(32, 3, activation="relu"),
+        layers.MaxPooling2D(), layers.Conv2D(64, 3, activation="relu"), layers.MaxPooling2D(),
+        layers.Flatten(), layers.Dropout(0.5), layers.Dense(128, activation="relu"),
+        layers.Dense(10, activation="softmax"),
+    ])  # fmt: skip
 
 
-def sequential(*layers: tuple[Any, ...]) -> Callable[[], Any]:
-    """A Sequential of (layer class, arguments, keyword arguments) behind an input shape."""
+def recurrent() -> Any:
+    import keras
+    from keras import layers
 
-    def make() -> Any:
-        import keras
-
-        return keras.Sequential(
-            [keras.Input(layers[0][0], dtype=layers[0][1])]
-            + [getattr(keras.layers, name)(*args, **more) for name, args, more in layers[1:]]
-        )
-
-    return make
+    return keras.Sequential([keras.Input((80,), dtype="int32"), layers.Embedding(20000, 128),
+                             layers.LSTM(64), layers.Dense(1, activation="sigmoid")])  # fmt: skip
 
 
-RELU: dict[str, Any] = {"activation": "relu"}
-SEQUENTIALS = {
-    "plain": (
-        sequential(((32, 32, 3), "float32"), ("Rescaling", (1 / 255,), {}),
-                   ("Conv2D", (32, 3), RELU), ("MaxPooling2D", (), {}), ("Conv2D", (64, 3), RELU),
-                   ("MaxPooling2D", (), {}), ("Flatten", (), {}), ("Dropout", (0.5,), {}),
-                   ("Dense", (128,), RELU), ("Dense", (10,), {"activation": "softmax"})),
-        ["conv2d · rescale, conv 3x3, relu, max pool", "conv2d_1 · conv 3x3, relu, max pool",
-         "dense · dense 128, relu", "dense_1 · dense 10, softmax"],
-    ),
-    "perceptron": (
-        sequential(((784,), "float32"), ("Dense", (512,), RELU), ("Dropout", (0.2,), {}),
-                   ("Dense", (10,), {"activation": "softmax"})),
-        ["dense · dense 512, relu", "dense_1 · dense 10, softmax"],
-    ),
-    "recurrent": (
-        sequential(((80,), "int32"), ("Embedding", (20000, 128), {}), ("LSTM", (64,), {}),
-                   ("Dense", (1,), {"activation": "sigmoid"})),
-        ["embedding · embedding 128", "lstm · lstm 64", "dense · dense 1, sigmoid"],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("network", SEQUENTIALS)
-def test_sequential_networks(read: Callable[..., Graph], network: str) -> None:
-    make, expected = SEQUENTIALS[network]
-    assert [block.name for block in cut(read(make))] == expected
+@pytest.mark.parametrize(
+    ("network", "names"),
+    [
+        (vision_transformer, [
+            "stem · conv 8x8/8, add",
+            "multi_head_attention · layer norm, attention, add", "dense-dense_1 · 2 dense, add",
+            "multi_head_attention_1 · layer norm, attention, add", "dense_2-3 · 2 dense, add",
+            "head · average pool, dense 10, softmax"]),
+        (convolutional, [
+            "conv2d · rescale, conv 3x3, relu, max pool", "conv2d_1 · conv 3x3, relu, max pool",
+            "dense · dense 128, relu", "dense_1 · dense 10, softmax"]),
+        (recurrent, ["embedding · embedding 128", "lstm · lstm 64", "dense · dense 1, sigmoid"]),
+    ],
+)  # fmt: skip
+def test_networks_whose_layers_nobody_named(network: Any, names: list[str]) -> None:
+    assert [block.name for block in cut(read(network))] == names

@@ -1,24 +1,36 @@
-"""Operations changed, left out and replaced: counted by hand, and against what Keras would build."""
+"""Operations changed, left out and replaced, and images halved: by hand, and against what Keras builds."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lolat.graph import Graph, GraphBuilder, edits
-from lolat.graph.counts import Count, count, count_operation
-from tests.synthetic import network
+from lolat.graph.blocks import cut
+from lolat.graph.counts import Count, count
+from tests.synthetic import network, one
 
 
 def everything(graph: Graph) -> range:
     return range(len(graph.operations))
 
 
-def only(graph: Graph, name: str) -> Count:
-    """The counts of the operation of this name."""
-    (found,) = [o for o in graph.operations if o.name == name]
-    return count_operation(graph, found)
+def positions(graph: Graph, start: str) -> list[int]:
+    return [p for p, o in enumerate(graph.operations) if o.name.startswith(start)]
+
+
+def names(graph: Graph | None) -> list[str]:
+    assert graph is not None
+    return [o.name for o in graph.operations]
+
+
+def only(graph: Graph | None, name: str) -> Count:
+    """The counts of the operation of this name, but for what is a matter of the graph."""
+    assert graph is not None
+    (row,) = positions(graph, name)
+    return Count(*count(graph).at(1)[row].tolist())._replace(serial=0, border=0)
 
 
 def convolution(kernel: tuple[int, int], inside: int = 16, outside: int = 32, groups: int = 1,
@@ -34,8 +46,7 @@ def convolution(kernel: tuple[int, int], inside: int = 16, outside: int = 32, gr
     return b.build([b.add("tanh", [x], out, "last")])
 
 
-def positions(graph: Graph, start: str) -> list[int]:
-    return [p for p, o in enumerate(graph.operations) if o.name.startswith(start)]
+# ---- left out
 
 
 def test_a_block_is_left_out() -> None:
@@ -43,19 +54,15 @@ def test_a_block_is_left_out() -> None:
     found = edits.bypassed(three, positions(three, "conv3_block1"))
     assert found is not None
     assert count(found).total(4) == count(two).total(4)
-    names = [o.name for o in two.operations]
-    assert [o.name for o in found.operations] == names
-
-
-def test_the_last_block_is_left_out() -> None:
+    assert names(found) == names(two)
     b = GraphBuilder("chain")
     x = b.input((1, 8))
     for i in range(3):
         x = b.add("relu", [x], (1, 8), f"r{i}")
     graph = b.build([x])
-    found = edits.bypassed(graph, [2])
-    assert found is not None
-    assert found.outputs == graph.operations[1].outputs
+    without_last = edits.bypassed(graph, [2])
+    assert without_last is not None
+    assert without_last.outputs == graph.operations[1].outputs
 
 
 def test_what_changes_the_shape_cannot_be_left_out() -> None:
@@ -67,42 +74,34 @@ def test_what_changes_the_shape_cannot_be_left_out() -> None:
     assert edits.bypassed(graph, half) is None
 
 
-def gated() -> Graph:
-    """A squeeze-excite behind a convolution, and a scale of constants behind that."""
+def test_without_squeeze_excite() -> None:
+    """One behind a convolution, and a scale of constants behind that."""
     b = GraphBuilder("gated")
     x = b.input((1, 8, 8, 16))
     s = b.add("global_average_pool", [x], (1, 16), "squeeze")
     s = b.add("dense", [s], (1, 4), "reduce", in_features=16, out_features=4, bias=True)
     s = b.add("dense", [s], (1, 16), "expand", in_features=4, out_features=16, bias=True)
     s = b.add("reshape", [b.add("sigmoid", [s], (1, 16), "gate")], (1, 1, 1, 16), "view")
-    y = b.add("multiply", [x, s], (1, 8, 8, 16), "excite")
-    y = b.add("multiply", [b.tensor((16,), batched=False), y], (1, 8, 8, 16), "layer_scale")
-    return b.build([b.add("relu", [y], (1, 8, 8, 16), "act")])
-
-
-def test_without_squeeze_excite() -> None:
-    graph = gated()
+    excited = b.add("multiply", [x, s], (1, 8, 8, 16), "excite")
+    y = b.add("multiply", [b.tensor((16,), batched=False), excited], (1, 8, 8, 16), "layer_scale")
+    graph = b.build([b.add("relu", [y], (1, 8, 8, 16), "act")])
     found = edits.without_gates(graph, everything(graph))
+    assert names(found) == ["layer_scale", "act"]
     assert found is not None
-    assert [o.name for o in found.operations] == ["layer_scale", "act"]
     assert found.operations[0].inputs[1] == graph.inputs[0]
     assert edits.without_gates(graph, positions(graph, "layer_scale")) is None
     assert edits.without_gates(network(), everything(network())) is None
+    # What nobody needed before stays.
+    aside = Graph(graph.name, graph.tensors, graph.operations, graph.inputs, (excited,))
+    assert names(edits.without_gates(aside, everything(aside))) == ["layer_scale", "act"]
 
 
-def test_what_nobody_needed_before_stays() -> None:
-    graph = gated()
-    excited = graph.operations[5].outputs
-    aside = Graph(graph.name, graph.tensors, graph.operations, graph.inputs, excited)
-    found = edits.without_gates(aside, everything(aside))
-    assert found is not None
-    assert [o.name for o in found.operations] == ["layer_scale", "act"]
+# ---- changed
 
 
 def test_relu_saves_the_further_passes() -> None:
     graph = convolution((3, 3))
     found = edits.with_relu(graph, [1])
-    assert found is not None
     elements = 2 * 14 * 14 * 32
     assert only(graph, "act").passes == elements
     assert only(graph, "act").exps == elements // 2  # of its results alone
@@ -117,44 +116,41 @@ def test_relu_saves_the_further_passes() -> None:
     ("kernel", "wanted"), [((5, 5), 9), ((7, 7), 9), ((1, 7), 3), ((5, 3), 9), ((11, 1), 3)]
 )
 def test_small_kernels(kernel: tuple[int, int], wanted: int) -> None:
-    graph = convolution(kernel)
-    found = edits.with_small_kernels(graph, everything(graph))
-    assert found is not None
-    assert only(found, "conv").flops == 14 * 14 * 32 * 16 * wanted
-    assert found.tensors == graph.tensors
+    for padding in ({}, {"padding": "valid", "pad_before": ((3, 3), (3, 3))}):
+        graph = convolution(kernel, **padding)  # type: ignore[arg-type]
+        found = edits.with_small_kernels(graph, everything(graph))
+        assert only(found, "conv").flops == 14 * 14 * 32 * 16 * wanted
+        assert found is not None
+        assert found.tensors == graph.tensors
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("edit", "options"),
     [
-        {"kernel": (3, 3)},
-        {"kernel": (1, 1)},
-        {"kernel": (5, 5), "padding": "valid"},  # its output would grow
-        {"kernel": (4, 4), "strides": (4, 4), "size": 16},  # pixels would be passed over
+        ("with_small_kernels", {"kernel": (3, 3)}),
+        ("with_small_kernels", {"kernel": (1, 1)}),
+        ("with_small_kernels", {"kernel": (5, 5), "padding": "valid"}),  # its output would grow
+        # pixels would be passed over
+        ("with_small_kernels", {"kernel": (4, 4), "strides": (4, 4), "size": 16}),
+        ("separated", {"kernel": (1, 1)}),
+        ("separated", {"kernel": (3, 3), "inside": 3}),
+        ("separated", {"kernel": (2, 2), "strides": (2, 2)}),
+        ("separated", {"kernel": (3, 3), "inside": 32, "groups": 32, "kind": "grouped_conv"}),
     ],
 )
-def test_kernels_that_stay(options: dict[str, Any]) -> None:
+def test_convolutions_that_stay(edit: str, options: dict[str, Any]) -> None:
     graph = convolution(**options)
-    assert edits.with_small_kernels(graph, everything(graph)) is None
-
-
-def test_a_padding_that_became_part_of_the_convolution_counts() -> None:
-    graph = convolution((7, 7), padding="valid", pad_before=((3, 3), (3, 3)))
-    assert edits.with_small_kernels(graph, [0]) is not None
+    assert getattr(edits, edit)(graph, everything(graph)) is None
 
 
 def test_groups() -> None:
     grouped = convolution((3, 3), 32, 32, 8, "grouped_conv")
-    plain = edits.ungrouped(grouped, [0])
-    assert plain is not None
-    assert only(plain, "conv") == only(convolution((3, 3), 32, 32), "conv")
+    assert only(edits.ungrouped(grouped, [0]), "conv") == only(convolution((3, 3), 32, 32), "conv")
     assert edits.as_depthwise(grouped, [0]) is None
     own = convolution((7, 7), 32, 32, 32, "grouped_conv")
-    depthwise = edits.as_depthwise(own, [0])
-    assert depthwise is not None
-    assert only(own, "conv").narrow > 0
     was = only(own, "conv")
-    assert only(depthwise, "conv") == was._replace(
+    assert was.narrow > 0
+    assert only(edits.as_depthwise(own, [0]), "conv") == was._replace(
         patches=0, narrow=0, groups=0, grouped_macs=0, depthwise_macs=was.flops,
         conv_reads=0, depthwise_reads=was.inp, conv_writes=0, depthwise_writes=was.acts,
         conv_ops=0, depthwise_ops=1,
@@ -178,39 +174,102 @@ def test_separated(strides: int, groups: int) -> None:
 
 
 def test_separated_with_channels_first() -> None:
-    b = GraphBuilder("first")
-    x = b.input((1, 16, 14, 14))
-    x = b.add("conv", [x], (1, 32, 14, 14), "conv", kernel=(3, 3), in_channels=16,
-              out_channels=32, groups=1, bias=False)  # fmt: skip
-    found = edits.separated(b.build([x]), [0])
+    graph = one("conv", [(1, 16, 14, 14)], [(1, 32, 14, 14)], kernel=(3, 3), in_channels=16,
+                out_channels=32, groups=1, bias=False)  # fmt: skip
+    found = edits.separated(graph, [0])
     assert found is not None
     assert found.tensors[found.operations[0].outputs[0]].shape == (1, 16, 14, 14)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kernel": (1, 1)},
-        {"kernel": (3, 3), "inside": 3},
-        {"kernel": (2, 2), "strides": (2, 2)},
-        {"kernel": (3, 3), "inside": 32, "groups": 32, "kind": "grouped_conv"},
-    ],
-)
-def test_what_is_not_worth_separating(options: dict[str, Any]) -> None:
-    graph = convolution(**options)
-    assert edits.separated(graph, everything(graph)) is None
 
 
 def test_separated_against_keras() -> None:
     pytest.importorskip("keras")
     from tests.readers.keras_networks import graph_of, layers
 
-    def full(x: Any) -> Any:
-        return layers.Conv2D(24, 3, strides=2, padding="same")(x)
-
-    def separable(x: Any) -> Any:
-        return layers.SeparableConv2D(24, 3, strides=2, padding="same")(x)
-
-    found = edits.separated(graph_of(full, (32, 32, 16)), [0])
+    full, separable = (
+        graph_of(lambda x, layer=layer: layer(24, 3, strides=2, padding="same")(x), (32, 32, 16))
+        for layer in (layers.Conv2D, layers.SeparableConv2D)
+    )
+    found = edits.separated(full, [0])
     assert found is not None
-    assert count(found).total(2) == count(graph_of(separable, (32, 32, 16))).total(2)
+    assert count(found).total(2) == count(separable).total(2)
+
+
+# ---- smaller images, against the same network read at half the size; strides
+
+
+def shrinking(size: int, width: int = 0) -> Graph:
+    """A network that shrinks its images by 8."""
+    pytest.importorskip("keras")
+    from tests.readers.keras_networks import graph_of, layers
+
+    def network(x: Any) -> Any:
+        x = layers.Conv2D(16, 3, strides=2, padding="same")(x)
+        y = layers.DepthwiseConv2D(5, padding="same")(layers.ReLU()(x))
+        s = layers.GlobalAveragePooling2D(keepdims=True)(y)
+        y = layers.Multiply()([y, layers.Conv2D(16, 1, activation="sigmoid")(s)])
+        y = layers.BatchNormalization()(layers.Conv2D(16, 1)(y))
+        x = layers.Concatenate()([x, y])
+        x = layers.MaxPooling2D(2, padding="same")(x)
+        x = layers.Conv2D(32, 3, strides=2, padding="same")(x)
+        return layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
+
+    return graph_of(network, (size, width or size, 3))
+
+
+@pytest.mark.parametrize("size", [64, 56, 52])
+def test_half_the_images_is_the_network_at_half_the_size(size: int) -> None:
+    """All operations halved are the network on half the input; 52 is rounded up on the way."""
+    graph, small = shrinking(size), shrinking(size // 2)
+    found = edits.halved(graph, everything(graph))
+    assert found is not None
+    assert [t.shape for t in found.tensors] == [t.shape for t in small.tensors]
+    assert np.array_equal(count(found).at(3), count(small).at(3))
+
+
+def test_the_neighbors_stay_as_they_were() -> None:
+    graph, inside = shrinking(64), [2, 3, 4, 5, 6]
+    found = edits.halved(graph, inside)
+    assert found is not None
+    wanted = count(graph).at(1)
+    wanted[inside] = count(shrinking(32)).at(1)[inside]
+    assert np.array_equal(count(found).at(1), wanted)
+    assert cut(found) == cut(graph)
+    assert count(found).total() != count(graph).total()
+
+
+FIRST: dict[str, Any] = {
+    "kernel": (3, 3),
+    "in_channels": 3,
+    "out_channels": 6,
+    "groups": 1,
+    "bias": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("graph", "shapes"),
+    [
+        (one("conv", [(1, 3, 20, 20)], [(1, 6, 20, 20)], padding="same", **FIRST),
+         [(1, 3, 10, 10), (1, 6, 10, 10)]),
+        (one("resize", [(1, 8, 8, 3)], [(1, 16, 16, 3)]), [(1, 4, 4, 3), (1, 8, 8, 3)]),
+        (one("resize", [(1, 7, 7, 3)], [(1, 14, 14, 3)]), None),
+        (one("dense", [(1, 16)], [(1, 8)], in_features=16, out_features=8, bias=True), None),
+        (one("relu", [(1, 10, 16)], [(1, 10, 16)]), None),
+        (one("sort", [(1, 8, 8, 3)], [(1, 8, 8, 3)]), None),
+        (one("flatten", [(1, 8, 8, 3)], [(1, 192)]), None),
+        (one("conv", [(1, 8, 8, 3)], [(1, 6, 6, 6)], padding="valid", strides=(1, 1), **FIRST), None),
+    ],
+)  # fmt: skip
+def test_what_halves_and_what_does_not(graph: Graph, shapes: Any) -> None:
+    found = edits.halved(graph, [0])
+    assert (found and [t.shape for t in found.tensors]) == shapes
+
+
+def test_the_total_stride() -> None:
+    assert edits.total_stride(shrinking(64)) == 8
+    assert edits.total_stride(shrinking(52)) is None  # 52 / 7 is no whole number
+    assert edits.total_stride(one("relu", [(1, 8)], [(1, 8)])) is None
+    assert edits.image_side(shrinking(64)) == 64
+    assert edits.image_side(shrinking(64, 32)) is None
+    assert edits.image_side(one("add", [(1, 8, 8, 3)] * 2, [(1, 8, 8, 3)])) is None
+    assert edits.image_side(one("relu", [(1, 3, 8, 8)], [(1, 3, 8, 8)])) == 8

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph import kernel_terms as c
+from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import Work, at, work_of, works
 
@@ -14,14 +16,16 @@ HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", compiled=True)
 PIXELS = 4 * 6 * 6
 
 
+def conv(inside: int, outside: int, **more: Any) -> dict[str, Any]:
+    """The attributes of a 3x3 convolution."""
+    usual = {"kernel": (3, 3), "strides": (1, 1), "dilation": (1, 1), "bias": False, "groups": 1}
+    return {**usual, "in_channels": inside, "out_channels": outside, **more}
+
+
 def convolutional() -> Graph:
     """An image of 8x8, a 3x3 convolution to 4 channels, batch norm, relu, a sum with itself, a head."""
     b = GraphBuilder("small", "torch")
-    x = b.input((1, 3, 8, 8))
-    x = b.add(
-        "conv", [x], (1, 4, 6, 6), kernel=(3, 3), strides=(1, 1), dilation=(1, 1), bias=False,
-        in_channels=3, out_channels=4, groups=1,
-    )  # fmt: skip
+    x = b.add("conv", [b.input((1, 3, 8, 8))], (1, 4, 6, 6), **conv(3, 4))
     y = b.add("relu", [b.add("batch_norm", [x], (1, 4, 6, 6))], (1, 4, 6, 6))
     y = b.add("add", [x, y], (1, 4, 6, 6))
     y = b.add("reshape", [y], (1, PIXELS))
@@ -106,16 +110,15 @@ def test_compiled_what_follows_a_convolution_is_one_step() -> None:
     ]
 
 
-def test_fused_attention_does_not_write_its_scores() -> None:
-    work = work_of(attention(), 3)
-    assert named(work) == [(c.ATTENTION, 3 * 4 * 4 * 2 * 50 * 32)]
+@pytest.mark.parametrize(
+    ("mask", "kind", "more"), [(False, c.ATTENTION, 0), (True, c.MASKED, 4 * 50 * 50)]
+)
+def test_fused_attention_does_not_write_its_scores(mask: bool, kind: str, more: int) -> None:
+    """What is added to them is read."""
+    work = work_of(attention(mask=mask), 3)
+    assert named(work) == [(kind, 3 * 4 * 4 * 2 * 50 * 32 + more)]
     # Positions fill tiles of 64; both products.
     assert float(work.macs[0]) == 3 * 2 * 64 * 64 * (2 * 32)
-
-
-def test_what_is_added_to_the_scores_is_read() -> None:
-    (one,) = named(work_of(attention(mask=True), 3))
-    assert one == (c.MASKED, 3 * 4 * 4 * 2 * 50 * 32 + 4 * 50 * 50)
 
 
 def test_attention_over_more_axes_is_not_fused() -> None:
@@ -130,11 +133,7 @@ def test_channels_last_of_a_depthwise_convolution() -> None:
         if turned:  # made with channels last, seen with channels first
             x = b.add("layer_norm", [b.add("reshape", [x], (1, 7, 8, 6))], (1, 7, 8, 6))
             x = b.add("reshape", [x], (1, 6, 7, 8))
-        x = b.add(
-            "depthwise_conv", [x], (1, 6, 7, 8), kernel=(3, 3), strides=(1, 1), dilation=(1, 1),
-            bias=True, in_channels=6, out_channels=6, groups=6,
-        )  # fmt: skip
-        return b.build([x])
+        return b.build([b.add("depthwise_conv", [x], (1, 6, 7, 8), **conv(6, 6, groups=6))])
 
     assert named(work_of(depthwise(False)))[-1][0] == c.DEPTHWISE
     assert named(work_of(depthwise(True)))[-1][0] == c.DEPTHWISE_LAST
@@ -144,10 +143,7 @@ def test_channels_last_of_a_depthwise_convolution() -> None:
 def test_a_padding_in_front_of_a_convolution_is_a_copy() -> None:
     b = GraphBuilder("padded", "torch")
     x = b.add("pad", [b.input((1, 8, 6, 6))], (1, 8, 7, 7), padding=((0, 1), (0, 1)))
-    x = b.add(
-        "conv", [x], (1, 16, 3, 3), kernel=(3, 3), strides=(2, 2), dilation=(1, 1), bias=False,
-        in_channels=8, out_channels=16, groups=1,
-    )  # fmt: skip
+    x = b.add("conv", [x], (1, 16, 3, 3), **conv(8, 16, strides=(2, 2)))
     assert named(work_of(b.build([x])))[0] == (c.MOVES, 4 * 2 * 8 * 36)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from microbench import backends, families
 from microbench.backends import choice
 from microbench.backends.known import as_known, without_batch_norms
-from microbench.layers import Layers
 from microbench.process import JobFailed, WorkerDied
 
 
@@ -92,11 +92,11 @@ def test_batch_norms_behind_convolutions_are_folded_in_onnx_files() -> None:
 
 
 def test_a_batch_norm_is_not_folded_where_others_read_the_convolution() -> None:
-    n = Layers("read twice", 8, 3)
+    n = Layers.on("read twice", 8, 8, 3)
     x = n.conv(n.input, 4)
     graph = n.done(n.same("add", x, n.same("batch_norm", x)))
     assert without_batch_norms(graph).operations == graph.operations
-    n = Layers("returned", 8, 3)
+    n = Layers.on("returned", 8, 8, 3)
     x = n.conv(n.input, 4)
     graph = n.done(x, n.same("batch_norm", x))
     assert without_batch_norms(graph).operations == graph.operations

@@ -12,15 +12,15 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.layers import Layers
 from microbench.backends import BACKENDS, training
-from microbench.layers import Layers
 
 PARTS = ("passes", "update", "epoch", "start")
 REFUSED = "the onnxruntime backend trains nothing; expected tensorflow or torch for --mode training"
 
 
 def small() -> Graph:
-    n = Layers("small", 4, 3)
+    n = Layers.on("small", 4, 4, 3)
     return n.done(n.same("relu", n.input))
 
 

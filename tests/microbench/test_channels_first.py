@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, GraphBuilder, Tensor
+from lolat.graph.layers import Layers
 from microbench.backends import shapes
 from microbench.backends.shapes import Call, build, is_channels_last, transposed_padding, window
 from microbench.blocks import BLOCKS, NETWORKS
-from microbench.layers import Layers
 
 
 class Text:
@@ -49,7 +49,7 @@ def written(graph: Graph) -> list[str]:
 
 
 def test_images_flow_channels_first_and_are_turned_where_that_matters() -> None:
-    n = Layers("block", 8, 3)
+    n = Layers.on("block", 8, 8, 3)
     x = n.conv(n.input, 4)
     y = n.dense(n.same("layer_norm", x), 4, "gelu")
     (found,) = written(n.done(n.same("add", x, y)))
@@ -69,20 +69,20 @@ def test_a_graph_that_is_channels_first_is_built_as_it_is_written() -> None:
 
 
 def test_an_image_that_is_normalised_along_its_channels_is_not_turned_first() -> None:
-    n = Layers("norm", 8, 6)
+    n = Layers.on("norm", 8, 8, 6)
     (found,) = written(n.done(n.same("gelu", n.same("layer_norm", n.input))))
     assert found == "gelu(layer_norm(x(1, 8, 8, 6))(1, 8, 8, 6))(1, 8, 8, 6)"
 
 
 def test_the_gate_of_a_squeeze_is_an_image_already() -> None:
-    n = Layers("gate", 8, 6)
-    (found,) = written(n.done(n.squeeze_excite(n.input, 2)))
+    n = Layers.on("gate", 8, 8, 6)
+    (found,) = written(n.done(n.squeeze_excite(n.input, 2, "silu", "sigmoid", flat=True)))
     assert "reshape(global_average_pool(x(1, 6, 8, 8))(1, 6))(1, 6, 1, 1)" in found
     assert "." not in found, "nothing is turned round"
 
 
 def test_flattening_takes_the_elements_as_they_lie() -> None:
-    n = Layers("flat", 4, 6)
+    n = Layers.on("flat", 4, 4, 6)
     (found,) = written(n.done(n.dense(n.flatten(n.input), 5)))
     assert found == "dense(flatten(x(1, 6, 4, 4))(1, 96))(1, 5)"
 

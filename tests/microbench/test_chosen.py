@@ -9,16 +9,16 @@ import pytest
 from lolat.errors import InputError
 from lolat.fitting.points import Point
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from microbench.backends.known import known_blocks
 from microbench.blocks import BLOCKS, NETWORKS, Predefined
 from microbench.doctor import choose
-from microbench.layers import Layers
 from microbench.learn import REFERENCES
 
 
 def tiny(channels: int) -> Any:
     def make() -> Any:
-        n = Layers(f"tiny {channels}", 8, 4)
+        n = Layers.on(f"tiny {channels}", 8, 8, 4)
         return n.done(n.conv(n.input, channels))
 
     return make

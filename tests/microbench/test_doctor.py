@@ -9,12 +9,12 @@ import pytest
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from microbench import doctor, environment
 from microbench.backends.known import as_known
 from microbench.blocks import Predefined
 from microbench.doctor import Difference, Examination
 from microbench.environment import UNSAID
-from microbench.layers import Layers
 from microbench.runner import Runner
 from tests.microbench.fakes import START_S, FakeDevice, FakeWorker
 from tests.microbench.test_learn import Notes
@@ -56,8 +56,8 @@ class DeskWorker(FakeWorker):
 
 def tiny(channels: int) -> Any:
     def make() -> Any:
-        n = Layers(f"tiny {channels}", 8, 3)
-        return n.done(n.cba(n.input, channels, 3))
+        n = Layers.on(f"tiny {channels}", 8, 8, 3)
+        return n.done(n.conv_norm_act(n.input, channels, 3))
 
     return make
 

@@ -12,23 +12,23 @@ from lolat.errors import InputError, MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from microbench import evaluate
 from microbench.blocks import Predefined
-from microbench.layers import Layers
 from microbench.learn import REFERENCES
 from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice
 
 
 def graph() -> Graph:
-    n = Layers("tiny", 8, 3)
+    n = Layers.on("tiny", 8, 8, 3)
     return n.done(n.conv(n.input, 4))
 
 
 def tiny(channels: int) -> Any:
     def make() -> Graph:
-        n = Layers(f"tiny {channels}", 8, 3)
-        return n.done(n.cba(n.input, channels, 3))
+        n = Layers.on(f"tiny {channels}", 8, 8, 3)
+        return n.done(n.conv_norm_act(n.input, channels, 3))
 
     return make
 

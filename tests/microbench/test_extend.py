@@ -12,6 +12,7 @@ from lolat.cli.common import run
 from lolat.cli.main import lolat as command
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
+from lolat.graph.layers import Layers
 from lolat.model import Model
 from lolat.model.file import read, write
 from lolat.model.learning import model_document
@@ -19,7 +20,6 @@ from microbench import environment, extend, learn
 from microbench.blocks import Predefined
 from microbench.environment import UNSAID
 from microbench.extend import as_blocks, disagreement
-from microbench.layers import Layers
 from microbench.runner import Runner, Settings
 from tests import synthetic
 from tests.microbench import fakes
@@ -30,8 +30,8 @@ NETWORK = synthetic.network(stages=2, width=64, size=56)
 
 
 def tiny(channels: int) -> Graph:
-    n = Layers(f"tiny {channels}", 8, 3)
-    return n.done(n.cba(n.cba(n.input, channels, 3), 2 * channels))
+    n = Layers.on(f"tiny {channels}", 8, 8, 3)
+    return n.done(n.conv_norm_act(n.conv_norm_act(n.input, channels, 3), 2 * channels))
 
 
 BLOCKS = (

@@ -5,18 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.layers import Layers
 from microbench.forecast import activation_bytes, keep_bytes, peak_bytes, weight_bytes
-from microbench.layers import Layers
 
 MIB = 2**20
 
 
 def layers(name: str) -> Layers:
     """Layers on an input that is no square: 3x5x2."""
-    n = Layers(name, 3, 2)
-    n.builder = GraphBuilder(name)
-    n.input = n.builder.input((1, 3, 5, 2))
-    return n
+    return Layers.on(name, 3, 5, 2)
 
 
 def chain() -> Graph:

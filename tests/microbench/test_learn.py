@@ -10,10 +10,10 @@ import pytest
 
 from lolat.errors import InputError, MeasuringError
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from microbench import environment, learn
 from microbench.blocks import NETWORKS as known_networks
 from microbench.blocks import Predefined
-from microbench.layers import Layers
 from microbench.runner import Runner, Settings
 from microbench.state import Level, Levels
 from tests.microbench.fakes import START_S, FakeDevice
@@ -21,8 +21,8 @@ from tests.microbench.fakes import START_S, FakeDevice
 
 def tiny(channels: int) -> Any:
     def make() -> Any:
-        n = Layers(f"tiny {channels}", 8, 3)
-        return n.done(n.cba(n.input, channels, 3))
+        n = Layers.on(f"tiny {channels}", 8, 8, 3)
+        return n.done(n.conv_norm_act(n.input, channels, 3))
 
     return make
 

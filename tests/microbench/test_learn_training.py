@@ -10,13 +10,13 @@ import pytest
 
 from lolat.errors import InputError, MeasuringError
 from lolat.graph import Graph
+from lolat.graph.layers import Layers
 from lolat.model.file import write
 from lolat.training.model import load_training
 from lolat.training.settings import OPTIMIZERS
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from microbench import learn_training
 from microbench.blocks import Predefined
-from microbench.layers import Layers
 from microbench.process import WorkerDied
 from microbench.runner import Runner, Settings
 from tests import synthetic
@@ -27,8 +27,8 @@ UPDATES, LOOPS = 4 * len(OPTIMIZERS), 3
 
 
 def tiny(channels: int) -> Graph:
-    n = Layers(f"tiny {channels}", 8, 3 if channels % 2 else 6)
-    return n.done(n.cba(n.cba(n.input, channels, 3), 2 * channels))
+    n = Layers.on(f"tiny {channels}", 8, 8, 3 if channels % 2 else 6)
+    return n.done(n.conv_norm_act(n.conv_norm_act(n.input, channels, 3), 2 * channels))
 
 
 BLOCKS = tuple(
@@ -158,11 +158,11 @@ def test_the_start_is_of_every_optimiser(device: Device, tmp_path: Path) -> None
 
 def deep(blocks: int) -> Graph:
     """A small network with its classifier."""
-    n = Layers("deep", 8, 3)
+    n = Layers.on("deep", 8, 8, 3)
     x = n.input
     for _ in range(blocks):
-        x = n.cba(x, 8, 3)
-    return n.done(n.dense(n.global_pool(x), 10, "softmax"))
+        x = n.conv_norm_act(x, 8, 3)
+    return n.done(n.dense(n.global_pool(x, flat=True), 10, "softmax"))
 
 
 def test_a_start_that_fails_is_left_out_and_said(device: Device, tmp_path: Path) -> None:

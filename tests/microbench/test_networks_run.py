@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lolat.graph import Graph
+from lolat.graph.layers import Layers
 from microbench.backends import create
 from microbench.backends.known import as_known
 from microbench.blocks import BLOCKS, NETWORKS, Predefined
-from microbench.layers import Layers
 
 BACKENDS = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
 
@@ -22,7 +22,7 @@ def backend(name: str) -> Any:
 
 
 def small() -> Graph:
-    n = Layers("small", 8, 3)
+    n = Layers.on("small", 8, 8, 3)
     skip = n.builder.input((1, 8, 8, 4))
     return n.done(n.same("add", n.conv(n.input, 4), skip))
 

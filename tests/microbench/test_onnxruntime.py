@@ -13,6 +13,7 @@ import pytest
 from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from lolat.readers.onnx import read_file
 from microbench import learn
 from microbench.backends import create, onnxruntime
@@ -21,7 +22,6 @@ from microbench.backends.onnxruntime import tape as onnxruntime_tape
 from microbench.backends.onnxruntime.tape import OnnxTape, block_model
 from microbench.backends.shapes import first
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
-from microbench.layers import Layers
 from microbench.runner import Settings
 
 onnx: Any = pytest.importorskip("onnx")
@@ -118,7 +118,7 @@ def ran(model: Any, weights: dict[str, np.ndarray], *inputs: np.ndarray) -> np.n
 )
 def test_a_convolution_is_that_of_keras(size: int, kernel: int, stride: int) -> None:
     keras: Any = pytest.importorskip("keras")
-    n = Layers("one", size, 3)
+    n = Layers.on("one", size, size, 3)
     graph = n.done(n.conv(n.input, 4, kernel, stride))
     model, weights, _ = block_model(onnx, graph, 2)
     x = np.random.default_rng(3).standard_normal((2, size, size, 3)).astype(np.float32)
@@ -130,11 +130,17 @@ def test_a_convolution_is_that_of_keras(size: int, kernel: int, stride: int) -> 
 
 def test_what_runs_is_what_onnx_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block with all sorts of operations, run by ONNX Runtime and by onnx' own evaluator."""
-    n = Layers("sorts", 8, 3)
-    x = n.squeeze_excite(n.dba(n.cba(n.input, 8, 3, act="relu6"), 5, 2, act="hard_silu"), 2)
+    n = Layers.on("sorts", 8, 8, 3)
+    x = n.squeeze_excite(
+        n.norm_act(n.depthwise(n.conv_norm_act(n.input, 8, 3, act="relu6"), 5, 2), "hard_silu"),
+        2,
+        flat=True,
+    )
     x = n.concat(x, n.pool(n.pool(n.input, 3, 2), 3, 1, "average_pool"))
     x = n.dense(n.same("layer_norm", x), 6, "gelu")
-    graph = n.done(n.dense(n.global_pool(n.conv(x, 5, 3, groups=1, bias=True)), 4, "softmax"))
+    graph = n.done(
+        n.dense(n.global_pool(n.conv(x, 5, 3, groups=1, bias=True), flat=True), 4, "softmax")
+    )
     backend: Any = create("onnxruntime", "cpu")
     built = block_model(onnx, graph, 2)
     monkeypatch.setattr(onnxruntime, "block_model", lambda *_: built)
@@ -180,7 +186,7 @@ def test_a_model_that_onnx_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         raise ValueError("first\nlast line")
 
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", refuse)
-    n = Layers("tiny", 8, 3)
+    n = Layers.on("tiny", 8, 8, 3)
     with pytest.raises(MeasuringError, match="built 'tiny' wrongly: last line; report that"):
         block_model(onnx, n.done(n.conv(n.input, 4)), 1)
 
@@ -383,8 +389,8 @@ def test_inputs_and_results_lie_on_the_device(gpu: Any, monkeypatch: pytest.Monk
 
 def tiny_block(channels: int) -> Any:
     def make() -> Graph:
-        n = Layers(f"tiny {channels}", 8, 3)
-        return n.done(n.cba(n.input, channels, 3))
+        n = Layers.on(f"tiny {channels}", 8, 8, 3)
+        return n.done(n.conv_norm_act(n.input, channels, 3))
 
     return make
 

@@ -26,12 +26,12 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
 from microbench import learn, process
 from microbench.blocks import Predefined
-from microbench.layers import Layers
+from lolat.graph.layers import Layers
 from microbench.runner import Settings
 
 def tiny(size, channels):
-    n = Layers("tiny", size, 3)
-    return n.done(n.cba(n.input, channels, 3))
+    n = Layers.on("tiny", size, size, 3)
+    return n.done(n.conv_norm_act(n.input, channels, 3))
 
 learn.BLOCKS = tuple(
     Predefined(f"tiny {{c}}", lambda c=c: tiny(8 * c, 2 * c), (1, 4)) for c in (1, 2, 3, 4, 5)

@@ -20,12 +20,12 @@ from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.kinds import FREE
+from lolat.graph.layers import Layers
 from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
-from microbench.layers import Layers
 from microbench.process import JobFailed, WorkerProcess
 
 
@@ -93,8 +93,8 @@ def test_an_operation_that_it_cannot_build_is_named(keras: Any) -> None:
 
 
 def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:
-    graph = Layers("small", 8, 3)
-    block = graph.done(graph.pool(graph.cba(graph.input, 4, 3), 2, 2))
+    graph = Layers.on("small", 8, 8, 3)
+    block = graph.done(graph.pool(graph.conv_norm_act(graph.input, 4, 3), 2, 2))
     keras.config.set_image_data_format("channels_first")
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -129,8 +129,8 @@ def test_xla_compiles_when_asked(keras: Any, monkeypatch: pytest.MonkeyPatch, ji
         return function(*body, **options)
 
     monkeypatch.setattr(backend.tf, "function", noted)
-    n = Layers("small", 8, 3)
-    backend.prepare_graph(n.done(n.cba(n.input, 4, 3)), 2)()
+    n = Layers.on("small", 8, 8, 3)
+    backend.prepare_graph(n.done(n.conv_norm_act(n.input, 4, 3)), 2)()
     assert made[0] == {"jit_compile": True if jit else None}
     assert backend.available_bytes() is None
 
@@ -207,7 +207,7 @@ def test_whether_onednn_computes_is_recorded(switch: str, monkeypatch: pytest.Mo
 
 
 def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    n = Layers("small", 8, 3)
+    n = Layers.on("small", 8, 8, 3)
     call = create("tensorflow", "cpu").prepare_graph(n.done(n.conv(n.input, 4)), 1)
     looked: list[np.ndarray] = []
 
@@ -261,8 +261,8 @@ def network(name: str) -> dict[str, Any]:
 
 
 def test_a_real_block_is_prepared_timed_and_forgotten(worker: WorkerProcess) -> None:
-    n = Layers("tiny", 8, 3)
-    graph = n.done(n.cba(n.input, 4, 3))
+    n = Layers.on("tiny", 8, 8, 3)
+    graph = n.done(n.conv_norm_act(n.input, 4, 3))
     for key, batch_size in (("tiny", 2), ("reference", 1)):
         job = {"graph": graph.to_dict(), "batch_size": batch_size}
         answer = worker.request({"do": "prepare", "key": key, "job": job}, 60)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from lolat.graph import Graph
+from lolat.graph.layers import Layers
 from lolat.mlp.table import OPTIMIZERS as NAMES
 from microbench.backends import create, training
 from microbench.backends.tensorflow import training as tensorflow_training
 from microbench.backends.tensorflow.training import OPTIMIZERS, Training
-from microbench.layers import Layers
 from tests.microbench.layer_oracle import Optimizer
 
 tf: Any = pytest.importorskip("tensorflow")
@@ -28,23 +28,23 @@ def trained() -> Training:
 
 
 def dense() -> Graph:
-    n = Layers("dense", 1, 6)
+    n = Layers.on("dense", 1, 1, 6)
     return n.done(n.dense(n.flatten(n.input), 4, "relu"))
 
 
 def product() -> Graph:
-    n = Layers("product", 1, 6)
+    n = Layers.on("product", 1, 1, 6)
     return n.done(n.dense(n.flatten(n.input), 4))
 
 
 def alone(kind: str) -> Graph:
-    n = Layers(kind, 32, 3)
+    n = Layers.on(kind, 32, 32, 3)
     return n.done(n.same(kind, n.input))
 
 
 def classifier() -> Graph:
-    n = Layers("classifier", 6, 3)
-    return n.done(n.dense(n.global_pool(n.cba(n.input, 4, 3)), 10, "softmax"))
+    n = Layers.on("classifier", 6, 6, 3)
+    return n.done(n.dense(n.global_pool(n.conv_norm_act(n.input, 4, 3), flat=True), 10, "softmax"))
 
 
 @pytest.fixture

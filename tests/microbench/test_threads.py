@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lolat.errors import InputError
+from lolat.graph.layers import Layers
 from microbench import backends, environment
 from microbench.backends import choice, onnxruntime, threads
-from microbench.layers import Layers
 from microbench.process import WorkerProcess
 
 MODULES = {"tensorflow": "tensorflow", "torch": "torch", "onnxruntime": "onnxruntime"}
@@ -100,8 +100,8 @@ def test_the_devices_name_says_the_threads(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def convolution() -> dict[str, Any]:
-    n = Layers("conv", 32, 16)
-    return {"graph": n.done(n.cba(n.input, 64, 3)).to_dict(), "batch_size": 4}
+    n = Layers.on("conv", 32, 32, 16)
+    return {"graph": n.done(n.conv_norm_act(n.input, 64, 3)).to_dict(), "batch_size": 4}
 
 
 def tasks(worker: WorkerProcess) -> int:

@@ -12,6 +12,7 @@ import pytest
 from lolat.errors import MeasuringError, MissingPackageError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from lolat.readers.torch import read_model
 from microbench.backends import create
 from microbench.backends import torch as backend_module
@@ -20,7 +21,6 @@ from microbench.backends.shapes import first
 from microbench.backends.torch import keep_freed_memory, libraries
 from microbench.backends.torch.tape import block_module, materialise
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
-from microbench.layers import Layers
 
 torch: Any = pytest.importorskip("torch")
 
@@ -157,7 +157,7 @@ def test_a_pool_is_that_of_keras(
     kind: str, layer: str, size: int, kernel: int, stride: int
 ) -> None:
     keras: Any = pytest.importorskip("keras")
-    n = Layers("one", size, 3)
+    n = Layers.on("one", size, size, 3)
     graph = n.done(n.pool(n.input, kernel, stride, kind))
     x = image(size, 3)
     out = ran(graph, turned(x)).numpy().transpose(0, 2, 3, 1)
@@ -200,17 +200,17 @@ def test_a_transposed_convolution_of_any_size(kernel: int, stride: int, size: in
 
 def test_what_others_read_is_not_overwritten() -> None:
     """add(y, relu(y)) of y = batch_norm(x), whose mean is 0 and variance 1; and relu of the input."""
-    n = Layers("twice", 4, 3)
+    n = Layers.on("twice", 4, 4, 3)
     y = n.same("batch_norm", n.input)
     graph = n.done(n.same("add", y, n.same("relu", y)))
     x = torch.randn(2, 3, 4, 4)
     scaled = x / (1 + 1e-5) ** 0.5
     assert torch.allclose(ran(graph, x), scaled + scaled.relu(), atol=1e-6)
-    n = Layers("input", 4, 3)
+    n = Layers.on("input", 4, 4, 3)
     before = x.clone()
     ran(n.done(n.same("relu", n.input)), x)
     assert torch.equal(x, before)
-    n = Layers("alone", 4, 3)
+    n = Layers.on("alone", 4, 4, 3)
     module, _ = block_module(torch, n.done(n.same("relu", n.same("batch_norm", n.input))))
     assert [m.inplace for m in module.modules() if isinstance(m, torch.nn.ReLU)] == [True]
 
@@ -255,8 +255,8 @@ def test_without_pytorch_the_install_line_is_said(monkeypatch: pytest.MonkeyPatc
 
 
 def small() -> Graph:
-    n = Layers("small", 8, 3)
-    return n.done(n.cba(n.input, 4, 3))
+    n = Layers.on("small", 8, 8, 3)
+    return n.done(n.conv_norm_act(n.input, 4, 3))
 
 
 def test_the_environment_says_what_makes_times_comparable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from lolat.errors import DeviceError, MeasuringError
 from lolat.graph import Graph
+from lolat.graph.layers import Layers
 from microbench.backends import create
 from microbench.backends import torch as torch_cuda
-from microbench.layers import Layers
 
 torch: Any = pytest.importorskip("torch")
 
@@ -57,8 +57,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def small() -> Graph:
-    n = Layers("small", 8, 3)
-    return n.done(n.cba(n.input, 4, 3))
+    n = Layers.on("small", 8, 8, 3)
+    return n.done(n.conv_norm_act(n.input, 4, 3))
 
 
 @pytest.mark.parametrize(

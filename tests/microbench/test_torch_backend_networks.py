@@ -12,13 +12,13 @@ import pytest
 from lolat.errors import MeasuringError, NetworkError
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from lolat.graph.subgraph import subgraph
 from lolat.readers import open_network
 from microbench import learn
 from microbench.backends import create
 from microbench.backends.torch.tape import block_module
 from microbench.blocks import Predefined
-from microbench.layers import Layers
 from microbench.runner import Settings
 
 torch: Any = pytest.importorskip("torch")
@@ -188,8 +188,8 @@ def test_a_pt2_file_of_one_batch_size_runs_at_that_alone(folder: Path) -> None:
 
 def tiny_block(channels: int) -> Any:
     def make() -> Any:
-        n = Layers(f"tiny {channels}", 8, 3)
-        return n.done(n.cba(n.input, channels, 3))
+        n = Layers.on(f"tiny {channels}", 8, 8, 3)
+        return n.done(n.conv_norm_act(n.input, channels, 3))
 
     return make
 

@@ -11,13 +11,13 @@ import pytest
 
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.layers import Layers
 from lolat.mlp.table import OPTIMIZERS as NAMES
 from microbench.backends import create, training
 from microbench.backends.torch import training as torch_training
 from microbench.backends.torch.tape import block_module, materialise
 from microbench.backends.torch.training import OPTIMIZERS, Loop, Passes, Training, Update
 from microbench.blocks import Predefined
-from microbench.layers import Layers
 from microbench.learn_training import TRAINING_BLOCKS
 from microbench.worker import Worker
 from tests.microbench.layer_oracle import Optimizer
@@ -35,12 +35,12 @@ def backend() -> Any:
 
 def small() -> Graph:
     """Convolution, batch norm, relu, average, dense layer, softmax."""
-    n = Layers("small", 6, 3)
-    return n.done(n.dense(n.global_pool(n.cba(n.input, 4, 3)), 5, "softmax"))
+    n = Layers.on("small", 6, 6, 3)
+    return n.done(n.dense(n.global_pool(n.conv_norm_act(n.input, 4, 3), flat=True), 5, "softmax"))
 
 
 def alone(kind: str) -> Graph:
-    n = Layers(kind, 32, 3)
+    n = Layers.on(kind, 32, 32, 3)
     return n.done(n.same(kind, n.input))
 
 
@@ -240,8 +240,8 @@ def test_an_epoch_is_every_sample_once_and_a_step_of_sgd_for_each_batch(backend:
 
 
 def image_out() -> Graph:
-    n = Layers("image", 6, 3)
-    return n.done(n.cba(n.input, 4, 3))
+    n = Layers.on("image", 6, 6, 3)
+    return n.done(n.conv_norm_act(n.input, 4, 3))
 
 
 def of_words() -> Graph:

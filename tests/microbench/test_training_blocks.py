@@ -8,9 +8,9 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from lolat.graph.layers import Layers
 from microbench import families as parts
 from microbench.blocks import BLOCKS
-from microbench.layers import Layers
 from microbench.learn_training import (
     LARGE,
     MOST_ELEMENTS,
@@ -80,7 +80,7 @@ def test_no_block_is_beyond_the_limits_and_none_could_be_larger(block: object) -
 
 
 def convolution(groups: int) -> Graph:
-    n = Layers("groups", 8, 6)
+    n = Layers.on("groups", 8, 8, 6)
     return n.done(n.conv(n.input, 6, 3, groups=groups))
 
 

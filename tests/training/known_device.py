@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.kernel_terms import MOVING_TERMS, PRODUCT_TERMS
+from lolat.graph.work import MOVING_TERMS, PRODUCT_TERMS
 
 MACS_PER_MS, BYTES_PER_MS = 1e6, 1e5
 NOTHING, ENDLESS = 1e-12, 1e24

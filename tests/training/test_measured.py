@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.counts import behaviours
+from lolat.graph.counts import behaviors
 from lolat.model import Model
 from lolat.training.file import from_document
 from lolat.training.measured import WIDENING
@@ -140,7 +140,7 @@ def test_the_interval_is_of_blocks_left_out() -> None:
 
 def test_kinds_that_no_block_had_widen_it() -> None:
     kinds = ["dense", "softmax"]
-    assert behaviours(network().operations) - set(kinds) == {"conv", "memory traffic"}
+    assert behaviors(network().operations) - set(kinds) == {"conv", "memory traffic"}
     found = model(kinds=kinds).predict(network(), 8, samples=80)
     factor = math.exp(WIDENING * RESIDUALS[17])
     assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))

@@ -19,10 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lolat.fitting.predictors.formula import Formula, from_coefficients
-from lolat.graph import kernel_terms as c
-from lolat.graph.kernel_terms import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, SHAPE
+from lolat.graph import work as c
 from lolat.graph.modes import Mode
-from lolat.graph.work import Work
+from lolat.graph.work import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, SHAPE, Work
 
 # ---- What operations of nearly the same shape took more, or less, than the formula says.
 #
@@ -136,7 +135,7 @@ COMPUTE, MOVE, START = range(3)
 class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
-    `multiprocessors`: of the device; `classes`: the terms of each (`lolat.graph.kernel_terms`); `mode`:
+    `multiprocessors`: of the device; `classes`: the terms of each (`lolat.graph.work`); `mode`:
     how it
     runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's; `nearby`: of
     classes of products what operations timed alone say beyond their terms; `sustained`: macs per ms that

@@ -184,7 +184,7 @@ def _operation(layers: Layers, x: int, operation: str) -> int:
     if operation == "none":
         return layers.same("multiply", x)
     if operation == "avg_pool_3x3":
-        return layers.pool("average_pool", x, 3)
+        return layers.pool(x, 3, 1, "average_pool")
     return _relu_conv_norm(layers, x, layers.shape(x)[-1], KERNELS[operation])
 
 
@@ -213,7 +213,7 @@ def _reduction(layers: Layers, x: int) -> int:
     channels = 2 * layers.shape(x)[-1]
     y = _relu_conv_norm(layers, x, channels, 3, 2)
     y = _relu_conv_norm(layers, y, channels, 3)
-    shortcut = layers.conv(layers.pool("average_pool", x, 2, 2), channels, 1)
+    shortcut = layers.conv(layers.pool(x, 2, 2, "average_pool"), channels, 1)
     return layers.same("add", shortcut, y)
 
 

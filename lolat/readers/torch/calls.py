@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from lolat.graph import CONVOLUTIONS
-from lolat.graph.kinds import NORMALISATIONS, POOLINGS
+from lolat.graph.kinds import NORMALIZATIONS, POOLINGS
 
 # ---- A node of an exported PyTorch program, as the rules see it.
 
@@ -120,7 +120,7 @@ def channel_axis(
     walker: Any, kind: str, inputs: Sequence[int], shape: tuple[int, ...]
 ) -> int | None:
     """The axis of the channels of what an operation writes; None where it is not known."""
-    if kind in _FIRST and not (kind in NORMALISATIONS and inputs[0] in walker.channels):
+    if kind in _FIRST and not (kind in NORMALIZATIONS and inputs[0] in walker.channels):
         return 1 if len(shape) > 2 else None
     if kind in _LAST:
         return len(shape) - 1

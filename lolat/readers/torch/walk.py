@@ -16,7 +16,7 @@ from typing import Any
 
 from lolat.errors import NetworkError
 from lolat.graph import GraphBuilder
-from lolat.graph.naming import HEAVY
+from lolat.graph.kinds import HEAVY
 from lolat.readers.torch import attention as torch_attention
 from lolat.readers.torch import calls as torch_layouts
 from lolat.readers.torch import rules as torch_rules
