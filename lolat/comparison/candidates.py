@@ -261,7 +261,7 @@ CANDIDATES = (
         "paleo",
         "roofline (PALEO)",
         "FLOPs / peak + bytes / bandwidth, with the highest rates of any point (Qi et al. 2017)",
-        paleo.FEATURES,
+        paleo.PALEO_FEATURES,
         lambda x, t, names: paleo.Paleo.fit(x, t),
         lambda f: 2,
     ),

@@ -38,8 +38,8 @@ from lolat.graph.counts import behaviours, count
 from lolat.graph.kernel_terms import CALLED, CLASSES, PRODUCTS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import work_of
+from lolat.model.file import FORMAT_VERSION, SCHEMA
 from lolat.model.learning import errors, model_document
-from lolat.model.schema import FORMAT_VERSION, SCHEMA
 from lolat.training.memory import FLOAT_BYTES
 
 FOLDS = 5

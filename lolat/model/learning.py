@@ -16,7 +16,7 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES, PLAIN
-from lolat.model.schema import FORMAT_VERSION, SCHEMA
+from lolat.model.file import FORMAT_VERSION, SCHEMA
 
 SMALL_MS = 2.0  # published tables are split here
 LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are

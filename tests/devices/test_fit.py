@@ -20,7 +20,7 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.model import Model
-from lolat.model.schema import validate
+from lolat.model.file import validate
 from tests.devices import made_up
 
 

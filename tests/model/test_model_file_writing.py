@@ -24,7 +24,7 @@ from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.model import file as model_file
 from tests.model_documents import large, small
 
-_ROOT = Path(model_file.__file__).parent.parent
+_ROOT = Path(model_file.__file__).parents[2]
 
 _PLAIN = st.one_of(
     st.none(),
