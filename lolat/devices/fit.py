@@ -8,8 +8,6 @@ a network's is that of the sum of its steps.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lolat.devices.tables import ALL_COLUMNS, NAMES, TimedOperation, operation_of
+from lolat.devices.tables import ALL_COLUMNS, NAMES, TimedOperation
 from lolat.fitting.predictors import kernels as nearby
 from lolat.fitting.predictors.kernels import (
     NOISE,
@@ -42,6 +40,7 @@ from lolat.graph.kernel_terms import (
 )
 from lolat.graph.modes import Mode
 from lolat.graph.work import Work, work_of
+from lolat.io.tables import to_csv
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
@@ -430,7 +429,7 @@ def drawn(number: int = CANDIDATES, seed: int = 0) -> list[TimedOperation]:
         else:
             sizes = {"rows": size(64, 65536), "width": size(64, 8192, 8)}
         row = {"op": kind, **{name: str(n) for name, n in sizes.items()}}
-        operation = operation_of(row, "a drawn operation", 1.0)
+        operation = TimedOperation.of(kind, sizes, 1.0, row)
         if max(t.elements(operation.batch_size) for t in operation.graph.tensors) <= LARGEST:
             found.append(operation)
     return found
@@ -463,11 +462,7 @@ def suggested(candidates: Sequence[TimedOperation], number: int, facts: Facts) -
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:
     """A CSV table of operations without their times, for `examples/time_operations.py --table`."""
-    text = io.StringIO()
-    writer = csv.DictWriter(
-        text, ALL_COLUMNS, restval="", extrasaction="ignore", lineterminator="\n"
-    )
-    writer.writeheader()
     name = next((n for n in NAMES if rows and n in rows[0]), NAMES[0])
-    writer.writerows({**row, NAMES[0]: row[name]} for row in rows)
-    return text.getvalue()
+    return to_csv(
+        ALL_COLUMNS, [[row[name], *(row.get(c, "") for c in ALL_COLUMNS[1:])] for row in rows]
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,12 +30,13 @@ from lolat.devices.tables import (
 )
 from lolat.errors import InputError
 from lolat.fitting.intervals import network_entry
-from lolat.fitting.points import Point, open_text
+from lolat.fitting.points import Point
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.counts import behaviours, count
 from lolat.graph.kernel_terms import CALLED, CLASSES, PRODUCTS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import work_of
+from lolat.io.tables import ABOVE_ZERO, read_table
 from lolat.model.file import FORMAT_VERSION, SCHEMA
 from lolat.model.learning import errors, model_document
 from lolat.training.memory import FLOAT_BYTES
@@ -61,25 +60,19 @@ def read_facts(path: str | Path, device: str) -> Facts:
     """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known
     POWER_FACTS; InputError.
     """
-    rows = {row.get("device", ""): row for row in csv.DictReader(open_text(path))}
+    table = read_table(path, expected="expected a CSV table of devices")
+    rows = {row.get("device", ""): row for row in table}
     if device not in rows:
         raise InputError(
             f"{path} has no device {device[:40]!r}; it has "
             f"{', '.join(sorted(rows))[:200] or 'no column device'}"
         )
-    row, found = rows[device], []
+    row = rows[device]
     known = [name for name in POWER_FACTS if row.get(name)]
-    for name in (*NEEDED_FACTS, *known):
-        try:
-            value = float(row.get(name) or "")
-        except ValueError:
-            value = math.nan
-        if not 0.0 < value < math.inf:
-            raise InputError(
-                f"{path}: {name} of {device} is {row.get(name)!r}; expected a number above 0"
-            )
-        found.append(value)
-    multiprocessors, gflops, gigabytes, *power = found
+    multiprocessors, gflops, gigabytes, *power = (
+        row.number(name, ABOVE_ZERO, expected=f"a number above 0 for {device}")
+        for name in (*NEEDED_FACTS, *known)
+    )
     kept = kept_up(gflops, *power) if len(power) == len(POWER_FACTS) else 1.0
     return Facts(multiprocessors, kept * gflops * 1e6 / 2, gigabytes * 1e6, bound=kept < OF_PEAK)
 

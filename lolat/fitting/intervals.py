@@ -200,34 +200,41 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
     return Width(conformal_quantile(scores, coverage), scale, math.log1p(floor), networks)
 
 
-def half_width(
-    document: Mapping[str, Any],
-    predictor: str,
-    coverage: float | None,
-    parts: tuple[np.ndarray, np.ndarray],
-    cache: dict[Any, Any],
-) -> tuple[float | None, tuple[str, ...]]:
-    """Half the width of a prediction's interval, as a logarithm, and what is to be said of it.
+class Intervals:
+    """How wide the intervals of a model file's predictors are; each width is made once.
 
-    `document`: a model file's; `parts`: (blocks,) times in ms by `predictor`, (blocks,) operations;
-    `cache`: the model's own, kept from one query to the next. Where nobody asked for a `coverage`
-    (None) and the usual one cannot be had, there is None, and why; one that is asked for and cannot
-    be had is an InputError.
+    `drift`: half of how far the machine moves, as of `drift`; `quiet`: times on a calm one over the usual
+    ones, None where not told.
     """
-    wanted = COVERAGE if coverage is None else coverage
-    check_coverage(wanted)
-    key = ("interval width", predictor, wanted)
-    width = cache.get(key)
-    if width is None:
-        entry = document["predictors"][predictor]
-        try:
-            width = interval_width(entry, wanted, noise_floor(document) or 0.0)
-        except InputError:
-            if coverage is not None:
-                raise
-            return None, (_no_interval(len(_scores(entry))),)
-        cache[key] = width
-    return width.half(effective_ops(*parts)), ()
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self.drift = drift(document)
+        self.quiet = machine_factor(document, "quiet")
+        self._widths: dict[tuple[str, float], Width] = {}
+
+    def half(
+        self, predictor: str, coverage: float | None, times: np.ndarray, ops: np.ndarray
+    ) -> tuple[float | None, tuple[str, ...]]:
+        """Half the width of a prediction's interval, as a logarithm, and what is to be said of it.
+
+        `times`: (parts,) ms by `predictor`; `ops`: (parts,) operations. Where nobody asked for a `coverage`
+        (None) and the usual one cannot be had, there is None, and why; one that is asked for and cannot
+        be had is an InputError.
+        """
+        wanted = COVERAGE if coverage is None else coverage
+        check_coverage(wanted)
+        width = self._widths.get((predictor, wanted))
+        if width is None:
+            entry = self.document["predictors"][predictor]
+            try:
+                width = interval_width(entry, wanted, noise_floor(self.document) or 0.0)
+            except InputError:
+                if coverage is not None:
+                    raise
+                return None, (_no_interval(len(_scores(entry))),)
+            self._widths[predictor, wanted] = width
+        return width.half(effective_ops(times, ops)), ()
 
 
 def _no_interval(points: int) -> str:

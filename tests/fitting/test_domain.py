@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.fitting.domain import FOR_NETWORK, NEGLIGIBLE, PASSED_OVER, SLACK, Domain, advice
+from lolat.fitting.domain import (
+    FOR_NETWORK,
+    NEGLIGIBLE_SHARE,
+    PASSED_OVER_SHARE,
+    SLACK,
+    Domain,
+    advice,
+)
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import FEATURES
@@ -178,7 +185,7 @@ def test_each_side_needs_a_block_of_its_own() -> None:
 
 def test_extremes_that_take_no_time_need_not_be_measured() -> None:
     blocks = [point(weights=10**9), point(weights=900), point()]
-    assert PASSED_OVER < 0.02 < NEGLIGIBLE
+    assert PASSED_OVER_SHARE < 0.02 < NEGLIGIBLE_SHARE
     assert planned(blocks, [0.009, 0.4, 0.591]) == ([1], True)
     assert planned(blocks, [0.02, 0.4, 0.58]) == ([0], True)
     assert planned(blocks[::2], [0.009, 0.991]) == ([], True)

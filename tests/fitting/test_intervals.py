@@ -17,12 +17,12 @@ from lolat.fitting.intervals import (
     LARGEST,
     LEAST_POINTS,
     STEEPEST,
+    Intervals,
     Scale,
     Width,
     conformal_quantile,
     drift,
     effective_ops,
-    half_width,
     interval_entry,
     interval_width,
     network_entry,
@@ -417,7 +417,7 @@ def test_without_left_out_points_there_is_no_interval(entry: dict[str, Any]) -> 
     with pytest.raises(InputError, match=r"^coverage 0\.9: this model has no errors .*; learn it"):
         interval_width(entry, 0.9)
     document = {"predictors": {"extended": entry}, "noise": {}}
-    half, (why,) = half_width(document, "extended", None, (np.ones(1), np.ones(1)), {})
+    half, (why,) = Intervals(document).half("extended", None, np.ones(1), np.ones(1))
     assert half is None
     assert why.startswith("no interval: the model has no errors of left-out points; learn it again")
 
