@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lolat.comparison.candidates import FreeLines
+from lolat.fitting.predictors.baselines import FreeLines
 from lolat.model.learning import answers
 from tests import synthetic
 
