@@ -128,8 +128,7 @@ def _lacking(candidate: Candidate, known: Sequence[str], fewest: int) -> str | N
     return None
 
 
-# ---- Whole networks that were measured: read from what `lolat evaluate --json` wrote, counted
-# again.
+# ---- Whole networks that were measured: read from what `lolat evaluate --json` wrote, counted again.
 
 EXPECTED = "expected what `lolat evaluate MODEL --json` wrote"
 
@@ -217,8 +216,7 @@ def count_networks(
     return kept, np.array(rows, float).reshape(len(rows), len(COLUMNS)), skipped
 
 
-# ---- How long a predictor takes to answer, as a ratio to a product of the same counts with a
-# vector.
+# ---- How long a predictor takes to answer, as a ratio to a product of the same counts with a vector.
 
 ROWS = 1_000_000
 ROUNDS = 9

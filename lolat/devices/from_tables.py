@@ -13,9 +13,9 @@ import numpy as np
 from lolat.devices.counted import Counted
 from lolat.devices.fit import (
     OF_PEAK,
-    SEEN,
+    OFF_OF_FASTEST,
+    OFF_OF_NOTHING,
     SMALL_TILE,
-    UNKNOWN,
     Facts,
     Times,
     fit_kernels,
@@ -44,12 +44,12 @@ from lolat.training.memory import FLOAT_BYTES
 FOLDS = 5
 MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
 LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
-ENOUGH_NETWORKS = 30  # to say from them alone how far off networks are
+LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 500, 1500  # rows of one operation: it is known long before
 MOST_RESIDUALS = 1000  # of a model file
-TOGETHER = 4  # different products make up most of a transformer's time
+PRODUCTS_TOGETHER = 4  # different products make up most of a transformer's time
 POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
-EFFICIENT, GENERATION, SLOWED = 44.0, 0.35, 0.65
+GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
 NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
@@ -81,13 +81,15 @@ def kept_up(gflops: float, watts: float, cache_mib: float, vector_gflops: float)
     """The part of its rate that a device keeps up on its power.
 
     What a watt computes grows with the generation, of which the size of the L2 cache is the only trace in
-    a data sheet's usual columns: EFFICIENT at 3 MiB (of devices that power does not bind: some 38 GFLOPS
-    a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50); units
-    for matrices compute as much more as their rate is higher. Where the rate would need more, clock and
-    voltage go down, and the rate less than the power.
+    a data sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (of devices that power does not bind: some 38
+    GFLOPS a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50);
+    units for matrices compute as much more as their rate is higher. Where the rate would need more, clock
+    and voltage go down, and the rate less than the power.
     """
-    efficient = EFFICIENT * (cache_mib / 3.0) ** GENERATION * max(1.0, gflops / vector_gflops)
-    return float(min(1.0, (efficient * watts / gflops) ** SLOWED))
+    efficient = (
+        GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * max(1.0, gflops / vector_gflops)
+    )
+    return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))
 
 
 def seen_facts(times: Times) -> Facts:
@@ -95,7 +97,7 @@ def seen_facts(times: Times) -> Facts:
     reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
     macs = float((times.total(times.work.macs) / reached).max())
     moved = float((times.total(times.work.bytes) / reached).max())
-    return Facts(1.0, macs or moved, moved, UNKNOWN if times.whole.any() else SEEN)
+    return Facts(1.0, macs or moved, moved, OFF_OF_NOTHING if times.whole.any() else OFF_OF_FASTEST)
 
 
 @dataclass(frozen=True)
@@ -125,18 +127,18 @@ class Timed:
 
     def points(self, which: np.ndarray) -> list[Point]:
         """Some of it as points: counts and times."""
-        found = []
+        points = []
         for i in which:
             if i < len(self.operations):
                 o = self.operations[i]
                 kinds = tuple(sorted(behaviours(o.graph.operations)))
                 counts: Mapping[str, int] = count(o.graph).total(o.batch_size)._asdict()
-                found.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
+                points.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
             else:
                 n, known = self.networks[i - len(self.operations)]
                 total = known.total(n.batch_size)
-                found.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
-        return found
+                points.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
+        return points
 
     def trained(self) -> np.ndarray:
         """(times,) whether each is of a training step."""
@@ -186,10 +188,10 @@ def tables_document(
     _refuse_units(times, timed.mode)
     facts, told = facts or seen_facts(times), facts
     if timed.mode.product_bytes < FLOAT_BYTES:  # a data sheet's rate is of float32
-        facts = replace(facts, width=UNKNOWN)
+        facts = replace(facts, width=OFF_OF_NOTHING)
     trained = timed.trained()
     # Two passes that are both known well have terms of their own; else one helps the other.
-    apart = min(trained.sum(), (times.whole & ~trained).sum()) >= ENOUGH_NETWORKS
+    apart = min(trained.sum(), (times.whole & ~trained).sum()) >= LEAST_JUDGING_NETWORKS
     rest = ~trained if apart else np.ones_like(trained)
     formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode, told is None)
     of_steps = off[trained[rest]]
@@ -199,8 +201,8 @@ def tables_document(
     document["predictors"][Kernels.name] = _entry(formula, times.take(rest), off, trained[rest])
     if apart:
         steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode, False)
-        found = _entry(steps, times.take(trained), of_steps, ~trained[trained])
-        document["predictors"][TrainingSteps.name] = found
+        entry = _entry(steps, times.take(trained), of_steps, ~trained[trained])
+        document["predictors"][TrainingSteps.name] = entry
     if len(of_steps):
         document["predictors"][Kernels.name]["training_residuals"] = _rounded(of_steps)
     return document | {
@@ -227,16 +229,16 @@ def _judged(
 ) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
     formula = fitted(times, facts, mode, unknown)
-    found = left_out_of_folds(times, fold, facts, formula)
-    return formula, np.log(times.latency_ms / found)
+    ms = left_out_of_folds(times, fold, facts, formula)
+    return formula, np.log(times.latency_ms / ms)
 
 
 def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
     """A formula's entry in a model file, judged by networks where there are enough, and by inference."""
     judged = times.whole & ~trained
     networks = {}
-    if judged.sum() < ENOUGH_NETWORKS:
-        judged = ~trained if (~trained).sum() >= ENOUGH_NETWORKS else np.ones_like(trained)
+    if judged.sum() < LEAST_JUDGING_NETWORKS:
+        judged = ~trained if (~trained).sum() >= LEAST_JUDGING_NETWORKS else np.ones_like(trained)
         networks = _of_operations(off[~times.whole & (times.total(times.work.macs) > 0)])
     measured = times.latency_ms[judged]
     return (
@@ -254,13 +256,13 @@ def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray)
 
 def _of_operations(off: np.ndarray) -> dict[str, Any]:
     """What is to be said of networks where operations alone were timed, whose errors `off` partly cancel:
-    TOGETHER products drawn at random, each of which takes as long as the others.
+    PRODUCTS_TOGETHER products drawn at random, each of which takes as long as the others.
     """
-    if len(off) < ENOUGH_NETWORKS:
+    if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
-    drawn = np.random.default_rng(0).choice(off, (MOST_POINTS, TOGETHER))
+    drawn = np.random.default_rng(0).choice(off, (MOST_POINTS, PRODUCTS_TOGETHER))
     residuals = np.log(np.exp(drawn).mean(axis=1))
-    return {"networks": network_entry(residuals, np.full(MOST_POINTS, TOGETHER))}
+    return {"networks": network_entry(residuals, np.full(MOST_POINTS, PRODUCTS_TOGETHER))}
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
@@ -276,15 +278,15 @@ def fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
     if not unknown or mode.dtype != FLOAT32 or not times.whole.any():
         return formula
 
-    def off(found: Kernels) -> float:
-        return float(np.abs(np.log(predicted(found, times) / times.latency_ms)).mean())
+    def off(candidate: Kernels) -> float:
+        return float(np.abs(np.log(predicted(candidate, times) / times.latency_ms)).mean())
 
     return min((formula, fit_kernels(times, facts, mode, tile=SMALL_TILE)), key=off)
 
 
 def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Kernels) -> np.ndarray:
     """(times,) ms as predicted from the other folds."""
-    found = np.empty(len(times.whole))
+    ms = np.empty(len(times.whole))
     for i in range(FOLDS):
         kept = fold != i
         if kept.all():
@@ -292,8 +294,8 @@ def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Ker
         if not kept.any():  # one family alone
             return predicted(formula, times)
         other = fit_kernels(times.take(kept), facts, formula.mode, near=formula)
-        found[~kept] = predicted(other, times.take(~kept))
-    return found
+        ms[~kept] = predicted(other, times.take(~kept))
+    return ms
 
 
 def _some(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
@@ -342,21 +344,21 @@ def facts_document(
 
 
 def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
-    found = []
+    doubts = []
     if facts is None and timed.operations:
-        found.append(
+        doubts.append(
             "no facts of the device were given (--facts, --device): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
     lacking = [c for c in CLASSES if c not in formula.classes and c in PRODUCTS]
     if lacking and not timed.networks:
-        found.append(
+        doubts.append(
             f"no operations of the kind {', '.join(CALLED[c] for c in lacking)} were given; they are "
             "taken to be like the others"
         )
     families = {family_of(n.name) for n, _ in timed.networks}
     if len(families) == 1:
-        found.append(
+        doubts.append(
             f"all networks are of one family ({min(families)}): how far off others are is not known"
         )
-    return found
+    return doubts

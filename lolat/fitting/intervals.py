@@ -20,7 +20,7 @@ STEEPEST = 0.5  # errors of operations that know nothing of each other average o
 STEPS = 50  # tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
-TAMED = 2.5
+OUTLIER = 2.5
 DRIFT = 0.25  # of the way from the calmest to the busiest tenth, either side
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 
@@ -81,22 +81,22 @@ class Width:
 
     def half(self, ops: float) -> float:
         """Half the width, as a logarithm, of the interval of something of `ops` operations."""
-        found = self.quantile * self.scale.of(ops)
+        half_width = self.quantile * self.scale.of(ops)
         if self.networks is not None:
             large, half = self.networks
             part = min(max(math.log(max(ops, 1.0)) / math.log(max(large, math.e)), 0.0), 1.0)
-            found = part * half + (1.0 - part) * found
-        return min(max(found, self.floor), LARGEST)
+            half_width = part * half + (1.0 - part) * half_width
+        return min(max(half_width, self.floor), LARGEST)
 
 
 def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
     """What a predictor's entry says of whole networks that were left out, each with its family.
 
-    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). Of residuals beyond TAMED times
+    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). Of residuals beyond OUTLIER times
     what is usual among them only as much counts.
     """
     usual = 1.4826 * float(np.median(np.abs(residuals)))
-    tamed = np.minimum(np.abs(residuals), TAMED * usual)
+    tamed = np.minimum(np.abs(residuals), OUTLIER * usual)
     return {
         "ops": float(np.quantile(ops, TAIL)),
         "spread": round(math.sqrt(float((tamed**2).mean())), 6),
@@ -283,8 +283,8 @@ def check_coverage(coverage: float) -> None:
 
 
 def _scores(entry: Mapping[str, Any]) -> Sequence[float]:
-    found = entry.get("interval")
-    return (found["scores"] if found else entry.get("residuals")) or ()
+    interval = entry.get("interval")
+    return (interval["scores"] if interval else entry.get("residuals")) or ()
 
 
 def _logarithms(ops: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -19,9 +19,6 @@ from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds
 
-# ---- The largest number for which something holds, asked as seldom as can be; and budgets that
-# suffice.
-
 
 def search(
     fits: Callable[[int], bool | None], count: int, start: int, guess: int
@@ -33,15 +30,15 @@ def search(
     refused, the smallest that is not, False). Where `fits` is not so ordered, the two answers are
     still neighbours of which one fits and the other does not.
     """
-    low, high, found = 0, count + 1, False
+    low, high, fits_any = 0, count + 1, False
     at, stride = start, 1
     while high - low > 1:
         verdict = fits(at)
         if verdict:
-            low, found = at, True
+            low, fits_any = at, True
         elif verdict is None and at == start:
             return at, at, False
-        elif verdict is None and at < start and not found:
+        elif verdict is None and at < start and not fits_any:
             low = at
         else:
             high = at
@@ -54,7 +51,7 @@ def search(
         else:
             at = high - min(stride, half)
             stride *= 2
-    return low, high, found
+    return low, high, fits_any
 
 
 def enough(takes: float) -> str:
@@ -67,13 +64,11 @@ def enough(takes: float) -> str:
     return repr(takes)
 
 
-# ---- budget ----------------------------------------
-
 VARY = ("width", "resolution", "batch")
 MOST_BATCH = 65536
 MOST_WIDTH = 8
 MOST_SIDE = 2048
-HUNDREDTHS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
+WIDTH_STEPS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
 
 
 def check_budget(budget_ms: float) -> None:
@@ -156,13 +151,13 @@ class Question:
     @cached_property
     def now(self) -> Prediction:
         """What the model says of the network as it is; InputError where --sure cannot be answered."""
-        found = self.predict(self.network, self.batch_size)
-        if self.sure and found.interval_ms is None:
+        prediction = self.predict(self.network, self.batch_size)
+        if self.sure and prediction.interval_ms is None:
             raise InputError(
                 f"--sure needs an interval, and {self.model.source} has too few points for one; leave "
                 "--sure out, or learn the model again"
             )
-        return found
+        return prediction
 
     def predict(self, network: Graph, batch_size: int) -> Prediction:
         """With the predictor and the coverage that were asked for."""
@@ -208,10 +203,10 @@ class Question:
         widened(self.network, 1.0)  # says what cannot be varied
         now = Step(1.0, self.now)
         tried = _Tried(
-            self, "width", now, lambda i: (widened(self.network, i / HUNDREDTHS), self.batch_size),
-            1 / HUNDREDTHS, MOST_WIDTH * HUNDREDTHS,
+            self, "width", now, lambda i: (widened(self.network, i / WIDTH_STEPS), self.batch_size),
+            1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS,
         )  # fmt: skip
-        return tried.answer(HUNDREDTHS * self._guessed_width())
+        return tried.answer(WIDTH_STEPS * self._guessed_width())
 
     def _guessed_width(self) -> float:
         """Where a parabola through the latencies at half, the same and twice the width meets the aim."""
@@ -272,30 +267,30 @@ class _Tried:
         if i not in self.known:
             try:
                 network, batch_size = self.network(i)
-                found = Step(self.value(i), self.question.predict(network, batch_size))
+                step = Step(self.value(i), self.question.predict(network, batch_size))
             except InputError as error:
                 self.refusals[i] = str(error).partition("; give ")[0]  # which the answer says
                 self.known[i] = None
             else:
-                self.known[i] = found
+                self.known[i] = step
         return self.known[i]
 
     def fits(self, i: int) -> bool | None:
         """Whether the i-th stays within the budget; None where it is refused."""
-        found = self.step(i)
-        if found is None:
+        step = self.step(i)
+        if step is None:
             return None
-        return self.question.takes(found.prediction) <= self.question.budget_ms
+        return self.question.takes(step.prediction) <= self.question.budget_ms
 
     def answer(self, guess: float) -> Answer:
         """The largest value that fits; AnswerIsNo where there is none."""
         start = min(max(round(self.now.value / self.unit), 1), self.count)
         guessed = int(min(max(guess, 1.0), float(self.count)))
-        low, high, found = search(self.fits, self.count, start, guessed)
-        if self.step(start) is None and not found:
+        low, high, fits_any = search(self.fits, self.count, start, guessed)
+        if self.step(start) is None and not fits_any:
             raise InputError(self.refusals[start])
         q = self.question
-        if not found:
+        if not fits_any:
             smallest = self.step(high)
             assert smallest is not None
             takes = q.takes(smallest.prediction)

@@ -119,7 +119,7 @@ def _size(sizes: Sequence[int]) -> str:
 
 def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int]:
     """Height and width of the largest image that the operations read."""
-    found = []
+    sizes = []
     for p in positions:
         operation = graph.operations[p]
         for t in operation.inputs:
@@ -128,5 +128,5 @@ def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int]:
                 first = is_convolution(operation.kind) and (
                     shape[-1] != operation.attributes["in_channels"]
                 )
-                found.append(tuple(shape[2:] if first else shape[1:3]))
-    return max(found)  # type: ignore[return-value]
+                sizes.append(tuple(shape[2:] if first else shape[1:3]))
+    return max(sizes)  # type: ignore[return-value]

@@ -108,16 +108,16 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
     """The extended formula's entry, that of its form on the six counts in it."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
-    found = Extended.fit_with_six(features, measured, known, whole)
+    formula = Extended.fit_with_six(features, measured, known, whole)
     entry = _entry(
-        found,
+        formula,
         points,
         lambda kept: Extended.fit(features[kept], measured[kept], known, whole[kept]),
         numbers,
     )
-    if found.six is not None:
+    if formula.six is not None:
         entry["six_counts"]["error"], _ = _errors(
-            found.six,
+            formula.six,
             points,
             lambda kept: Extended.fit(six[kept], measured[kept], FEATURES),
             len(FEATURES),
@@ -171,10 +171,10 @@ def _errors(
 
 def as_measured(formula: Formula, points: Sequence[Point]) -> np.ndarray:
     """(points,) ms that `formula` says of points; of a block, as it is measured alone."""
-    found = answers(formula, matrix(points, formula.features))
+    ms = answers(formula, matrix(points, formula.features))
     if isinstance(formula, Extended) and formula.alone:
-        found += [0.0 if p.whole else formula.alone_ms(p.counts) for p in points]
-    return found
+        ms += [0.0 if p.whole else formula.alone_ms(p.counts) for p in points]
+    return ms
 
 
 def answers(formula: Formula, features: np.ndarray) -> np.ndarray:
