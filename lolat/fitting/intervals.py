@@ -92,8 +92,8 @@ class Width:
 def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
     """What a predictor's entry says of whole networks that were left out, each with its family.
 
-    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). Of residuals beyond OUTLIER times
-    what is usual among them only as much counts.
+    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). Of residuals beyond OUTLIER
+    times what is usual among them only as much counts.
     """
     usual = 1.4826 * float(np.median(np.abs(residuals)))
     tamed = np.minimum(np.abs(residuals), OUTLIER * usual)

@@ -118,7 +118,8 @@ def _middle(ratio: np.ndarray) -> float:
 
 SHRINK = 0.3
 """How much a kind's cost is drawn to its family's: in units of one point that is off by as much.
-Chosen on the chosen half of the zoo (docs/accuracy.md), as are FAR_FROM_FAMILY, NETWORK_WEIGHT and SHORT_MS."""
+Chosen on the chosen half of the zoo (docs/accuracy.md), as are FAR_FROM_FAMILY, NETWORK_WEIGHT and
+SHORT_MS."""
 FAR_FROM_FAMILY = 0.5  # of the family's cost: a kind that is farther from it is drawn less and less
 NETWORK_WEIGHT = 10.0  # points that the time of a whole network counts for
 SHORT_MS, LEAST_WEIGHT = 2.0, 0.3  # shorter blocks count for less, as far as that: they are noisier

@@ -139,10 +139,10 @@ class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
     `multiprocessors`: of the device; `classes`: the terms of each (`lolat.graph.kernel_terms`); `mode`:
-    how it runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's; `nearby`: of
-    classes of products what operations timed alone say beyond their terms; `sustained`: macs per ms that
-    no product of a network goes beyond, where power keeps down what runs for long (Winograd's, which are
-    fewer than are counted, aside).
+    how it runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's;
+    `nearby`: of classes of products what operations timed alone say beyond their terms; `sustained`: macs
+    per ms that no product of a network goes beyond, where power keeps down what runs for long (Winograd's,
+    which are fewer than are counted, aside).
     """
 
     name: ClassVar[str] = "kernels"
