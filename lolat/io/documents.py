@@ -123,25 +123,34 @@ def check(document: Any, shape: Any, source: str) -> None:
 def fault_of(document: Any, shape: Any, place: str = "") -> str | None:
     """What is wrong with a document, None for nothing; `place`: where it stands in a larger one."""
     try:
-        msgspec.convert(document, shape)
-    except msgspec.ValidationError as error:
-        said, _, path = str(error).partition(" - at `")
-        steps = _steps(document, shape, path.rstrip("`"))
-        missing = re.search(r"missing required field `(.*)`", said)
-        if missing:
-            steps.append(missing[1])
-        at = place + "".join(f"[{s}]" if isinstance(s, int) else f".{key_text(s)}" for s in steps)
-        at = at.removeprefix(".") or "it"
-        if missing:  # what is put there instead is told what would have been right
-            wanted = str(_refusal(_put(document, steps, _Nothing()), shape))
-            return f"the field `{at}` is missing; expected {_expectation(wanted)}"
-        value = document
-        for step in steps:
-            value = value[step]
-        return f"`{at}` is {show(value)}; expected {_expectation(said)}"
+        refusal = _refusal(document, shape)
     except RecursionError:
         return f"`{place or 'it'}` is nested too deeply"
-    return None
+    if refusal is None:
+        return None
+    said, _, path = str(refusal).partition(" - at `")
+    missing = re.search(r"missing required field `(.*)`", said)
+    first = _missing(document, shape)
+    steps = [first] if first else _steps(document, shape, path.rstrip("`"))
+    if missing and not first:
+        steps.append(missing[1])
+    at = place + "".join(f"[{s}]" if isinstance(s, int) else f".{key_text(s)}" for s in steps)
+    at = at.removeprefix(".") or "it"
+    if missing or first:  # what is put there instead is told what would have been right
+        said = str(_refusal(_put({} if first else document, steps, _Nothing()), shape))
+        return f"the field `{at}` is missing; expected {_expectation(said)}"
+    value = document
+    for step in steps:
+        value = value[step]
+    return f"`{at}` is {show(value)}; expected {_expectation(said)}"
+
+
+def _missing(document: Any, shape: Any) -> str | None:
+    """The first field of the document itself that is missing, which is said before what is wrong inside."""
+    if not (isinstance(document, dict) and isinstance(shape, type(msgspec.Struct))):
+        return None
+    fields = (f.encode_name for f in msgspec.structs.fields(shape) if f.required)
+    return next((name for name in fields if name not in document), None)
 
 
 class _Nothing:
