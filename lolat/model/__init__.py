@@ -89,16 +89,10 @@ class Model:
         there is no interval, and a warning. Raises InputError for a batch size that is not a whole
         number from 1, an unknown predictor or a given coverage that the points cannot give.
         """
-        from lolat.graph import Graph
-        from lolat.graph.analysis import Analysis, analyze
-        from lolat.model.prediction import as_batch_size, predict_network
+        from lolat.model.prediction import predict_network
 
-        if not isinstance(network, (Graph, Analysis)):
-            raise InputError(
-                f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
-            )
-        batch_size, formula = as_batch_size(batch_size), self.predictor(predictor)
-        return predict_network(analyze(network), batch_size, formula, coverage, self.knowledge)
+        formula = self.predictor(predictor)
+        return predict_network(network, batch_size, formula, coverage, self.knowledge)
 
     def predict_counts(
         self,

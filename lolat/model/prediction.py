@@ -23,7 +23,7 @@ from lolat.fitting.intervals import COVERAGE, Intervals
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis
+from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.work import work_of
 from lolat.model.state import OF_GROUP, State
@@ -220,11 +220,14 @@ class Knowledge:
         """What lies outside where the blocks take `shares`, (blocks,), of the time by `predictor`."""
         if self.domain is None:
             return Outside()
-        judged = self._outside.setdefault(analysis, {})
-        key = batch_size, predictor
-        if key not in judged:
-            judged[key] = self._judged(self.domain, analysis, batch_size, shares)
-        return judged[key]
+        judged = self._outside.get(analysis)
+        if judged is None:
+            judged = self._outside[analysis] = {}
+        outside = judged.get((batch_size, predictor))
+        if outside is None:
+            outside = self._judged(self.domain, analysis, batch_size, shares)
+            judged[batch_size, predictor] = outside
+        return outside
 
     def _judged(
         self, domain: Domain, analysis: Analysis, batch_size: int, shares: np.ndarray
@@ -246,13 +249,18 @@ class Knowledge:
 
 
 def predict_network(
-    analysis: Analysis,
+    network: Graph | Analysis,
     batch_size: int,
     formula: Formula,
     coverage: float | None,
     knowledge: Knowledge,
 ) -> Prediction:
     """What `Model.predict` answers; it says what comes in and what is raised."""
+    if not isinstance(network, (Graph, Analysis)):
+        raise InputError(
+            f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
+        )
+    batch_size, analysis = as_batch_size(batch_size), analyze(network)
     graph, counts = analysis.graph, analysis.block_counts(batch_size)
     terms, call_ms, unlike = _terms(formula, analysis, batch_size)
     latency = float(terms.sum()) + call_ms
