@@ -37,8 +37,7 @@ from lolat.graph.kernel_terms import CALLED, CLASSES, PRODUCTS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import work_of
 from lolat.io.tables import ABOVE_ZERO, read_table
-from lolat.model.file import FORMAT_VERSION, SCHEMA
-from lolat.model.learning import errors, model_document
+from lolat.model.learning import assembled, errors, model_document
 from lolat.training.memory import FLOAT_BYTES
 
 FOLDS = 5
@@ -321,26 +320,14 @@ def facts_document(
     name: str, device: str, facts: Facts, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A model file from a data sheet alone, its interval as wide as such were off on known devices."""
-    nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = fit_kernels(nothing, facts)
-    return {
-        "schema": SCHEMA,
-        "version": FORMAT_VERSION,
-        "name": name,
-        "device": device,
-        "points": [],
-        "environment": dict(source),
-        "noise": {},
-        "domain": {},
-        "warnings": [
-            "nothing was measured on this device, all is from its data sheet; operations timed there "
-            "make it better (lolat fit OPERATIONS.csv --facts ...)"
-        ],
-        "predictors": {
-            Kernels.name: formula.to_dict() | {"residuals": list(SHEET_ALONE)},
-        },
-        "default": Kernels.name,
-    }
+    formula = fit_kernels(Times.of([], np.zeros(0), np.zeros(0, bool)), facts)
+    doubt = (
+        "nothing was measured on this device, all is from its data sheet; operations timed there "
+        "make it better (lolat fit OPERATIONS.csv --facts ...)"
+    )
+    entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
+    fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
+    return assembled(name, device, source, [doubt], fitted)
 
 
 def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:

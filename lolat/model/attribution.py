@@ -1,8 +1,8 @@
 """Where a prediction comes from, and what would change it.
 
-The receipt: how many milliseconds come from each term of the formula, for a network, its blocks, and the
-operations of one block. They add up to the prediction. The counterfactuals: what a change saves, each the
-prediction of a really changed network, counted anew.
+The attribution (a receipt to the user): how many milliseconds come from each term of the formula, for a
+network, its blocks, and the operations of one block. They add up to the prediction. The counterfactuals:
+what a change saves, each the prediction of a really changed network, counted anew.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import Block
 from lolat.graph.edits import USUAL_STRIDE, bypassed, image_side, total_stride
 from lolat.model import Model
-from lolat.model.counterfactuals import Try, on_block, on_network
+from lolat.model.counterfactuals import Change, on_block, on_network
 from lolat.model.prediction import Prediction, columns_of
 
 
 @dataclass(frozen=True)
 class Term:
-    """A line of a receipt: so many units of a count at `rate_ms` each."""
+    """A line of an attribution: so many units of a count at `rate_ms` each."""
 
     name: str
     count: int
@@ -36,7 +36,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Attribution:
     """What something costs, term by term; `share` is of the network's time."""
 
     name: str
@@ -66,7 +66,7 @@ class Counterfactual:
     `of_block` is the saving as a share of the block's time; None for a change of the whole network.
     """
 
-    what: Try
+    what: Change
     latency_ms: float
     interval_ms: tuple[float, float] | None
     saves_ms: float
@@ -100,16 +100,16 @@ class BatchEffect:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A prediction with its receipts, and what would change it, the largest saving first.
+    """A prediction with its attributions, and what would change it, the largest saving first.
 
-    Of a network: `blocks` are the receipts of all blocks, `operations` is empty. Of a block: `blocks`
-    is its receipt alone, `operations` has one for each operation in it.
+    Of a network: `blocks` are the attributions of all blocks, `operations` is empty. Of a block: `blocks`
+    is its attribution alone, `operations` has one for each operation in it.
     """
 
     prediction: Prediction
-    total: Receipt
-    blocks: tuple[Receipt, ...]
-    operations: tuple[Receipt, ...]
+    total: Attribution
+    blocks: tuple[Attribution, ...]
+    operations: tuple[Attribution, ...]
     counterfactuals: tuple[Counterfactual, ...]
     batches: tuple[BatchEffect, ...] = ()
     notes: tuple[str, ...] = ()
@@ -155,23 +155,25 @@ def explain_network(
     predictor: str | None = None,
     at_size: AtSize | None = None,
 ) -> Explanation:
-    """The receipts of a network and of its blocks, and what changes of all of it would save.
+    """The attributions of a network and of its blocks, and what changes of all of it would save.
 
     `at_size` reads the network again at another resolution, where that can be done. Raises InputError
     as `Model.predict` does.
     """
     analysis = analyze(network)
     prediction = model.predict(analysis, batch_size, predictor)
-    receipts = _receipts(prediction)
+    attributions = _attributions(prediction)
     notes: list[str] = []
-    tries = list(_until_unclear(on_network(analysis.graph), notes))
-    tries += [t for t in (_best_drop(analysis, receipts), _smaller(analysis.graph, at_size)) if t]
+    changes = list(_until_unclear(on_network(analysis.graph), notes))
+    changes += [
+        t for t in (_best_drop(analysis, attributions), _smaller(analysis.graph, at_size)) if t
+    ]
     return Explanation(
         prediction,
         _total(prediction),
-        receipts,
+        attributions,
         (),
-        _judged(model, prediction, tries),
+        _judged(model, prediction, changes),
         _batches(model, analysis, prediction),
         tuple(notes),
     )
@@ -184,7 +186,7 @@ def explain_block(
     batch_size: int = 1,
     predictor: str | None = None,
 ) -> Explanation:
-    """The receipt of one block, operation by operation, and what changes of it would save.
+    """The attribution of one block, operation by operation, and what changes of it would save.
 
     `name`: its label, its whole name, or how only one of them begins. Raises InputError for another
     name, and as `Model.predict` does.
@@ -192,15 +194,15 @@ def explain_block(
     analysis = analyze(network)
     position = find_block(analysis, name)
     prediction = model.predict(analysis, batch_size, predictor)
-    block, receipt = analysis.blocks[position], _receipts(prediction)[position]
+    block, attribution = analysis.blocks[position], _attributions(prediction)[position]
     notes: list[str] = []
-    tries = list(_until_unclear(on_block(analysis.graph, block.operations), notes))
+    changes = list(_until_unclear(on_block(analysis.graph, block.operations), notes))
     return Explanation(
         prediction,
         _total(prediction),
-        (receipt,),
+        (attribution,),
         _operations(model, analysis, prediction, block),
-        _judged(model, prediction, tries, receipt.latency_ms),
+        _judged(model, prediction, changes, attribution.latency_ms),
         (),
         tuple(notes),
     )
@@ -231,13 +233,13 @@ def _listed(labels: Sequence[str], most: int = 8) -> str:
     return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" * (len(labels) > most))
 
 
-def _receipt(
+def _attribution(
     prediction: Prediction,
     name: str,
     counts: np.ndarray,
     terms: np.ndarray,
     kind: str | None = None,
-) -> Receipt:
+) -> Attribution:
     """From counts (COLUMNS) and milliseconds (features)."""
     latency = float(terms.sum())
     lines = tuple(
@@ -246,22 +248,22 @@ def _receipt(
             prediction.features, counts[columns_of(prediction.features)], terms, strict=True
         )
     )
-    return Receipt(name, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
+    return Attribution(name, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
 
 
-def _total(p: Prediction) -> Receipt:
+def _total(p: Prediction) -> Attribution:
     """Of the whole network, without the call."""
-    return _receipt(p, p.network, p.block_counts.sum(axis=0), p.block_terms.sum(axis=0))
+    return _attribution(p, p.network, p.block_counts.sum(axis=0), p.block_terms.sum(axis=0))
 
 
-def _receipts(p: Prediction) -> tuple[Receipt, ...]:
+def _attributions(p: Prediction) -> tuple[Attribution, ...]:
     """Of each block."""
-    return tuple(map(partial(_receipt, p), p.names, p.block_counts, p.block_terms))
+    return tuple(map(partial(_attribution, p), p.names, p.block_counts, p.block_terms))
 
 
 def _operations(
     model: Model, analysis: Analysis, prediction: Prediction, block: Block
-) -> tuple[Receipt, ...]:
+) -> tuple[Attribution, ...]:
     """Of each operation of a block."""
     counts = analysis.counts.at(prediction.batch_size)
     # All of the network, because a formula may bend for what is small.
@@ -269,17 +271,17 @@ def _operations(
     terms, _ = formula.shares(counts[:, columns_of(formula.features)])
     operations = analysis.graph.operations
     return tuple(
-        _receipt(prediction, operations[p].full_name, counts[p], terms[p], operations[p].kind)
+        _attribution(prediction, operations[p].full_name, counts[p], terms[p], operations[p].kind)
         for p in block.operations
     )
 
 
 def _judged(
-    model: Model, now: Prediction, tries: Iterable[Try], block_ms: float | None = None
+    model: Model, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
     """What saves something, the most first; `block_ms`: of the block that is asked about, if one is."""
     judged = []
-    for one in tries:
+    for one in changes:
         new = model.predict(one.graph, now.batch_size, now.predictor)
         saves = now.latency_ms - new.latency_ms
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
@@ -293,26 +295,26 @@ def _judged(
     return tuple(sorted(judged, key=lambda c: -c.saves_ms))
 
 
-def _until_unclear(tries: Iterable[Try], notes: list[str]) -> Iterable[Try]:
+def _until_unclear(changes: Iterable[Change], notes: list[str]) -> Iterable[Change]:
     """What can be tried; why the rest cannot goes to `notes`."""
     try:
-        yield from tries
+        yield from changes
     except InputError as error:
         notes.append(str(error))
 
 
-def _best_drop(analysis: Analysis, receipts: Sequence[Receipt]) -> Try | None:
+def _best_drop(analysis: Analysis, attributions: Sequence[Attribution]) -> Change | None:
     """The network without the one block whose loss saves most, of those that can be left out."""
-    for i in sorted(range(len(receipts)), key=lambda i: -receipts[i].latency_ms):
+    for i in sorted(range(len(attributions)), key=lambda i: -attributions[i].latency_ms):
         block = analysis.blocks[i]
         changed = bypassed(analysis.graph, block.operations)
         if changed is not None:
             words = f"without {block.label}: its input and output have the same shape"
-            return Try("drop", words, changed, {"block": block.label})
+            return Change("drop", words, changed, {"block": block.label})
     return None
 
 
-def _smaller(network: Graph, at_size: AtSize | None) -> Try | None:
+def _smaller(network: Graph, at_size: AtSize | None) -> Change | None:
     """The network at about 6/7 of its resolution, in multiples of its stride."""
     side = image_side(network)
     if at_size is None or side is None:
@@ -327,7 +329,7 @@ def _smaller(network: Graph, at_size: AtSize | None) -> Try | None:
     except InputError:
         return None
     words = f"an input of {new} px instead of {side}"
-    return Try("resolution", words, graph, {"from": side, "to": new})
+    return Change("resolution", words, graph, {"from": side, "to": new})
 
 
 def _batches(model: Model, analysis: Analysis, prediction: Prediction) -> tuple[BatchEffect, ...]:

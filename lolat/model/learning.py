@@ -91,6 +91,19 @@ def model_document(
         "residuals" not in p for p in fitted["predictors"].values()
     ):
         remarks.append(FEW_BLOCKS)
+    return assembled(name, device, environment, remarks, fitted, points, noise)
+
+
+def assembled(
+    name: str,
+    device: str,
+    environment: Mapping[str, Any],
+    warnings: Sequence[str],
+    fitted: Mapping[str, Any],
+    points: Sequence[Point] = (),
+    noise: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A model file of what was `fitted`: predictors, default, domain."""
     return {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -98,8 +111,8 @@ def model_document(
         "device": device,
         "points": [p.to_dict() for p in points],
         "environment": dict(environment),
-        "noise": dict(noise),
-        "warnings": remarks,
+        "noise": dict(noise or {}),
+        "warnings": list(warnings),
         **fitted,
     }
 
