@@ -47,7 +47,7 @@ class Learner:
     """A fitted model of scikit-learn; `numbers`: how many numbers it keeps to answer."""
 
     model: Any
-    centre: np.ndarray
+    center: np.ndarray
     scale: np.ndarray
     numbers: int
 
@@ -63,7 +63,7 @@ class Learner:
         return out
 
     def _of(self, counts: np.ndarray) -> np.ndarray:
-        logarithms = self.model.predict((np.log1p(counts) - self.centre) / self.scale)
+        logarithms = self.model.predict((np.log1p(counts) - self.center) / self.scale)
         return np.exp(np.clip(logarithms, -FARTHEST, FARTHEST))
 
 
@@ -93,7 +93,7 @@ def fit_process(features: np.ndarray, times: np.ndarray) -> Learner:
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 
     counts = np.log1p(features)
-    centre, scale = counts.mean(axis=0), counts.std(axis=0)
+    center, scale = counts.mean(axis=0), counts.std(axis=0)
     scale[scale == 0] = 1.0
     lengths = RBF(np.full(counts.shape[1], 3.0), (0.1, 1e3))
     kernel = (
@@ -107,9 +107,9 @@ def fit_process(features: np.ndarray, times: np.ndarray) -> Learner:
     with warnings.catch_warnings():
         # A length at its bound is a count that tells nothing, which is no fault.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit((counts - centre) / scale, np.log(times))
+        model.fit((counts - center) / scale, np.log(times))
     numbers = model.X_train_.size + model.alpha_.size + model.kernel_.theta.size + 2 * len(scale)
-    return Learner(model, centre, scale, int(numbers))
+    return Learner(model, center, scale, int(numbers))
 
 
 class Fitted(Protocol):

@@ -253,21 +253,21 @@ def speeds(
     else the machine does only makes a call longer. `done` is called after each of the ROUNDS.
     """
     weights = np.ones(counts.shape[1])
-    asked = {name: _Asked(one, counts, used, clock) for name, (one, used) in fitted.items()}
+    timed = {name: _Timed(one, counts, used, clock) for name, (one, used) in fitted.items()}
     product = float("inf")
     for _ in range(ROUNDS):
         product = min(product, _seconds(lambda: counts @ weights, clock))
-        for each in asked.values():
+        for each in timed.values():
             each.once()
         done()
     base = max(product / len(counts), 1e-15)
     return {
         name: Speed(1e6 * each.one_s, 1e3 * ROWS * each.row_s, each.row_s / base, each.rows)
-        for name, each in asked.items()
+        for name, each in timed.items()
     }
 
 
-class _Asked:
+class _Timed:
     """A predictor that is asked again and again; `one_s` of a query and `row_s` of a row are the best."""
 
     def __init__(

@@ -64,10 +64,10 @@ def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Co
     """
     counted: dict[tuple[str, Any, Mode], Counted | LolatError] = {}
 
-    def read(asked: Iterable[tuple[str, Any, Mode]], said: Said | None = None) -> None:
-        new = [a for a in dict.fromkeys(asked) if a not in counted]
-        for mode in sorted({a[2] for a in new}, key=str):
-            specs = [a[:2] for a in new if a[2] == mode]
+    def read(networks: Iterable[tuple[str, Any, Mode]], said: Said | None = None) -> None:
+        new = [n for n in dict.fromkeys(networks) if n not in counted]
+        for mode in sorted({n[2] for n in new}, key=str):
+            specs = [n[:2] for n in new if n[2] == mode]
             counted.update({(*k, mode): v for k, v in _counted(specs, mode, said)})
 
     read(((r.spec, r.size, r.mode) for r in rows), said)
@@ -82,8 +82,8 @@ def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Co
     }
     read(others.values())
     chosen = list(plain)
-    for i, asked in others.items():
-        other, own, said_to_have = counted[asked], plain[i], rows[i].parameters
+    for i, network in others.items():
+        other, own, said_to_have = counted[network], plain[i], rows[i].parameters
         if isinstance(other, Counted) and isinstance(own, Counted) and said_to_have is not None:
             distance = abs(other.parameters - said_to_have)
             if distance < abs(own.parameters - said_to_have):
@@ -97,8 +97,8 @@ def _counted(
     name = f"device{VERSION}-{mode.dtype}-" + "".join(
         str(int(flag)) for flag in (mode.compiled, mode.channels_last, mode.training)
     )
-    for asked, array in arrays_of(networks, name, partial(_packed, mode), Kept(), said=said):
-        yield asked, array if isinstance(array, LolatError) else _unpacked(array)
+    for network, array in arrays_of(networks, name, partial(_packed, mode), Kept(), said=said):
+        yield network, array if isinstance(array, LolatError) else _unpacked(array)
 
 
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:

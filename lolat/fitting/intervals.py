@@ -55,7 +55,7 @@ class Scale:
     def fit(cls, residuals: np.ndarray, ops: np.ndarray) -> Scale:
         """The scale of (points,) `residuals`, log(measured / predicted), of blocks of `ops` operations.
 
-        One parameter: the exponent from 0 to STEEPEST that maximises the likelihood of the residuals
+        One parameter: the exponent from 0 to STEEPEST that maximizes the likelihood of the residuals
         as Laplace's, of spread proportional to s (its level cancels). The range is where all but TAIL
         of the points lie on either side. Constant where there are fewer than LEAST_POINTS.
         """

@@ -15,7 +15,7 @@ MUCH_BETTER = 0.5
 def fit_relative(features: np.ndarray, times: np.ndarray, rounds: int = 20) -> np.ndarray:
     """Coefficients >= 0 that make `features @ coefficients` close to `times`, relatively.
 
-    `features`: (points, columns); `times`: (points,), ms, positive. Minimises the sum of
+    `features`: (points, columns); `times`: (points,), ms, positive. Minimizes the sum of
     huber(prediction / time - 1): latencies span three decades, so a relative error is what matters,
     and a disturbed point must not bend the rest. Solved as iteratively reweighted non-negative least
     squares (Huber 1964; Lawson and Hanson 1974), the threshold being 1.5 times the median absolute error
@@ -23,7 +23,7 @@ def fit_relative(features: np.ndarray, times: np.ndarray, rounds: int = 20) -> n
 
     Points that are far too fast can pull all others down all the same. So, with more than one round,
     the balanced error |prediction - time| / sqrt(prediction * time), for which twice and half are
-    alike, is minimised too, and its coefficients are taken where their median error (of the logarithm)
+    alike, is minimized too, and its coefficients are taken where their median error (of the logarithm)
     is less than MUCH_BETTER of the first ones'.
     """
     relative = features / times[:, None]
@@ -39,7 +39,7 @@ def _lengths(columns: np.ndarray) -> np.ndarray:
 
 
 def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """x >= 0 that minimises |matrix @ x - wanted| (SciPy's, imported when something is fitted)."""
+    """x >= 0 that minimizes |matrix @ x - wanted| (SciPy's, imported when something is fitted)."""
     from scipy.optimize import nnls
 
     return nnls(matrix, wanted)[0]
