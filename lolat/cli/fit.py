@@ -47,7 +47,7 @@ def fit(
     Without TABLE: from the data sheet of --device in --facts alone.
     """
     from lolat.cli.common import check_writable
-    from lolat.fitting.points import is_table
+    from lolat.io.tables import is_table
     from lolat.model.file import write
     from lolat.model.learning import model_document
     from lolat.report.text import learned
@@ -176,8 +176,9 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     What a model file knows of training is fitted again on its own points.
     """
     from lolat.errors import ModelFileError
-    from lolat.fitting.points import Point, is_table, read_csv
+    from lolat.fitting.points import Point, read_csv
     from lolat.io.paths import find_model
+    from lolat.io.tables import is_table
     from lolat.model.file import NotJsonError, read
     from lolat.training.learning import refitted
 

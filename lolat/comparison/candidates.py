@@ -1,4 +1,9 @@
-"""What is compared: one row per predictor."""
+"""What is compared: one row per predictor; and the learners of scikit-learn among them.
+
+A random forest and a Gaussian process on the same counts as the extended formula. Both see logarithms of
+counts and of times: latencies span three decades, and a relative error is what is judged. They are meant
+to be as good as somebody who knows scikit-learn would make them.
+"""
 
 from __future__ import annotations
 
@@ -6,89 +11,23 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from lolat.errors import MissingPackageError
-from lolat.fitting.least_squares import fit_relative
-from lolat.fitting.predictors import baselines as flops
-from lolat.fitting.predictors import baselines as paleo
-from lolat.fitting.predictors import two_regime
+from lolat.fitting.predictors.baselines import (
+    FLOPS_FEATURES,
+    PALEO_FEATURES,
+    FlopsOnly,
+    FreeLines,
+    Paleo,
+)
 from lolat.fitting.predictors.extended import Extended
-from lolat.fitting.predictors.formula import CHUNK, Formula
-from lolat.fitting.predictors.two_regime import FEATURES
+from lolat.fitting.predictors.formula import CHUNK
+from lolat.fitting.predictors.two_regime import FEATURES as THREE
+from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES as SIX
-
-# ---- The published two-regime formula without what LoLat asks of it: its two lines need not
-# meet.
-#
-# LoLat's own (`lolat.fitting.predictors.two_regime`) is continuous and increasing, so that a ranking
-# cannot turn
-# round. Without that a fit to the same points may be closer, so the comparison shows both.
-
-FEWEST_BELOW = 3  # points that the lower line is fitted to, at least
-
-
-@dataclass(frozen=True)
-class FreeLines(Formula):
-    """`t = a*ACTS + b*INP + c*FLOPs + d`, and `slope*t + offset` below a breakpoint (0: there is none)."""
-
-    name: ClassVar[str] = "two-regime-free"
-    breakpoint: float = 0.0
-    slope: float = 1.0
-    offset: float = 0.0
-
-    def bend(self, times: np.ndarray) -> np.ndarray:
-        """Apply the lower line, in place."""
-        below = times < self.breakpoint
-        times[below] = self.slope * times[below] + self.offset
-        return times
-
-    def bend_one(self, time: float) -> float:
-        """`bend` for one number."""
-        return time if time >= self.breakpoint else self.slope * time + self.offset
-
-    @classmethod
-    def fit(cls, features: np.ndarray, times: np.ndarray) -> FreeLines:
-        """Fit on (points, 3) counts and (points,) times in ms.
-
-        The upper line (coefficients >= 0) on the points from a breakpoint on, the lower one on the
-        others, least squares on the relative error. Of no breakpoint and the eleven times from the
-        quantile 0.1 to 0.6 that one is taken whose capped relative errors have the smallest sum.
-        """
-        quantiles = np.quantile(times, np.linspace(0.1, 0.6, 11), method="nearest")
-        tried = [0.0, *quantiles]
-        fits = [cls._at(features, times, float(c)) for c in tried]
-        found = [f for f in fits if f is not None]
-        return min(found, key=lambda f: round(f._loss(features, times), 9))  # of equals the first
-
-    @classmethod
-    def _at(cls, features: np.ndarray, times: np.ndarray, breakpoint: float) -> FreeLines | None:
-        """The fit with this breakpoint; None where too few points lie on either side of it."""
-        above = times >= breakpoint
-        design = np.column_stack([features, np.ones(len(times))])
-        if breakpoint and (above.sum() < design.shape[1] + 1 or (~above).sum() < FEWEST_BELOW):
-            return None
-        solution = fit_relative(design[above], times[above])
-        slope, offset = 1.0, 0.0
-        if breakpoint:
-            base = (design @ solution)[~above]
-            relative = np.column_stack([base, np.ones(len(base))]) / times[~above, None]
-            slope, offset = np.linalg.lstsq(relative, np.ones(len(base)), rcond=None)[0]
-        *linear, constant = map(float, solution)
-        return cls(FEATURES, tuple(linear), constant, breakpoint, float(slope), float(offset))
-
-    def _loss(self, features: np.ndarray, times: np.ndarray) -> float:
-        found = self.bend(features @ np.asarray(self.coefficients) + self.constant)
-        return float(np.minimum(np.abs(found / times - 1.0), 1.0).sum())
-
-
-# ---- A random forest and a Gaussian process (scikit-learn) on the same counts as the extended
-# formula.
-#
-# Both see logarithms of counts and of times: latencies span three decades, and a relative error is what
-# is judged. They are meant to be as good as somebody who knows scikit-learn would make them.
 
 SEED = 0
 FARTHEST = 30.0  # |log ms| of any answer: outside its points a process may run off to infinity
@@ -108,7 +47,7 @@ class Learner:
     """A fitted model of scikit-learn; `numbers`: how many numbers it keeps to answer."""
 
     model: Any
-    centre: np.ndarray
+    center: np.ndarray
     scale: np.ndarray
     numbers: int
 
@@ -124,7 +63,7 @@ class Learner:
         return out
 
     def _of(self, counts: np.ndarray) -> np.ndarray:
-        logarithms = self.model.predict((np.log1p(counts) - self.centre) / self.scale)
+        logarithms = self.model.predict((np.log1p(counts) - self.center) / self.scale)
         return np.exp(np.clip(logarithms, -FARTHEST, FARTHEST))
 
 
@@ -154,7 +93,7 @@ def fit_process(features: np.ndarray, times: np.ndarray) -> Learner:
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 
     counts = np.log1p(features)
-    centre, scale = counts.mean(axis=0), counts.std(axis=0)
+    center, scale = counts.mean(axis=0), counts.std(axis=0)
     scale[scale == 0] = 1.0
     lengths = RBF(np.full(counts.shape[1], 3.0), (0.1, 1e3))
     kernel = (
@@ -168,12 +107,9 @@ def fit_process(features: np.ndarray, times: np.ndarray) -> Learner:
     with warnings.catch_warnings():
         # A length at its bound is a count that tells nothing, which is no fault.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit((counts - centre) / scale, np.log(times))
+        model.fit((counts - center) / scale, np.log(times))
     numbers = model.X_train_.size + model.alpha_.size + model.kernel_.theta.size + 2 * len(scale)
-    return Learner(model, centre, scale, int(numbers))
-
-
-# ---- candidates ----------------------------------------
+    return Learner(model, center, scale, int(numbers))
 
 
 class Fitted(Protocol):
@@ -212,78 +148,51 @@ class Candidate:
 
 def _lines(formula: Any) -> int:
     """Coefficients, constant, and where there is a breakpoint, that and the lower line."""
-    own = len(formula.coefficients) + 1
-    extra = 3 if isinstance(formula, FreeLines) else 2  # slope and offset, or the slope alone
-    return own + (extra if formula.breakpoint > 0 else 0)
+    lower_line = 3 if isinstance(formula, FreeLines) else 2  # slope and offset, or the slope alone
+    return len(formula.coefficients) + 1 + (lower_line if formula.breakpoint > 0 else 0)
 
 
-def _kept(learner: Learner) -> int:
+def _learned(learner: Learner) -> int:
     return learner.numbers
 
 
 CANDIDATES = (
     Candidate(
-        "extended",
-        "extended",
-        "LoLat's formula: a coefficient >= 0 for each count, and a constant",
-        SIX,
-        Extended.fit,
-        lambda f: len(f.coefficients) + 1 + len(f.alone),
-        all_counts=True,
-        knows_networks=True,
+        "extended", "extended", "LoLat's formula: a coefficient >= 0 for each count, and a constant",
+        SIX, Extended.fit, lambda f: len(f.coefficients) + 1 + len(f.alone),
+        all_counts=True, knows_networks=True,
     ),
     Candidate(
-        "two-regime",
-        "two-regime",
+        "two-regime", "two-regime",
         "the published formula on ACTS, INP, FLOPs with another line below a breakpoint, continuous "
         "and increasing as LoLat has it",
-        two_regime.FEATURES,
-        lambda x, t, names: two_regime.TwoRegime.fit(x, t),
-        _lines,
+        THREE, lambda x, t, names: TwoRegime.fit(x, t), _lines,
     ),
     Candidate(
-        "two-regime-free",
-        "two-regime, free",
+        "two-regime-free", "two-regime, free",
         "the same with two lines that need not meet, or one line where that fits better",
-        two_regime.FEATURES,
-        lambda x, t, names: FreeLines.fit(x, t),
-        _lines,
+        THREE, lambda x, t, names: FreeLines.fit(x, t), _lines,
     ),
     Candidate(
-        "flops",
-        "FLOPs alone",
-        "c*FLOPs + d",
-        flops.FEATURES,
-        lambda x, t, names: flops.FlopsOnly.fit(x, t),
-        lambda f: 2,
+        "flops", "FLOPs alone", "c*FLOPs + d", FLOPS_FEATURES,
+        lambda x, t, names: FlopsOnly.fit(x, t), lambda f: 2,
     ),
     Candidate(
-        "paleo",
-        "roofline (PALEO)",
+        "paleo", "roofline (PALEO)",
         "FLOPs / peak + bytes / bandwidth, with the highest rates of any point (Qi et al. 2017)",
-        paleo.FEATURES,
-        lambda x, t, names: paleo.Paleo.fit(x, t),
-        lambda f: 2,
+        PALEO_FEATURES, lambda x, t, names: Paleo.fit(x, t), lambda f: 2,
     ),
     Candidate(
-        "random-forest",
-        "random forest",
+        "random-forest", "random forest",
         "100 trees, scikit-learn's defaults, on the logarithms of counts and times; it cannot answer "
         "more than the longest time it has seen",
-        two_regime.FEATURES,
-        lambda x, t, names: fit_forest(x, t),
-        _kept,
-        all_counts=True,
+        THREE, lambda x, t, names: fit_forest(x, t), _learned, all_counts=True,
     ),
     Candidate(
-        "gaussian-process",
-        "Gaussian process",
+        "gaussian-process", "Gaussian process",
         "scikit-learn's, on the logarithms of counts and times; kernel: squared exponential with a "
         "length per count, linear, noise",
-        two_regime.FEATURES,
-        lambda x, t, names: fit_process(x, t),
-        _kept,
-        all_counts=True,
+        THREE, lambda x, t, names: fit_process(x, t), _learned, all_counts=True,
     ),
-)
+)  # fmt: skip
 """The predictors of `lolat compare`, LoLat's own first."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from lolat.comparison.candidates import CANDIDATES, Candidate, Fitted
@@ -18,6 +18,8 @@ from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, PLAIN, count
 from lolat.graph.subgraph import block_graph
+from lolat.io.documents import AtLeastOne, fault_of, read_json
+from lolat.model.learning import answers, as_measured
 from lolat.readers import read
 
 FOLDS = 10  # so that the learners, which take a second to fit, are done within the minute
@@ -70,33 +72,36 @@ def judge(
             "out; expected points of several blocks"
         )
     known = known_features(points)
-    measured = times(points)
-    whole = np.array([p.whole for p in points])
+    measured, whole = times(points), np.array([p.whole for p in points])
     folds = list(leave_out(blocks, FOLDS))
     fewest = min(int(kept.sum()) for kept in folds)
     judged, missing = [], {}
     for candidate in candidates:
-        names = candidate.features(known)
         reason = _lacking(candidate, known, fewest)
         if reason is not None:
             missing[candidate.name] = reason
             for _ in range(len(folds) + 1):
                 done()
             continue
+        names = candidate.features(known)
         features = matrix(points, names)
         more = (whole,) if candidate.knows_networks else ()
         left_out = np.empty(len(points))
         for kept in folds:
             fitted = candidate.fit(features[kept], measured[kept], names, *(w[kept] for w in more))
-            own = [names.index(name) for name in _own(fitted, names)]
             others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
-            left_out[~kept] = _answers(fitted, features[~kept][:, own]) + _alone(fitted, others)
+            left_out[~kept] = (
+                as_measured(fitted, others)
+                if isinstance(fitted, Extended)
+                else answers(fitted, features[~kept])
+            )
             done()
         fitted = candidate.fit(features, measured, names, *more)
         done()
-        names = _own(fitted, names)
-        asked = _answers(fitted, networks[:, [COLUMNS.index(name) for name in names]])
-        judged.append(Judged(candidate, names, fitted, left_out, asked))
+        if isinstance(fitted, Extended):  # which may need fewer than it was given
+            names = fitted.features
+        networks_ms = answers(fitted, networks[:, [COLUMNS.index(name) for name in names]])
+        judged.append(Judged(candidate, names, fitted, left_out, networks_ms))
     if not judged:
         raise InputError(
             f"the model's {len(points)} points are too few to compare predictors on; expected at least "
@@ -123,28 +128,9 @@ def _lacking(candidate: Candidate, known: Sequence[str], fewest: int) -> str | N
     return None
 
 
-def _own(fitted: Fitted, names: Sequence[str]) -> tuple[str, ...]:
-    """The counts that a fitted predictor answers from, of those it was given."""
-    return fitted.features if isinstance(fitted, Extended) else tuple(names)
-
-
-def _alone(fitted: Fitted, points: Sequence[Point]) -> np.ndarray:
-    """(points,) ms that blocks take longer because they were measured alone, where that is known."""
-    if not isinstance(fitted, Extended):
-        return np.zeros(len(points))
-    return np.array([0.0 if p.whole else fitted.alone_ms(p.counts) for p in points])
-
-
-def _answers(fitted: Fitted, features: np.ndarray) -> np.ndarray:
-    """(rows,) ms of (rows, features) counts."""
-    return fitted.many(list(features.T), np.empty(len(features)))
-
-
-# ---- Whole networks that were measured: read from what `lolat evaluate --json` wrote, counted
-# again.
+# ---- Whole networks that were measured: read from what `lolat evaluate --json` wrote, counted again.
 
 EXPECTED = "expected what `lolat evaluate MODEL --json` wrote"
-_BATCH = 2**31
 
 
 @dataclass(frozen=True)
@@ -165,24 +151,38 @@ class NetworkTime:
         return " ".join(word for word in (self.spec, size, part) if word)
 
 
+class EvaluatedNetwork(msgspec.Struct):
+    """What an evaluation says of a network, or of a block of it."""
+
+    network: Annotated[str, msgspec.Meta(min_length=1)]
+    batch_size: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    measured_ms: Annotated[float, msgspec.Meta(gt=0.0, lt=1e12)]
+    input_size: list[AtLeastOne] | None = None
+    block: int | None = None
+
+
+class Evaluation(msgspec.Struct):
+    """What is used of an evaluation."""
+
+    networks: Annotated[list[EvaluatedNetwork], msgspec.Meta(min_length=1)]
+    device: Any = None
+
+
 def read_evaluation(path: str) -> tuple[list[NetworkTime], str | None]:
     """The measured networks of an evaluation, and the device (None where it does not say).
 
     Raises InputError for a file that cannot be read or is no evaluation.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            document = json.load(file)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; {EXPECTED}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON; {EXPECTED}") from error
-    rows = document.get("networks") if isinstance(document, dict) else None
-    if not isinstance(rows, list) or not rows:
-        raise InputError(f"{path} has no list of networks; {EXPECTED}")
-    found = [_row(row, f"{path}: networks[{i}]") for i, row in enumerate(rows)]
-    device = document.get("device")
-    return found, device if isinstance(device, str) else None
+    document = read_json(path, EXPECTED)
+    fault = fault_of(document, Evaluation)
+    if fault is not None:
+        raise InputError(f"{path}: {fault}; {EXPECTED}")
+    evaluation = msgspec.convert(document, Evaluation)
+    networks = [
+        NetworkTime(n.network, n.batch_size, n.measured_ms, tuple(n.input_size or ()), n.block)
+        for n in evaluation.networks
+    ]
+    return networks, evaluation.device if isinstance(evaluation.device, str) else None
 
 
 def count_networks(
@@ -205,7 +205,8 @@ def count_networks(
             if label not in parts and label not in skipped:
                 if key not in graphs:
                     graphs[key] = reader(*key)
-                parts[label] = _part(network, graphs[key])
+                graph, block = graphs[key], network.block
+                parts[label] = graph if block is None else block_graph(graph, block, label)
             if label in parts:
                 rows.append(count(parts[label]).total(network.batch_size))
                 kept.append(network)
@@ -215,37 +216,7 @@ def count_networks(
     return kept, np.array(rows, float).reshape(len(rows), len(COLUMNS)), skipped
 
 
-def _part(network: NetworkTime, graph: Graph) -> Graph:
-    """The network, or the block of it that was measured."""
-    if network.block is None:
-        return graph
-    return block_graph(graph, network.block, network.label)
-
-
-def _row(row: Any, where: str) -> NetworkTime:
-    """One entry, checked."""
-    if not isinstance(row, Mapping):
-        raise InputError(f"{where} is not an object; {EXPECTED}")
-    spec, batch, time = (row.get(k) for k in ("network", "batch_size", "measured_ms"))
-    size, block = row.get("input_size") or (), row.get("block")
-    wrong = None
-    if not isinstance(spec, str) or not spec:
-        wrong = "network is not a text"
-    elif isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch < _BATCH:
-        wrong = "batch_size is not a whole number from 1"
-    elif isinstance(time, bool) or not isinstance(time, (int, float)) or not 0 < time < 1e12:
-        wrong = "measured_ms is not a time above 0"
-    elif not isinstance(size, (list, tuple)) or not all(type(n) is int and n > 0 for n in size):
-        wrong = "input_size is not a list of positive whole numbers"
-    elif block is not None and type(block) is not int:
-        wrong = "block is not the number of a block"
-    if wrong is not None:
-        raise InputError(f"{where}: {wrong}; {EXPECTED}")
-    return NetworkTime(str(spec), int(batch), float(time), tuple(size), block)  # type: ignore[arg-type]
-
-
-# ---- How long a predictor takes to answer, as a ratio to a product of the same counts with a
-# vector.
+# ---- How long a predictor takes to answer, as a ratio to a product of the same counts with a vector.
 
 ROWS = 1_000_000
 ROUNDS = 9
@@ -282,21 +253,21 @@ def speeds(
     else the machine does only makes a call longer. `done` is called after each of the ROUNDS.
     """
     weights = np.ones(counts.shape[1])
-    asked = {name: _Asked(one, counts, used, clock) for name, (one, used) in fitted.items()}
+    timed = {name: _Timed(one, counts, used, clock) for name, (one, used) in fitted.items()}
     product = float("inf")
     for _ in range(ROUNDS):
         product = min(product, _seconds(lambda: counts @ weights, clock))
-        for each in asked.values():
+        for each in timed.values():
             each.once()
         done()
     base = max(product / len(counts), 1e-15)
     return {
         name: Speed(1e6 * each.one_s, 1e3 * ROWS * each.row_s, each.row_s / base, each.rows)
-        for name, each in asked.items()
+        for name, each in timed.items()
     }
 
 
-class _Asked:
+class _Timed:
     """A predictor that is asked again and again; `one_s` of a query and `row_s` of a row are the best."""
 
     def __init__(

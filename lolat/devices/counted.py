@@ -23,8 +23,9 @@ from lolat.training.memory import parameters
 
 VERSION = 5
 """Raise it when `lolat.graph.work` or the counts change: what was kept before is then made again."""
-FORM = f"?{REPARAMETERIZED}"
-MORE = 1.004  # times the parameters that a table says: the network was timed in another form
+REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
+TOO_MANY_PARAMETERS = 1.004
+"""Times the parameters that a table says: the network was timed in another form."""
 
 
 @dataclass(frozen=True)
@@ -61,28 +62,28 @@ def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Co
     their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
     form is the one, if it is nearer.
     """
-    found: dict[tuple[str, Any, Mode], Counted | LolatError] = {}
+    counted: dict[tuple[str, Any, Mode], Counted | LolatError] = {}
 
-    def read(asked: Iterable[tuple[str, Any, Mode]], said: Said | None = None) -> None:
-        new = [a for a in dict.fromkeys(asked) if a not in found]
-        for mode in sorted({a[2] for a in new}, key=str):
-            specs = [a[:2] for a in new if a[2] == mode]
-            found.update({(*k, mode): v for k, v in _counted(specs, mode, said)})
+    def read(networks: Iterable[tuple[str, Any, Mode]], said: Said | None = None) -> None:
+        new = [n for n in dict.fromkeys(networks) if n not in counted]
+        for mode in sorted({n[2] for n in new}, key=str):
+            specs = [n[:2] for n in new if n[2] == mode]
+            counted.update({(*k, mode): v for k, v in _counted(specs, mode, said)})
 
     read(((r.spec, r.size, r.mode) for r in rows), said)
-    plain = [found[r.spec, r.size, r.mode] for r in rows]
+    plain = [counted[r.spec, r.size, r.mode] for r in rows]
     others = {
-        i: (r.spec + FORM, r.size, r.mode)
+        i: (r.spec + REPARAMETERIZED_FORM, r.size, r.mode)
         for i, (r, own) in enumerate(zip(rows, plain, strict=True))
         if isinstance(own, Counted)
         and r.parameters is not None
         and r.spec.startswith("timm:")
-        and own.parameters > MORE * r.parameters
+        and own.parameters > TOO_MANY_PARAMETERS * r.parameters
     }
     read(others.values())
     chosen = list(plain)
-    for i, asked in others.items():
-        other, own, said_to_have = found[asked], plain[i], rows[i].parameters
+    for i, network in others.items():
+        other, own, said_to_have = counted[network], plain[i], rows[i].parameters
         if isinstance(other, Counted) and isinstance(own, Counted) and said_to_have is not None:
             distance = abs(other.parameters - said_to_have)
             if distance < abs(own.parameters - said_to_have):
@@ -96,8 +97,8 @@ def _counted(
     name = f"device{VERSION}-{mode.dtype}-" + "".join(
         str(int(flag)) for flag in (mode.compiled, mode.channels_last, mode.training)
     )
-    for asked, array in arrays_of(networks, name, partial(_packed, mode), Kept(), said=said):
-        yield asked, array if isinstance(array, LolatError) else _unpacked(array)
+    for network, array in arrays_of(networks, name, partial(_packed, mode), Kept(), said=said):
+        yield network, array if isinstance(array, LolatError) else _unpacked(array)
 
 
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:

@@ -8,8 +8,6 @@ a network's is that of the sum of its steps.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -17,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lolat.devices.tables import ALL_COLUMNS, NAMES, TimedOperation, operation_of
-from lolat.fitting.predictors import kernels as nearby
+from lolat.devices.tables import ALL_COLUMNS, NAMES, TimedOperation
 from lolat.fitting.predictors.kernels import (
-    NOISE,
+    LEAST_OPERATIONS,
+    TIME_VARIANCE,
     Kernels,
     Nearby,
     Ways,
@@ -43,15 +41,17 @@ from lolat.graph.work import (
     Work,
     work_of,
 )
+from lolat.io.tables import to_csv
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
 logarithms."""
-FAR = 0.1  # errors beyond it count less
-MOST = 1000  # operations of a class: more only take longer
-LEAST = 5
+OUTLIER = 0.1  # errors beyond it count less
+MOST_OPERATIONS = 1000  # operations of a class: more only take longer
+LEAST_STEPS = 5
 SMALL_TILE = 16.0  # of a CPU, whose vectors are shorter than a GPU has threads
-NETWORKS = 0.25  # of the weight of all operations, that networks beside them have together at least
+NETWORKS_WEIGHT = 0.25
+"""Of the weight of all operations, that networks beside them have together at least."""
 MOST_STEPS, FEW_STEPS = 40, 10  # of the search, from nothing and from a formula near by
 GRADIENT = 0.01  # of the loss, at which it ends
 USUAL = {
@@ -84,7 +84,7 @@ DEVICE = ("rate", "bandwidth", "launch")
 OF_PEAK, OF_BANDWIDTH, LAUNCH = 0.85, (0.8, 0.3), (0.03, 1.0)
 """What large products reach of a data sheet's rate, other operations of its bandwidth; ms of a launch; how
 far from it, as a logarithm."""
-TOLD, SEEN, UNKNOWN = 0.1, 0.5, 3.0
+OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
 """How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
 
 
@@ -97,7 +97,7 @@ class Facts:
     multiprocessors: float
     rate: float
     bandwidth: float
-    width: float = TOLD
+    width: float = OFF_OF_SHEET
     bound: bool = False
 
 
@@ -116,17 +116,17 @@ class Times:
     @classmethod
     def of(cls, parts: Sequence[Work], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
         """`parts`: the work of each time. Steps of a network that are equal are taken together."""
-        found, owners, often = [], [], []
+        distinct, owners, often = [], [], []
         for i, part in enumerate(parts):
             first, count = np.zeros(1, int), np.ones(1, int)
             if len(part.kind) > 1:
                 table = np.column_stack([getattr(part, name) for name in _SAME]).astype(float)
                 _, first, count = np.unique(table, axis=0, return_index=True, return_counts=True)
-            found.append(part.take(first))
+            distinct.append(part.take(first))
             owners.append(np.full(len(first), i))
             often.append(count)
         return cls(
-            Work.joined(found) if found else Work.none(),
+            Work.joined(distinct) if distinct else Work.none(),
             np.concatenate([np.zeros(0, int), *owners]),
             np.concatenate([np.zeros(0), *often]),
             np.asarray(latency_ms, float),
@@ -157,31 +157,31 @@ def fit_kernels(
     near: Kernels | None = None,
     tile: float = 1.0,
 ) -> Kernels:
-    """The formula of a device. Classes with fewer than LEAST steps have no terms of their own, but for
-    NEEDED ones, which then are what is usual. `near`: a formula to begin at, that of nearly the same times;
-    `tile`: of the formula.
+    """The formula of a device. Classes with fewer than LEAST_STEPS steps have no terms of their own, but
+    for NEEDED ones, which then are what is usual. `near`: a formula to begin at, that of nearly the same
+    times; `tile`: of the formula.
     """
     from scipy.optimize import minimize
 
     tile = tile if near is None else near.tile
     problem = _Problem(times, facts, tile)
-    found = minimize(
+    optimum = minimize(
         problem.loss, problem.start(near), jac=problem.gradient, hess=problem.curvature,
         method="trust-exact",
         options={"maxiter": MOST_STEPS if near is None else FEW_STEPS, "gtol": GRADIENT},
     )  # fmt: skip
-    formula = Kernels.of(facts.multiprocessors, problem.classes(found.x), mode, tile)
+    formula = Kernels.of(facts.multiprocessors, problem.classes(optimum.x), mode, tile)
     formula = replace(formula, nearby=_nearby(formula, times))
-    if (
-        facts.bound and not times.whole.any()
-    ):  # an operation alone is over before the power is missed
+    if facts.bound and not times.whole.any():
+        # An operation alone is over before the power is missed.
         formula = replace(formula, sustained=OF_PEAK * facts.rate)
     return formula
 
 
 def expected(times: Times, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     """Before anything is measured: (times,) ms; (times, times) the covariance of how far off they are as
-    logarithms, in units of what a time says of the terms. 0 of classes of fewer than LEAST operations.
+    logarithms, in units of what a time says of the terms. 0 of classes of fewer than LEAST_STEPS
+    operations.
     """
     problem = _Problem(times, facts, 1.0)
     total, slopes = problem.derivatives(problem.centers)
@@ -194,12 +194,12 @@ def _nearby(formula: Kernels, times: Times) -> dict[str, Nearby]:
     """What operations of each class of products, timed alone, say beyond its terms."""
     single = ~times.whole[times.owner]
     residuals = np.log(times.latency_ms / predicted(formula, times))
-    found = {}
+    corrections = {}
     for number, name in enumerate(CLASSES):
         which = single & (times.work.kind == number)
-        if name in PRODUCTS and which.sum() >= nearby.LEAST:
-            found[name] = Nearby.of(times.work.take(which), residuals[times.owner[which]])
-    return found
+        if name in PRODUCTS and which.sum() >= LEAST_OPERATIONS:
+            corrections[name] = Nearby.of(times.work.take(which), residuals[times.owner[which]])
+    return corrections
 
 
 class _Problem:
@@ -217,14 +217,16 @@ class _Problem:
         for number, name in enumerate(CLASSES):
             which = np.flatnonzero((times.work.kind == number) & (times.work.bytes > 0))
             single = which[by_itself[which]]
-            if len(single) > MOST:
+            if len(single) > MOST_OPERATIONS:
                 single = draw.permutation(single)
-                skipped[times.owner[single[MOST:]]] = True
-                which = np.union1d(which[~by_itself[which]], single[:MOST])
-            if len(which) >= LEAST or name in NEEDED:
+                skipped[times.owner[single[MOST_OPERATIONS:]]] = True
+                which = np.union1d(which[~by_itself[which]], single[:MOST_OPERATIONS])
+            if len(which) >= LEAST_STEPS or name in NEEDED:
                 self.parts.append(_Class(name, times, which, (facts.multiprocessors, tile)))
         # A few networks beside thousands of operations would not be heard, and are what is asked about.
-        alike = max(1.0, NETWORKS * float((~times.whole).sum()) / max(int(times.whole.sum()), 1))
+        alike = max(
+            1.0, NETWORKS_WEIGHT * float((~times.whole).sum()) / max(int(times.whole.sum()), 1)
+        )
         self.used = np.flatnonzero(~skipped & (self.total(self._drawn_to(facts)) > 0.0))
         own = np.where(times.whole, alike, 1.0)[self.used]
         self.weights = np.concatenate([own, np.ones(len(self.centers))])
@@ -233,23 +235,23 @@ class _Problem:
         """(unknowns,) of a formula, or what they are drawn to."""
         if near is None:
             return self.centers
-        found, at = self.centers.copy(), len(DEVICE)
+        unknowns, at = self.centers.copy(), len(DEVICE)
         for i, term in enumerate(DEVICE):
             known = [t[term] for t in near.classes.values() if term in t]
-            found[i] = np.median(np.log(known))
+            unknowns[i] = np.median(np.log(known))
         for part in self.parts:
             own = near.classes.get(part.name, {})
             for term in part.terms:
                 if term in own:
-                    found[at] = np.log(own[term])
+                    unknowns[at] = np.log(own[term])
                     if term in DEVICE:
-                        found[at] -= found[DEVICE.index(term)]
+                        unknowns[at] -= unknowns[DEVICE.index(term)]
                 at += 1
-        return found
+        return unknowns
 
     def _drawn_to(self, facts: Facts) -> np.ndarray:
         """Sets what every unknown is drawn to, `centers`, and how softly, `widths`."""
-        wide = UNKNOWN if facts.width >= UNKNOWN else 0.0
+        wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0
         centers = [OF_PEAK * facts.rate, OF_BANDWIDTH[0] * facts.bandwidth, LAUNCH[0]]
         widths = [facts.width, max(OF_BANDWIDTH[1], wide), LAUNCH[1]]
         for part in self.parts:
@@ -262,15 +264,15 @@ class _Problem:
 
     def terms(self, unknowns: np.ndarray) -> list[dict[str, float]]:
         """The terms of each of `parts`."""
-        found, at = [], len(DEVICE)
+        of_parts, at = [], len(DEVICE)
         for part in self.parts:
             own = dict(zip(part.terms, unknowns[at : at + len(part.terms)], strict=True))
             at += len(part.terms)
             for i, term in enumerate(DEVICE):
                 if term in own:
                     own[term] += unknowns[i]
-            found.append({term: float(np.exp(np.clip(v, -60, 60))) for term, v in own.items()})
-        return found
+            of_parts.append({term: float(np.exp(np.clip(v, -60, 60))) for term, v in own.items()})
+        return of_parts
 
     def classes(self, unknowns: np.ndarray) -> dict[str, dict[str, float]]:
         """The terms of each class, by name, as a model file has them."""
@@ -278,10 +280,10 @@ class _Problem:
 
     def total(self, unknowns: np.ndarray) -> np.ndarray:
         """(times,) ms."""
-        found = np.zeros(len(self.log_ms))
+        ms = np.zeros(len(self.log_ms))
         for part, terms in zip(self.parts, self.terms(unknowns), strict=True):
-            found += part.total(part.ms(terms))
-        return found
+            ms += part.total(part.ms(terms))
+        return ms
 
     def errors(self, unknowns: np.ndarray, total: np.ndarray) -> np.ndarray:
         """Logarithms of predicted / measured, and how far the unknowns are from what they are drawn to;
@@ -291,10 +293,10 @@ class _Problem:
         return np.concatenate([logs, self.prior * (unknowns - self.centers) / self.widths])
 
     def loss(self, unknowns: np.ndarray) -> float:
-        """Half the squares of small errors, FAR times large ones."""
+        """Half the squares of small errors, OUTLIER times large ones."""
         errors = self.errors(unknowns, self.total(unknowns))
-        found = FAR**2 * (np.sqrt(1.0 + (errors / FAR) ** 2) - 1.0)
-        return float(self.weights @ found)
+        losses = OUTLIER**2 * (np.sqrt(1.0 + (errors / OUTLIER) ** 2) - 1.0)
+        return float(self.weights @ losses)
 
     def gradient(self, unknowns: np.ndarray) -> np.ndarray:
         """(unknowns,) of `loss`."""
@@ -309,7 +311,7 @@ class _Problem:
         if self._at is None or not np.array_equal(self._at, unknowns):
             total, slopes = self.derivatives(unknowns)
             errors = self.errors(unknowns, total)
-            weights = self.weights / np.sqrt(1.0 + (errors / FAR) ** 2)
+            weights = self.weights / np.sqrt(1.0 + (errors / OUTLIER) ** 2)
             self._found = slopes.T @ (weights * errors), (slopes.T * weights) @ slopes
             self._at = unknowns.copy()
         return self._found
@@ -321,9 +323,9 @@ class _Problem:
         at = len(DEVICE)
         for part, terms in zip(self.parts, self.terms(unknowns), strict=True):
             total += part.total(part.ms(terms))
-            found = part.slopes(terms)
+            of_terms = part.slopes(terms)
             for term in part.terms:
-                slopes[at] = part.total(found[term])
+                slopes[at] = part.total(of_terms[term])
                 if term in DEVICE:
                     slopes[DEVICE.index(term)] += slopes[at]
                 at += 1
@@ -375,27 +377,25 @@ class _Class:
 def predicted(formula: Kernels, times: Times) -> np.ndarray:
     """(times,) ms as the formula says; of a step alone, with what starting it costs."""
     single = ~times.whole[times.owner]
-    found = np.empty(len(single))
+    ms = np.empty(len(single))
     for which, own in ((single, replace(formula, sustained=np.inf)), (~single, formula)):
-        found[which], _ = own.times(times.work.take(which))
+        ms[which], _ = own.times(times.work.take(which))
     for number, name in enumerate(CLASSES):
         if name in formula.classes and name in PRODUCTS:
             which = single & (times.work.kind == number)
             terms = formula.classes[name]
             more = terms["launch"] - optional(terms, "step")
-            found[which] += more * formula.factors(name, times.work.take(which))
-    return times.total(found)
+            ms[which] += more * formula.factors(name, times.work.take(which))
+    return times.total(ms)
 
 
-# ---- Which operations to time on a device of which little is known: those that tell most of
-# all others.
+# ---- Which operations to time on a device of which little is known: those that tell most of all others.
 #
-# Before anything is timed, what the fit draws its terms to (`lolat.devices.fit`) and what shapes have in
-# common (`lolat.fitting.predictors.kernels`) say how far off each operation is expected to be, and
-# together with
-# which others: a covariance. Operations are taken one after the other, each the one that leaves the
-# least of
-# what is expected of all (sequential design of experiments; Seo et al. 2000 call it active learning Cohn).
+# Before anything is timed, what the fit draws its terms to and what shapes have in common
+# (`lolat.fitting.predictors.kernels`) say how far off each operation is expected to be, and together with
+# which others: a covariance. Operations are taken one after the other, each the one that leaves the least
+# of what is expected of all (sequential design of experiments; Seo et al. 2000 call it active learning
+# Cohn).
 
 CANDIDATES = 600
 MIDDLING = Facts(80.0, 1e10, 9e8)  # a GPU of which nothing is known: some 20 TFLOPS, 900 GB/s
@@ -405,12 +405,12 @@ LARGEST = 2**27  # elements of a tensor: half a GiB
 
 def drawn(number: int = CANDIDATES, seed: int = 0) -> list[TimedOperation]:
     """Operations of sizes as networks have them, to choose from; their times are not known, and 1 ms."""
-    draw, found = random.Random(seed), list[TimedOperation]()
+    draw, operations = random.Random(seed), list[TimedOperation]()
 
     def size(low: int, high: int, of: int = 1) -> int:
         return max(of, round(math.exp(draw.uniform(math.log(low), math.log(high))) / of) * of)
 
-    while len(found) < number:
+    while len(operations) < number:
         kind = draw.choice(("linear", "linear", "bmm", "conv", "softmax", "ln", "gelu", "add"))
         if kind == "linear":
             sizes = {
@@ -431,10 +431,10 @@ def drawn(number: int = CANDIDATES, seed: int = 0) -> list[TimedOperation]:
         else:
             sizes = {"rows": size(64, 65536), "width": size(64, 8192, 8)}
         row = {"op": kind, **{name: str(n) for name, n in sizes.items()}}
-        operation = operation_of(row, "a drawn operation", 1.0)
+        operation = TimedOperation.of(kind, sizes, 1.0, row)
         if max(t.elements(operation.batch_size) for t in operation.graph.tensors) <= LARGEST:
-            found.append(operation)
-    return found
+            operations.append(operation)
+    return operations
 
 
 def suggested(candidates: Sequence[TimedOperation], number: int, facts: Facts) -> list[int]:
@@ -451,24 +451,20 @@ def suggested(candidates: Sequence[TimedOperation], number: int, facts: Facts) -
         of_class = np.flatnonzero(times.work.kind == i)
         if name in PRODUCTS and len(of_class):
             which, part = times.owner[of_class], times.work.take(of_class)
-            left[np.ix_(which, which)] += alike(part) / NOISE
-    weight, found = ms / (ms + SHORT_MS), list[int]()
+            left[np.ix_(which, which)] += alike(part) / TIME_VARIANCE
+    weight, chosen = ms / (ms + SHORT_MS), list[int]()
     for _ in range(min(number, len(candidates))):
         less = (weight @ left**2) / (np.diag(left) + 1.0)
-        less[found] = -1.0
+        less[chosen] = -1.0
         best = int(less.argmax())
-        found.append(best)
+        chosen.append(best)
         left -= np.outer(left[:, best], left[best]) / (left[best, best] + 1.0)
-    return found
+    return chosen
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:
     """A CSV table of operations without their times, for `examples/time_operations.py --table`."""
-    text = io.StringIO()
-    writer = csv.DictWriter(
-        text, ALL_COLUMNS, restval="", extrasaction="ignore", lineterminator="\n"
-    )
-    writer.writeheader()
     name = next((n for n in NAMES if rows and n in rows[0]), NAMES[0])
-    writer.writerows({**row, NAMES[0]: row[name]} for row in rows)
-    return text.getvalue()
+    return to_csv(
+        ALL_COLUMNS, [[row[name], *(row.get(c, "") for c in ALL_COLUMNS[1:])] for row in rows]
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +13,9 @@ import numpy as np
 from lolat.devices.counted import Counted
 from lolat.devices.fit import (
     OF_PEAK,
-    SEEN,
+    OFF_OF_FASTEST,
+    OFF_OF_NOTHING,
     SMALL_TILE,
-    UNKNOWN,
     Facts,
     Times,
     fit_kernels,
@@ -32,24 +30,24 @@ from lolat.devices.tables import (
 )
 from lolat.errors import InputError
 from lolat.fitting.intervals import network_entry
-from lolat.fitting.points import Point, open_text
+from lolat.fitting.points import Point
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
-from lolat.model.learning import errors, model_document
-from lolat.model.schema import FORMAT_VERSION, SCHEMA
+from lolat.io.tables import ABOVE_ZERO, read_table
+from lolat.model.learning import assembled, errors, model_document
 from lolat.training.memory import FLOAT_BYTES
 
 FOLDS = 5
 MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
 LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
-ENOUGH_NETWORKS = 30  # to say from them alone how far off networks are
+LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 500, 1500  # rows of one operation: it is known long before
 MOST_RESIDUALS = 1000  # of a model file
-TOGETHER = 4  # different products make up most of a transformer's time
+PRODUCTS_TOGETHER = 4  # different products make up most of a transformer's time
 POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
-EFFICIENT, GENERATION, SLOWED = 44.0, 0.35, 0.65
+GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
 NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
@@ -60,25 +58,19 @@ def read_facts(path: str | Path, device: str) -> Facts:
     """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known
     POWER_FACTS; InputError.
     """
-    rows = {row.get("device", ""): row for row in csv.DictReader(open_text(path))}
+    table = read_table(path, expected="expected a CSV table of devices")
+    rows = {row.get("device", ""): row for row in table}
     if device not in rows:
         raise InputError(
             f"{path} has no device {device[:40]!r}; it has "
             f"{', '.join(sorted(rows))[:200] or 'no column device'}"
         )
-    row, found = rows[device], []
+    row = rows[device]
     known = [name for name in POWER_FACTS if row.get(name)]
-    for name in (*NEEDED_FACTS, *known):
-        try:
-            value = float(row.get(name) or "")
-        except ValueError:
-            value = math.nan
-        if not 0.0 < value < math.inf:
-            raise InputError(
-                f"{path}: {name} of {device} is {row.get(name)!r}; expected a number above 0"
-            )
-        found.append(value)
-    multiprocessors, gflops, gigabytes, *power = found
+    multiprocessors, gflops, gigabytes, *power = (
+        row.number(name, ABOVE_ZERO, expected=f"a number above 0 for {device}")
+        for name in (*NEEDED_FACTS, *known)
+    )
     kept = kept_up(gflops, *power) if len(power) == len(POWER_FACTS) else 1.0
     return Facts(multiprocessors, kept * gflops * 1e6 / 2, gigabytes * 1e6, bound=kept < OF_PEAK)
 
@@ -87,13 +79,15 @@ def kept_up(gflops: float, watts: float, cache_mib: float, vector_gflops: float)
     """The part of its rate that a device keeps up on its power.
 
     What a watt computes grows with the generation, of which the size of the L2 cache is the only trace in
-    a data sheet's usual columns: EFFICIENT at 3 MiB (of devices that power does not bind: some 38 GFLOPS
-    a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50); units
-    for matrices compute as much more as their rate is higher. Where the rate would need more, clock and
-    voltage go down, and the rate less than the power.
+    a data sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (of devices that power does not bind: some 38
+    GFLOPS a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50);
+    units for matrices compute as much more as their rate is higher. Where the rate would need more, clock
+    and voltage go down, and the rate less than the power.
     """
-    efficient = EFFICIENT * (cache_mib / 3.0) ** GENERATION * max(1.0, gflops / vector_gflops)
-    return float(min(1.0, (efficient * watts / gflops) ** SLOWED))
+    efficient = (
+        GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * max(1.0, gflops / vector_gflops)
+    )
+    return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))
 
 
 def seen_facts(times: Times) -> Facts:
@@ -101,7 +95,7 @@ def seen_facts(times: Times) -> Facts:
     reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
     macs = float((times.total(times.work.macs) / reached).max())
     moved = float((times.total(times.work.bytes) / reached).max())
-    return Facts(1.0, macs or moved, moved, UNKNOWN if times.whole.any() else SEEN)
+    return Facts(1.0, macs or moved, moved, OFF_OF_NOTHING if times.whole.any() else OFF_OF_FASTEST)
 
 
 @dataclass(frozen=True)
@@ -131,18 +125,18 @@ class Timed:
 
     def points(self, which: np.ndarray) -> list[Point]:
         """Some of it as points: counts and times."""
-        found = []
+        points = []
         for i in which:
             if i < len(self.operations):
                 o = self.operations[i]
                 kinds = tuple(sorted(behaviors(o.graph.operations)))
                 counts: Mapping[str, int] = count(o.graph).total(o.batch_size)._asdict()
-                found.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
+                points.append(Point(o.name, o.batch_size, counts, o.latency_ms, kinds=kinds))
             else:
                 n, known = self.networks[i - len(self.operations)]
                 total = known.total(n.batch_size)
-                found.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
-        return found
+                points.append(Point(n.name, n.batch_size, total, n.latency_ms, whole=True))
+        return points
 
     def trained(self) -> np.ndarray:
         """(times,) whether each is of a training step."""
@@ -192,10 +186,10 @@ def tables_document(
     _refuse_units(times, timed.mode)
     facts, told = facts or seen_facts(times), facts
     if timed.mode.product_bytes < FLOAT_BYTES:  # a data sheet's rate is of float32
-        facts = replace(facts, width=UNKNOWN)
+        facts = replace(facts, width=OFF_OF_NOTHING)
     trained = timed.trained()
     # Two passes that are both known well have terms of their own; else one helps the other.
-    apart = min(trained.sum(), (times.whole & ~trained).sum()) >= ENOUGH_NETWORKS
+    apart = min(trained.sum(), (times.whole & ~trained).sum()) >= LEAST_JUDGING_NETWORKS
     rest = ~trained if apart else np.ones_like(trained)
     formula, off = _judged(times.take(rest), fold[rest], facts, timed.mode, told is None)
     of_steps = off[trained[rest]]
@@ -205,8 +199,8 @@ def tables_document(
     document["predictors"][Kernels.name] = _entry(formula, times.take(rest), off, trained[rest])
     if apart:
         steps, of_steps = _judged(times.take(trained), fold[trained], facts, timed.mode, False)
-        found = _entry(steps, times.take(trained), of_steps, ~trained[trained])
-        document["predictors"][TrainingSteps.name] = found
+        entry = _entry(steps, times.take(trained), of_steps, ~trained[trained])
+        document["predictors"][TrainingSteps.name] = entry
     if len(of_steps):
         document["predictors"][Kernels.name]["training_residuals"] = _rounded(of_steps)
     return document | {
@@ -233,16 +227,16 @@ def _judged(
 ) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
     formula = fitted(times, facts, mode, unknown)
-    found = left_out_of_folds(times, fold, facts, formula)
-    return formula, np.log(times.latency_ms / found)
+    ms = left_out_of_folds(times, fold, facts, formula)
+    return formula, np.log(times.latency_ms / ms)
 
 
 def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
     """A formula's entry in a model file, judged by networks where there are enough, and by inference."""
     judged = times.whole & ~trained
     networks = {}
-    if judged.sum() < ENOUGH_NETWORKS:
-        judged = ~trained if (~trained).sum() >= ENOUGH_NETWORKS else np.ones_like(trained)
+    if judged.sum() < LEAST_JUDGING_NETWORKS:
+        judged = ~trained if (~trained).sum() >= LEAST_JUDGING_NETWORKS else np.ones_like(trained)
         networks = _of_operations(off[~times.whole & (times.total(times.work.macs) > 0)])
     measured = times.latency_ms[judged]
     return (
@@ -260,13 +254,13 @@ def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray)
 
 def _of_operations(off: np.ndarray) -> dict[str, Any]:
     """What is to be said of networks where operations alone were timed, whose errors `off` partly cancel:
-    TOGETHER products drawn at random, each of which takes as long as the others.
+    PRODUCTS_TOGETHER products drawn at random, each of which takes as long as the others.
     """
-    if len(off) < ENOUGH_NETWORKS:
+    if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
-    drawn = np.random.default_rng(0).choice(off, (MOST_POINTS, TOGETHER))
+    drawn = np.random.default_rng(0).choice(off, (MOST_POINTS, PRODUCTS_TOGETHER))
     residuals = np.log(np.exp(drawn).mean(axis=1))
-    return {"networks": network_entry(residuals, np.full(MOST_POINTS, TOGETHER))}
+    return {"networks": network_entry(residuals, np.full(MOST_POINTS, PRODUCTS_TOGETHER))}
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
@@ -282,15 +276,15 @@ def fitted(times: Times, facts: Facts, mode: Mode, unknown: bool) -> Kernels:
     if not unknown or mode.dtype != FLOAT32 or not times.whole.any():
         return formula
 
-    def off(found: Kernels) -> float:
-        return float(np.abs(np.log(predicted(found, times) / times.latency_ms)).mean())
+    def off(candidate: Kernels) -> float:
+        return float(np.abs(np.log(predicted(candidate, times) / times.latency_ms)).mean())
 
     return min((formula, fit_kernels(times, facts, mode, tile=SMALL_TILE)), key=off)
 
 
 def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Kernels) -> np.ndarray:
     """(times,) ms as predicted from the other folds."""
-    found = np.empty(len(times.whole))
+    ms = np.empty(len(times.whole))
     for i in range(FOLDS):
         kept = fold != i
         if kept.all():
@@ -298,8 +292,8 @@ def left_out_of_folds(times: Times, fold: np.ndarray, facts: Facts, formula: Ker
         if not kept.any():  # one family alone
             return predicted(formula, times)
         other = fit_kernels(times.take(kept), facts, formula.mode, near=formula)
-        found[~kept] = predicted(other, times.take(~kept))
-    return found
+        ms[~kept] = predicted(other, times.take(~kept))
+    return ms
 
 
 def _some(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
@@ -325,44 +319,32 @@ def facts_document(
     name: str, device: str, facts: Facts, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A model file from a data sheet alone, its interval as wide as such were off on known devices."""
-    nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = fit_kernels(nothing, facts)
-    return {
-        "schema": SCHEMA,
-        "version": FORMAT_VERSION,
-        "name": name,
-        "device": device,
-        "points": [],
-        "environment": dict(source),
-        "noise": {},
-        "domain": {},
-        "warnings": [
-            "nothing was measured on this device, all is from its data sheet; operations timed there "
-            "make it better (lolat fit OPERATIONS.csv --facts ...)"
-        ],
-        "predictors": {
-            Kernels.name: formula.to_dict() | {"residuals": list(SHEET_ALONE)},
-        },
-        "default": Kernels.name,
-    }
+    formula = fit_kernels(Times.of([], np.zeros(0), np.zeros(0, bool)), facts)
+    doubt = (
+        "nothing was measured on this device, all is from its data sheet; operations timed there "
+        "make it better (lolat fit OPERATIONS.csv --facts ...)"
+    )
+    entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
+    fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
+    return assembled(name, device, source, [doubt], fitted)
 
 
 def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
-    found = []
+    doubts = []
     if facts is None and timed.operations:
-        found.append(
+        doubts.append(
             "no facts of the device were given (--facts, --device): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
     lacking = [c for c in CLASSES if c not in formula.classes and c in PRODUCTS]
     if lacking and not timed.networks:
-        found.append(
+        doubts.append(
             f"no operations of the kind {', '.join(CALLED[c] for c in lacking)} were given; they are "
             "taken to be like the others"
         )
     families = {family_of(n.name) for n, _ in timed.networks}
     if len(families) == 1:
-        found.append(
+        doubts.append(
             f"all networks are of one family ({min(families)}): how far off others are is not known"
         )
-    return found
+    return doubts

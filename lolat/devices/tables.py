@@ -1,10 +1,12 @@
-"""A table of single operations that somebody has timed, a row each: `lolat fit` makes a model of it."""
+"""Tables of what somebody has timed on a device: whole networks, or single operations, a row each.
+
+To fit a device to (`lolat fit`), or to judge a model by. Of networks also as timm's benchmark.py writes
+them (--results-file), and as timm publishes them.
+"""
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,25 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.fitting.points import open_text
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
+from lolat.io.tables import ABOVE_ZERO, Row, read_table
+from lolat.readers.torch.named import ENCODER_TYPES
 
-# ---- A table of whole networks that somebody has timed: to fit a device to, or to judge a
-# model by.
-#
-# Also as timm's benchmark.py writes them (--results-file), and as timm publishes them.
+# ---- Networks.
 
-NAMED = ("network", "model")
+NETWORK_COLUMNS = ("network", "model")
 SIZES = ("sequence_length", "input_size", "pixels", "infer_img_size", "train_img_size")
 BATCHES = ("batch_size", "infer_batch_size", "train_batch_size")
 TIMES = ("latency_ms", "step_ms", "infer_step_time", "train_step_time")
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
 MOST_BATCH = 2**20
-LEAST_MS, MOST_MS = 1e-3, 1e7
-ENCODERS = frozenset(["bert", "electra", "roberta"])
-DISAGREE = 1.5  # times of the same, one after the other, that are further apart than this
-EXPECTED = (
+NETWORK_MS = (1e-3, 1e7)  # a time beyond is of another unit
+CONTRADICTION = 1.5  # times of the same, one over the other, that are further apart than this
+EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or step_ms), and where known "
     "sequence_length or input_size (or pixels), dtype, channels_last, compiled, pass"
 )
@@ -48,13 +47,17 @@ class TimedNetwork:
     latency_ms: float
     mode: Mode
     parameters: float | None
-    where: str
-    row: Mapping[str, str]
+    row: Row
 
     @property
     def name(self) -> str:
         """As the table calls it."""
-        return next(self.row[c] for c in NAMED if self.row.get(c))
+        return next(self.row[c] for c in NETWORK_COLUMNS if self.row.get(c))
+
+    @property
+    def where(self) -> str:
+        """The file and line of it."""
+        return self.row.where
 
 
 @dataclass
@@ -73,12 +76,17 @@ class Table:
     def nothing(self) -> InputError:
         """The error where no row is left."""
         why = "; ".join(f"{n} x {r}" for r, n in self.skipped.items()) or "it has no rows"
-        return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED}")
+        return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
+
+
+def columns_of(path: str | Path) -> list[str]:
+    """The names in a table's first line, in small letters."""
+    return list(read_table(path).names)
 
 
 def is_of_networks(columns: list[str]) -> bool:
     """Whether a table with these columns is one of networks."""
-    return bool(set(NAMED) & set(columns)) and bool(set(TIMES) & set(columns))
+    return bool(set(NETWORK_COLUMNS) & set(columns)) and bool(set(TIMES) & set(columns))
 
 
 def read_networks(
@@ -91,73 +99,65 @@ def read_networks(
     is said by the columns dtype, compiled and channels_last, or else by the file's name, or else it is
     `mode`. InputError names the line that is wrong; `skip`: such lines are left out.
     """
-    reader = csv.DictReader(open_text(path), strict=True)
-    columns = [n.strip().lower() for n in reader.fieldnames or []]
-    reader.fieldnames = columns
-    if not is_of_networks(columns):
-        raise InputError(f"{path} is no table of networks; {EXPECTED}")
-    table = Table(str(path), columns, [])
+    rows = read_table(path, expected=EXPECTED_NETWORKS)
+    table = Table(str(path), list(rows.names), [])
+    if not is_of_networks(table.columns):
+        raise InputError(f"{path} is no table of networks; {EXPECTED_NETWORKS}")
     usual = Mode.of_file(Path(path).name, mode)
-    if "train_step_time" in columns and "infer_step_time" not in columns:
+    if "train_step_time" in table.columns and "infer_step_time" not in table.columns:
         usual = replace(usual, training=True)
-    try:
-        for row in reader:
-            where = f"{path}, line {reader.line_num}"
+    for row in rows:
+        if device is not None and row.get("device") not in (None, device):
+            table.skip("of another device")
+        elif row.get("parallel"):
+            table.skip("on several devices")
+        else:
             try:
-                reason = _not_answered(row, device)
-                if reason is None:
-                    table.rows.append(_timed(row, where, path, usual))
+                table.rows.append(_timed_network(row, Path(path), usual))
             except InputError as error:
                 if not skip:
                     raise
-                reason = str(error).removeprefix(f"{where}: ")
-            if reason is not None:
-                table.skip(reason)
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {reader.line_num}: {error}; expected a CSV table"
-        ) from error
+                table.skip(str(error).removeprefix(f"{row.where}: "))
     return table
 
 
-def _timed(row: Mapping[str, Any], where: str, path: str | Path, usual: Mode) -> TimedNetwork:
-    if None in row or None in row.values():
-        raise InputError(
-            f"{where}: {'more' if None in row else 'fewer'} fields than the first line has names"
-        )
-    name = next((c for c in NAMED if row.get(c)), None)
+def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
+    def first(columns: tuple[str, ...]) -> str | None:
+        return next((c for c in columns if row.get(c)), None)
+
+    name, batch, size = map(first, (NETWORK_COLUMNS, BATCHES, SIZES))
     if name is None:
-        raise InputError(f"{where}: names no network; {EXPECTED}")
-    time = next(c for c in TIMES if c in row)
-    batch = next((c for c in BATCHES if row.get(c)), None)
-    size = next((c for c in SIZES if row.get(c)), None)
-    ms = _number(row[time], time, where)
-    if not LEAST_MS <= ms <= MOST_MS:
-        raise InputError(
-            f"{where}: {time} is {row[time][:40]}, which no network takes; are these seconds? expected "
-            "milliseconds"
-        )
-    mode = usual.of_row(row, where)
-    millions = next((c for c in MILLIONS if row.get(c)), None)
+        raise InputError(f"{row.where}: names no network; {EXPECTED_NETWORKS}")
+    mode = usual.of_row(row, row.where)
+    millions = first(MILLIONS)
     return TimedNetwork(
-        _spec(row[name].strip(), path, name == "model", mode.training),
-        None if size is None else _whole(row[size], size, where, MOST_BATCH),
-        1 if batch is None else _whole(row[batch], batch, where, MOST_BATCH),
-        ms,
+        _spec(row[name], path, name == "model", mode.training),
+        None if size is None else row.whole(size, 1, MOST_BATCH),
+        1 if batch is None else row.whole(batch, 1, MOST_BATCH),
+        _time(row, next(c for c in TIMES if c in row), NETWORK_MS, "network"),
         mode,
-        None if millions is None else 1e6 * _number(row[millions], millions, where),
-        where,
+        None if millions is None else 1e6 * row.number(millions, ABOVE_ZERO, expected="above 0"),
         row,
     )
 
 
+def _time(row: Row, column: str, limits: tuple[float, float], what: str) -> float:
+    """Milliseconds, within what one network or operation takes."""
+    ms = row.number(column, ABOVE_ZERO, expected="milliseconds above 0")
+    if not limits[0] <= ms <= limits[1]:
+        raise row.wrong(
+            column, f"milliseconds that a single {what} takes; are these seconds, or nanoseconds?"
+        )
+    return ms
+
+
 def contradictions(rows: list[TimedNetwork]) -> Iterator[tuple[TimedNetwork, TimedNetwork]]:
-    """Rows of the same network, size, batch and mode whose times are more than DISAGREE apart."""
+    """Rows of the same network, size, batch and mode whose times are CONTRADICTION or more apart."""
     seen: dict[Any, TimedNetwork] = {}
     for row in rows:
         first = seen.setdefault((row.spec, row.size, row.batch_size, row.mode), row)
         ratio = first.latency_ms / row.latency_ms
-        if max(ratio, 1.0 / ratio) > DISAGREE:
+        if max(ratio, 1.0 / ratio) > CONTRADICTION:
             yield first, row
 
 
@@ -168,58 +168,29 @@ def family_of(name: str) -> str:
     return re.split(r"[\d_.?-]", plain)[0] or plain
 
 
-def _not_answered(row: Mapping[str, Any], device: str | None) -> str | None:
-    """Why a model of one device does not answer a row; None where it does."""
-    if device is not None and row.get("device") not in (None, device):
-        return "of another device"
-    return "on several devices" if row.get("parallel") else None
-
-
-def _spec(name: str, path: str | Path, of_timm: bool, training: bool) -> str:
-    config = Path(path).parent / "networks" / f"{name}.json"
+def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
+    config = path.parent / "networks" / f"{name}.json"
     if config.is_file():
         # An encoder is trained with the heads that it is made for; for inference it classifies.
-        return f"transformers:{config}" + "?AutoModelForPreTraining" * (
-            training and encodes(config)
-        )
+        head = "?AutoModelForPreTraining" if training and _encodes(config) else ""
+        return f"transformers:{config}{head}"
     return f"timm:{name}" if of_timm and ":" not in name else name
 
 
-def encodes(config: Path) -> bool:
+def _encodes(config: Path) -> bool:
     """Whether a configuration of transformers is of an encoder, as BERT."""
     try:
-        found = json.loads(config.read_text(encoding="utf-8"))
+        document = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # said when it is read
         return False
-    return isinstance(found, dict) and found.get("model_type") in ENCODERS
+    return isinstance(document, dict) and document.get("model_type") in ENCODER_TYPES
 
 
-def _whole(text: str, column: str, where: str, most: int) -> int:
-    value = _number(text, column, where)
-    if value != int(value) or value > most:
-        raise InputError(
-            f"{where}: {column} is {text[:40]!r}; expected a whole number from 1 to {most}"
-        )
-    return int(value)
-
-
-def _number(text: str, column: str, where: str) -> float:
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0.0 < value < math.inf:
-        raise InputError(f"{where}: {column} is {text[:40]!r}; expected a number above 0")
-    return value
-
-
-# ---- operations ----------------------------------------
+# ---- Operations.
 
 NAMES = ("op", "operation")
-LEAST_OPERATION_MS, MOST_OPERATION_MS = (
-    1e-4,
-    1e6,
-)  # of one operation: a time beyond is of another unit
+OPERATION_MS = (1e-4, 1e6)
+MOST_OF_A_SIZE = 2**40
 PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
 CONVOLUTION = ("batch", "in_channels", "out_channels", "kernel", "input_size", "stride", "padding")
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power"}
@@ -244,11 +215,6 @@ EXPECTED_OPERATIONS = (
 )
 
 
-def is_of_operations(columns: list[str]) -> bool:
-    """Whether a table with these columns is one of operations."""
-    return bool(set(NAMES) & set(columns))
-
-
 @dataclass(frozen=True)
 class TimedOperation:
     """One row: the operation's name, a Graph of it alone at a batch size, and its time; as it stands."""
@@ -259,98 +225,58 @@ class TimedOperation:
     latency_ms: float
     row: Mapping[str, str]
 
+    @classmethod
+    def of(
+        cls, name: str, sizes: Mapping[str, int], latency_ms: float, row: Mapping[str, str]
+    ) -> TimedOperation:
+        """Of the `sizes` that COLUMNS names for it."""
+        return cls(name, *_graph(name, sizes), latency_ms, row)
 
-def columns_of(path: str | Path) -> list[str]:
-    """The names in a table's first line, in small letters."""
-    first = next(csv.reader(open_text(path)), [])
-    return [name.strip().lower() for name in first]
+
+def is_of_operations(columns: list[str]) -> bool:
+    """Whether a table with these columns is one of operations."""
+    return bool(set(NAMES) & set(columns))
 
 
 def read_operations(path: str | Path) -> list[TimedOperation]:
     """The rows of a table of operations. InputError names the line that is wrong, and what is expected."""
-    reader = csv.DictReader(open_text(path), strict=True)
-    columns = [n.strip().lower() for n in reader.fieldnames or []]
-    reader.fieldnames = columns
-    name = next((n for n in NAMES if n in columns), None)
-    if name is None or "latency_ms" not in columns:
-        raise InputError(f"{path} is no table of operations; {EXPECTED}")
-    try:
-        found = list(_rows(reader, name, path))
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {reader.line_num}: {error}; expected a CSV table"
-        ) from error
-    if not found:
+    table = read_table(path, expected=EXPECTED_OPERATIONS)
+    column = next((n for n in NAMES if n in table.names), None)
+    if column is None or "latency_ms" not in table.names:
+        raise InputError(f"{path} is no table of operations; {EXPECTED_OPERATIONS}")
+    operations = [_timed_operation(row, column) for row in table]
+    if not operations:
         raise InputError(f"{path} has no rows; expected one for each operation that was timed")
-    return found
+    return operations
 
 
-def _rows(reader: Any, name: str, path: str | Path) -> Iterator[TimedOperation]:
-    for row in reader:
-        where = f"{path}, line {reader.line_num}"
-        if None in row or None in row.values():
-            raise InputError(
-                f"{where}: {'more' if None in row else 'fewer'} fields than the first line has names "
-                f"({len(reader.fieldnames)})"
-            )
-        yield operation_of(row, where, _time(row["latency_ms"], where), name)
-
-
-def operation_of(
-    row: Mapping[str, str], where: str, latency_ms: float, name: str = NAMES[0]
-) -> TimedOperation:
-    """The operation that a row says, `name` in the column of that name; InputError that begins `where`."""
-    what = row[name].strip().lower()
-    if what not in COLUMNS:
-        raise InputError(f"{where}: no operation {what[:40]!r}; known: {', '.join(COLUMNS)}")
-    missing = [c for c in COLUMNS[what] if c not in row]
+def _timed_operation(row: Row, column: str) -> TimedOperation:
+    name = row[column].lower()
+    if name not in COLUMNS:
+        raise row.wrong(column, f"one of {', '.join(COLUMNS)}")
+    missing = [c for c in COLUMNS[name] if c not in row]
     if missing:
-        raise InputError(f"{where}: {what} needs the column {missing[0]}; {EXPECTED}")
-    sizes = {c: _size(row[c], c, where) for c in COLUMNS[what]}
-    graph, batch_size = _graph(what, sizes)
-    return TimedOperation(what, graph, batch_size, latency_ms, row)
-
-
-def _size(text: str, column: str, where: str) -> int:
-    try:
-        value = float(text)
-        least = 0 if column == "padding" else 1
-        if value == int(value) and least <= value <= 2**40:
-            return int(value)
-    except (ValueError, OverflowError):
-        pass
-    raise InputError(f"{where}: {column} is {text[:40]!r}; expected a whole number, 1 or more")
-
-
-def _time(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value <= 0.0:
-        raise InputError(f"{where}: latency_ms is {text[:40]!r}; expected milliseconds above 0")
-    if not LEAST_OPERATION_MS <= value <= MOST_OPERATION_MS:
         raise InputError(
-            f"{where}: latency_ms is {text[:40]}, which no single operation takes; are these seconds, or "
-            "nanoseconds? expected milliseconds"
+            f"{row.where}: {name} needs the column {missing[0]}; {EXPECTED_OPERATIONS}"
         )
-    return value
+    sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in COLUMNS[name]}
+    return TimedOperation.of(name, sizes, _time(row, "latency_ms", OPERATION_MS, "operation"), row)
 
 
-def _graph(what: str, a: Mapping[str, int]) -> tuple[Graph, int]:
+def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
     """The Graph of one operation alone, and its batch size."""
-    builder = GraphBuilder(what, "torch")
-    if what == "linear":
+    builder = GraphBuilder(name, "torch")
+    if name == "linear":
         x = builder.input((1, a["m"], a["n"]))
         out = builder.add(
             "dense", [x], (1, a["m"], a["k"]), in_features=a["n"], out_features=a["k"], bias=True
         )
         return builder.build([out]), a["batch"]
-    if what == "bmm":
+    if name == "bmm":
         pair = [builder.input((1, a["m"], a["n"])), builder.input((1, a["n"], a["k"]))]
         out = builder.add("matmul", pair, (1, a["m"], a["k"]), contracted=a["n"])
         return builder.build([out]), a["batch"]
-    if what == "conv":
+    if name == "conv":
         side = (a["input_size"] + 2 * a["padding"] - a["kernel"]) // a["stride"] + 1
         x = builder.input((1, a["in_channels"], a["input_size"], a["input_size"]))
         out = builder.add(
@@ -360,6 +286,6 @@ def _graph(what: str, a: Mapping[str, int]) -> tuple[Graph, int]:
         )  # fmt: skip
         return builder.build([out]), a["batch"]
     shape = (1, a["width"])
-    inputs = [builder.input(shape) for _ in range(2 if what in BINARY else 1)]
-    out = builder.add(BINARY.get(what) or UNARY[what], inputs, shape)
+    inputs = [builder.input(shape) for _ in range(2 if name in BINARY else 1)]
+    out = builder.add(BINARY.get(name) or UNARY[name], inputs, shape)
     return builder.build([out]), a["rows"]

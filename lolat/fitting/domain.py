@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -14,8 +14,10 @@ from lolat.fitting.points import Point, matrix
 from lolat.graph.counts import FEATURES
 
 SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
-NEGLIGIBLE = 0.05  # of a network's time
-PASSED_OVER = 0.01  # of a network's time: the most extreme blocks that need not be brought inside
+NEGLIGIBLE_SHARE = 0.05  # of a network's time
+PASSED_OVER_SHARE = (
+    0.01  # of a network's time: the most extreme blocks that need not be brought inside
+)
 OUTSIDE_WIDENING = 2.0  # a query outside the domain gets an interval this many times as wide (log)
 UNMEASURED_WIDENING = 4.0  # the same for a kind of operation or a data type that no block had
 MORE, FEWER = "more", "fewer"
@@ -75,13 +77,13 @@ class Domain:
         """What of the blocks lies outside: one remark per measure and side (more, fewer).
 
         `counts`: (blocks, 6) in the order of FEATURES; `names`: their names; `shares`: (blocks,) of the
-        network's time, equal if not given. Blocks that together take less than NEGLIGIBLE of the time
+        network's time, equal if not given. Blocks that together take less than NEGLIGIBLE_SHARE of the time
         cannot make the answer wrong and are passed over.
         """
         remarks = []
         weight = np.full(len(names), 1.0 / max(len(names), 1)) if shares is None else shares
         for what, side, _, wrong in self._sides(counts):
-            if float(weight[wrong].sum()) >= NEGLIGIBLE:
+            if float(weight[wrong].sum()) >= NEGLIGIBLE_SHARE:
                 first, many = names[int(np.argmax(wrong))], int(wrong.sum())
                 remarks.append(
                     f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} "
@@ -112,17 +114,17 @@ class Domain:
         `counts`, `shares`: as of `outside`; `kinds`: of operation, of each block; `able`: (blocks,) which
         of them can be measured at all. Rows may be those of several batch sizes, each with shares
         of its own. A block that is measured widens a range to its own value; so each range that is left
-        needs one block at its far end (but for the most extreme blocks that together take no more
-        than PASSED_OVER), and each kind of operation one that has it. The blocks are picked greedily: the
-        next is the one that serves most of what is left, of equal ones the one that takes longest.
+        needs one block at its far end (but for the most extreme blocks that together take no more than
+        PASSED_OVER_SHARE), and each kind of operation one that has it. The blocks are picked greedily:
+        the next is the one that serves most of what is left, of equal ones the one that takes longest.
         """
         goals = []
         for _, side, values, wrong in self._sides(counts):
-            if float(shares[wrong].sum()) < NEGLIGIBLE:
+            if float(shares[wrong].sum()) < NEGLIGIBLE_SHARE:
                 continue
             rows = np.flatnonzero(wrong)
             rows = rows[np.argsort(-values[rows] if side == MORE else values[rows], kind="stable")]
-            first = int(np.searchsorted(np.cumsum(shares[rows]), PASSED_OVER, side="right"))
+            first = int(np.searchsorted(np.cumsum(shares[rows]), PASSED_OVER_SHARE, side="right"))
             target = values[rows[min(first, len(rows) - 1)]]
             with np.errstate(invalid="ignore"):
                 reaching = values * SLACK >= target if side == MORE else values / SLACK <= target
@@ -140,7 +142,7 @@ class Domain:
             left = [g for g in left if not g[best]]
         return sorted(chosen), complete
 
-    def unmeasured(self, kinds: Sequence[str], dtypes: Sequence[str]) -> list[str]:
+    def unmeasured(self, kinds: Iterable[str], dtypes: Iterable[str]) -> list[str]:
         """Remarks on kinds of operation and data types that no measured block had."""
         remarks = []
         strange = sorted(set(kinds) - self.kinds) if self.kinds else []
@@ -153,7 +155,7 @@ class Domain:
         return remarks
 
 
-SAID = 3  # blocks that are named
+NAMED_BLOCKS = 3  # by the advice
 FOR_NETWORK = "--for NETWORK"
 """How the advice names the network, as the library is not told what the user calls it."""
 
@@ -166,8 +168,8 @@ def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int)
     if not measure:
         return ()
     many = len(measure)
-    named = ", ".join(repr(name.partition(" · ")[0]) for name in measure[:SAID])
-    more = f" and {many - SAID} more" if many > SAID else ""
+    named = ", ".join(repr(name.partition(" · ")[0]) for name in measure[:NAMED_BLOCKS])
+    more = f" and {many - NAMED_BLOCKS} more" if many > NAMED_BLOCKS else ""
     aim = "to bring it inside" if complete else "to bring it nearer"
     batch = f" --batch-size {batch_size}" if batch_size != 1 else ""
     return (

@@ -20,7 +20,7 @@ STEEPEST = 0.5  # errors of operations that know nothing of each other average o
 STEPS = 50  # tried between no averaging out and that
 TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
 LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
-TAMED = 2.5
+OUTLIER = 2.5
 DRIFT = 0.25  # of the way from the calmest to the busiest tenth, either side
 LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
 
@@ -55,7 +55,7 @@ class Scale:
     def fit(cls, residuals: np.ndarray, ops: np.ndarray) -> Scale:
         """The scale of (points,) `residuals`, log(measured / predicted), of blocks of `ops` operations.
 
-        One parameter: the exponent from 0 to STEEPEST that maximises the likelihood of the residuals
+        One parameter: the exponent from 0 to STEEPEST that maximizes the likelihood of the residuals
         as Laplace's, of spread proportional to s (its level cancels). The range is where all but TAIL
         of the points lie on either side. Constant where there are fewer than LEAST_POINTS.
         """
@@ -81,22 +81,22 @@ class Width:
 
     def half(self, ops: float) -> float:
         """Half the width, as a logarithm, of the interval of something of `ops` operations."""
-        found = self.quantile * self.scale.of(ops)
+        half_width = self.quantile * self.scale.of(ops)
         if self.networks is not None:
             large, half = self.networks
             part = min(max(math.log(max(ops, 1.0)) / math.log(max(large, math.e)), 0.0), 1.0)
-            found = part * half + (1.0 - part) * found
-        return min(max(found, self.floor), LARGEST)
+            half_width = part * half + (1.0 - part) * half_width
+        return min(max(half_width, self.floor), LARGEST)
 
 
 def network_entry(residuals: np.ndarray, ops: np.ndarray) -> dict[str, Any]:
     """What a predictor's entry says of whole networks that were left out, each with its family.
 
-    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). Of residuals beyond TAMED times
-    what is usual among them only as much counts.
+    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,). Of residuals beyond OUTLIER
+    times what is usual among them only as much counts.
     """
     usual = 1.4826 * float(np.median(np.abs(residuals)))
-    tamed = np.minimum(np.abs(residuals), TAMED * usual)
+    tamed = np.minimum(np.abs(residuals), OUTLIER * usual)
     return {
         "ops": float(np.quantile(ops, TAIL)),
         "spread": round(math.sqrt(float((tamed**2).mean())), 6),
@@ -200,34 +200,41 @@ def interval_width(entry: Mapping[str, Any], coverage: float, floor: float = 0.0
     return Width(conformal_quantile(scores, coverage), scale, math.log1p(floor), networks)
 
 
-def half_width(
-    document: Mapping[str, Any],
-    predictor: str,
-    coverage: float | None,
-    parts: tuple[np.ndarray, np.ndarray],
-    cache: dict[Any, Any],
-) -> tuple[float | None, tuple[str, ...]]:
-    """Half the width of a prediction's interval, as a logarithm, and what is to be said of it.
+class Intervals:
+    """How wide the intervals of a model file's predictors are; each width is made once.
 
-    `document`: a model file's; `parts`: (blocks,) times in ms by `predictor`, (blocks,) operations;
-    `cache`: the model's own, kept from one query to the next. Where nobody asked for a `coverage`
-    (None) and the usual one cannot be had, there is None, and why; one that is asked for and cannot
-    be had is an InputError.
+    `drift`: half of how far the machine moves, as of `drift`; `quiet`: times on a calm one over the usual
+    ones, None where not told.
     """
-    wanted = COVERAGE if coverage is None else coverage
-    check_coverage(wanted)
-    key = ("interval width", predictor, wanted)
-    width = cache.get(key)
-    if width is None:
-        entry = document["predictors"][predictor]
-        try:
-            width = interval_width(entry, wanted, noise_floor(document) or 0.0)
-        except InputError:
-            if coverage is not None:
-                raise
-            return None, (_no_interval(len(_scores(entry))),)
-        cache[key] = width
-    return width.half(effective_ops(*parts)), ()
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self.drift = drift(document)
+        self.quiet = machine_factor(document, "quiet")
+        self._widths: dict[tuple[str, float], Width] = {}
+
+    def half(
+        self, predictor: str, coverage: float | None, times: np.ndarray, ops: np.ndarray
+    ) -> tuple[float | None, tuple[str, ...]]:
+        """Half the width of a prediction's interval, as a logarithm, and what is to be said of it.
+
+        `times`: (parts,) ms by `predictor`; `ops`: (parts,) operations. Where nobody asked for a `coverage`
+        (None) and the usual one cannot be had, there is None, and why; one that is asked for and cannot
+        be had is an InputError.
+        """
+        wanted = COVERAGE if coverage is None else coverage
+        check_coverage(wanted)
+        width = self._widths.get((predictor, wanted))
+        if width is None:
+            entry = self.document["predictors"][predictor]
+            try:
+                width = interval_width(entry, wanted, noise_floor(self.document) or 0.0)
+            except InputError:
+                if coverage is not None:
+                    raise
+                return None, (_no_interval(len(_scores(entry))),)
+            self._widths[predictor, wanted] = width
+        return width.half(effective_ops(times, ops)), ()
 
 
 def _no_interval(points: int) -> str:
@@ -276,8 +283,8 @@ def check_coverage(coverage: float) -> None:
 
 
 def _scores(entry: Mapping[str, Any]) -> Sequence[float]:
-    found = entry.get("interval")
-    return (found["scores"] if found else entry.get("residuals")) or ()
+    interval = entry.get("interval")
+    return (interval["scores"] if interval else entry.get("residuals")) or ()
 
 
 def _logarithms(ops: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.io.tables import ABOVE_ZERO, Row, read_table
 
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
-_MOST = 2**63 - 1  # what a model file holds
+MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
 
 
 @dataclass(frozen=True)
@@ -91,27 +86,6 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
     )
 
 
-def is_table(path: str) -> bool:
-    """Whether a file's name says that it is a table."""
-    return path.lower().endswith((".csv", ".csv.gz"))
-
-
-def open_text(path: str | Path) -> io.StringIO:
-    """The text of a table, .csv or .csv.gz; InputError where it cannot be read."""
-    try:
-        content = Path(path).read_bytes()
-        if str(path).lower().endswith(".gz"):
-            content = gzip.decompress(content)
-        return io.StringIO(content.decode("utf-8-sig"), newline="")
-    except OSError as error:
-        reason = error.strerror or "it is no gzip file"
-        raise InputError(f"cannot read {path}: {reason}; expected a CSV table") from error
-    except (EOFError, zlib.error) as error:
-        raise InputError(f"{path} is cut off or no gzip file; expected a CSV table") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a CSV table in UTF-8: {error}") from error
-
-
 def read_csv(path: str | Path) -> list[Point]:
     """Points from a CSV table with the columns acts, inp, flops, latency_ms.
 
@@ -119,61 +93,22 @@ def read_csv(path: str | Path) -> list[Point]:
     a count that not all rows have is not fitted. Other columns are ignored; names of columns may be
     in capitals. Raises InputError that names the line and column that is wrong.
     """
-    try:
-        with open_text(path) as file:
-            reader = csv.DictReader(file)
-            columns = [c.strip().lower() for c in reader.fieldnames or []]
-            reader.fieldnames = columns
-            missing = [c for c in REQUIRED if c not in columns]
-            if missing:
-                raise InputError(
-                    f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-                    f"expected a first line with {','.join(REQUIRED)} and, where known, "
-                    f"{','.join(OPTIONAL)}"
-                )
-            points = [_row(row, reader.line_num, path) for row in reader]
-    except csv.Error as error:
-        raise InputError(f"{path} is not a CSV table in UTF-8: {error}") from error
-    if not points:
-        raise InputError(f"{path} has no rows; expected one per measured block")
-    return points
+    expected = (
+        f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
+        f"{','.join(OPTIONAL)}"
+    )
+    return [_point(row) for row in read_table(path, REQUIRED, expected, "measured block")]
 
 
-def _row(row: Mapping[str | None, Any], number: int, path: str | Path) -> Point:
-    counts = {}
-    for column in FEATURES:
-        text = row.get(column)
-        if column in REQUIRED or _filled(text):
-            value = _number(text, column, number, path)
-            if not 0 <= value <= _MOST:
-                raise _wrong(text, column, number, path, "a count from 0 to 2**63 - 1")
-            counts[column] = round(value)
-    text = row.get("latency_ms")
-    latency = _number(text, "latency_ms", number, path)
-    if latency <= 0:
-        raise _wrong(text, "latency_ms", number, path, "a time above 0, in milliseconds")
-    text = row.get("batch_size")
-    batch_size = _number(text, "batch_size", number, path) if _filled(text) else 1.0
-    if not 1 <= batch_size <= _MOST or batch_size != int(batch_size):
-        raise _wrong(text, "batch_size", number, path, "a whole number from 1")
-    name = str(row["name"]) if _filled(row.get("name")) else f"line {number}"
-    return Point(name, int(batch_size), counts, latency)
-
-
-def _filled(text: Any) -> bool:
-    return text is not None and bool(text.strip())
-
-
-def _number(text: Any, column: str, number: int, path: str | Path) -> float:
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise _wrong(text, column, number, path, "a number")
-    return value
-
-
-def _wrong(text: Any, column: str, number: int, path: str | Path, expected: str) -> InputError:
-    given = f"is {text!r}" if _filled(text) else "is empty"
-    return InputError(f"{path}, line {number}: {column} {given}; expected {expected}")
+def _point(row: Row) -> Point:
+    counts = {
+        column: round(row.number(column, 0, MOST_OF_A_COUNT, "a count from 0 to 2**63 - 1"))
+        for column in FEATURES
+        if column in REQUIRED or row.get(column)
+    }
+    return Point(
+        row.get("name") or f"line {row.line}",
+        row.whole("batch_size", default=1),
+        counts,
+        row.number("latency_ms", ABOVE_ZERO, expected="a time above 0, in milliseconds"),
+    )

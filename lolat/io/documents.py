@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 import stat
@@ -65,41 +66,47 @@ def read_json(
     if not text.strip():
         raise NotJsonError(f"{source}: is empty; {expected}")
     if _too_deep(text):  # before the parser, which calls itself for each
-        raise ModelFileError(f"{source}: lists or objects nested too deeply; {expected}")
+        raise ModelFileError(
+            f"{source}: lists or objects nested too deeply (more than {DEEPEST} in each other); {expected}"
+        )
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise _not_json(text, str(error), source, len(content), expected) from None
+    except msgspec.DecodeError:
+        return _slowly_decoded(text, source, len(content), expected)
 
 
 class _ConstantError(Exception):
-    """NaN, Infinity or -Infinity stands in the text; Python's parser would take it."""
+    """NaN, Infinity or a number like 1e999 stands in the text; Python's parser would take it."""
 
 
-def _refuse_constant(name: str) -> None:
-    raise _ConstantError(name)
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise _ConstantError(text if len(text) <= SHOWN else "a number above 1.8e308")
+    return value
 
 
-def _not_json(text: str, said: str, source: str, size: int, expected: str) -> ModelFileError:
-    """What is wrong with a text that msgspec does not read: Python's slower parser says where."""
+def _slowly_decoded(text: str, source: str, size: int, expected: str) -> Any:
+    """A text that msgspec does not read: Python's slower parser says where it is wrong, or takes it (half
+    of a pair of surrogates in a text)."""
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
         body = text.strip()
         # Only the start of an object is there; an object with something after it is not cut off.
         breaks_off = not body.endswith("}") or error.pos >= len(text.rstrip())
         if body.startswith("{") and breaks_off and error.msg != "Extra data":
-            return ModelFileError(_truncated(source, size, expected))
+            raise ModelFileError(_truncated(source, size, expected)) from None
         place = f"line {error.lineno}, column {error.colno}"
-        return NotJsonError(f"{source}: not JSON ({error.msg} at {place}); {expected}")
+        raise NotJsonError(f"{source}: not JSON ({error.msg} at {place}); {expected}") from None
     except _ConstantError as error:
-        return ModelFileError(
+        raise ModelFileError(
             f"{source}: holds {error}, which is not a finite number; {expected}, with finite "
             "numbers only"
-        )
+        ) from None
     except ValueError:  # Python's limit on the digits of an integer, which is not a JSONDecodeError
-        return ModelFileError(f"{source}: holds an integer of thousands of digits; {expected}")
-    return ModelFileError(f"{source}: {said}; {expected}")
+        raise ModelFileError(
+            f"{source}: holds an integer of thousands of digits; {expected}"
+        ) from None
 
 
 def check(document: Any, shape: Any, source: str) -> None:
@@ -116,30 +123,72 @@ def check(document: Any, shape: Any, source: str) -> None:
 def fault_of(document: Any, shape: Any, place: str = "") -> str | None:
     """What is wrong with a document, None for nothing; `place`: where it stands in a larger one."""
     try:
-        msgspec.convert(document, shape)
-    except msgspec.ValidationError as error:
-        said, _, path = str(error).partition(" - at `")
-        steps = _steps(document, shape, path.rstrip("`"))
-        value = document
-        for step in steps:
-            value = value[step]
-        at = place + "".join(f"[{s}]" if isinstance(s, int) else f".{key_text(s)}" for s in steps)
-        at = at.removeprefix(".")
-        if missing := re.search(r"missing required field `(.*)`", said):
-            return f"the field `{f'{at}.' if at else ''}{missing[1]}` is missing"
-        wanted = said.removeprefix("Expected ").partition(", got ")[0].replace("`", "")
-        for word, name in _WORDS.items():
-            wanted = re.sub(rf"\b{word}\b", name, wanted)
-        return f"`{at or 'it'}` is {show(value)}; expected {wanted}"
+        refusal = _refusal(document, shape)
     except RecursionError:
         return f"`{place or 'it'}` is nested too deeply"
+    if refusal is None:
+        return None
+    said, _, path = str(refusal).partition(" - at `")
+    missing = re.search(r"missing required field `(.*)`", said)
+    first = _missing(document, shape)
+    steps = [first] if first else _steps(document, shape, path.rstrip("`"))
+    if missing and not first:
+        steps.append(missing[1])
+    at = place + "".join(f"[{s}]" if isinstance(s, int) else f".{key_text(s)}" for s in steps)
+    at = at.removeprefix(".") or "it"
+    if missing or first:  # what is put there instead is told what would have been right
+        said = str(_refusal(_put({} if first else document, steps, _Nothing()), shape))
+        return f"the field `{at}` is missing; expected {_expectation(said)}"
+    value = document
+    for step in steps:
+        value = value[step]
+    return f"`{at}` is {show(value)}; expected {_expectation(said)}"
+
+
+def _missing(document: Any, shape: Any) -> str | None:
+    """The first field of the document itself that is missing, which is said before what is wrong inside."""
+    if not (isinstance(document, dict) and isinstance(shape, type(msgspec.Struct))):
+        return None
+    fields = (f.encode_name for f in msgspec.structs.fields(shape) if f.required)
+    return next((name for name in fields if name not in document), None)
+
+
+class _Nothing:
+    """No value of any shape."""
+
+
+def _refusal(document: Any, shape: Any) -> msgspec.ValidationError | None:
+    try:
+        msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        return error
     return None
 
 
 _WORDS = {
-    "float": "a finite number", "int": "a whole number", "str": "text", "array": "a list",
-    "object": "an object", "bool": "true or false", "null": "null",
+    r"float": "a finite number", r"int": "a whole number", r"str": "text", r"array": "a list",
+    r"object": "an object", r"bool": "true or false", r" \|": " or",
+    r"Number out of range": "a finite number", r" [<>]= -?1\.797\S+": "", r" >= (\S+)": r" of \1 or more",
+    r" > (\S+)": r" above \1", r" <= (\S+)": r" of \1 or less", r"(\d)\.0\b": r"\1",
 }  # fmt: skip
+
+
+def _expectation(said: str) -> str:
+    """What msgspec expected, in words."""
+    wanted = said.partition(" - at `")[0].removeprefix("Expected ").partition(", got ")[0]
+    wanted = wanted.replace("`", "")
+    for pattern, words in _WORDS.items():
+        wanted = re.sub(rf"\b{pattern}\b" if pattern.isalpha() else pattern, words, wanted)
+    return wanted
+
+
+def _put(holder: Any, steps: list[Any], value: Any) -> Any:
+    """A copy of a document in which `value` stands at `steps`."""
+    if not steps:
+        return value
+    copy = holder.copy()
+    copy[steps[0]] = _put(holder[steps[0]], steps[1:], value) if steps[1:] else value
+    return copy
 
 
 def _steps(document: Any, shape: Any, path: str) -> list[Any]:
@@ -164,19 +213,10 @@ def _steps(document: Any, shape: Any, path: str) -> list[Any]:
 
 def _fails(document: Any, shape: Any, steps: list[Any], key: Any) -> bool:
     """Whether the document is still wrong with nothing but `key` in the object at `steps`."""
-
-    def cut(holder: Any, rest: list[Any]) -> Any:
-        if not rest:
-            return {key: holder[key]}
-        copy = holder.copy()
-        copy[rest[0]] = cut(holder[rest[0]], rest[1:])
-        return copy
-
-    try:
-        msgspec.convert(cut(document, steps), shape)
-    except msgspec.ValidationError:
-        return True
-    return False
+    holder = document
+    for step in steps:
+        holder = holder[step]
+    return _refusal(_put(document, steps, {key: holder[key]}), shape) is not None
 
 
 def show(value: Any) -> str:

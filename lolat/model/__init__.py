@@ -19,13 +19,16 @@ from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
+from lolat.units import shortened
 
 if TYPE_CHECKING:
     from lolat.fitting.domain import Domain
     from lolat.graph import Graph
-    from lolat.model.prediction import Prediction
+    from lolat.graph.analysis import Analysis
+    from lolat.model.prediction import Knowledge, Prediction
 
 Numbers = Any  # a number or an array of them
+MOST_OF_A_COUNT = 1e300  # above it is a mistake, and the latency would not be a finite number
 
 
 class Model:
@@ -37,8 +40,11 @@ class Model:
         self.source = source
         self.name: str = document["name"]
         self.device: str = document["device"]
-        found = {n: from_dict(n, d) for n, d in document["predictors"].items()}
-        self.predictors: dict[str, Formula] = {n: p for n, p in found.items() if p is not None}
+        self.predictors: dict[str, Formula] = {
+            name: formula
+            for name, entry in document["predictors"].items()
+            if (formula := from_dict(name, entry)) is not None
+        }
         self.default: str = document["default"]
         if self.default not in self.predictors:
             raise ModelFileError(
@@ -46,14 +52,18 @@ class Model:
                 f"{', '.join(sorted(self.predictors)) or 'none of them'}); upgrade with: "
                 "pip install --upgrade lolat"
             )
-        self.cache: dict[Any, Any] = {}
 
     @cached_property
+    def knowledge(self) -> Knowledge:
+        """What the file says besides its formulas."""
+        from lolat.model.prediction import Knowledge
+
+        return Knowledge(self.document, self.source)
+
+    @property
     def domain(self) -> Domain | None:
         """What was measured; None where the file does not say."""
-        from lolat.fitting.domain import Domain
-
-        return Domain.from_dict(self.document["domain"])
+        return self.knowledge.domain
 
     def predictor(self, name: str | None = None) -> Formula:
         """A predictor by name, or the default one; InputError for an unknown name."""
@@ -66,12 +76,14 @@ class Model:
 
     def predict(
         self,
-        network: Graph,
+        network: Graph | Analysis,
         batch_size: int = 1,
         predictor: str | None = None,
         coverage: float | None = None,
     ) -> Prediction:
-        """Latency of one forward pass of `network` (a Graph: `lolat.read`), block by block.
+        """Latency of one forward pass of `network`, block by block.
+
+        `network`: a Graph (`lolat.read`), or what `lolat.graph.analysis.analyze` has found out of one.
 
         `coverage`: of the interval; None for 0.9, and where the model's points are too few for that
         there is no interval, and a warning. Raises InputError for a batch size that is not a whole
@@ -79,7 +91,8 @@ class Model:
         """
         from lolat.model.prediction import predict_network
 
-        return predict_network(self, network, batch_size, predictor, coverage)
+        formula = self.predictor(predictor)
+        return predict_network(network, batch_size, formula, coverage, self.knowledge)
 
     def predict_counts(
         self,
@@ -103,9 +116,9 @@ class Model:
         """
         rest = {"traffic": traffic, "weights": weights, "ops": ops}
         missing = [n for n, v in rest.items() if v is None]
-        given = {"acts": acts, "inp": inp, "flops": flops}
+        counts = {"acts": acts, "inp": inp, "flops": flops}
         if not missing:
-            given.update(rest)
+            counts.update(rest)
         elif len(missing) < len(rest):
             raise InputError(
                 f"predict_counts() lacks {', '.join(missing)}; give only acts, inp, flops (the "
@@ -122,16 +135,16 @@ class Model:
             if name not in COLUMNS:
                 raise InputError(f"no count {name!r}; the counts are {', '.join(COLUMNS)}")
             if value is not None:
-                given[name] = value
-        lacking = [f for f in formula.features if f in FEATURES and f not in given]
+                counts[name] = value
+        lacking = [f for f in formula.features if f in FEATURES and f not in counts]
         if lacking:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
             )
-        values = [given.get(f, 0.0) for f in formula.features]
+        values = [counts.get(f, 0.0) for f in formula.features]
         if all(isinstance(v, (int, float)) for v in values):
             for name, value in zip(formula.features, values, strict=True):
-                if not 0.0 <= value < _MOST:
+                if not 0.0 <= value < MOST_OF_A_COUNT:
                     raise InputError(f"{name} is {value!r}: expected a number of 0 or more")
             return float(formula.one(values))
         return _many(formula, values)
@@ -149,11 +162,8 @@ def load(path: str | os.PathLike[str]) -> Model:
         return Model(read(path), os.fspath(path))
     from lolat.io.paths import find_model
 
-    found = find_model(os.fspath(path))
-    return Model(read(found), str(found))
-
-
-_MOST = 1e300  # a count above this is a mistake, and its latency would not be a finite number
+    file = find_model(os.fspath(path))
+    return Model(read(file), str(file))
 
 
 def _many(formula: Formula, values: list[Any]) -> Any:
@@ -180,14 +190,8 @@ def _column(name: str, value: Any) -> np.ndarray:
         column = np.empty(0, object)
     if column.dtype.kind not in "iuf":
         raise InputError(
-            f"{name} is {_shown(value)}: expected a number or an array of numbers of one type"
+            f"{name} is {shortened(ascii(value))}: expected a number or an array of numbers of one type"
         )
-    if column.ndim == 0 and not 0.0 <= float(column) < _MOST:
-        raise InputError(f"{name} is {_shown(value)}: expected a number of 0 or more")
+    if column.ndim == 0 and not 0.0 <= float(column) < MOST_OF_A_COUNT:
+        raise InputError(f"{name} is {shortened(ascii(value))}: expected a number of 0 or more")
     return column
-
-
-def _shown(value: Any) -> str:
-    """A value of any type and size in a message."""
-    text = ascii(value)
-    return text if len(text) <= 60 else f"a {type(value).__name__} of {text[:40]}..."

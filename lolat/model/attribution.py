@@ -1,8 +1,8 @@
 """Where a prediction comes from, and what would change it.
 
-The receipt: how many milliseconds come from each term of the formula, for a network, its blocks, and the
-operations of one block. They add up to the prediction. The counterfactuals: what a change saves, each the
-prediction of a really changed network, counted anew.
+The attribution (a receipt to the user): how many milliseconds come from each term of the formula, for a
+network, its blocks, and the operations of one block. They add up to the prediction. The counterfactuals:
+what a change saves, each the prediction of a really changed network, counted anew.
 """
 
 from __future__ import annotations
@@ -10,25 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.graph.blocks import Block, cut
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph.analysis import Analysis, analyze
+from lolat.graph.blocks import Block
 from lolat.graph.edits import USUAL_STRIDE, bypassed, image_side, total_stride
 from lolat.model import Model
-from lolat.model.counterfactuals import Try, on_block, on_network
-from lolat.model.prediction import Prediction
-
-# ---- What an explanation consists of: receipts, what a change would save, and both together.
+from lolat.model.counterfactuals import Change, on_block, on_network
+from lolat.model.prediction import Prediction, columns_of
 
 
 @dataclass(frozen=True)
 class Term:
-    """A line of a receipt: so many units of a count at `rate_ms` each."""
+    """A line of an attribution: so many units of a count at `rate_ms` each."""
 
     name: str
     count: int
@@ -37,7 +36,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Attribution:
     """What something costs, term by term; `share` is of the network's time."""
 
     name: str
@@ -67,7 +66,7 @@ class Counterfactual:
     `of_block` is the saving as a share of the block's time; None for a change of the whole network.
     """
 
-    what: Try
+    what: Change
     latency_ms: float
     interval_ms: tuple[float, float] | None
     saves_ms: float
@@ -101,16 +100,16 @@ class BatchEffect:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A prediction with its receipts, and what would change it, the largest saving first.
+    """A prediction with its attributions, and what would change it, the largest saving first.
 
-    Of a network: `blocks` are the receipts of all blocks, `operations` is empty. Of a block: `blocks`
-    is its receipt alone, `operations` has one for each operation in it.
+    Of a network: `blocks` are the attributions of all blocks, `operations` is empty. Of a block: `blocks`
+    is its attribution alone, `operations` has one for each operation in it.
     """
 
     prediction: Prediction
-    total: Receipt
-    blocks: tuple[Receipt, ...]
-    operations: tuple[Receipt, ...]
+    total: Attribution
+    blocks: tuple[Attribution, ...]
+    operations: tuple[Attribution, ...]
     counterfactuals: tuple[Counterfactual, ...]
     batches: tuple[BatchEffect, ...] = ()
     notes: tuple[str, ...] = ()
@@ -142,9 +141,7 @@ class Explanation:
         }
 
 
-# ---- explain ----------------------------------------
-
-WORTH = 0.001  # of what is asked about: what saves less is not told
+SMALLEST_SAVING = 0.001  # of what is asked about: what saves less is not told
 BATCHES = (1, 2, 4, 8, 16, 32)
 
 AtSize = Callable[[int], Graph]
@@ -153,65 +150,68 @@ AtSize = Callable[[int], Graph]
 
 def explain_network(
     model: Model,
-    network: Graph,
+    network: Graph | Analysis,
     batch_size: int = 1,
     predictor: str | None = None,
     at_size: AtSize | None = None,
 ) -> Explanation:
-    """The receipts of a network and of its blocks, and what changes of all of it would save.
+    """The attributions of a network and of its blocks, and what changes of all of it would save.
 
     `at_size` reads the network again at another resolution, where that can be done. Raises InputError
     as `Model.predict` does.
     """
-    prediction = model.predict(network, batch_size, predictor)
-    asked = _Asked(model, prediction)
+    analysis = analyze(network)
+    prediction = model.predict(analysis, batch_size, predictor)
+    attributions = _attributions(prediction)
     notes: list[str] = []
-    tried = list(_until_unclear(on_network(network), notes))
-    tried += [t for t in (_best_drop(asked, network), _smaller(network, at_size)) if t]
+    changes = list(_until_unclear(on_network(analysis.graph), notes))
+    changes += [
+        t for t in (_best_drop(analysis, attributions), _smaller(analysis.graph, at_size)) if t
+    ]
     return Explanation(
         prediction,
-        asked.total(),
-        asked.blocks(),
+        _total(prediction),
+        attributions,
         (),
-        asked.judged(tried, None),
-        _batches(asked, network),
+        _judged(model, prediction, changes),
+        _batches(model, analysis, prediction),
         tuple(notes),
     )
 
 
 def explain_block(
     model: Model,
-    network: Graph,
+    network: Graph | Analysis,
     name: str,
     batch_size: int = 1,
     predictor: str | None = None,
 ) -> Explanation:
-    """The receipt of one block, operation by operation, and what changes of it would save.
+    """The attribution of one block, operation by operation, and what changes of it would save.
 
     `name`: its label, its whole name, or how only one of them begins. Raises InputError for another
     name, and as `Model.predict` does.
     """
-    position = find_block(network, name)
-    prediction = model.predict(network, batch_size, predictor)
-    asked = _Asked(model, prediction)
-    block = cut(network)[position]
+    analysis = analyze(network)
+    position = find_block(analysis, name)
+    prediction = model.predict(analysis, batch_size, predictor)
+    block, attribution = analysis.blocks[position], _attributions(prediction)[position]
     notes: list[str] = []
-    tried = list(_until_unclear(on_block(network, block.operations), notes))
-    receipt = asked.blocks()[position]
+    changes = list(_until_unclear(on_block(analysis.graph, block.operations), notes))
     return Explanation(
         prediction,
-        asked.total(),
-        (receipt,),
-        asked.operations(network, block),
-        asked.judged(tried, receipt.latency_ms),
+        _total(prediction),
+        (attribution,),
+        _operations(model, analysis, prediction, block),
+        _judged(model, prediction, changes, attribution.latency_ms),
         (),
         tuple(notes),
     )
 
 
-def find_block(network: Graph, name: str) -> int:
+def find_block(network: Graph | Analysis, name: str) -> int:
     """The position of a block by its label, its name, or the beginning of one of them alone."""
-    blocks = cut(network)
+    analysis = analyze(network)
+    blocks, network = analysis.blocks, analysis.graph
     for exact in ([b.label for b in blocks], [b.name for b in blocks]):
         if name in exact:
             return exact.index(name)
@@ -233,99 +233,88 @@ def _listed(labels: Sequence[str], most: int = 8) -> str:
     return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" * (len(labels) > most))
 
 
-class _Asked:
-    """What was asked, and what is made of it: receipts and judgements."""
-
-    def __init__(self, model: Model, prediction: Prediction) -> None:
-        self.model = model
-        self.prediction = prediction
-        self.columns = [COLUMNS.index(f) for f in prediction.features]
-
-    def receipt(
-        self, name: str, counts: np.ndarray, terms: np.ndarray, kind: str | None = None
-    ) -> Receipt:
-        """From counts (COLUMNS) and milliseconds (features)."""
-        latency = float(terms.sum())
-        lines = [
-            Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
-            for f, n, ms in zip(self.prediction.features, counts[self.columns], terms, strict=True)
-        ]
-        return Receipt(
-            name, latency, latency / (self.prediction.latency_ms or 1.0), tuple(lines), kind
+def _attribution(
+    prediction: Prediction,
+    name: str,
+    counts: np.ndarray,
+    terms: np.ndarray,
+    kind: str | None = None,
+) -> Attribution:
+    """From counts (COLUMNS) and milliseconds (features)."""
+    latency = float(terms.sum())
+    lines = tuple(
+        Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
+        for f, n, ms in zip(
+            prediction.features, counts[columns_of(prediction.features)], terms, strict=True
         )
+    )
+    return Attribution(name, latency, latency / (prediction.latency_ms or 1.0), lines, kind)
 
-    def total(self) -> Receipt:
-        """Of the whole network, without the call."""
-        p = self.prediction
-        return self.receipt(p.network, p.block_counts.sum(axis=0), p.block_terms.sum(axis=0))
 
-    def blocks(self) -> tuple[Receipt, ...]:
-        """Of each block."""
-        p = self.prediction
-        return tuple(map(self.receipt, p.names, p.block_counts, p.block_terms))
+def _total(p: Prediction) -> Attribution:
+    """Of the whole network, without the call."""
+    return _attribution(p, p.network, p.block_counts.sum(axis=0), p.block_terms.sum(axis=0))
 
-    def operations(self, network: Graph, block: Block) -> tuple[Receipt, ...]:
-        """Of each operation of a block."""
-        counts = count(network).at(self.prediction.batch_size)
-        # All of the network, because a formula may bend for what is small.
-        terms, _ = self.model.predictor(self.prediction.predictor).shares(counts[:, self.columns])
-        found = []
-        for p in block.operations:
-            operation = network.operations[p]
-            found.append(self.receipt(operation.full_name, counts[p], terms[p], operation.kind))
-        return tuple(found)
 
-    def predict(self, network: Graph, batch_size: int | None = None) -> Prediction:
-        """As it was asked, of another network or at another batch size."""
-        p = self.prediction
-        return self.model.predict(network, batch_size or p.batch_size, p.predictor)
+def _attributions(p: Prediction) -> tuple[Attribution, ...]:
+    """Of each block."""
+    return tuple(map(partial(_attribution, p), p.names, p.block_counts, p.block_terms))
 
-    def judged(self, tried: Iterable[Try], block_ms: float | None) -> tuple[Counterfactual, ...]:
-        """What saves something, the most first."""
-        now = self.prediction.latency_ms
-        found = []
-        for one in tried:
-            new = self.predict(one.graph)
-            saves = now - new.latency_ms
-            if saves <= WORTH * (now if block_ms is None else block_ms):
-                continue
+
+def _operations(
+    model: Model, analysis: Analysis, prediction: Prediction, block: Block
+) -> tuple[Attribution, ...]:
+    """Of each operation of a block."""
+    counts = analysis.counts.at(prediction.batch_size)
+    # All of the network, because a formula may bend for what is small.
+    formula = model.predictor(prediction.predictor)
+    terms, _ = formula.shares(counts[:, columns_of(formula.features)])
+    operations = analysis.graph.operations
+    return tuple(
+        _attribution(prediction, operations[p].full_name, counts[p], terms[p], operations[p].kind)
+        for p in block.operations
+    )
+
+
+def _judged(
+    model: Model, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
+) -> tuple[Counterfactual, ...]:
+    """What saves something, the most first; `block_ms`: of the block that is asked about, if one is."""
+    judged = []
+    for one in changes:
+        new = model.predict(one.graph, now.batch_size, now.predictor)
+        saves = now.latency_ms - new.latency_ms
+        if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
             of_block = None if block_ms is None else saves / block_ms
-            found.append(
+            judged.append(
                 Counterfactual(
-                    one,
-                    new.latency_ms,
-                    new.interval_ms,
-                    saves,
-                    of_block,
-                    saves / now,
+                    one, new.latency_ms, new.interval_ms, saves, of_block, saves / now.latency_ms,
                     new.in_domain,
                 )
-            )
-        return tuple(sorted(found, key=lambda c: -c.saves_ms))
+            )  # fmt: skip
+    return tuple(sorted(judged, key=lambda c: -c.saves_ms))
 
 
-def _until_unclear(tried: Iterable[Try], notes: list[str]) -> Iterable[Try]:
+def _until_unclear(changes: Iterable[Change], notes: list[str]) -> Iterable[Change]:
     """What can be tried; why the rest cannot goes to `notes`."""
     try:
-        yield from tried
+        yield from changes
     except InputError as error:
         notes.append(str(error))
 
 
-def _best_drop(asked: _Asked, network: Graph) -> Try | None:
+def _best_drop(analysis: Analysis, attributions: Sequence[Attribution]) -> Change | None:
     """The network without the one block whose loss saves most, of those that can be left out."""
-    blocks = cut(network)
-    receipts = asked.blocks()
-    for i in sorted(range(len(blocks)), key=lambda i: -receipts[i].latency_ms):
-        changed = bypassed(network, blocks[i].operations)
+    for i in sorted(range(len(attributions)), key=lambda i: -attributions[i].latency_ms):
+        block = analysis.blocks[i]
+        changed = bypassed(analysis.graph, block.operations)
         if changed is not None:
-            label = blocks[i].label
-            words = f"without {label}: its input and output have the same shape"
-            return Try("drop", words, changed, {"block": label})
+            words = f"without {block.label}: its input and output have the same shape"
+            return Change("drop", words, changed, {"block": block.label})
     return None
 
 
-def _smaller(network: Graph, at_size: AtSize | None) -> Try | None:
+def _smaller(network: Graph, at_size: AtSize | None) -> Change | None:
     """The network at about 6/7 of its resolution, in multiples of its stride."""
     side = image_side(network)
     if at_size is None or side is None:
@@ -340,16 +329,16 @@ def _smaller(network: Graph, at_size: AtSize | None) -> Try | None:
     except InputError:
         return None
     words = f"an input of {new} px instead of {side}"
-    return Try("resolution", words, graph, {"from": side, "to": new})
+    return Change("resolution", words, graph, {"from": side, "to": new})
 
 
-def _batches(asked: _Asked, network: Graph) -> tuple[BatchEffect, ...]:
+def _batches(model: Model, analysis: Analysis, prediction: Prediction) -> tuple[BatchEffect, ...]:
     """What a sample costs in batches of several sizes, the one asked for among them."""
-    found = []
-    for n in sorted({*BATCHES, asked.prediction.batch_size}):
+    effects = []
+    for n in sorted({*BATCHES, prediction.batch_size}):
         try:
-            latency = asked.predict(network, n).latency_ms
+            latency = model.predict(analysis, n, prediction.predictor).latency_ms
         except InputError:  # too large to count
             break
-        found.append(BatchEffect(n, latency, latency / n))
-    return tuple(found)
+        effects.append(BatchEffect(n, latency, latency / n))
+    return tuple(effects)

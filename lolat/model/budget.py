@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,9 +18,6 @@ from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, 
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds
-
-# ---- The largest number for which something holds, asked as seldom as can be; and budgets that
-# suffice.
 
 
 def search(
@@ -33,15 +30,15 @@ def search(
     refused, the smallest that is not, False). Where `fits` is not so ordered, the two answers are
     still neighbours of which one fits and the other does not.
     """
-    low, high, found = 0, count + 1, False
+    low, high, fits_any = 0, count + 1, False
     at, stride = start, 1
     while high - low > 1:
         verdict = fits(at)
         if verdict:
-            low, found = at, True
+            low, fits_any = at, True
         elif verdict is None and at == start:
             return at, at, False
-        elif verdict is None and at < start and not found:
+        elif verdict is None and at < start and not fits_any:
             low = at
         else:
             high = at
@@ -54,7 +51,7 @@ def search(
         else:
             at = high - min(stride, half)
             stride *= 2
-    return low, high, found
+    return low, high, fits_any
 
 
 def enough(takes: float) -> str:
@@ -67,13 +64,11 @@ def enough(takes: float) -> str:
     return repr(takes)
 
 
-# ---- budget ----------------------------------------
-
 VARY = ("width", "resolution", "batch")
 MOST_BATCH = 65536
 MOST_WIDTH = 8
 MOST_SIDE = 2048
-HUNDREDTHS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
+WIDTH_STEPS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
 
 
 def check_budget(budget_ms: float) -> None:
@@ -156,13 +151,13 @@ class Question:
     @cached_property
     def now(self) -> Prediction:
         """What the model says of the network as it is; InputError where --sure cannot be answered."""
-        found = self.predict(self.network, self.batch_size)
-        if self.sure and found.interval_ms is None:
+        prediction = self.predict(self.network, self.batch_size)
+        if self.sure and prediction.interval_ms is None:
             raise InputError(
                 f"--sure needs an interval, and {self.model.source} has too few points for one; leave "
                 "--sure out, or learn the model again"
             )
-        return found
+        return prediction
 
     def predict(self, network: Graph, batch_size: int) -> Prediction:
         """With the predictor and the coverage that were asked for."""
@@ -198,20 +193,18 @@ class Question:
         return ways[vary]()
 
     def _batch(self) -> Answer:
-        now = Step(self.batch_size, self.now)
         fixed, each = self.by_sample
         guess = (self.aim - fixed) / each if each > 0.0 else MOST_BATCH
-        tried = _Tried(self, "batch", now, lambda n: (self.network, n), 1, MOST_BATCH)
-        return tried.answer(guess)
+        varied = _Varied(self, "batch", self.batch_size, lambda n: (self.network, n), 1, MOST_BATCH)
+        return varied.answer(guess)
 
     def _width(self) -> Answer:
         widened(self.network, 1.0)  # says what cannot be varied
-        now = Step(1.0, self.now)
-        tried = _Tried(
-            self, "width", now, lambda i: (widened(self.network, i / HUNDREDTHS), self.batch_size),
-            1 / HUNDREDTHS, MOST_WIDTH * HUNDREDTHS,
+        varied = _Varied(
+            self, "width", 1.0, lambda i: (widened(self.network, i / WIDTH_STEPS), self.batch_size),
+            1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS,
         )  # fmt: skip
-        return tried.answer(HUNDREDTHS * self._guessed_width())
+        return varied.answer(WIDTH_STEPS * self._guessed_width())
 
     def _guessed_width(self) -> float:
         """Where a parabola through the latencies at half, the same and twice the width meets the aim."""
@@ -242,80 +235,67 @@ class Question:
         def network(i: int) -> tuple[Graph, int]:
             return self.network if i * step == side else at_size(i * step), self.batch_size
 
-        tried = _Tried(self, "resolution", Step(side, self.now), network, step, MOST_SIDE // step)
-        return tried.answer(min(side * math.sqrt(area), MOST_SIDE) / step)
+        varied = _Varied(self, "resolution", side, network, step, MOST_SIDE // step)
+        return varied.answer(min(side * math.sqrt(area), MOST_SIDE) / step)
 
 
-class _Tried:
-    """The values of what is varied: `unit` times 1, 2 ... `count`; each is predicted once."""
+@dataclass(frozen=True)
+class _Varied:
+    """The values of what is varied: `unit` times 1, 2 ... `count`, `now` among them; each predicted once.
 
-    def __init__(
-        self,
-        question: Question,
-        vary: str,
-        now: Step,
-        network: Callable[[int], tuple[Graph, int]],
-        unit: float,
-        count: int,
-    ) -> None:
-        self.question, self.vary, self.now = question, vary, now
-        self.network, self.unit, self.count = network, unit, count
-        self.known: dict[int, Step | None] = {}
-        self.refusals: dict[int, str] = {}
+    `network`: that of the i-th value, and its batch size.
+    """
 
-    def value(self, i: int) -> float:
-        """The i-th value."""
-        return round(i * self.unit, 2) if self.vary == "width" else int(i * self.unit)
+    question: Question
+    vary: str
+    now: float
+    network: Callable[[int], tuple[Graph, int]]
+    unit: float
+    count: int
+    steps: dict[int, Step | str] = field(default_factory=dict)  # or why there is none
 
-    def step(self, i: int) -> Step | None:
-        """The i-th value and its prediction; None where there is no network of it."""
-        if i not in self.known:
+    def step(self, i: int) -> Step | str:
+        """The i-th value and its prediction; why, where there is no network of it."""
+        if i not in self.steps:
+            value = round(i * self.unit, 2) if self.vary == "width" else int(i * self.unit)
             try:
-                network, batch_size = self.network(i)
-                found = Step(self.value(i), self.question.predict(network, batch_size))
+                self.steps[i] = Step(value, self.question.predict(*self.network(i)))
             except InputError as error:
-                self.refusals[i] = str(error).partition("; give ")[0]  # which the answer says
-                self.known[i] = None
-            else:
-                self.known[i] = found
-        return self.known[i]
+                self.steps[i] = str(error).partition("; give ")[0]  # which the answer says
+        return self.steps[i]
 
     def fits(self, i: int) -> bool | None:
         """Whether the i-th stays within the budget; None where it is refused."""
-        found = self.step(i)
-        if found is None:
+        step = self.step(i)
+        if isinstance(step, str):
             return None
-        return self.question.takes(found.prediction) <= self.question.budget_ms
+        return self.question.takes(step.prediction) <= self.question.budget_ms
 
     def answer(self, guess: float) -> Answer:
         """The largest value that fits; AnswerIsNo where there is none."""
-        start = min(max(round(self.now.value / self.unit), 1), self.count)
+        q, start = self.question, min(max(round(self.now / self.unit), 1), self.count)
         guessed = int(min(max(guess, 1.0), float(self.count)))
-        low, high, found = search(self.fits, self.count, start, guessed)
-        if self.step(start) is None and not found:
-            raise InputError(self.refusals[start])
-        q = self.question
-        if not found:
-            smallest = self.step(high)
-            assert smallest is not None
-            takes = q.takes(smallest.prediction)
-            refused = self.refusals.get(high - 1)
-            raise AnswerIsNo(
-                f"even {told(self.vary, smallest.value)} of {q.network.name!r} takes "
-                f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms"
-                f"{f', and smaller is refused ({refused})' if refused else ''}; give --ms "
-                f"{enough(takes)} or more"
-            )
-        best = self.step(low)
-        assert best is not None
-        further = self.step(high) if high <= self.count else None
-        pairs = None
-        if self.vary == "width":
-            sizes = channels(q.network).sizes
-            free = sizes.free()
-            pairs = tuple(sorted({(sizes.now[u], sizes.scaled(u, best.value)) for u in free}))
-        refusal = self.refusals.get(high)
-        return Answer(self.vary, q.budget_ms, q.sure, best, further, self.now, pairs, refusal)
+        low, high, any_fits = search(self.fits, self.count, start, guessed)
+        best, further = self.steps.get(low), self.step(high) if high <= self.count else None
+        if isinstance(best, Step) and any_fits:
+            pairs = None
+            if self.vary == "width":
+                sizes = channels(q.network).sizes
+                free = sizes.free()
+                pairs = tuple(sorted({(sizes.now[u], sizes.scaled(u, best.value)) for u in free}))
+            refusal = further if isinstance(further, str) else None
+            larger = further if isinstance(further, Step) else None
+            now = Step(self.now, q.now)
+            return Answer(self.vary, q.budget_ms, q.sure, best, larger, now, pairs, refusal)
+        if not isinstance(further, Step):
+            raise InputError(str(further))
+        takes = q.takes(further.prediction)
+        smaller = f", and smaller is refused ({best})" if isinstance(best, str) else ""
+        raise AnswerIsNo(
+            f"even {told(self.vary, further.value)} of {q.network.name!r} takes "
+            f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms{smaller}; "
+            f"give --ms {enough(takes)} or more"
+        )
 
 
 def told(vary: str, value: float) -> str:

@@ -14,7 +14,7 @@ NARROWER = (0.75, 0.5)
 
 
 @dataclass(frozen=True)
-class Try:
+class Change:
     """A changed network; `kind` is for programs, `change` says it to people, `details` in numbers."""
 
     kind: str
@@ -23,7 +23,7 @@ class Try:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Try]:
+def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """What can be tried on the block of these operations; each has the counts of a real network.
 
     One exception: at half the resolution the block alone is counted on smaller images, its neighbours
@@ -32,54 +32,56 @@ def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Try]:
     """
     changed = edits.bypassed(graph, positions)
     if changed is not None:
-        yield Try("drop", "without this block: its input and output have the same shape", changed)
+        yield Change(
+            "drop", "without this block: its input and output have the same shape", changed
+        )
     yield from _everywhere(graph, positions)
     smaller = halved(graph, positions)
     if smaller is not None:
         before, after = (_largest(g, positions) for g in (graph, smaller))
         words = f"images half as high and wide ({_size(before)} -> {_size(after)})"
-        yield Try("resolution", words, smaller, {"from": list(before), "to": list(after)})
+        yield Change("resolution", words, smaller, {"from": list(before), "to": list(after)})
     yield from _narrower_inside(graph, positions)
 
 
-def on_network(graph: Graph) -> Iterator[Try]:
+def on_network(graph: Graph) -> Iterator[Change]:
     """What can be tried on a whole network but its resolution, which its reader knows; as `on_block`."""
     yield from _everywhere(graph, range(len(graph.operations)))
     for factor in NARROWER:
         words = f"width x{factor:g}: every channel count, in multiples of 8"
-        yield Try("width", words, widened(graph, factor), {"factor": factor})
+        yield Change("width", words, widened(graph, factor), {"factor": factor})
 
 
-def _everywhere(graph: Graph, positions: Collection[int]) -> Iterator[Try]:
+def _everywhere(graph: Graph, positions: Collection[int]) -> Iterator[Change]:
     """Changes of operations of certain kinds."""
     inside = [graph.operations[p] for p in positions]
     changed = edits.with_small_kernels(graph, positions)
     if changed is not None:
-        yield Try("kernel", _kernels(inside), changed)
+        yield Change("kernel", _kernels(inside), changed)
     changed = edits.without_gates(graph, positions)
     if changed is not None:
-        yield Try("squeeze_excite", "without squeeze-excite", changed)
+        yield Change("squeeze_excite", "without squeeze-excite", changed)
     changed = edits.with_relu(graph, positions)
     if changed is not None:
         kinds = sorted({o.kind for o in inside if o.kind in edits.COSTLY_ACTIVATIONS})
-        yield Try("activation", f"relu instead of {' and '.join(kinds)}", changed)
+        yield Change("activation", f"relu instead of {' and '.join(kinds)}", changed)
     changed = edits.as_depthwise(graph, positions)
     if changed is not None:
         words = "depthwise kernels for convolutions that are depthwise but for their name"
-        yield Try("depthwise", words, changed)
+        yield Change("depthwise", words, changed)
     changed = edits.ungrouped(graph, positions)
     if changed is not None:
         groups = {o.attributes["groups"] for o in inside if o.kind == "grouped_conv"} - {1}
         words = f"plain convolutions instead of {_several(groups)} groups"
-        yield Try("groups", words, changed)
+        yield Change("groups", words, changed)
     changed = edits.separated(graph, positions)
     if changed is not None:
         full = {_size(o.attributes["kernel"]) for o in inside if edits.is_separable(o)}
         words = f"depthwise-separable instead of full {_several(full)} convolutions"
-        yield Try("separable", words, changed)
+        yield Change("separable", words, changed)
 
 
-def _narrower_inside(graph: Graph, positions: Sequence[int]) -> Iterator[Try]:
+def _narrower_inside(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
     """Fewer channels inside a block, with what comes in and goes out as it is."""
     own = inner(graph, positions)
     sizes = channels(graph).sizes
@@ -92,7 +94,7 @@ def _narrower_inside(graph: Graph, positions: Sequence[int]) -> Iterator[Try]:
         told += ", ..." if len(pairs) > 3 else ""
         fewer = pairs[0][0] - pairs[0][1]
         words = f"{fewer} fewer channels" if len(pairs) == 1 else f"width x{factor:g}"
-        yield Try(
+        yield Change(
             "inner_width",
             f"{words} inside ({told})",
             channels(graph).resized(new),
@@ -119,7 +121,7 @@ def _size(sizes: Sequence[int]) -> str:
 
 def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int]:
     """Height and width of the largest image that the operations read."""
-    found = []
+    sizes = []
     for p in positions:
         operation = graph.operations[p]
         for t in operation.inputs:
@@ -128,5 +130,5 @@ def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int]:
                 first = is_convolution(operation.kind) and (
                     shape[-1] != operation.attributes["in_channels"]
                 )
-                found.append(tuple(shape[2:] if first else shape[1:3]))
-    return max(found)  # type: ignore[return-value]
+                sizes.append(tuple(shape[2:] if first else shape[1:3]))
+    return max(sizes)  # type: ignore[return-value]

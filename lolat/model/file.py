@@ -1,15 +1,42 @@
-"""The JSON model file: read whole or refused with one plain error, written whole or not at all.
+"""The JSON model file: what it must hold, read whole or refused, written whole or not at all.
 
-`lolat.model.schema` says what a document must hold.
+Only the fields named here are checked: a later minor version may add keys anywhere, and a reader of
+version 1 still reads the file. What is under `training` is checked by who reads it
+(`lolat.training.measured`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from lolat.io.documents import LARGEST_BYTES, NotJsonError, read_json, to_json
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from lolat.errors import ModelFileError
+from lolat.graph.work import (
+    CLASSES,
+    MOVING_TERMS,
+    NEEDED,
+    OPTIONAL_TERMS,
+    PRODUCT_TERMS,
+    PRODUCTS,
+)
+from lolat.io.documents import (
+    LARGEST_BYTES,
+    AtLeastOne,
+    Count,
+    NotJsonError,
+    NotNegative,
+    Number,
+    Positive,
+    Range,
+    fault_of,
+    key_text,
+    read_json,
+    show,
+    to_json,
+)
 from lolat.io.writing import AnyPath, shown_path, write_bytes
-from lolat.model.schema import FORMAT_VERSION, SCHEMA, validate
 
 __all__ = [
     "FORMAT_VERSION",
@@ -23,7 +50,216 @@ __all__ = [
     "write_bytes",
 ]
 
+SCHEMA = "lolat-model"
+FORMAT_VERSION = 1
 _EXPECTED = "expected a LoLat model file"
+
+# ---- What a model file must hold.
+
+
+class Point(Struct):
+    """One measured block or network; see `lolat.fitting.points.Point`."""
+
+    name: str
+    batch_size: AtLeastOne
+    acts: Count
+    inp: Count
+    flops: Count
+    traffic: Count | None
+    weights: Count | None
+    ops: Count | None
+    latency_ms: Positive
+    samples_ms: list[Positive] | None
+    reference_ms: list[Number] | UnsetType | None = UNSET
+    spread: Number | UnsetType | None = UNSET
+    kinds: list[str] | UnsetType = UNSET
+    whole: bool | UnsetType = UNSET
+
+
+class Interval(Struct):
+    """How intervals narrow; see `lolat.fitting.intervals.interval_entry`."""
+
+    exponent: NotNegative
+    ops: Range
+    scores: list[Number]
+
+
+class Networks(Struct):
+    """How far off left-out networks were; see `lolat.fitting.intervals.network_entry`."""
+
+    ops: NotNegative
+    spread: NotNegative
+    count: Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
+
+
+class Predictor(Struct):
+    """Any formula: its coefficients, and how it did on what it was not fitted on."""
+
+    coefficients: dict[str, NotNegative]
+    error: NotNegative | dict[str, Any] | UnsetType = UNSET  # a number in the first files
+    residuals: list[Number] | UnsetType = UNSET
+    training_residuals: list[Number] | UnsetType = UNSET
+    interval: Interval | UnsetType = UNSET
+    alone: dict[str, NotNegative] | UnsetType = UNSET
+    networks: Networks | UnsetType = UNSET
+    six_counts: Predictor | UnsetType = UNSET
+
+
+class TwoRegimeTerms(Struct):
+    """The counts of the published formula."""
+
+    acts: NotNegative
+    inp: NotNegative
+    flops: NotNegative
+
+
+class TwoRegime(Struct):
+    """What the two-regime formula has beside that of any."""
+
+    coefficients: TwoRegimeTerms
+    breakpoint_ms: NotNegative
+    slope: Positive
+    offset_ms: Number
+
+
+def _terms(name: str, needed: tuple[str, ...]) -> type[Struct]:
+    optional: list[Any] = [(t, NotNegative | UnsetType, UNSET) for t in OPTIONAL_TERMS]
+    return msgspec.defstruct(name, [*((term, Positive) for term in needed), *optional])
+
+
+_TERMS = {True: _terms("Product", PRODUCT_TERMS), False: _terms("Moving", MOVING_TERMS)}
+_NEEDED: list[Any] = [(name, _TERMS[name in PRODUCTS]) for name in NEEDED]
+_OTHERS: list[Any] = [
+    (name, _TERMS[name in PRODUCTS] | UnsetType, UNSET) for name in CLASSES if name not in NEEDED
+]
+Classes = msgspec.defstruct("Classes", [*_NEEDED, *_OTHERS])
+"""The terms of each class of operations (`lolat.graph.work`)."""
+
+
+class Mode(Struct):
+    """How the device runs networks; see `lolat.graph.modes.Mode`."""
+
+    dtype: str | UnsetType = UNSET
+    compiled: bool | UnsetType = UNSET
+    channels_last: bool | UnsetType = UNSET
+    training: bool | UnsetType = UNSET
+
+
+class Kernels(Struct):
+    """What a formula by operation has beside that of any; see `lolat.fitting.predictors.kernels`.
+
+    `nearby`: of each class of products, rows of its SHAPE and a weight.
+    """
+
+    multiprocessors: Positive
+    classes: Classes  # type: ignore[valid-type]
+    mode: Mode | UnsetType = UNSET
+    tile: Positive | UnsetType = UNSET
+    sustained: Positive | UnsetType = UNSET
+    nearby: dict[str, list[tuple[Positive, Positive, Positive, Positive, Number]]] | UnsetType = (
+        UNSET
+    )
+
+
+class Noise(Struct):
+    """What of the noise predictions use."""
+
+    quiet: Positive | UnsetType = UNSET
+    busy: Positive | UnsetType = UNSET
+
+
+class Domain(Struct):
+    """What was measured; see `lolat.fitting.domain.Domain`."""
+
+    kinds: list[str] | UnsetType = UNSET
+    dtypes: list[str] | UnsetType = UNSET
+    ratios: dict[str, Range] | UnsetType = UNSET
+    sizes: dict[str, Range] | UnsetType = UNSET
+
+
+class ModelFile(Struct):
+    """The whole file."""
+
+    name: str
+    device: str
+    default: str
+    predictors: dict[str, Predictor]
+    points: list[Point]
+    environment: dict[str, Any]
+    noise: Noise
+    domain: Domain
+    warnings: list[str] | UnsetType = UNSET
+
+
+PREDICTORS: dict[str, type[Struct]] = {
+    "two-regime": TwoRegime,
+    "kernels": Kernels,
+    "training-steps": Kernels,
+}
+
+
+def validate(document: Any, source: str) -> None:
+    """Raise ModelFileError unless `document`, as parsed from JSON, is a LoLat model of version 1.
+
+    `source` names where it came from and begins the message; it must be one line. The message goes
+    on with the field, what it is and what is expected. Nothing is changed or converted.
+    """
+    fault = _of_another_kind(document) or fault_of(document, ModelFile)
+    if fault is None:
+        fault = next(filter(None, map(_fault_of_predictor, document["predictors"].items())), None)
+    if fault is None and document["default"] not in document["predictors"]:
+        names = ", ".join(map(show, sorted(document["predictors"]))) or "none"
+        fault = (
+            f"`default` is {show(document['default'])}; expected one of the predictors in the file: "
+            f"{names}"
+        )
+    if fault is not None:
+        raise ModelFileError(f"{source}: {fault}")
+
+
+def _of_another_kind(document: Any) -> str | None:
+    """Why a document is no model that this version reads, whatever its fields."""
+    if not isinstance(document, dict):
+        return f"holds {show(document)}; expected a LoLat model (a JSON object)"
+    if document.get("schema") != SCHEMA:
+        schema = f"its `schema` is {show(document['schema'])}" if "schema" in document else None
+        return (
+            f"not a LoLat model: {schema or 'it has no field `schema`'}; expected "
+            f'"schema": "{SCHEMA}", as `python learn_model.py cpu` writes it'
+        )
+    if "version" not in document:
+        return f"the field `version` is missing; expected {FORMAT_VERSION}"
+    version = document["version"]
+    if type(version) is int and version > FORMAT_VERSION:
+        return (
+            f"made by a newer LoLat (format version {show(version)}; this one reads "
+            f"{FORMAT_VERSION}): upgrade LoLat, or learn the model again with this one"
+        )
+    if type(version) is not int or version != FORMAT_VERSION:
+        return f"`version` is {show(version)}; expected {FORMAT_VERSION}"
+    return None
+
+
+def _fault_of_predictor(item: tuple[str, dict[str, Any]]) -> str | None:
+    """What a predictor of a known name lacks."""
+    name, predictor = item
+    shape = PREDICTORS.get(name)
+    if shape is None:
+        return None
+    place = f"predictors.{name}"
+    fault = fault_of(predictor, shape, place)
+    if fault is None and shape is Kernels:
+        for field, known in (("classes", CLASSES), ("nearby", PRODUCTS)):
+            for key in predictor.get(field, {}).keys() - set(known):
+                value = predictor[field][key]
+                return (
+                    f"`{place}.{field}.{key_text(key)}` is {show(value)}; expected one of "
+                    f"{', '.join(known)}"
+                )
+    return fault
+
+
+# ---- Reading and writing it.
 
 
 def read(path: AnyPath) -> dict[str, Any]:

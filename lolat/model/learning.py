@@ -16,7 +16,7 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES, PLAIN
-from lolat.model.schema import FORMAT_VERSION, SCHEMA
+from lolat.model.file import FORMAT_VERSION, SCHEMA
 
 SMALL_MS = 2.0  # published tables are split here
 LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are
@@ -91,6 +91,19 @@ def model_document(
         "residuals" not in p for p in fitted["predictors"].values()
     ):
         remarks.append(FEW_BLOCKS)
+    return assembled(name, device, environment, remarks, fitted, points, noise)
+
+
+def assembled(
+    name: str,
+    device: str,
+    environment: Mapping[str, Any],
+    warnings: Sequence[str],
+    fitted: Mapping[str, Any],
+    points: Sequence[Point] = (),
+    noise: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A model file of what was `fitted`: predictors, default, domain."""
     return {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -98,8 +111,8 @@ def model_document(
         "device": device,
         "points": [p.to_dict() for p in points],
         "environment": dict(environment),
-        "noise": dict(noise),
-        "warnings": remarks,
+        "noise": dict(noise or {}),
+        "warnings": list(warnings),
         **fitted,
     }
 
@@ -108,16 +121,16 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
     """The extended formula's entry, that of its form on the six counts in it."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
-    found = Extended.fit_with_six(features, measured, known, whole)
+    formula = Extended.fit_with_six(features, measured, known, whole)
     entry = _entry(
-        found,
+        formula,
         points,
         lambda kept: Extended.fit(features[kept], measured[kept], known, whole[kept]),
         numbers,
     )
-    if found.six is not None:
+    if formula.six is not None:
         entry["six_counts"]["error"], _ = _errors(
-            found.six,
+            formula.six,
             points,
             lambda kept: Extended.fit(six[kept], measured[kept], FEATURES),
             len(FEATURES),
@@ -171,10 +184,10 @@ def _errors(
 
 def as_measured(formula: Formula, points: Sequence[Point]) -> np.ndarray:
     """(points,) ms that `formula` says of points; of a block, as it is measured alone."""
-    found = answers(formula, matrix(points, formula.features))
+    ms = answers(formula, matrix(points, formula.features))
     if isinstance(formula, Extended) and formula.alone:
-        found += [0.0 if p.whole else formula.alone_ms(p.counts) for p in points]
-    return found
+        ms += [0.0 if p.whole else formula.alone_ms(p.counts) for p in points]
+    return ms
 
 
 def answers(formula: Formula, features: np.ndarray) -> np.ndarray:

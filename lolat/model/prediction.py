@@ -5,27 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.domain import NEGLIGIBLE, OUTSIDE_WIDENING, UNMEASURED_WIDENING, advice
-from lolat.fitting.intervals import COVERAGE, drift, half_width, machine_factor
+from lolat.fitting.domain import (
+    NEGLIGIBLE_SHARE,
+    OUTSIDE_WIDENING,
+    UNMEASURED_WIDENING,
+    Domain,
+    advice,
+)
+from lolat.fitting.intervals import COVERAGE, Intervals
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
-from lolat.graph import Graph, floating_types
-from lolat.graph.blocks import cut
-from lolat.graph.counts import COLUMNS, FEATURES, GROUPS, behaviors, count
-from lolat.graph.subgraph import block_kinds
+from lolat.graph import Graph
+from lolat.graph.analysis import Analysis, analyze
+from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.work import work_of
 from lolat.model.state import OF_GROUP, State
 
-if TYPE_CHECKING:
-    from lolat.model import Model
-
-# ---- What a reader of an answer should know of the model that gave it.
+CALL = "call"
+MEMORY = "memory"
+NOTHING = "nothing"
+_SIX = [COLUMNS.index(c) for c in FEATURES]
+_OPS = COLUMNS.index("ops")
 
 FRAMEWORKS = {
     "keras": ("a Keras network", "tensorflow"),
@@ -57,15 +64,6 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """What a model that somebody else's measurements made says of itself."""
     made_of = document["environment"].get("source")
     return tuple(document.get("warnings", ())) if isinstance(made_of, Mapping) else ()
-
-
-# ---- prediction ----------------------------------------
-
-CALL = "call"
-MEMORY = "memory"
-NOTHING = "nothing"
-_SIX = [COLUMNS.index(c) for c in FEATURES]
-_OPS = COLUMNS.index("ops")
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class Prediction:
             latency_ms=latency,
             block_terms=terms,
             call_ms=call_ms,
-            interval_ms=None if self.half is None else _interval(latency, self.half),
+            interval_ms=None if self.half is None else within(latency, self.half),
             state=state,
         )
 
@@ -192,74 +190,139 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if grouped[most] > 0.0 else NOTHING
 
 
+@dataclass(frozen=True)
+class Outside:
+    """What of a network lies outside the measured domain: remarks (None where the model does not say what
+    was measured), by what its interval is widened, the names of the blocks to measure to bring it inside.
+    """
+
+    remarks: tuple[str, ...] | None = None
+    widening: float = 1.0
+    measure: tuple[str, ...] = ()
+
+
+class Knowledge:
+    """What a model file says besides its formulas, and what was found out of networks with it."""
+
+    def __init__(self, document: Mapping[str, Any], source: str) -> None:
+        self.source = source
+        self.environment: Mapping[str, Any] = document["environment"]
+        self.domain = Domain.from_dict(document["domain"])
+        self.intervals = Intervals(document)
+        self.remarks = of_its_source(document)
+        self._outside: WeakKeyDictionary[Analysis, dict[tuple[int, str], Outside]] = (
+            WeakKeyDictionary()
+        )
+
+    def outside(
+        self, analysis: Analysis, batch_size: int, predictor: str, shares: np.ndarray
+    ) -> Outside:
+        """What lies outside where the blocks take `shares`, (blocks,), of the time by `predictor`."""
+        if self.domain is None:
+            return Outside()
+        judged = self._outside.get(analysis)
+        if judged is None:
+            judged = self._outside[analysis] = {}
+        outside = judged.get((batch_size, predictor))
+        if outside is None:
+            outside = self._judged(self.domain, analysis, batch_size, shares)
+            judged[batch_size, predictor] = outside
+        return outside
+
+    def _judged(
+        self, domain: Domain, analysis: Analysis, batch_size: int, shares: np.ndarray
+    ) -> Outside:
+        counts = analysis.block_counts(batch_size)[:, _SIX]
+        beyond = domain.outside(counts, analysis.names, shares)
+        strange = domain.unmeasured(analysis.kinds, analysis.dtypes)
+        if not beyond and not strange:
+            return Outside(())
+        kinds, able = analysis.learnable(domain.dtypes)
+        rows, complete = domain.to_measure(counts, kinds, shares, np.array(able))
+        measure = tuple(analysis.names[i] for i in rows)
+        widening = UNMEASURED_WIDENING if strange else OUTSIDE_WIDENING
+        remedy: tuple[str, ...] = ()
+        if self.environment.get("device") in ("cpu", "gpu"):  # one that can measure
+            complete = complete and domain.dtypes >= analysis.dtypes
+            remedy = advice(self.source, measure, complete, batch_size)
+        return Outside((*beyond, *strange, *remedy), widening, measure)
+
+
 def predict_network(
-    model: Model, network: Graph, batch_size: int, predictor: str | None, coverage: float | None
+    network: Graph | Analysis,
+    batch_size: int,
+    formula: Formula,
+    coverage: float | None,
+    knowledge: Knowledge,
 ) -> Prediction:
     """What `Model.predict` answers; it says what comes in and what is raised."""
-    if not isinstance(network, Graph):
+    if not isinstance(network, (Graph, Analysis)):
         raise InputError(
             f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
         )
-    batch_size = as_batch_size(batch_size)
-    formula = model.predictor(predictor)
-    names, counts = _block_counts(network, batch_size)
-    terms, call_ms, doubtful = _terms(formula, network, batch_size, counts)
+    batch_size, analysis = as_batch_size(batch_size), analyze(network)
+    graph, counts = analysis.graph, analysis.block_counts(batch_size)
+    terms, call_ms, unlike = _terms(formula, analysis, batch_size)
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
-    shares = times / latency if latency > 0.0 else np.zeros(len(names))
-    asked = (batch_size, formula.name)
     if isinstance(formula, Kernels):
-        remarks, widening = doubtful, OUTSIDE_WIDENING if doubtful else 1.0
-        measure: tuple[str, ...] = ()
+        outside = Outside(unlike, OUTSIDE_WIDENING if unlike else 1.0)
     else:
-        remarks, widening, measure = _outside(model, network, counts, names, shares, asked)
-    parts = (times, counts[:, _OPS])
-    half, doubts = half_width(model.document, formula.name, coverage, parts, model.cache)
+        shares = times / latency if latency > 0.0 else np.zeros(len(times))
+        outside = knowledge.outside(analysis, batch_size, formula.name, shares)
+    intervals = knowledge.intervals
+    half, doubts = intervals.half(formula.name, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
-        half *= widening
-        interval = _interval(latency, math.hypot(half, drift(model.document)))
-    quiet = machine_factor(model.document, "quiet")
+        half *= outside.widening
+        interval = within(latency, math.hypot(half, intervals.drift))
     return Prediction(
-        network=network.name,
+        network=graph.name,
         batch_size=batch_size,
         predictor=formula.name,
         latency_ms=latency,
         interval_ms=interval,
         coverage=None if interval is None else COVERAGE if coverage is None else coverage,
-        in_domain=None if remarks is None else not remarks,
+        in_domain=None if outside.remarks is None else not outside.remarks,
         warnings=(
-            *count(network).warnings,
-            *(remarks or ()),
+            *analysis.counts.warnings,
+            *(outside.remarks or ()),
             *doubts,
-            *other_framework(model.document["environment"], network.framework),
-            *of_its_source(model.document),
+            *other_framework(knowledge.environment, graph.framework),
+            *knowledge.remarks,
         ),
-        names=names,
+        names=analysis.names,
         features=formula.features,
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        measure=measure,
+        measure=outside.measure,
         half=half,
-        quiet_ms=None if quiet is None else latency * quiet,
+        quiet_ms=None if intervals.quiet is None else latency * intervals.quiet,
     )
 
 
 def _terms(
-    formula: Formula, network: Graph, batch_size: int, counts: np.ndarray
+    formula: Formula, analysis: Analysis, batch_size: int
 ) -> tuple[np.ndarray, float, tuple[str, ...] | None]:
-    """Ms of each block by term, (blocks, features), and those of the call. `counts`: of the blocks.
+    """Ms of each block by term, (blocks, features), and those of the call.
 
     Third, of a formula by operation: what of the network is like nothing that was measured.
     """
     if not isinstance(formula, Kernels):
-        return *formula.shares(counts[:, [COLUMNS.index(f) for f in formula.features]]), None
-    work = work_of(network, batch_size, formula.mode)
+        counts = analysis.block_counts(batch_size)[:, columns_of(formula.features)]
+        return *formula.shares(counts), None
+    work = work_of(analysis.graph, batch_size, formula.mode)
     times, mostly = formula.times(work)
-    found = np.zeros((len(counts), len(formula.features)))
-    np.add.at(found, (_owners(network)[1][work.operation], mostly), times)
-    return found, 0.0, formula.unlike(work, times, NEGLIGIBLE)
+    terms = np.zeros((len(analysis.blocks), len(formula.features)))
+    np.add.at(terms, (analysis.owner[work.operation], mostly), times)
+    return terms, 0.0, formula.unlike(work, times, NEGLIGIBLE_SHARE)
+
+
+@cache
+def columns_of(features: tuple[str, ...]) -> list[int]:
+    """Where the features of a formula stand among COLUMNS."""
+    return [COLUMNS.index(f) for f in features]
 
 
 def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
@@ -267,95 +330,17 @@ def operations_ms(formula: Kernels, network: Graph, batch_size: int) -> float:
     return float(formula.times(work_of(network, batch_size, formula.mode))[0].sum())
 
 
-def _interval(latency: float, half: float) -> tuple[float, float]:
+def within(latency: float, half: float) -> tuple[float, float]:
+    """The interval around a latency, ms, of half the width `half`, a logarithm."""
     return latency * math.exp(-half), latency * math.exp(half)
-
-
-MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly
-KEPT_BATCH_SIZES = 64  # of a network
 
 
 def as_batch_size(batch_size: Any) -> int:
     """`batch_size` as an int; InputError unless it is a whole number from 1."""
-    good = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
-    if not good or batch_size < 1:
+    whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+    if not whole or batch_size < 1:
         raise InputError(f"batch size {batch_size!r}: expected a whole number from 1")
     return int(batch_size)
-
-
-def _outside(
-    model: Model,
-    network: Graph,
-    counts: np.ndarray,
-    names: tuple[str, ...],
-    shares: np.ndarray,
-    asked: tuple[int, str],
-) -> tuple[tuple[str, ...] | None, float, tuple[str, ...]]:
-    """Remarks on what lies outside the measured domain, by what the interval is widened for it, and
-    the names of the blocks to measure to bring it inside.
-
-    The remarks are None when the model does not say what was measured. `asked`: batch size and
-    predictor, which `counts` and `shares` are of.
-    """
-    domain = model.domain
-    if domain is None:
-        return None, 1.0, ()
-    # Kept with the network by the domain itself: another model's may get the same id later.
-    kept = network.cache.setdefault("outside", {})
-    of, found = kept.get(asked, (None, ((), 1.0, ())))
-    if of is not domain:
-        beyond = domain.outside(counts[:, _SIX], names, shares)
-        strange = domain.unmeasured(
-            sorted(behaviors(network.operations)), list(set(floating_types(network)))
-        )
-        widening = UNMEASURED_WIDENING if strange else OUTSIDE_WIDENING if beyond else 1.0
-        measure: tuple[str, ...] = ()
-        if beyond or strange:
-            kinds, able = block_kinds(network, domain.dtypes)
-            rows, complete = domain.to_measure(counts[:, _SIX], kinds, shares, np.array(able))
-            measure = tuple(names[i] for i in rows)
-            complete = complete and domain.dtypes.issuperset(floating_types(network))
-            where = model.document["environment"].get("device")
-            if where in ("cpu", "gpu"):  # one that can measure
-                strange = [*strange, *advice(model.source, measure, complete, asked[0])]
-        found = ((*beyond, *strange), widening, measure)
-        kept[asked] = (domain, found)
-    return found
-
-
-def _block_counts(network: Graph, batch_size: int) -> tuple[tuple[str, ...], np.ndarray]:
-    """Names and counts (blocks, COLUMNS) of a network's blocks; kept with it for some batch sizes.
-
-    InputError where a count does not fit in 64 bits.
-    """
-    kept: dict[int, np.ndarray] = network.cache.setdefault("block_counts", {})
-    names, owner = _owners(network)
-    found = kept.get(batch_size)
-    if found is None:
-        counts = count(network)
-        if float(counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:
-            raise InputError(
-                f"batch size {batch_size} of {network.name!r}: too large, its counts do not fit in 64 "
-                "bits; give a smaller batch size or input size"
-            )
-        found = np.zeros((len(names), len(COLUMNS)), np.int64)
-        np.add.at(found, owner, counts.at(batch_size))
-        if len(kept) >= KEPT_BATCH_SIZES:
-            kept.pop(next(iter(kept)))
-        kept[batch_size] = found
-    return names, found
-
-
-def _owners(network: Graph) -> tuple[tuple[str, ...], np.ndarray]:
-    """The blocks' names, and (operations,) which block each operation belongs to; kept with it."""
-    found = network.cache.get("owners")
-    if found is None:
-        blocks = cut(network)
-        owner = np.empty(len(network.operations), np.intp)
-        for i, block in enumerate(blocks):
-            owner[list(block.operations)] = i
-        found = network.cache["owners"] = (tuple(b.name for b in blocks), owner)
-    return found
 
 
 def _named(row: np.ndarray) -> dict[str, int]:

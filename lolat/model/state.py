@@ -6,22 +6,23 @@ now, and what the model says its time goes to.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, ModelFileError
 from lolat.graph.counts import GROUPS
+from lolat.io.documents import fault_of, read_json
 
 KINDS = ("computing", "moving", "starting")
 RIDGE = 0.05
 """How much the kinds are held together, per network: shares that differ by 20 % tell them half apart."""
-LEAST, MOST = 0.01, 100.0  # factors that a file may have
+LEAST_FACTOR, MOST_FACTOR = 0.01, 100.0  # that a file may have
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class State:
 
 def parts_of(terms_ms: Mapping[str, float], call_ms: float = 0.0) -> dict[str, float]:
     """Milliseconds of each of KINDS, from those of a formula's terms and of the call."""
-    found = {"computing": 0.0, "moving": 0.0, "starting": call_ms}
+    parts = {"computing": 0.0, "moving": 0.0, "starting": call_ms}
     for term, ms in terms_ms.items():
-        found[OF_GROUP[GROUPS[term]]] += ms
-    return found
+        parts[OF_GROUP[GROUPS[term]]] += ms
+    return parts
 
 
 OF_GROUP = {
@@ -68,8 +69,16 @@ def state_of(parts: Sequence[Mapping[str, float]], ratios: Sequence[float]) -> S
     shares = np.array([[p[k] / (sum(p.values()) or 1.0) for k in KINDS] for p in parts])
     ridge = np.sqrt(RIDGE * len(ratios)) * np.eye(len(KINDS))
     rest = np.concatenate([np.asarray(ratios) - shares.sum(axis=1) * level, np.zeros(len(KINDS))])
-    found = level + np.linalg.lstsq(np.vstack([shares, ridge]), rest, rcond=None)[0]
-    return State(*(float(min(max(f, LEAST), MOST)) for f in found))
+    factors = level + np.linalg.lstsq(np.vstack([shares, ridge]), rest, rcond=None)[0]
+    return State(*(float(np.clip(f, LEAST_FACTOR, MOST_FACTOR)) for f in factors))
+
+
+class _Factors(msgspec.Struct):
+    """A state in a file."""
+
+    computing: Annotated[float, msgspec.Meta(ge=LEAST_FACTOR, le=MOST_FACTOR)]
+    moving: Annotated[float, msgspec.Meta(ge=LEAST_FACTOR, le=MOST_FACTOR)]
+    starting: Annotated[float, msgspec.Meta(ge=LEAST_FACTOR, le=MOST_FACTOR)]
 
 
 def read_state(path: str | os.PathLike[str]) -> State:
@@ -79,23 +88,13 @@ def read_state(path: str | os.PathLike[str]) -> State:
     """
     expected = (
         "expected a file that `lolat doctor MODEL --json` has written, or "
-        '{"computing": 1.2, "moving": 1.1, "starting": 1.0}'
+        '{"computing": 1.2, "moving": 1.1, "starting": 1.0}, or: now'
     )
     try:
-        with open(path, encoding="utf-8") as file:
-            document: Any = json.load(file)
-    except OSError as error:
-        raise InputError(f"--state {path}: {error.strerror}; {expected}, or: now") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"--state {path}: not JSON; {expected}") from error
-    found = document.get("state", document) if isinstance(document, dict) else None
-    if not isinstance(found, dict) or not set(KINDS) <= set(found):
-        raise InputError(f"--state {path}: it holds no state; {expected}")
-    for kind in KINDS:
-        value = found[kind]
-        good = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not good or not LEAST <= value <= MOST:
-            raise InputError(
-                f"--state {path}: {kind} is {value!r}; expected a factor from {LEAST:g} to {MOST:g}"
-            )
-    return State(*(float(found[k]) for k in KINDS))
+        document = read_json(path, expected)
+    except ModelFileError as error:
+        raise InputError(f"--state {error}") from error
+    state = document.get("state", document) if isinstance(document, dict) else document
+    if (fault := fault_of(state, _Factors)) is not None:
+        raise InputError(f"--state {path}: {fault}; {expected}")
+    return State(*(float(state[k]) for k in KINDS))

@@ -21,9 +21,10 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import MOST_COUNT
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.layers import Layers
-from lolat.model.prediction import MOST_COUNT, operations_ms
+from lolat.model.prediction import operations_ms
 
 SERIAL = COLUMNS.index("serial")
 BORDER = [i for i, column in enumerate(COLUMNS) if column == "border"]  # one, or none

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from lolat.graph.counts import KINDS, MEANINGS
-from lolat.model.attribution import BatchEffect, Counterfactual, Explanation, Receipt, Term
+from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
 from lolat.model.budget import Answer, told
 from lolat.report.text import WIDE, latency, title, totals
 from lolat.report.words import TERMS
@@ -131,7 +131,7 @@ def _line(words: str, whole: float, ms: float, count: str, each: str) -> list[st
     return [words, count, f"x {each}", f"= {milliseconds(ms)}", share]
 
 
-def _blocks(blocks: Sequence[Receipt]) -> list[list[str]]:
+def _blocks(blocks: Sequence[Attribution]) -> list[list[str]]:
     rows = [["", "ms", "share", "most of it"]]
     ordered = sorted(blocks, key=lambda b: -b.latency_ms)
     for block in ordered[:TOP_BLOCKS]:
@@ -156,7 +156,7 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _operations(block: Receipt, operations: Sequence[Receipt]) -> list[list[str]]:
+def _operations(block: Attribution, operations: Sequence[Attribution]) -> list[list[str]]:
     """One row per operation that costs something, without the block's label in front of its name."""
     label, whole = block.name.partition(" · ")[0], block.latency_ms
     rows = [["", "", "MACs", "elements", "weights", "ms", "of block"]]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.domain import NEGLIGIBLE, OUTSIDE_WIDENING
+from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING
 from lolat.fitting.intervals import COVERAGE, check_coverage, interval_width, noise_floor
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.graph import Graph
@@ -124,7 +124,7 @@ class EstimatedTraining:
         self, graph: Graph, steps: _Steps, coverage: float
     ) -> tuple[tuple[str, ...], float | None]:
         """What is to be said of a prediction; half its interval's width, a logarithm, None if unknown."""
-        unlike = self.trained.unlike(steps.work, steps.times, NEGLIGIBLE) or ()
+        unlike = self.trained.unlike(steps.work, steps.times, NEGLIGIBLE_SHARE) or ()
         entry, widening, doubts = self._errors()
         half = None
         try:

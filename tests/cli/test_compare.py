@@ -110,7 +110,7 @@ def test_a_model_without_points(lolat: Command, tmp_path: Path) -> None:
 
 def test_networks_that_are_no_evaluation(lolat: Command, small: Path) -> None:
     told = lolat.refused("compare", small, "--networks", small)
-    assert "has no list of networks" in told
+    assert "`networks` is missing; expected a list" in told
     assert "lolat evaluate MODEL --json" in told
 
 

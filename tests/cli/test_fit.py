@@ -131,7 +131,7 @@ def test_points_of_one_block_are_fitted_with_a_warning(lolat: Command, tmp_path:
         (",".join(THREE) + "\n", "no rows"),
         (",".join(THREE) + "\n1,2,3,4\n" * 1, "1 points are too few"),
         (",".join(THREE) + "\n1,2,nan,4\n", "line 2: flops is 'nan'"),
-        ("", "lacks the columns"),
+        ("", "is empty"),
     ],
 )
 def test_a_wrong_table_leaves_no_model(
@@ -145,7 +145,7 @@ def test_a_wrong_table_leaves_no_model(
 
 def test_points_that_are_not_there(lolat: Command, tmp_path: Path) -> None:
     output = tmp_path / "model.json"
-    assert "No such file" in lolat.refused("fit", tmp_path / "none.csv", "--output", output)
+    assert "no such file" in lolat.refused("fit", tmp_path / "none.csv", "--output", output)
     assert "no such model" in lolat.refused("fit", tmp_path / "none.json", "--output", output)
     empty = tmp_path / "empty.json"
     empty.write_text(json.dumps(synthetic.document() | {"points": []}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -112,33 +111,22 @@ EXPECTED = (
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("not json", f"not JSON; {EXPECTED}"),
-        ("[" * 100_000, f"not JSON; {EXPECTED}"),
-        ("[1, 2]", f"it holds no state; {EXPECTED}"),
-        ("{}", f"it holds no state; {EXPECTED}"),
-        ('{"state": null}', f"it holds no state; {EXPECTED}"),
-        ('{"computing": 1.0, "moving": 1.0}', f"it holds no state; {EXPECTED}"),
-        (json.dumps(TWICE | {"moving": "slow"}), "moving is 'slow'; expected a factor from 0.01 to 100"),
-        (json.dumps(TWICE | {"starting": True}), "starting is True; expected a factor from 0.01 to 100"),
-        (json.dumps(TWICE | {"computing": 0}), "computing is 0; expected a factor from 0.01 to 100"),
-        (json.dumps(TWICE | {"computing": 101}), "computing is 101; expected a factor from 0.01 to 100"),
-        (json.dumps({"state": TWICE | {"moving": float("nan")}}),
-         "moving is nan; expected a factor from 0.01 to 100"),
+        (b"not json", "not JSON"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"[1, 2]", "is a list of 2"),
+        (b'{"state": null}', "is null"),
+        (json.dumps(TWICE | {"moving": "slow"}).encode(), "`moving` is 'slow'; expected a finite number"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_state(
-    lolat: Command, model: Path, tmp_path: Path, content: str, said: str
+    lolat: Command, model: Path, tmp_path: Path, content: bytes, said: str
 ) -> None:
     path = tmp_path / "state.json"
-    path.write_text(content)
+    path.write_bytes(content)
     line = lolat.refused("predict", model, "Net", "--state", path)
-    assert line == f"lolat: --state {path}: {said}"
-
-
-def test_a_file_in_another_encoding(lolat: Command, model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    path.write_bytes(b"\xff\xfe\x00")
-    assert lolat.refused("predict", model, "Net", "--state", path).endswith(f"not JSON; {EXPECTED}")
+    assert line.startswith(f"lolat: --state {path}: ")
+    assert said in line
+    assert EXPECTED in line
 
 
 @pytest.mark.parametrize("code", [2, 21])
@@ -151,7 +139,8 @@ def test_a_file_that_cannot_be_read_is_found_out_before_the_network_is(
     monkeypatch.setattr("lolat.readers.read", never)
     path = tmp_path / "nothing.json" if code == 2 else tmp_path
     line = lolat.refused("predict", model, "Net", "--state", path)
-    assert line == f"lolat: --state {path}: {os.strerror(code)}; {EXPECTED}, or: now"
+    reason = "no such file" if code == 2 else "is a folder"
+    assert line == f"lolat: --state {path}: {reason}; {EXPECTED}, or: now"
 
 
 class Machine:

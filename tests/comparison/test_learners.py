@@ -40,7 +40,7 @@ def test_a_process_learns_what_is_smooth_and_goes_on_beyond_its_points() -> None
     far = np.array([[3e4, 3e4, 10.0]])  # ten times beyond the largest
     expected = 0.01 * (3e4 + 1) ** 0.9
     assert found.one(list(far[0])) == pytest.approx(expected, rel=0.2)
-    # 40 points of 3 counts, a weight for each, 4 lengths and the like, what standardises.
+    # 40 points of 3 counts, a weight for each, 4 lengths and the like, what standardizes.
     assert found.numbers == 40 * 3 + 40 + 7 + 6
 
 

@@ -50,20 +50,20 @@ def test_sizes_and_blocks_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ("{", "is not JSON"),
-        ("[1]", "has no list of networks"),
-        ({"schema": "lolat-model"}, "has no list of networks"),
-        ({"networks": []}, "has no list of networks"),
-        ({"networks": [3]}, r"networks\[0\] is not an object"),
-        ({"networks": [ROW, {**ROW, "network": 3}]}, r"networks\[1\]: network is not a text"),
-        ({"networks": [{**ROW, "batch_size": 0}]}, "batch_size is not a whole number"),
-        ({"networks": [{**ROW, "batch_size": True}]}, "batch_size is not a whole number"),
-        ({"networks": [{**ROW, "measured_ms": 0}]}, "measured_ms is not a time above 0"),
-        ({"networks": [{**ROW, "measured_ms": float("nan")}]}, "measured_ms is not a time"),
-        ({"networks": [{"network": "a"}]}, "batch_size is not a whole number"),
-        ({"networks": [{**ROW, "input_size": [0]}]}, "input_size is not a list of positive"),
-        ({"networks": [{**ROW, "input_size": "96"}]}, "input_size is not a list of positive"),
-        ({"networks": [{**ROW, "block": "stem"}]}, "block is not the number of a block"),
+        ("hello", "not JSON"),
+        ("[1]", "`it` is a list of 1; expected an object"),
+        ({"schema": "lolat-model"}, "the field `networks` is missing; expected a list"),
+        ({"networks": []}, "`networks` is a list of 0; expected a list of length"),
+        ({"networks": [3]}, r"`networks\[0\]` is 3; expected an object"),
+        ({"networks": [ROW, {**ROW, "network": 3}]}, r"`networks\[1\].network` is 3; expected text"),
+        ({"networks": [{**ROW, "batch_size": 0}]}, "batch_size` is 0; expected a whole number of 1"),
+        ({"networks": [{**ROW, "batch_size": True}]}, "batch_size` is true; expected a whole number"),
+        ({"networks": [{**ROW, "measured_ms": 0}]}, "measured_ms` is 0; expected .* above 0"),
+        ({"networks": [{**ROW, "measured_ms": float("nan")}]}, "NaN"),
+        ({"networks": [{"network": "a"}]}, "batch_size` is missing; expected a whole number"),
+        ({"networks": [{**ROW, "input_size": [0]}]}, r"input_size\[0\]` is 0; expected a whole number"),
+        ({"networks": [{**ROW, "input_size": "96"}]}, "input_size` is '96'; expected a list"),
+        ({"networks": [{**ROW, "block": "stem"}]}, "block` is 'stem'; expected a whole number"),
     ],
 )  # fmt: skip
 def test_what_is_no_evaluation_is_named(tmp_path: Path, document: Any, words: str) -> None:
@@ -73,9 +73,9 @@ def test_what_is_no_evaluation_is_named(tmp_path: Path, document: Any, words: st
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read .*No such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_evaluation(str(tmp_path / "none.json"))
-    with pytest.raises(InputError, match=r"cannot read .*directory"):
+    with pytest.raises(InputError, match="is a folder"):
         read_evaluation(str(tmp_path))
 
 

@@ -20,7 +20,7 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.model import Model
-from lolat.model.schema import validate
+from lolat.model.file import validate
 from tests.devices import made_up
 
 
@@ -119,10 +119,10 @@ def test_facts_that_are_missing_or_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no device 'sofa'; it has desk"):
         read_facts(path, "sofa")
     path.write_text(made_up.FACTS.replace("500", "much"))
-    with pytest.raises(InputError, match="bandwidth_gb_s of desk is 'much'; expected a number"):
+    with pytest.raises(InputError, match="bandwidth_gb_s is 'much'; expected a number"):
         read_facts(path, "desk")
     path.write_text("device,multiprocessors\ndesk,40\n")
-    with pytest.raises(InputError, match="fp32_matrix_gflops of desk is None"):
+    with pytest.raises(InputError, match="fp32_matrix_gflops is empty"):
         read_facts(path, "desk")
 
 

@@ -97,14 +97,18 @@ def test_names_as_the_published_tables_have_them(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("a,b\n1,2\n", "is no table of networks; expected the columns network"),
-        ("network,latency_ms\na,none\n", "line 2: latency_ms is 'none'; expected a number above 0"),
+        (
+            "network,latency_ms\na,none\n",
+            "line 2: latency_ms is 'none'; expected milliseconds above 0",
+        ),
         ("network,latency_ms,batch_size\na,1,-1\n", "batch_size is '-1'"),
         (
             "network,latency_ms,batch_size\na,1,2.5\n",
             "batch_size is '2.5'; expected a whole number",
         ),
-        ("network,latency_ms\na,0.0001\n", "which no network takes; are these seconds?"),
-        ("network,latency_ms\na,1,2\n", "line 2: more fields than the first line has names"),
+        ("network,latency_ms\na,0.0001\n", "latency_ms is '0.0001'; expected milliseconds"),
+        ("network,latency_ms\na,0.0001\n", "are these seconds"),
+        ("network,latency_ms\na,1,2\n", "line 2: 3 cells; expected 2"),
         ("network,latency_ms\n,1\n", "line 2: names no network"),
         ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'; expected one of float32, fp32"),
         ("network,latency_ms,compiled\na,1,maybe\n", "compiled is 'maybe'; expected yes or no"),
@@ -132,7 +136,7 @@ def test_how_networks_were_run(tmp_path: Path) -> None:
 def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:
     read = read_networks(table(tmp_path, "network,latency_ms\na,1\nb,-1\n"), skip=True)
     assert [r.name for r in read.rows] == ["a"]
-    assert read.skipped == {"latency_ms is '-1'; expected a number above 0": 1}
+    assert read.skipped == {"latency_ms is '-1'; expected milliseconds above 0": 1}
 
 
 def test_times_of_the_same_that_are_far_apart(tmp_path: Path) -> None:

@@ -81,18 +81,18 @@ def test_a_packed_table_with_capitals_and_a_mark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("pool,,,,,1,2,,,,,,,0.1", "no operation 'pool'; known: linear, bmm, conv"),
+        ("pool,,,,,1,2,,,,,,,0.1", "op is 'pool'; expected one of linear, bmm, conv"),
         ("add,,,,,1.5,2,,,,,,,0.1", "line 2: rows is '1.5'; expected a whole number"),
         ("add,,,,,0,2,,,,,,,0.1", "rows is '0'"),
-        ("add,,,,,,2,,,,,,,0.1", "rows is ''"),
+        ("add,,,,,,2,,,,,,,0.1", "rows is empty"),
         ("add,,,,,1,2,,,,,,,fast", "latency_ms is 'fast'; expected milliseconds above 0"),
         ("add,,,,,1,2,,,,,,,-1", "latency_ms is '-1'"),
         ("add,,,,,1,2,,,,,,,0", "latency_ms is '0'"),
         ("add,,,,,1,2,,,,,,,nan", "latency_ms is 'nan'"),
         ("add,,,,,1,2,,,,,,,3e-8", "are these seconds, or nanoseconds?"),
-        ("add,,,,,1,2,,,,,,,0.1,7", "line 2: more fields than the first line has names (14)"),
-        ("add,,,,,1,2,0.1", "line 2: fewer fields than the first line has names (14)"),
-        ('add,,,,,"1,2,,,,,,,0.1', "unexpected end of data; expected a CSV table"),
+        ("add,,,,,1,2,,,,,,,0.1,7", "line 2: 15 cells; expected 14"),
+        ("add,,,,,1,2,0.1", "line 2: 8 cells; expected 14"),
+        ('add,,,,,"1,2,,,,,,,0.1', "unexpected end of data; expected the columns op"),
     ],
 )
 def test_a_bad_row_is_one_clear_line(tmp_path: Path, line: str, said: str) -> None:
@@ -113,16 +113,3 @@ def test_other_tables(tmp_path: Path) -> None:
         read_operations(table(tmp_path, "1,2", header="acts,latency_ms"))
     with pytest.raises(InputError, match="has no rows"):
         read_operations(table(tmp_path))
-    with pytest.raises(InputError, match="No such file"):
-        read_operations(tmp_path / "none.csv")
-    packed = tmp_path / "no.csv.gz"
-    packed.write_bytes(b"plain")
-    with pytest.raises(InputError, match="no gzip file"):
-        read_operations(packed)
-    packed.write_bytes(gzip.compress(b"op,rows\n" * 99)[:-20])
-    with pytest.raises(InputError, match="cut off or no gzip file"):
-        read_operations(packed)
-    latin = tmp_path / "latin.csv"
-    latin.write_bytes("op,größe\n".encode("latin-1"))
-    with pytest.raises(InputError, match="not a CSV table in UTF-8"):
-        read_operations(latin)

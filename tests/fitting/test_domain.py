@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.fitting.domain import FOR_NETWORK, NEGLIGIBLE, PASSED_OVER, SLACK, Domain, advice
+from lolat.fitting.domain import (
+    FOR_NETWORK,
+    NEGLIGIBLE_SHARE,
+    PASSED_OVER_SHARE,
+    SLACK,
+    Domain,
+    advice,
+)
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import FEATURES
@@ -29,11 +36,13 @@ def row(**counts: int) -> np.ndarray:
 
 
 # 400 elements each; 2.5 and 25 FLOPs per element; 100 and 50 elements per operation.
-DOMAIN = Domain.of_points([point(), point(("conv", "relu"), flops=10_000, ops=8)])
+OWN = [point(), point(("conv", "relu"), flops=10_000, ops=8)]
+_DOMAIN = Domain.of_points(OWN)
+assert _DOMAIN is not None
+DOMAIN: Domain = _DOMAIN
 
 
 def test_ranges_are_those_of_the_points() -> None:
-    assert DOMAIN is not None
     assert DOMAIN.ratios == {"FLOPs per element": (2.5, 25.0), "elements per operation": (50, 100)}
     assert DOMAIN.sizes == {"FLOPs": (1000, 10_000), "elements": (400, 400), "weights": (50, 50)}
     assert DOMAIN.kinds == {"conv", "relu"}
@@ -56,7 +65,6 @@ def test_ranges_are_those_of_the_points() -> None:
     ],
 )
 def test_a_block_is_judged_by_ratios_and_sizes(counts: dict[str, int], remark: str | None) -> None:
-    assert DOMAIN is not None
     remarks = DOMAIN.outside(np.array([row(), row(**counts)]), ["first", "second"])
     assert SLACK == 2.0
     if remark is None:
@@ -67,33 +75,23 @@ def test_a_block_is_judged_by_ratios_and_sizes(counts: dict[str, int], remark: s
 
 
 def test_blocks_are_judged_one_by_one_and_not_their_total() -> None:
-    assert DOMAIN is not None
     many = np.array([row()] * 50)
     assert DOMAIN.outside(many, [f"b{i}" for i in range(50)]) == []
     assert DOMAIN.outside(many.sum(axis=0, keepdims=True), ["the network"]) != []
 
 
-def test_remarks_count_the_blocks_and_name_the_first() -> None:
-    assert DOMAIN is not None
+def test_remarks_count_the_blocks_and_name_the_first_of_each_side() -> None:
     remarks = DOMAIN.outside(np.array([row(), *[row(weights=500)] * 3]), list("abcd"))
     assert remarks == ["3 of 4 blocks have more weights than any measured block (first: 'b')"]
-
-
-def test_each_side_has_a_remark_of_its_own() -> None:
-    assert DOMAIN is not None
     few, many = row(flops=200), row(flops=9_000, acts=10, inp=10, traffic=20)
-    per_element = [
-        r for r in DOMAIN.outside(np.array([few, row(), many, many]), list("abcd"))
-        if "FLOPs per element" in r
-    ]  # fmt: skip
-    assert per_element == [
+    remarks = DOMAIN.outside(np.array([few, row(), many, many]), list("abcd"))
+    assert [r for r in remarks if "FLOPs per element" in r] == [
         "2 of 4 blocks have more FLOPs per element than any measured block (first: 'c')",
         "1 of 4 blocks has fewer FLOPs per element than any measured block ('a')",
     ]
 
 
 def test_kinds_and_types_that_were_not_measured() -> None:
-    assert DOMAIN is not None
     assert DOMAIN.unmeasured(["conv", "relu"], ["float32"]) == []
     assert DOMAIN.unmeasured(["lstm", "gelu", "conv", "gelu"], []) == [
         "no measured block has the operations gelu, lstm"
@@ -105,7 +103,6 @@ def test_kinds_and_types_that_were_not_measured() -> None:
 
 
 def test_it_survives_the_model_file() -> None:
-    assert DOMAIN is not None
     assert Domain.from_dict(json.loads(json.dumps(DOMAIN.to_dict()))) == DOMAIN
     assert Domain.from_dict({}) is None
 
@@ -133,8 +130,6 @@ def test_blocks_that_take_no_time_to_speak_of_are_passed_over() -> None:
 
 # ---- which blocks to measure ---------------------------------------------------------------------
 
-PLAIN = frozenset(["conv"])
-
 
 def planned(
     points: Sequence[Point],
@@ -142,7 +137,6 @@ def planned(
     able: Sequence[bool] | None = None,
 ) -> tuple[list[int], bool]:
     """What is to be measured of blocks with the counts and kinds of `points`."""
-    assert DOMAIN is not None
     return DOMAIN.to_measure(
         np.array([[p.counts[c] for c in FEATURES] for p in points], float),
         [frozenset(p.kinds) for p in points],
@@ -151,34 +145,31 @@ def planned(
     )
 
 
-def test_inside_there_is_nothing_to_measure() -> None:
-    assert planned([point(), point(flops=19_000)]) == ([], True)
-
-
-def test_the_farthest_block_stands_for_the_others() -> None:
-    blocks = [point(weights=500), point(), point(weights=4000), point(weights=900)]
-    assert planned(blocks) == ([2], True)
-
-
-def test_what_is_within_the_slack_of_another_need_not_be_measured() -> None:
-    """Either brings the other inside; the second is also of a kind that was not measured."""
-    assert planned([point(weights=500), point(("lstm",), weights=300)]) == ([1], True)
-    assert planned([point(weights=700), point(("lstm",), weights=300)]) == ([0, 1], True)
+@pytest.mark.parametrize(
+    ("blocks", "rows"),
+    [
+        ([point(), point(flops=19_000)], []),
+        # The farthest block stands for the others.
+        ([point(weights=500), point(), point(weights=4000), point(weights=900)], [2]),
+        # Either brings the other inside; the second is also of a kind that was not measured.
+        ([point(weights=500), point(("lstm",), weights=300)], [1]),
+        ([point(weights=700), point(("lstm",), weights=300)], [0, 1]),
+        # Each side needs a block of its own.
+        ([point(flops=100), point(), point(weights=400)], [0, 2]),
+        ([point(), point(flops=100, weights=400)], [1]),
+    ],
+)
+def test_which_blocks_are_measured(blocks: list[Point], rows: list[int]) -> None:
+    assert planned(blocks) == (rows, True)
 
 
 def test_of_equal_ones_the_longest() -> None:
-    blocks = [point(weights=500), point(weights=500), point(weights=500)]
-    assert planned(blocks, [0.2, 0.5, 0.3]) == ([1], True)
-
-
-def test_each_side_needs_a_block_of_its_own() -> None:
-    assert planned([point(flops=100), point(), point(weights=400)]) == ([0, 2], True)
-    assert planned([point(), point(flops=100, weights=400)]) == ([1], True)
+    assert planned([point(weights=500)] * 3, [0.2, 0.5, 0.3]) == ([1], True)
 
 
 def test_extremes_that_take_no_time_need_not_be_measured() -> None:
     blocks = [point(weights=10**9), point(weights=900), point()]
-    assert PASSED_OVER < 0.02 < NEGLIGIBLE
+    assert PASSED_OVER_SHARE < 0.02 < NEGLIGIBLE_SHARE
     assert planned(blocks, [0.009, 0.4, 0.591]) == ([1], True)
     assert planned(blocks, [0.02, 0.4, 0.58]) == ([0], True)
     assert planned(blocks[::2], [0.009, 0.991]) == ([], True)
@@ -199,7 +190,6 @@ strange_blocks = st.builds(
     ),
     st.sets(st.sampled_from(KINDS)), sizes, sizes, sizes, sizes, sizes, st.integers(1, 200),
 )  # fmt: skip
-OWN = [point(), point(("conv", "relu"), flops=10_000, ops=8)]
 
 
 def brings_inside(points: Sequence[Point], measured: Sequence[int]) -> bool:

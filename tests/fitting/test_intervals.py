@@ -17,12 +17,12 @@ from lolat.fitting.intervals import (
     LARGEST,
     LEAST_POINTS,
     STEEPEST,
+    Intervals,
     Scale,
     Width,
     conformal_quantile,
     drift,
     effective_ops,
-    half_width,
     interval_entry,
     interval_width,
     network_entry,
@@ -101,7 +101,7 @@ class Known:
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95])
 @pytest.mark.parametrize("exponent", [0.0, 0.3])
 def test_widths_are_those_of_mapie(coverage: float, exponent: float) -> None:
-    """Absolute scores where the scale is constant, residual-normalised ones where it is not."""
+    """Absolute scores where the scale is constant, residual-normalized ones where it is not."""
     regression = pytest.importorskip("mapie.regression")
     scores = pytest.importorskip("mapie.conformity_scores")
     random = np.random.default_rng(4)
@@ -211,14 +211,14 @@ def test_no_point_has_a_say_in_what_it_is_measured_by() -> None:
     assert (np.abs(old - direct) > 1e-5).any()
 
 
-def coverages(normalised: bool) -> list[float]:
+def coverages(normalized: bool) -> list[float]:
     """Shares of new points, small and large, inside 90 % intervals learned from 105 points."""
     random = np.random.default_rng(7)
     inside = np.zeros((120, 2))
     for i in range(len(inside)):
         residuals, ops, names = uneven(53, 2, 0.35, 100 + i)
         entry: dict[str, Any] = {"residuals": residuals.tolist()}
-        if normalised and (found := interval_entry(residuals, ops, leave_out(names))):
+        if normalized and (found := interval_entry(residuals, ops, leave_out(names))):
             entry["interval"] = found
         width = interval_width(entry, 0.9)
         for size, (least, most) in enumerate([(2, 8), (40, 110)]):
@@ -236,10 +236,10 @@ def test_small_and_large_are_covered_alike() -> None:
     so that the mean of 120 runs is known to 0.005: three and a half of them on either side, and on
     the upper one what the clipped range leaves the largest.
     """
-    small, large = coverages(normalised=True)
+    small, large = coverages(normalized=True)
     assert 0.88 < small < 0.92
     assert 0.88 < large < 0.93
-    small, large = coverages(normalised=False)
+    small, large = coverages(normalized=False)
     assert small < 0.84
     assert large > 0.96
 
@@ -417,7 +417,7 @@ def test_without_left_out_points_there_is_no_interval(entry: dict[str, Any]) -> 
     with pytest.raises(InputError, match=r"^coverage 0\.9: this model has no errors .*; learn it"):
         interval_width(entry, 0.9)
     document = {"predictors": {"extended": entry}, "noise": {}}
-    half, (why,) = half_width(document, "extended", None, (np.ones(1), np.ones(1)), {})
+    half, (why,) = Intervals(document).half("extended", None, np.ones(1), np.ones(1))
     assert half is None
     assert why.startswith("no interval: the model has no errors of left-out points; learn it again")
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from lolat.fitting.predictors.kernels import MOST, NOISE, REACH, SPREAD, Nearby
+from lolat.fitting.predictors.kernels import ERROR_SPREAD, MOST_SHAPES, REACH, TIME_VARIANCE, Nearby
 from lolat.graph.work import Work
 
 
@@ -27,19 +27,19 @@ def features(shapes: np.ndarray) -> np.ndarray:
 def test_the_mean_of_a_gaussian_process() -> None:
     measured, asked = drawn(60, 0), drawn(40, 1)
     residuals = 0.02 * np.sin(np.log(measured).sum(axis=1))  # small: all weigh about the same
-    kernel = ConstantKernel(SPREAD**2) * RBF([REACH] * 4 + [1.0, 1.0])
-    known = GaussianProcessRegressor(kernel, alpha=NOISE, optimizer=None)
+    kernel = ConstantKernel(ERROR_SPREAD**2) * RBF([REACH] * 4 + [1.0, 1.0])
+    known = GaussianProcessRegressor(kernel, alpha=TIME_VARIANCE, optimizer=None)
     expected = known.fit(features(measured), residuals).predict(features(asked))
     found = np.log(Nearby.of(products(measured), residuals).factors(products(asked)))
     assert found == pytest.approx(expected, abs=1e-3)
 
 
 def test_what_all_have_in_common_is_told_and_an_outlier_is_not() -> None:
-    measured = drawn(3 * MOST, 2)
+    measured = drawn(3 * MOST_SHAPES, 2)
     residuals = np.full(len(measured), 0.2)
     residuals[::10] = 3.0
     found = Nearby.of(products(measured), residuals)
-    assert len(found.weights) <= MOST
+    assert len(found.weights) <= MOST_SHAPES
     near = np.log(found.factors(products(drawn(50, 3))))
     assert np.median(near) == pytest.approx(0.2, abs=0.08)
 

@@ -13,7 +13,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.channels import scaled
 from lolat.graph.edits import widened
 from lolat.model import Model
-from lolat.model.budget import HUNDREDTHS, MOST_BATCH, MOST_WIDTH, Question, told
+from lolat.model.budget import MOST_BATCH, MOST_WIDTH, WIDTH_STEPS, Question, told
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -37,7 +37,7 @@ def latencies(vary: str, predictor: str | None = None) -> dict[float, float]:
         return {n: MODEL.predict(NETWORK, n, predictor).latency_ms for n in range(1, 300)}
     if vary == "width":
         made = functools.cache(lambda counts: widened(NETWORK, counts / 32))  # all counts are 32
-        widths = [i / HUNDREDTHS for i in range(1, MOST_WIDTH * HUNDREDTHS + 1)]
+        widths = [i / WIDTH_STEPS for i in range(1, MOST_WIDTH * WIDTH_STEPS + 1)]
         return {w: MODEL.predict(made(scaled(32, w)), 1, predictor).latency_ms for w in widths}
     # The network keeps its size: its stride is 1, so that every size is one.
     return {n: MODEL.predict(at_size(n), 1, predictor).latency_ms for n in range(24, 201)}

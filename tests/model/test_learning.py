@@ -15,6 +15,7 @@ from lolat.fitting.points import Point, matrix, read_csv, times
 from lolat.fitting.predictors.extended import TERMS, Extended
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS, PLAIN
 from lolat.model import Model
+from lolat.model.file import validate
 from lolat.model.learning import (
     FEW_BLOCKS,
     LEAST_NETWORKS,
@@ -24,7 +25,6 @@ from lolat.model.learning import (
     fit_document,
     model_document,
 )
-from lolat.model.schema import validate
 from tests import synthetic
 
 THREE = ("acts", "inp", "flops")

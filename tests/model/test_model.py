@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import lolat
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import analyze
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.model import Model, load
 from lolat.model.state import State
@@ -90,34 +91,29 @@ class TestCounts:
 
     def test_a_predictor_by_name(self) -> None:
         assert MODEL.predict_counts(**COUNTS, predictor="two-regime") == pytest.approx(two(COUNTS))
-        assert MODEL.predict_counts(**COUNTS, predictor="extended") == pytest.approx(
-            float(plain(COUNTS)[0])
-        )
+        named = MODEL.predict_counts(**COUNTS, predictor="extended")
+        assert named == pytest.approx(float(plain(COUNTS)[0]))
 
-    @pytest.mark.parametrize("missing", [["ops"], ["traffic", "weights"], ["weights"]])
-    def test_four_or_five_counts_are_an_error(self, missing: list[str]) -> None:
-        given_counts = {n: v for n, v in COUNTS.items() if n not in missing}
-        with pytest.raises(InputError, match=f"lacks {', '.join(missing)}; give only"):
-            MODEL.predict_counts(**given_counts)
-
-    def test_three_are_too_few_for_extended(self) -> None:
-        with pytest.raises(InputError, match="'extended' needs traffic, weights, ops too"):
-            MODEL.predict_counts(**THREE, predictor="extended")
-
-    def test_unknown_names(self) -> None:
-        with pytest.raises(InputError, match="no predictor 'best'; it has two-regime, extended"):
-            MODEL.predict_counts(**COUNTS, predictor="best")
-        with pytest.raises(InputError, match="no count 'macs'; the counts are acts, inp, flops"):
-            MODEL.predict_counts(**COUNTS, macs=3)
-        with pytest.raises(InputError, match="no predictor ''"):
-            MODEL.predict_counts(**COUNTS, predictor="")
+    @pytest.mark.parametrize(
+        ("given_counts", "more", "words"),
+        [
+            ([*THREE, "traffic", "weights"], {}, "lacks ops; give only"),
+            ([*THREE, "ops"], {}, "lacks traffic, weights; give only"),
+            ([*THREE], {"predictor": "extended"}, "'extended' needs traffic, weights, ops too"),
+            ([*COUNTS], {"predictor": "best"}, "no predictor 'best'; it has two-regime, extended"),
+            ([*COUNTS], {"predictor": ""}, "no predictor ''"),
+            ([*COUNTS], {"macs": 3}, "no count 'macs'; the counts are acts, inp, flops"),
+        ],
+    )
+    def test_counts_and_predictors_that_do_not_go_together(
+        self, given_counts: list[str], more: dict[str, Any], words: str
+    ) -> None:
+        with pytest.raises(InputError, match=words):
+            MODEL.predict_counts(**{n: COUNTS[n] for n in given_counts}, **more)
 
     def test_extra_counts_may_be_given_or_not(self) -> None:
-        extras = dict.fromkeys(EXTRAS, 0)
-        assert MODEL.predict_counts(**COUNTS, **extras) == MODEL.predict_counts(**COUNTS)
-        assert MODEL.predict_counts(**COUNTS, **dict.fromkeys(EXTRAS)) == MODEL.predict_counts(
-            **COUNTS
-        )
+        for extras in (dict.fromkeys(EXTRAS, 0), dict.fromkeys(EXTRAS)):
+            assert MODEL.predict_counts(**COUNTS, **extras) == MODEL.predict_counts(**COUNTS)
 
     def test_arrays(self) -> None:
         random = np.random.default_rng(0)
@@ -155,13 +151,13 @@ class TestCounts:
         assert found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
-    def test_a_small_type_is_not_what_is_calculated_in(self) -> None:
-        columns = {n: np.array([v, 2 * v, 7 * v], np.float32) for n, v in COUNTS.items()}
+    @pytest.mark.parametrize(("kind", "most"), [(np.float32, 7e8), (np.float16, 1000)])
+    def test_a_small_type_is_not_what_is_calculated_in(self, kind: Any, most: float) -> None:
+        columns = {
+            n: np.array([1, min(v, most), min(7 * v, most)], kind) for n, v in COUNTS.items()
+        }
         wanted = plain({n: v.astype(float) for n, v in columns.items()})[0]
         np.testing.assert_allclose(MODEL.predict_counts(**columns), wanted, rtol=1e-12)
-        halves = {n: np.array([1, 1000], np.float16) for n in COUNTS}
-        wanted = plain({n: v.astype(float) for n, v in halves.items()})[0]
-        np.testing.assert_allclose(MODEL.predict_counts(**halves), wanted, rtol=1e-12)
 
     def test_arrays_broadcast_with_numbers_and_each_other(self) -> None:
         columns = COUNTS | {"flops": np.array([1e8, 2e8, 3e8]), "ops": np.array([[1], [2]])}
@@ -198,16 +194,11 @@ class TestCounts:
         with pytest.raises(InputError, match=r"different shapes \(\(\), \(2,\), \(3,\)"):
             MODEL.predict_counts(**COUNTS | {"inp": [1, 2], "flops": [1, 2, 3]})
 
-    def test_a_nan_in_an_array_stays_where_it_is(self) -> None:
-        found = MODEL.predict_counts(**COUNTS | {"flops": np.array([1e8, math.nan, 3e8])})
-        assert np.isnan(found).tolist() == [False, True, False]
-        found = MODEL.predict_counts(**THREE | {"flops": np.array([1e5, math.nan, 3e9])})
-        assert np.isnan(found).tolist() == [False, True, False]
-
-    def test_the_input_is_not_changed(self) -> None:
-        columns = {n: np.full(3, v) for n, v in COUNTS.items()}
-        MODEL.predict_counts(**columns)
-        assert all((columns[n] == v).all() for n, v in COUNTS.items())
+    @pytest.mark.parametrize("counts", [COUNTS, THREE])
+    def test_a_nan_in_an_array_stays_where_it_is(self, counts: dict[str, float]) -> None:
+        flops = np.array([1e5, math.nan, 3e9])
+        answers = MODEL.predict_counts(**counts | {"flops": flops})
+        assert np.isnan(answers).tolist() == np.isnan(flops).tolist() == [False, True, False]
 
     @pytest.mark.parametrize("names", [list(COUNTS), list(THREE)])
     def test_nothing_of_the_size_of_the_input_is_made_but_the_answer(
@@ -260,6 +251,7 @@ class TestNetworks:
         found = MODEL.predict(network, batch_size, predictor)
         counts = synthetic.totals(network, batch_size)
         wanted = two(counts) if predictor == "two-regime" else float(plain(counts)[0])
+        assert (two(counts) < BREAKPOINT) == (size == 4), "both regimes are tried"
         assert found.latency_ms == pytest.approx(wanted, rel=1e-9)
         assert sum(b.latency_ms for b in found.blocks) == pytest.approx(wanted, rel=1e-9)
         assert sum(b.share for b in found.blocks) == pytest.approx(1.0, rel=1e-9)
@@ -271,11 +263,6 @@ class TestNetworks:
             assert sum(b.counts[name] for b in found.blocks) == counts[name]
         for block in found.blocks[:-1]:
             assert sum(block.terms_ms.values()) == pytest.approx(block.latency_ms, rel=1e-9)
-
-    def test_both_regimes_were_tried(self) -> None:
-        """What `test_the_blocks_add_up_to_the_whole` rests on."""
-        small, large = (synthetic.totals(synthetic.network(size=s)) for s in (4, 224))
-        assert two(small) < BREAKPOINT < two(large)
 
     def test_a_block_is_bound_by_what_takes_most_of_it(self) -> None:
         seen = set()
@@ -357,12 +344,9 @@ class TestNetworks:
         with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.8"):
             model.predict(NETWORK, predictor="two-regime", coverage=0.9)
         assert model.predict(NETWORK, predictor="two-regime", coverage=0.8).coverage == 0.8
-
-    def test_nine_points_are_enough(self) -> None:
-        model = Model(synthetic.document(synthetic.measured(9, (1,))))
-        found = model.predict(NETWORK, predictor="two-regime")
-        assert found.coverage == 0.9
-        assert found.interval_ms is not None
+        enough = Model(synthetic.document(synthetic.measured(9, (1,))))
+        found = enough.predict(NETWORK, predictor="two-regime")
+        assert (found.coverage, found.interval_ms is not None) == (0.9, True)
         assert not [w for w in found.warnings if "cannot give" in w]
 
     def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
@@ -372,11 +356,8 @@ class TestNetworks:
         assert not inside.warnings
         assert outside.in_domain is False
         assert any("than any measured block" in w for w in outside.warnings)
-        assert inside.interval_ms is not None
-        assert outside.interval_ms is not None
-        inside_width = math.log(inside.interval_ms[1] / inside.interval_ms[0])
-        outside_width = math.log(outside.interval_ms[1] / outside.interval_ms[0])
-        assert outside_width > 1.5 * inside_width
+        narrow, wide = (math.log(p.interval_ms[1] / p.interval_ms[0]) for p in (inside, outside))  # type: ignore[index]
+        assert wide > 1.5 * narrow
 
     def test_an_operation_that_was_not_measured_is_outside(self) -> None:
         builder = GraphBuilder("strange")
@@ -399,7 +380,7 @@ class TestNetworks:
         for predictor in document["predictors"].values():
             del predictor["residuals"]
         found = Model(document).predict(NETWORK)
-        assert found.interval_ms is None
+        assert found.interval_ms is found.under(State()).interval_ms is None
         assert found.coverage is None
         assert found.in_domain is None
         (doubt,) = found.warnings
@@ -420,23 +401,32 @@ class TestNetworks:
         with pytest.raises(InputError, match="expected a whole number from 1"):
             MODEL.predict(NETWORK, wrong)
 
-    @pytest.mark.parametrize("large", [10**12, 10**30])
-    def test_a_batch_size_whose_counts_overflow(self, large: int) -> None:
-        with pytest.raises(InputError, match="too large"):
-            MODEL.predict(NETWORK, large)
+    @pytest.mark.parametrize(
+        ("network", "batch_size", "predictor", "words"),
+        [
+            (NETWORK, 10**12, None, "too large"),
+            (NETWORK, 10**30, None, "too large"),
+            ("keras:ResNet50", 1, None, r"got a str; expected a Graph: lolat.read\(network\)"),
+            (NETWORK, 1, "best", "no predictor 'best'"),
+        ],
+    )
+    def test_what_cannot_be_predicted(
+        self, network: Any, batch_size: int, predictor: str | None, words: str
+    ) -> None:
+        with pytest.raises(InputError, match=words):
+            MODEL.predict(network, batch_size, predictor)
 
     def test_a_batch_size_of_numpy_is_one(self) -> None:
         found = MODEL.predict(NETWORK, np.int8(100))  # type: ignore[arg-type]
         assert found.latency_ms == MODEL.predict(NETWORK, 100).latency_ms
         assert json.loads(json.dumps(found.to_dict()))["batch_size"] == 100
 
-    def test_not_a_graph(self) -> None:
-        with pytest.raises(InputError, match=r"got a str; expected a Graph: lolat.read\(network\)"):
-            MODEL.predict("keras:ResNet50")  # type: ignore[arg-type]
-
-    def test_unknown_predictor(self) -> None:
-        with pytest.raises(InputError, match="no predictor 'best'"):
-            MODEL.predict(NETWORK, predictor="best")
+    def test_an_analysis_is_answered_as_its_network(self) -> None:
+        analysis = analyze(synthetic.network())
+        assert analyze(analysis) is analyze(analysis.graph) is analysis
+        assert MODEL.predict(analysis, 3).to_dict() == MODEL.predict(analysis.graph, 3).to_dict()
+        renamed = dataclasses.replace(analysis.graph, name="by another name")
+        assert MODEL.predict(renamed).network == "by another name"
 
     def test_nothing_to_compute(self) -> None:
         builder = GraphBuilder("empty")
@@ -477,14 +467,7 @@ class TestStates:
         state = State(computing=2.0, moving=0.5, starting=3.0)
         usual = MODEL.predict(NETWORK, 2, predictor)
         found = usual.under(state)
-        factors = {
-            "flops": 2.0,
-            "acts": 0.5,
-            "inp": 0.5,
-            "traffic": 0.5,
-            "weights": 0.5,
-            "ops": 3.0,
-        }
+        factors = dict.fromkeys(FEATURES, 0.5) | {"flops": 2.0, "ops": 3.0}
         for before, after in zip(usual.blocks[:-1], found.blocks[:-1], strict=True):
             wanted = {n: factors[n] * ms for n, ms in before.terms_ms.items()}
             assert after.terms_ms == pytest.approx(wanted)
@@ -495,23 +478,17 @@ class TestStates:
         assert sum(b.share for b in found.blocks) == pytest.approx(1.0)
         assert found.counts == usual.counts
         assert found.state == state
-        assert usual.state is None
+        assert found.to_dict()["state"] == {"computing": 2.0, "moving": 0.5, "starting": 3.0}
+        assert usual.to_dict()["state"] is usual.state is None
+        assert usual.under(State()).latency_ms == pytest.approx(usual.latency_ms, rel=1e-12)
 
     def test_kinds_of_operations_are_scaled_too(self) -> None:
         usual = Model(synthetic.document()).predict(NETWORK)
         found = usual.under(State(2.0, 1.0, 1.0))
-        ends = ("_macs",)
-        computing = sum(
-            ms for b in usual.blocks for n, ms in b.terms_ms.items() if n.endswith(ends)
-        )
+        terms = (item for b in usual.blocks for item in b.terms_ms.items())
+        computing = sum(ms for name, ms in terms if name.endswith("_macs"))
         assert computing > 0.1
         assert found.latency_ms == pytest.approx(usual.latency_ms + computing)
-
-    def test_the_usual_state_changes_no_time(self) -> None:
-        usual = MODEL.predict(NETWORK)
-        found = usual.under(State())
-        assert found.latency_ms == pytest.approx(usual.latency_ms, rel=1e-12)
-        assert (found.block_terms == usual.block_terms).all()
 
     def test_the_machines_ups_and_downs_widen_an_interval_until_its_state_is_known(self) -> None:
         found = Model(by_hand(noise=NOISE)).predict(NETWORK)
@@ -526,12 +503,6 @@ class TestStates:
             assert end == pytest.approx(known.latency_ms * math.exp(sign * 0.45))
         assert known.coverage == 0.9
 
-    def test_without_an_interval_there_is_none_in_a_state(self) -> None:
-        document = by_hand(noise=NOISE)
-        for predictor in document["predictors"].values():
-            del predictor["residuals"]
-        assert Model(document).predict(NETWORK).under(State()).interval_ms is None
-
     @pytest.mark.parametrize(
         ("noise", "factor"),
         [(NOISE, 0.8), ({"quiet": 1, "busy": 2}, 1.0), ({"quiet": 0.9}, 0.9), ({}, None),
@@ -544,12 +515,6 @@ class TestStates:
         else:
             assert found.quiet_ms == pytest.approx(factor * found.latency_ms)
         assert json.loads(json.dumps(found.to_dict()))["quiet_ms"] == found.quiet_ms
-
-    def test_a_state_stands_in_the_answer(self) -> None:
-        usual = MODEL.predict(NETWORK)
-        assert usual.to_dict()["state"] is None
-        found = usual.under(State(1.25, 1.0, 0.5)).to_dict()
-        assert found["state"] == {"computing": 1.25, "moving": 1.0, "starting": 0.5}
 
     def test_networks_left_out_decide_the_interval_of_a_network(self) -> None:
         """Of 12 of spread 0.05: t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12)."""
@@ -587,24 +552,18 @@ class TestLoading:
             assert model.source == str(path)
             assert model.predict_counts(**COUNTS) == MODEL.predict_counts(**COUNTS)
 
-    def test_a_file_of_something_else(self, tmp_path: Path) -> None:
+    def test_what_is_no_model(self, tmp_path: Path) -> None:
         path = tmp_path / "other.json"
         path.write_text("{}")
-        with pytest.raises(ModelFileError, match="not a LoLat model"):
-            load(path)
-
-    def test_a_name_that_is_not_there(self) -> None:
-        with pytest.raises(ModelFileError, match="no such model"):
-            load("no/such/model.json")
+        for name, words in ((path, "not a LoLat model"), ("no/such/model.json", "no such model")):
+            with pytest.raises(ModelFileError, match=words):
+                load(name)
 
     def test_a_predictor_of_later_versions_is_passed_over(self) -> None:
         document = by_hand()
         document["predictors"]["quantum"] = {"coefficients": {}}
         assert set(Model(document).predictors) == {"two-regime", "extended"}
-
-    def test_a_default_of_later_versions_says_what_to_do(self) -> None:
-        document = by_hand(default="quantum")
-        document["predictors"]["quantum"] = {"coefficients": {}}
+        document["default"] = "quantum"
         with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*pip install --upgrade"):
             Model(document, "new.json")
 

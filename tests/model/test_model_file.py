@@ -1,32 +1,44 @@
-"""Reading a model file: what is accepted, and one clear line for everything that is not."""
+"""Reading and checking a model file: what is accepted, and one clear line for everything that is not."""
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lolat.errors import ModelFileError
 from lolat.model import file as model_file
 from tests.model_documents import as_json, large, small
+from tests.training import known_device
+
+Place = tuple[str | int, ...]
+_MISSING = object()
+
+
+def _refusal_by(job: Callable[[], object], source: object) -> str:
+    """What a document is refused with: one line that begins with where it is from."""
+    with pytest.raises(ModelFileError) as caught:
+        job()
+    message = str(caught.value)
+    assert message.isprintable(), "one line, and nothing that a terminal would act on"
+    assert message.startswith(f"{source}: ")
+    assert caught.value.exit_code == 2
+    return message.removeprefix(f"{source}: ")
 
 
 def _refusal(path: Path) -> str:
-    """The message that `read` refuses the file with: one line that begins with the path."""
-    with pytest.raises(ModelFileError) as caught:
-        model_file.read(path)
-    message = str(caught.value)
-    assert message.isprintable(), "one line, and nothing that a terminal would act on"
-    assert message.startswith(f"{path}: ")
-    assert caught.value.exit_code == 2
-    return message.removeprefix(f"{path}: ")
+    return _refusal_by(lambda: model_file.read(path), path)
 
 
 def _refusal_of(tmp_path: Path, content: bytes) -> str:
@@ -35,170 +47,369 @@ def _refusal_of(tmp_path: Path, content: bytes) -> str:
     return _refusal(path)
 
 
-@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf", b"\n  "])
-def test_what_plain_json_holds_is_what_is_read(tmp_path: Path, prefix: bytes) -> None:
-    path = tmp_path / "model.json"
-    path.write_bytes(prefix + as_json(small()))
-    assert model_file.read(path) == small()
-    assert model_file.read(str(path)) == small()
+def _refusal_of_document(document: Any) -> str:
+    return _refusal_by(lambda: model_file.validate(document, "here"), "here")
 
 
-def test_later_minor_additions_are_accepted_and_kept(tmp_path: Path) -> None:
-    document = small()
-    later = {"anything": [1, "two", None, {"three": True}]}
-    for holder in (document, *document["predictors"].values(), *document["points"]):
-        holder["added_later"] = later
-    document["predictors"]["mlp"] = {"coefficients": {}, "layers": [[1.5], [-2]]}
-    path = tmp_path / "model.json"
-    path.write_bytes(as_json(document))
-    assert model_file.read(path) == document
+class TestReading:
+    @pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf", b"\n  "])
+    def test_what_plain_json_holds_is_what_is_read(self, tmp_path: Path, prefix: bytes) -> None:
+        path = tmp_path / "model.json"
+        path.write_bytes(prefix + as_json(small()))
+        assert model_file.read(path) == model_file.read(str(path)) == small()
+        path.write_bytes(prefix + as_json(small())[:-1] + b', "name": "second"}')
+        assert model_file.read(path)["name"] == "second", "of a key given twice the last value"
 
+    def test_later_minor_additions_are_accepted_and_kept(self, tmp_path: Path) -> None:
+        document = small()
+        later = {"anything": [1, "two", None, {"three": True}]}
+        for holder in (document, *document["predictors"].values(), *document["points"]):
+            holder["added_later"] = later
+        document["predictors"]["mlp"] = {"coefficients": {}, "layers": [[1.5], [-2]]}
+        path = tmp_path / "model.json"
+        path.write_bytes(as_json(document))
+        assert model_file.read(path) == document
 
-def test_a_key_given_twice_has_its_last_value(tmp_path: Path) -> None:
-    path = tmp_path / "model.json"
-    path.write_bytes(as_json(small())[:-1] + b', "name": "second"}')
-    assert model_file.read(path)["name"] == "second"
+    def test_missing_file_folder_pipe_and_bad_names(self, tmp_path: Path) -> None:
+        missing = _refusal(tmp_path / "none.json")
+        assert "no such file" in missing
+        assert "learn_model.py cpu" in missing
+        assert _refusal(tmp_path).startswith("is a folder")
+        (tmp_path / "file").write_text("x")
+        assert "cannot be read" in _refusal(tmp_path / "file" / "model.json")
+        assert "cannot be read" in _refusal(tmp_path / ("x" * 300))
+        if hasattr(os, "mkfifo"):
+            os.mkfifo(tmp_path / "pipe")
+            assert "not a regular file" in _refusal(tmp_path / "pipe")
+        for name in ("a\nb", "a\0b", "\x1b[31m", ""):
+            with pytest.raises(ModelFileError) as caught:
+                model_file.read(name)
+            assert str(caught.value).isprintable()
 
+    def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "model.json"
+        path.write_bytes(as_json(small()))
 
-def test_missing_file_folder_pipe_and_bad_names(tmp_path: Path) -> None:
-    missing = _refusal(tmp_path / "none.json")
-    assert "no such file" in missing
-    assert "learn_model.py cpu" in missing
-    assert _refusal(tmp_path).startswith("is a folder")
-    (tmp_path / "file").write_text("x")
-    assert "cannot be read" in _refusal(tmp_path / "file" / "model.json")
-    assert "cannot be read" in _refusal(tmp_path / ("x" * 300))
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(tmp_path / "pipe")
-        assert "not a regular file" in _refusal(tmp_path / "pipe")
-    for name in ("a\nb", "a\0b", "\x1b[31m", ""):
-        with pytest.raises(ModelFileError) as caught:
-            model_file.read(name)
-        assert str(caught.value).isprintable()
+        def refuse(*args: object, **kwargs: object) -> None:
+            raise PermissionError(13, "Permission denied")
 
+        # Root may read everything, so the refusal is put in place of the system's.
+        monkeypatch.setattr("builtins.open", refuse)
+        refusal = _refusal(path)
+        monkeypatch.undo()
+        assert "no permission to read" in refusal
 
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "model.json"
-    path.write_bytes(as_json(small()))
+    def test_a_huge_file_is_refused_before_it_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "model.json"
+        with path.open("wb") as file:
+            file.truncate(model_file.LARGEST_BYTES + 1)
 
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise PermissionError(13, "Permission denied")
+        def opened(*args: object, **kwargs: object) -> None:
+            raise AssertionError("opened")
 
-    # Root may read everything, so the refusal is put in place of the system's.
-    monkeypatch.setattr(model_file, "open", refuse, raising=False)
-    assert "no permission to read" in _refusal(path)
+        monkeypatch.setattr("builtins.open", opened)
+        refusal = _refusal(path)
+        monkeypatch.undo()
+        assert "too large" in refusal
 
-
-def test_a_huge_file_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "model.json"
-    with path.open("wb") as file:
-        file.truncate(64 * 2**20 + 1)
-
-    def opened(*args: object, **kwargs: object) -> None:
-        raise AssertionError("opened")
-
-    monkeypatch.setattr(model_file, "open", opened, raising=False)
-    assert "too large" in _refusal(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", "is empty"),
-        (b" \n", "is empty"),
-        (b"hello", "not JSON"),
-        (b"<html></html>", "not JSON"),
-        (b"{'schema': 1}", "not JSON"),
-        (as_json(small()) + b" trailing", "not JSON (Extra data"),
-        (b"\xff\xfe{\x00", "not UTF-8"),
-        (b'{"name": "\xe9"}', "not UTF-8"),
-        (b"[1, 2]", "holds a list of 2; expected a LoLat model"),
-        (b"null", "holds null"),
-        (b"3", "holds 3"),
-        (b'"text"', "holds 'text'"),
-        (b"{}", "not a LoLat model: it has no field `schema`"),
-        (b'{"schema": "onnx", "version": 1}', "its `schema` is 'onnx'"),
-        (b'{"schema": "\\ud800\\u0007' + b"x" * 500 + b'"}', "its `schema` is '\\ud800\\x07xxx"),
-        (b'{"schema": ["lolat-model"]}', "its `schema` is a list of 1"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "integer of thousands of digits"),
-        (b'{"a": NaN}', "holds NaN"),
-        (b'{"a": [-Infinity]}', "holds -Infinity"),
-    ],
-    ids=lambda value: ascii(value)[:30],
-)
-def test_something_else_than_a_model(tmp_path: Path, content: bytes, expected: str) -> None:
-    assert expected in _refusal_of(tmp_path, content)
-
-
-def test_cut_off_anywhere_it_says_truncated(tmp_path: Path) -> None:
-    document = small()
-    document["name"] = "Büro"
-    whole = json.dumps(document, ensure_ascii=False, indent=1).encode()
-    for length in range(1, len(whole)):
-        assert "looks truncated" in _refusal_of(tmp_path, whole[:length]), whole[:length]
-
-
-@pytest.fixture(params=[1_000, 100_000])
-def recursion_limit(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Python's own limit: its default, and as other packages raise it."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(request.param, before))
-    yield
-    sys.setrecursionlimit(before)
-
-
-@pytest.mark.usefixtures("recursion_limit")
-def test_how_deep_is_too_deep_hangs_on_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "model.json"
-    start = as_json(small())[:-1] + b', "deep": '
-
-    def deep(depth: int) -> bytes:  # the document itself is one
-        return start + b"[" * (depth - 1) + b"0.5" + b"]" * (depth - 1) + b"}"
-
-    path.write_bytes(deep(100))
-    assert model_file.read(path)["deep"] != []
-    for depth in (101, 1_000, 2_000, 50_000):
-        path.write_bytes(deep(depth))
-        assert "nested too deeply (more than 100 in each other)" in _refusal(path)
-
-
-@pytest.mark.usefixtures("recursion_limit")
-@pytest.mark.parametrize("depth", [200_000, 5_000_000])
-def test_deep_text_never_ends_the_process(tmp_path: Path, depth: int) -> None:
-    assert "nested too deeply" in _refusal_of(tmp_path, b"[" * depth)
-    assert "nested too deeply" in _refusal_of(tmp_path, b'{"a": ' * (depth // 10))
-
-
-def test_checking_costs_no_more_than_a_few_parsings(tmp_path: Path) -> None:
-    path = tmp_path / "model.json"
-    path.write_bytes(as_json(large()))
-
-    def took(job: Any) -> float:
-        started = time.perf_counter()
-        job()
-        return time.perf_counter() - started
-
-    # In turns, so that both see the same machine.
-    turns = [
-        (took(lambda: json.loads(path.read_bytes())), took(lambda: model_file.read(path)))
-        for _ in range(25)
-    ]
-    parsing, reading = map(min, zip(*turns, strict=True))
-    # Some 2.9 times on an EPYC of family 26; parsing itself is part of it.
-    assert reading < 5 * parsing
-
-
-def test_reading_imports_nothing_heavy() -> None:
-    # NumPy first: what it needs itself costs nothing more.
-    code = (
-        "import sys, numpy; before = set(sys.modules); import lolat.model.file; "
-        "heavy = {'scipy', 'keras', 'tensorflow', 'torch', 'rich', 'click', 'tempfile'}; "
-        "print(*sorted(heavy & (set(sys.modules) - before)))"
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (b"", "is empty"),
+            (b" \n", "is empty"),
+            (b"hello", "not JSON"),
+            (b"{'schema': 1}", "not JSON"),
+            (as_json(small()) + b" trailing", "not JSON (Extra data"),
+            (b"\xff\xfe{\x00", "not UTF-8"),
+            (b'{"name": "\xe9"}', "not UTF-8"),
+            (b"[1, 2]", "holds a list of 2; expected a LoLat model"),
+            (b"null", "holds null"),
+            (b'"text"', "holds 'text'"),
+            (b"{}", "no field `schema`"),
+            (b'{"schema": "onnx", "version": 1}', "`schema` is 'onnx'"),
+            (b'{"schema": "\\ud800\\u0007' + b"x" * 500 + b'"}', "`schema` is '\\ud800\\x07xxx"),
+            (b'{"schema": ["lolat-model"]}', "`schema` is a list of 1"),
+            (b'{"a": ' + b"1" * 5000 + b"}", "integer of thousands of digits"),
+            (b'{"a": NaN}', "NaN"),
+            (b'{"a": [-Infinity]}', "-Infinity"),
+            (b'{"a": 1e999}', "1e999"),
+            (b'{"a": ' + b"9" * 400 + b".5}", "not a finite number"),
+        ],
+        ids=lambda value: ascii(value)[:30],
     )
-    root = Path(model_file.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    def test_something_else_than_a_model(
+        self, tmp_path: Path, content: bytes, expected: str
+    ) -> None:
+        assert expected in _refusal_of(tmp_path, content)
+
+    def test_cut_off_anywhere_it_says_truncated(self, tmp_path: Path) -> None:
+        whole = json.dumps(small() | {"name": "Büro"}, ensure_ascii=False, indent=1).encode()
+        for length in range(1, len(whole)):
+            assert "looks truncated" in _refusal_of(tmp_path, whole[:length]), whole[:length]
+
+    @pytest.fixture(params=[1_000, 100_000])
+    def recursion_limit(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        """Python's own limit: its default, and as other packages raise it."""
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(request.param, before))
+        yield
+        sys.setrecursionlimit(before)
+
+    @pytest.mark.usefixtures("recursion_limit")
+    def test_how_deep_is_too_deep_hangs_on_nothing_else(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.json"
+        start = as_json(small())[:-1] + b', "deep": '
+
+        def deep(depth: int) -> bytes:  # the document itself is one
+            return start + b"[" * (depth - 1) + b"0.5" + b"]" * (depth - 1) + b"}"
+
+        path.write_bytes(deep(100))
+        assert model_file.read(path)["deep"] != []
+        for content in (*map(deep, (101, 1_000, 50_000)), b"[" * 5_000_000, b'{"a": ' * 500_000):
+            assert "nested too deeply (more than 100" in _refusal_of(tmp_path, content)
+
+    def test_brackets_in_a_text_and_beside_each_other_are_not_deep(self, tmp_path: Path) -> None:
+        document = small() | {"text": '[{"\\' * 200 + '"' * 3, "wide": [[]] * 1000}
+        path = tmp_path / "model.json"
+        path.write_bytes(as_json(document))
+        assert model_file.read(path) == document
+
+    def test_checking_costs_no_more_than_a_few_parsings(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.json"
+        path.write_bytes(as_json(large()))
+
+        def took(job: Any) -> float:
+            started = time.perf_counter()
+            job()
+            return time.perf_counter() - started
+
+        # In turns, so that both see the same machine.
+        turns = [
+            (took(lambda: json.loads(path.read_bytes())), took(lambda: model_file.read(path)))
+            for _ in range(25)
+        ]
+        parsing, reading = map(min, zip(*turns, strict=True))
+        assert reading < 5 * parsing
+
+    def test_it_imports_nothing_heavy(self) -> None:
+        code = (
+            "import sys, numpy; before = set(sys.modules); import lolat.model.file; "
+            "heavy = {'scipy', 'keras', 'tensorflow', 'torch', 'rich', 'click', 'tempfile'}; "
+            "print(*sorted(heavy & (set(sys.modules) - before)))"
+        )
+        root = Path(model_file.__file__).parents[2]
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == []
+
+
+def _full() -> dict[str, Any]:
+    """A valid document with every field that may be left out, too."""
+    document = small()
+    document["predictors"]["extended"] |= {
+        "six_counts": {"coefficients": {"acts": 1e-7, "ops": 0}, "error": {"median": 0.1}},
+        "interval": {"exponent": 0.25, "ops": [3, 60.0], "scores": [0.1, 0]},
+        "alone": {"call": 0.1, "ops": 0},
+        "networks": {"ops": 98.5, "spread": 0.05, "count": 12},
+    }
+    document["noise"] |= {"quiet": 0.9, "busy": 1.25}
+    document["domain"] = {
+        "kinds": ["conv", "relu"],
+        "dtypes": ["float32"],
+        "ratios": {"FLOPs per element": [2.5, 25]},
+        "sizes": {"weights": [0, 1e6]},
+    }
+    document["points"][0] |= {"kinds": ["conv"], "reference_ms": [1, 1.5], "spread": 0.01}
+    document["points"][0]["whole"] = True
+    document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None}
+    return document
+
+
+def _with(place: Place, value: Any) -> dict[str, Any]:
+    document = _full()
+    holder: Any = document
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is _MISSING:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    return document
+
+
+def _written(place: Place) -> str:
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+    return text.removeprefix(".")
+
+
+_WRONG: dict[str, tuple[Any, ...]] = {
+    "text": ([], 1, None, True, math.inf),
+    "object": ([], 1, None, "text", math.inf),
+    "list": ({}, 1, None, "text"),
+    "list or null": ({}, 1, "text"),
+    "number or null": ("1", True, [1.0], 10**400, math.nan),
+    "range": ([], [1], [1, 2, 3], ["1", 2], [None, 1], [True, 1], [1, math.inf], {}, 5, None, "12"),
+    "count": (-1, 1.5, 3.0, True, None, "3", 2**63, 10**400, [1]),
+    "yes or no": (0, 1, None, "true", []),
+    "from 2": (1, 0, -5, 12.0, True, None, "12", 2**63),
+    "count or null": (-1, 1.5, 3.0, True, "3", 2**63),
+    "from 1": (0, -1, 1.0, True, None, "1"),
+    "number": (None, "1", True, [1.0], 10**400, math.nan, -math.inf),
+    "not negative": (-1e-300, None, "1", True, 10**400, math.inf),
+    "positive": (0, 0.0, -1, None, "1", False, 10**400, math.inf),
+}
+_TWO, _EXTENDED = ("predictors", "two-regime"), ("predictors", "extended")
+_NEEDED: dict[str, tuple[Place, ...]] = {
+    "text": (("name",), ("device",), ("default",), ("points", 0, "name")),
+    "object": (
+        ("predictors",), ("environment",), ("noise",), ("domain",), (*_EXTENDED, "coefficients"),
+        (*_EXTENDED, "six_counts", "coefficients"),
+    ),
+    "list": (("points",), (*_EXTENDED, "interval", "scores")),
+    "list or null": (("points", 0, "samples_ms"),),
+    "range": ((*_EXTENDED, "interval", "ops"),),
+    "count": (("points", 0, "acts"), ("points", 0, "inp"), ("points", 1, "flops")),
+    "count or null": tuple(("points", i, c) for i, c in ((0, "traffic"), (0, "weights"), (1, "ops"))),
+    "from 1": (("points", 0, "batch_size"),),
+    "from 2": ((*_EXTENDED, "networks", "count"),),
+    "number": ((*_TWO, "offset_ms"),),
+    "not negative": (
+        (*_TWO, "breakpoint_ms"), *((*_TWO, "coefficients", c) for c in ("acts", "inp", "flops")),
+        (*_EXTENDED, "interval", "exponent"), (*_EXTENDED, "networks", "ops"),
+        (*_EXTENDED, "networks", "spread"),
+    ),
+    "positive": ((*_TWO, "slope"), ("points", 1, "latency_ms")),
+}  # fmt: skip
+_OPTIONAL: dict[str, tuple[Place, ...]] = {
+    "text": (("warnings", 0), ("domain", "kinds", 1), ("domain", "dtypes", 0), ("points", 0, "kinds", 0)),
+    "object": (
+        _EXTENDED, (*_EXTENDED, "six_counts"), (*_EXTENDED, "interval"), (*_EXTENDED, "alone"),
+        (*_EXTENDED, "networks"), ("points", 0), ("domain", "ratios"), ("domain", "sizes"),
+    ),
+    "list": (
+        (*_TWO, "residuals"), ("warnings",), ("domain", "kinds"), ("domain", "dtypes"),
+        ("points", 0, "kinds"),
+    ),
+    "list or null": (("points", 0, "reference_ms"),),
+    "range": (("domain", "ratios", "FLOPs per element"), ("domain", "sizes", "weights")),
+    "yes or no": (("points", 0, "whole"),),
+    "number": (
+        (*_TWO, "residuals", 1), (*_EXTENDED, "interval", "scores", 1), ("points", 0, "reference_ms", 1),
+    ),
+    "number or null": (("points", 0, "spread"),),
+    "not negative": (
+        (*_EXTENDED, "coefficients", "acts"), (*_TWO, "error"), (*_EXTENDED, "alone", "call"),
+        (*_EXTENDED, "six_counts", "coefficients", "ops"), (*_EXTENDED, "six_counts", "error"),
+    ),
+    "positive": (("points", 0, "samples_ms", 2), ("noise", "quiet"), ("noise", "busy")),
+}  # fmt: skip
+
+
+def _rows(table: dict[str, tuple[Place, ...]]) -> list[Any]:
+    return [pytest.param(p, kind, id=_written(p)) for kind, places in table.items() for p in places]
+
+
+class TestFields:
+    @pytest.mark.parametrize(("place", "kind"), _rows(_NEEDED) + _rows(_OPTIONAL))
+    def test_a_wrong_field_is_named(self, place: Place, kind: str) -> None:
+        for value in _WRONG[kind]:
+            message = _refusal_of_document(_with(place, value))
+            assert message.startswith(f"`{_written(place)}"), (value, message)
+            assert "` is " in message
+            assert "; expected " in message
+
+    @pytest.mark.parametrize(("place", "kind"), _rows(_NEEDED))
+    def test_a_missing_field_is_named_with_what_is_expected(self, place: Place, kind: str) -> None:
+        message = _refusal_of_document(_with(place, _MISSING))
+        assert message.startswith(f"the field `{_written(place)}` is missing; expected ")
+        words = {"text": "text", "object": "an object", "list": "a list", "range": "a list"}
+        assert words.get(kind.removesuffix(" or null"), " number") in message
+
+    @pytest.mark.parametrize(("place", "kind"), _rows(_OPTIONAL))
+    def test_what_may_be_left_out(self, place: Place, kind: str) -> None:
+        if place != _EXTENDED:  # which is the default
+            model_file.validate(_with(place, _MISSING), "here")
+
+    @pytest.mark.parametrize(
+        ("place", "value", "said"),
+        [
+            ((*_EXTENDED, "alone"), [], "is a list of 0; expected an object"),
+            ((*_EXTENDED, "networks"), None, "is null; expected an object"),
+            ((*_EXTENDED, "networks", "ops"), -0.5, "is -0.5; expected a finite number of 0 or more"),
+            ((*_EXTENDED, "networks", "count"), 1, "is 1; expected a whole number of 2 or more"),
+            (("noise", "quiet"), 0, "is 0; expected a finite number above 0"),
+            (("points", 0, "whole"), 1, "is 1; expected true or false"),
+            (("points", 0, "ops"), "x", "is 'x'; expected a whole number or null"),
+            (("domain", "sizes", "weights"), [1], "is a list of 1; expected a list of length 2"),
+        ],
+    )  # fmt: skip
+    def test_what_is_said(self, place: Place, value: Any, said: str) -> None:
+        assert _refusal_of_document(_with(place, value)) == f"`{_written(place)}` {said}"
+
+    @pytest.mark.parametrize(
+        ("nearby", "where", "said"),
+        [
+            ({"elements": []}, ".elements` is a list of 0", "one of dense, batched"),
+            ({"dense": 3}, ".dense` is 3", "a list"),
+            ({"dense": [[1, 2, 3, 4]]}, ".dense[0]` is a list of 4", "a list of length 5"),
+            ({"dense": [[1, 2, 3, 4, 0.1], [1, 0, 3, 4, 5]]}, ".dense[1][1]` is 0", "above 0"),
+            ({"dense": [[1, 2, 3, 4, "x"]]}, ".dense[0][4]` is 'x'", "a finite number"),
+        ],
     )
-    assert done.stdout.split() == []
+    def test_shapes_that_correct_a_formula(self, nearby: Any, where: str, said: str) -> None:
+        good = known_device.document(nearby={"dense": [[1, 512, 64, 64, -0.25]]}, sustained=1e9)
+        model_file.validate(good, "here")
+        message = _refusal_of_document(known_device.document(nearby=nearby))
+        assert message.startswith(f"`predictors.kernels.nearby{where}; expected ")
+        assert said in message
+
+    @pytest.mark.parametrize(
+        ("version", "expected"),
+        [
+            (2, "made by a newer LoLat (format version 2; this one reads 1): upgrade"),
+            (10**40, "made by a newer LoLat"),
+            (0, "`version` is 0; expected 1"),
+            (1.0, "`version` is 1.0; expected 1"),
+            (True, "`version` is true; expected 1"),
+            (None, "`version` is null; expected 1"),
+            (_MISSING, "the field `version` is missing; expected 1"),
+        ],
+    )
+    def test_versions(self, version: Any, expected: str) -> None:
+        document = _with(("version",), version)
+        document["points"] = "elsewhere"  # a newer file may differ in everything else
+        assert expected in _refusal_of_document(document)
+
+    def test_a_default_that_is_not_there_and_predictors_that_are(self) -> None:
+        message = _refusal_of_document(_full() | {"default": "paleo"})
+        assert "`default` is 'paleo'" in message
+        assert "'extended', 'two-regime'" in message
+        nothing = _refusal_of_document(_full() | {"predictors": {}})
+        assert "in the file: none" in nothing
+
+    def test_a_key_cannot_break_the_message(self) -> None:
+        place = ("predictors", "a\nb\x1b[31m" + "x" * 500)
+        assert len(_refusal_of_document(_with(place, 1))) < 300
+
+    @given(
+        samples=st.lists(
+            st.floats()
+            | st.integers(-3, 3)
+            | st.booleans()
+            | st.none()
+            | st.text(st.characters(codec="ascii"), max_size=2),
+            min_size=1,
+        )
+    )
+    @settings(max_examples=300, deadline=None)
+    def test_a_list_of_samples_is_good_when_each_of_them_is(self, samples: list[Any]) -> None:
+        document = _with(("points", 0, "samples_ms"), samples)
+        before = copy.deepcopy(document)
+        if all(type(s) in (int, float) and math.isfinite(s) and s > 0 for s in samples):
+            model_file.validate(document, "here")
+        else:
+            assert _refusal_of_document(document).startswith("`points[0].samples_ms[")
+        assert repr(document) == repr(before), "checking changes nothing"

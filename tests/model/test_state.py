@@ -14,7 +14,16 @@ from scipy.optimize import minimize
 
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
-from lolat.model.state import KINDS, LEAST, MOST, RIDGE, State, parts_of, read_state, state_of
+from lolat.model.state import (
+    KINDS,
+    LEAST_FACTOR,
+    MOST_FACTOR,
+    RIDGE,
+    State,
+    parts_of,
+    read_state,
+    state_of,
+)
 
 
 def networks(count: int, seed: int = 0, alike: float = 0.0) -> list[dict[str, float]]:
@@ -92,8 +101,8 @@ def test_a_network_without_time_says_nothing() -> None:
 def test_no_factor_is_nothing_or_without_bounds() -> None:
     parts = [{"computing": 1.0, "moving": 0.0, "starting": 0.0}] * 5
     found = state_of(parts, [1e6] * 5)
-    assert found.computing == MOST
-    assert state_of(parts, [1e-9] * 5).computing == LEAST
+    assert found.computing == MOST_FACTOR
+    assert state_of(parts, [1e-9] * 5).computing == LEAST_FACTOR
 
 
 def test_without_networks_there_is_no_state() -> None:
@@ -145,34 +154,35 @@ def test_a_state_survives_its_file(tmp_path: Path) -> None:
     assert read_state(written(tmp_path, {"state": state.to_dict()})) == state
 
 
-EXPECTED = 'expected a file that `lolat doctor MODEL --json` has written, or {"computing": 1.2,'
-
-
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ("{", f": not JSON; {EXPECTED}"),
-        ("[" * 100_000, f": not JSON; {EXPECTED}"),
-        ([1, 2], f": it holds no state; {EXPECTED}"),
-        ({"state": None}, f": it holds no state; {EXPECTED}"),
-        ({}, f": it holds no state; {EXPECTED}"),
-        ({"computing": 1.0, "moving": 1.0}, f": it holds no state; {EXPECTED}"),
-        ({**GOOD, "moving": "1"}, ": moving is '1'; expected a factor from 0.01 to 100"),
-        ({**GOOD, "moving": True}, ": moving is True; expected a factor from 0.01 to 100"),
-        ({**GOOD, "starting": 0}, ": starting is 0; expected a factor from 0.01 to 100"),
-        ({"state": {**GOOD, "computing": 1e3}}, ": computing is 1000.0; expected a factor from"),
-        ('{"computing": NaN, "moving": 1, "starting": 1}', ": computing is nan; expected a factor"),
-        ({**GOOD, "moving": None}, ": moving is None; expected a factor from 0.01 to 100"),
+        ("hello", "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ([1, 2], "is a list of 2; expected an object"),
+        ({"state": None}, "is null; expected an object"),
+        ({}, "`computing` is missing; expected a finite number"),
+        ({"computing": 1.0, "moving": 1.0}, "`starting` is missing"),
+        ({**GOOD, "moving": "1"}, "`moving` is '1'; expected a finite number"),
+        ({**GOOD, "moving": True}, "`moving` is true"),
+        ({**GOOD, "starting": 0}, "`starting` is 0; expected a finite number of 0.01 or more"),
+        ({"state": {**GOOD, "computing": 1e3}}, "`computing` is 1000.0; expected a finite number of 100"),
+        ('{"computing": NaN, "moving": 1, "starting": 1}', "NaN"),
     ],
 )  # fmt: skip
 def test_what_is_no_state_is_said(tmp_path: Path, document: Any, said: str) -> None:
     path = written(tmp_path, document)
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as refused:
         read_state(path)
-    assert str(found.value).startswith(f"--state {path}{said}")
-    assert "\n" not in str(found.value)
+    message = str(refused.value)
+    assert message.startswith(f"--state {path}: ")
+    assert said in message
+    assert (
+        'expected a file that `lolat doctor MODEL --json` has written, or {"computing"' in message
+    )
+    assert message.isprintable()
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"No such file or directory; expected .*, or: now$"):
+    with pytest.raises(InputError, match=r"no such file; expected .*, or: now$"):
         read_state(tmp_path / "none.json")

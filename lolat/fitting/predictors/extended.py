@@ -108,10 +108,12 @@ class Extended(Formula):
             parts.append(own * ~is_whole[:, None])
             families += [None] * len(extra)
         design = np.column_stack([*parts, np.ones(len(times))])
-        found = fit_families(design, times, [*families, None], point_weights(times, is_whole))
-        linear = tuple(map(float, found[: len(TERMS)]))
-        alone = dict(zip(extra, map(float, found[len(TERMS) : -1]), strict=True))
-        return cls(TERMS, linear, float(found[-1]), None, alone)
+        coefficients = fit_families(
+            design, times, [*families, None], point_weights(times, is_whole)
+        )
+        linear = tuple(map(float, coefficients[: len(TERMS)]))
+        alone = dict(zip(extra, map(float, coefficients[len(TERMS) : -1]), strict=True))
+        return cls(TERMS, linear, float(coefficients[-1]), None, alone)
 
     @classmethod
     def fit_with_six(
@@ -122,9 +124,9 @@ class Extended(Formula):
         whole: np.ndarray | None = None,
     ) -> Extended:
         """`fit`, and where `names` has more than the six counts, `six` too."""
-        found = cls.fit(features, times, names, whole)
+        formula = cls.fit(features, times, names, whole)
         columns = [i for i, name in enumerate(names) if name in FEATURES]
         if len(columns) == len(names):
-            return found
+            return formula
         kept = [names[i] for i in columns]
-        return replace(found, six=cls.fit(features[:, columns], times, kept))
+        return replace(formula, six=cls.fit(features[:, columns], times, kept))

@@ -27,19 +27,17 @@ from lolat.graph.work import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, 
 #
 # Which of its kernels a library takes for a shape no formula of a few terms tells. The mean of a Gaussian
 # process on the logarithms of the shapes, with operations that were timed alone (Rasmussen and Williams
-# 2006,
-# 8.3.1: subset of regressors) is added to the logarithm of the formula; far from all of them it is nothing.
+# 2006, 8.3.1: subset of regressors) is added to the logarithm of the formula; far from all of them it is
+# nothing.
 
 REACH = 2.0  # logarithms of a size over which operations have much in common
-SPREAD, NOISE = (
-    0.3,
-    0.02,
-)  # standard deviation of what is corrected; variance of one time, as logarithms
-FAR = 0.15  # residuals beyond it count less
-MOST = 200  # shapes kept
-LEAST = 20  # operations of a class
-WHOLE = 32  # sizes that this divides are unlike others
-ROUNDS = 4  # of weighing
+ERROR_SPREAD = 0.3  # standard deviation of what is corrected, as a logarithm
+TIME_VARIANCE = 0.02  # of one time, as a logarithm
+OUTLIER = 0.15  # residuals beyond it count less
+MOST_SHAPES = 200  # shapes kept
+LEAST_OPERATIONS = 20  # operations of a class
+ALIGNED_SIZE = 32  # sizes that this divides are unlike others
+WEIGHING_ROUNDS = 4  # of weighing
 
 
 @dataclass(frozen=True)
@@ -54,16 +52,18 @@ class Nearby:
         """Of products timed alone, with (steps,) log(measured / predicted)."""
         shapes = _shapes(work)
         some = shapes
-        if len(shapes) > MOST:
-            some = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST]]
+        if len(shapes) > MOST_SHAPES:
+            some = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST_SHAPES]]
         some = np.unique(some, axis=0)
         between, own = _alike(some, shapes), _alike(some, some)
         own += 1e-6 * np.eye(len(some))  # equal up to rounding
         counting = np.ones(len(residuals))
-        for _ in range(ROUNDS):
-            found = between * counting
-            weights = np.linalg.solve(found @ between.T + NOISE * own, found @ residuals)
-            counting = 1.0 / np.sqrt(1.0 + ((residuals - between.T @ weights) / FAR) ** 2)
+        for _ in range(WEIGHING_ROUNDS):
+            counted = between * counting
+            weights = np.linalg.solve(
+                counted @ between.T + TIME_VARIANCE * own, counted @ residuals
+            )
+            counting = 1.0 / np.sqrt(1.0 + ((residuals - between.T @ weights) / OUTLIER) ** 2)
         return cls(some, np.round(weights, 4))
 
     def factors(self, work: Work) -> np.ndarray:
@@ -93,13 +93,15 @@ def _shapes(work: Work) -> np.ndarray:
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(one, other) how much shapes have in common, up to SPREAD**2."""
-    a, b = (np.column_stack([np.log(s) / REACH, s[:, 2:] % WHOLE == 0]) for s in (one, other))
+    """(one, other) how much shapes have in common, up to ERROR_SPREAD**2."""
+    a, b = (
+        np.column_stack([np.log(s) / REACH, s[:, 2:] % ALIGNED_SIZE == 0]) for s in (one, other)
+    )
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
-    return np.asarray(SPREAD**2 * np.exp(-0.5 * np.maximum(squares, 0.0)))
+    return np.asarray(ERROR_SPREAD**2 * np.exp(-0.5 * np.maximum(squares, 0.0)))
 
 
-# ---- kernels ----------------------------------------
+# ---- The formula: classes of operations and their terms.
 
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32))
 ALIGNED, ALIGNED_NARROW = 32, 8
@@ -136,11 +138,10 @@ class Kernels(Formula):
     """Per class of operations its terms; on counts alone, the rates of large operations.
 
     `multiprocessors`: of the device; `classes`: the terms of each (`lolat.graph.work`); `mode`:
-    how it
-    runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's; `nearby`: of
-    classes of products what operations timed alone say beyond their terms; `sustained`: macs per ms that
-    no product of a network goes beyond, where power keeps down what runs for long (Winograd's, which are
-    fewer than are counted, aside).
+    how it runs networks; `tile`: how many times smaller its tiles are than TILES, which are a GPU's;
+    `nearby`: of classes of products what operations timed alone say beyond their terms; `sustained`: macs
+    per ms that no product of a network goes beyond, where power keeps down what runs for long (Winograd's,
+    which are fewer than are counted, aside).
     """
 
     name: ClassVar[str] = "kernels"
@@ -170,7 +171,7 @@ class Kernels(Formula):
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of each in a network, and the one of FEATURES that it goes to."""
-        found, mostly = np.zeros(len(work.kind)), np.zeros(len(work.kind), int)
+        ms, mostly = np.zeros(len(work.kind)), np.zeros(len(work.kind), int)
         for number, name in enumerate(CLASSES):
             which = (work.kind == number) & (work.bytes > 0)
             if not which.any():
@@ -181,13 +182,13 @@ class Kernels(Formula):
                 parts = Ways.of(part, self.multiprocessors, self.tile).parts(terms)
                 own = inside(terms, *parts) * self.factors(name, part)
                 kept = np.where(part.squares > 0, 0.0, part.macs) / self.sustained
-                found[which] = np.maximum(own, kept)
+                ms[which] = np.maximum(own, kept)
                 mostly[which] = np.where(np.greater(*parts), COMPUTE, MOVE)
             else:
-                found[which] = moving_time(terms, part.bytes)
+                ms[which] = moving_time(terms, part.bytes)
                 short = part.bytes < terms["launch"] * terms["bandwidth"]
                 mostly[which] = np.where(short, START, MOVE)
-        return found, mostly
+        return ms, mostly
 
     def factors(self, name: str, work: Work) -> np.ndarray:
         """(steps,) what the terms of a class are to be multiplied by, for what was timed near by."""
@@ -353,27 +354,27 @@ class Ways:
 
     def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving."""
-        found = self.tiled.parts(terms)
-        better, parts = self._better(terms, found)
-        for all_of, some in zip(found, parts, strict=True):
+        as_products = self.tiled.parts(terms)
+        better, parts = self._better(terms, as_products)
+        for all_of, some in zip(as_products, parts, strict=True):
             all_of[self.able[better]] = some[better]
-        return found
+        return as_products
 
     def slopes(self, terms: Mapping[str, float], alone: np.ndarray) -> dict[str, np.ndarray]:
         """Term -> (steps,) derivative of the ms by its logarithm; `alone`, (steps,): timed alone."""
-        found = self.tiled.slopes(terms, alone)
+        slopes = self.tiled.slopes(terms, alone)
         better, _ = self._better(terms, self.tiled.parts(terms))
         if better.any():
             for term, slope in self.other.slopes(terms, alone[self.able]).items():
-                found[term][self.able[better]] = slope[better]
-        return found
+                slopes[term][self.able[better]] = slope[better]
+        return slopes
 
     def _better(
-        self, terms: Mapping[str, float], found: tuple[np.ndarray, np.ndarray]
+        self, terms: Mapping[str, float], as_products: tuple[np.ndarray, np.ndarray]
     ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """(able,) whether the other way is faster, and its parts."""
         parts, p = self.other.parts(terms), optional(terms, "overlap")
-        computing, moving = found
+        computing, moving = as_products
         return _larger(*parts, p) < _larger(computing[self.able], moving[self.able], p), parts
 
 
@@ -384,8 +385,8 @@ TINIER = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 def inside(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:
     """(steps,) ms of products in a network, of `Tiled.parts`."""
-    found = np.maximum(_larger(computing, moving, optional(terms, "overlap")), LEAST_MS)
-    return np.asarray(found + optional(terms, "step"))
+    longer = np.maximum(_larger(computing, moving, optional(terms, "overlap")), LEAST_MS)
+    return np.asarray(longer + optional(terms, "step"))
 
 
 def alone(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray) -> np.ndarray:

@@ -112,8 +112,8 @@ class TwoRegime(Formula):
             return None
         design = np.column_stack([base[below], np.ones(int(below.sum()))]) / times[below, None]
         (slope, offset), *_ = np.linalg.lstsq(design, np.ones(len(design)), rcond=None)
-        found = offset / (1.0 - slope) if abs(1.0 - slope) > 1e-6 else 0.0
-        return float(found) if found > 0.0 else None
+        crossing = offset / (1.0 - slope) if abs(1.0 - slope) > 1e-6 else 0.0
+        return float(crossing) if crossing > 0.0 else None
 
 
 def _enough(times: np.ndarray, breakpoint: float) -> bool:

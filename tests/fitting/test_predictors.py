@@ -1,0 +1,119 @@
+"""What holds of every formula on counts, and how formulas are found in a model file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lolat.errors import ModelFileError
+from lolat.fitting.points import matrix, times
+from lolat.fitting.predictors import PREDICTORS, from_dict
+from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import Formula
+from lolat.fitting.predictors.two_regime import TwoRegime
+from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.model.learning import answers
+from tests import synthetic
+
+THREE = ("acts", "inp", "flops")
+rates = st.floats(0, 1e-5)
+formulas = st.one_of(
+    st.builds(
+        lambda c, d: Extended(FEATURES, tuple(c), d),
+        st.lists(rates, min_size=6, max_size=6),
+        st.floats(0, 2),
+    ),
+    st.builds(
+        lambda a, b, c, d, breakpoint, part: TwoRegime(
+            THREE, (a, b, c), d, breakpoint,
+            # any slope that a fit may give: above 0, and the lower line is not negative at d
+            max(0.05, part * (breakpoint / (breakpoint - d) if breakpoint > d else 2.0)) * (1 - 1e-12),
+        ),
+        rates, rates, rates, st.floats(0, 2), st.floats(0, 50), st.floats(0.01, 1),
+    ),
+)  # fmt: skip
+counts_of_rows = st.lists(
+    st.lists(st.integers(0, 10**11), min_size=6, max_size=6), min_size=1, max_size=20
+)
+
+
+@given(formulas, counts_of_rows, st.integers(0, 2), st.integers(0, 10**10))
+def test_more_of_any_count_never_takes_less_time(
+    formula: Formula, rows: list[list[int]], which: int, more: int
+) -> None:
+    for counts in rows:
+        counts = counts[: len(formula.features)]
+        larger = [*counts]
+        larger[which] += more
+        assert 0.0 <= formula.one(counts) <= formula.one(larger)
+
+
+@given(formulas, counts_of_rows)
+def test_one_and_many_agree_and_the_ranking_never_turns_round(
+    formula: Formula, rows: list[list[int]]
+) -> None:
+    x = np.array(rows, float)[:, : len(formula.features)]
+    many = answers(formula, x)
+    np.testing.assert_allclose(many, [formula.one(r) for r in x], rtol=1e-12)
+    order = np.argsort(x @ np.array(formula.coefficients) + formula.constant, kind="stable")
+    assert (np.diff(many[order]) >= -1e-12 * np.abs(many[order][1:])).all()
+
+
+@given(formulas, counts_of_rows)
+def test_the_parts_add_up_to_the_whole(formula: Formula, rows: list[list[int]]) -> None:
+    parts = np.array(rows, float)[:, : len(formula.features)]
+    terms, call = formula.shares(parts)
+    whole = formula.one(parts.sum(axis=0))
+    assert terms.sum() + call == pytest.approx(whole, rel=1e-9, abs=1e-300)
+    assert terms.min() >= 0
+    assert call >= 0
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-310, 1e-250])
+def test_parts_that_are_next_to_nothing(tiny: float) -> None:
+    """A latency divided by them would be infinite."""
+    formula = TwoRegime(THREE, (tiny, 0.0, 0.0), 0.0, 1.0, 0.5)
+    terms, call = formula.shares(np.array([[1.0, 1.0, 1.0]]))
+    assert terms.sum() + call == pytest.approx(formula.one([1, 1, 1]))
+
+
+@pytest.mark.parametrize("names", [FEATURES, THREE])
+def test_points_that_are_off_do_not_decide(names: tuple[str, ...]) -> None:
+    points = synthetic.measured(noise=0.02, seed=4)
+    x, y = matrix(points, names), times(points).copy()
+    truth = x @ np.array([synthetic.TRUE[n] for n in names]) + synthetic.CALL_MS
+    if names == THREE:  # times that have no more than these in them
+        y *= truth / (matrix(points, FEATURES) @ [*synthetic.TRUE.values()] + synthetic.CALL_MS)
+    random = np.random.default_rng(4)
+    bad = random.choice(len(y), 10, replace=False)
+    y[bad] *= random.choice([0.1, 10.0], 10)
+    formula = Extended.fit(x, y, names) if names == FEATURES else TwoRegime.fit(x, y)
+    good = np.setdiff1d(np.arange(len(y)), bad)
+    assert np.median(np.abs(answers(formula, x)[good] / truth[good] - 1)) < 0.05
+
+
+def test_formulas_survive_the_model_file() -> None:
+    points = [
+        replace(p, whole=i % 2 == 0) for i, p in enumerate(synthetic.measured(60, (1, 3), 0.05))
+    ]
+    whole = np.array([p.whole for p in points])
+    by_kind = Extended.fit_with_six(matrix(points, COLUMNS), times(points), COLUMNS, whole)
+    assert by_kind.alone
+    assert by_kind.six is not None
+    lines = TwoRegime(THREE, (2e-6, 1e-6, 2e-8), 0.4, 5.0, 0.5)
+    assert (lines.to_dict()["offset_ms"], lines.to_dict()["breakpoint_ms"]) == (2.5, 5.0)
+    for formula in (by_kind, Extended(FEATURES, (1e-6,) * 6, 0.15), lines):
+        document = json.loads(json.dumps(formula.to_dict(), sort_keys=True))
+        assert from_dict(formula.name, document) == formula
+
+
+def test_formulas_of_a_newer_lolat() -> None:
+    assert {p.name for p in PREDICTORS.values()} == set(PREDICTORS)
+    assert from_dict("quantum", {"coefficients": {}}) is None
+    with pytest.raises(ModelFileError, match=r"count 'magic'.*pip install --upgrade lolat"):
+        from_dict("extended", {"coefficients": {"acts": 1.0, "magic": 2.0}})
