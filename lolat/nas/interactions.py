@@ -24,11 +24,9 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.model.prediction import operations_ms
-from lolat.nas.tables import counts_at, join
+from lolat.nas.tables import joined, totals
 
-TOGETHER = (
-    4  # positions whose choices may depend on one another: two widths, a kernel, a resolution
-)
+TOGETHER = 4  # positions whose choices may depend on one another: two widths, kernel, resolution
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
 
@@ -107,9 +105,7 @@ class Networks:
         found = self._totals.get(batch_size, np.zeros((0, len(COLUMNS)), np.int64))
         if len(found) < len(self):
             new = self._counted[len(found) :]
-            owner = np.repeat(np.arange(len(new)), [len(c.fixed) for c in new])
-            sums = np.zeros((len(new), len(COLUMNS)), np.int64)
-            np.add.at(sums, owner, counts_at(join(new), batch_size, self.name))
+            sums = totals(*joined(new), len(new), batch_size, self.name)
             found = self._totals[batch_size] = np.concatenate([found, sums])
         return found
 
@@ -156,6 +152,7 @@ class Finder:
         self._tables: dict[tuple[int, ...], ChangeTable] = {}
         self._checks: list[Row] = []
 
+    @property
     def tables(self) -> list[ChangeTable]:
         """What adds up to a candidate's counts."""
         return list(self._tables.values())
@@ -180,8 +177,7 @@ class Finder:
             checks += fresh
             if all(self._deviation(row)[0] <= self.tolerance for row in fresh):
                 break
-        found = [self._deviation(row) for row in checks]
-        worst, column = max(found, key=lambda d: d[0])
+        worst, column = max(map(self._deviation, checks), key=lambda d: d[0])
         together = [key for key in self._tables if len(key) > 1]
         largest = [k for k in together if not any(set(k) < set(other) for other in together)]
         return Decomposition(
@@ -209,9 +205,9 @@ class Finder:
         for fewer in itertools.combinations(key, len(key) - 1) if key else ():
             self._add(fewer)
         shape = tuple(self.sizes[p] for p in key)
-        new = math.prod(n - 1 for n in shape)
-        named = " with ".join(self.names[p] for p in key)
-        self.networks.require(new if len(key) > 1 else 0, f"a table of {named}")
+        if len(key) > 1:
+            named = " with ".join(self.names[p] for p in key)
+            self.networks.require(math.prod(n - 1 for n in shape), f"a table of {named}")
         numbers = np.empty(shape, np.intp)
         for chosen in itertools.product(*map(range, shape)):
             row = [0] * len(self.sizes)
@@ -226,25 +222,25 @@ class Finder:
         worst = (0.0, "")
         for batch_size in CHECKED_AT:
             actual = self.networks.totals(batch_size)[number]
-            summed = sum(self._part(key, row, batch_size) for key in self._tables)
+            summed = sum(
+                table.at(batch_size)[tuple(row[p] for p in key)]
+                for key, table in self._tables.items()
+            )
             off = np.abs(summed - actual) / np.maximum(actual, 1)
             at = int(np.argmax(off))
             worst = max(worst, (float(off[at]), COLUMNS[at]))
         return worst
-
-    def _part(self, key: tuple[int, ...], row: Row, batch_size: int) -> Any:
-        """One table's counts for a candidate."""
-        return self._tables[key].at(batch_size)[tuple(row[p] for p in key)]
 
     def _reduced(self, row: Row) -> tuple[int, ...]:
         """The fewest positions whose choices in `row` deviate; InputError where they are too many."""
         kept = [p for p, choice in enumerate(row) if choice]
         for position in list(kept):
             fewer = [p for p in kept if p != position]
-            if self._deviation(self._with(row, fewer))[0] > self.tolerance:
+            without = tuple(c if p in fewer else 0 for p, c in enumerate(row))
+            if self._deviation(without)[0] > self.tolerance:
                 kept = fewer
         if len(kept) > TOGETHER:
-            off, column = max((self._deviation(row) for row in self._checks), key=lambda d: d[0])
+            off, column = max(map(self._deviation, self._checks), key=lambda d: d[0])
             names = ", ".join(self.names[p] for p in kept)
             raise InputError(
                 f"{self.networks.name} does not decompose: {names} change its {column} together (sums are "
@@ -252,6 +248,3 @@ class Finder:
                 f"one position of them, or accept it with tolerance={1.2 * off:.2g}"
             )
         return tuple(kept)
-
-    def _with(self, row: Row, kept: Sequence[int]) -> Row:
-        return tuple(c if p in kept else 0 for p, c in enumerate(row))

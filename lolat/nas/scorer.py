@@ -1,6 +1,7 @@
-"""Scores candidates by table look-ups: the milliseconds of every part, by the choices that it depends on.
+"""Candidates of a space, and their latency by table look-ups: the milliseconds of every part by choice.
 
-Only numpy arrays and the formula's constants, so that it can be pickled to a worker.
+A candidate is a row of small integers, and has an index. A scorer is only numpy arrays and the formula's
+constants, so that it can be pickled to a worker.
 """
 
 from __future__ import annotations
@@ -18,7 +19,130 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
-from lolat.nas.grid import Grid
+
+# ---- Which candidates there are, and in what order.
+
+MOST_INDEX = 2**63 - 1
+ROWS = 4096  # of a table that decodes several positions at once: it stays in a core's cache
+
+
+def nth(index: int) -> str:
+    """How a candidate is named in a message, counted from 0 as in the array."""
+    return f"row {index}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All rows of integers from 0 to below `sizes`, in the order of an odometer: the last runs fastest."""
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """InputError where a position has no choice or there is no position."""
+        if not self.sizes or min(self.sizes) < 1:
+            raise InputError(
+                f"choices per position are {list(self.sizes)}; expected at least one position, each with "
+                "at least one choice"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many rows there are; an int of any size."""
+        return math.prod(self.sizes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest signed integer type that holds every choice: int8 up to 128 of them."""
+        return np.min_scalar_type(-max(self.sizes))
+
+    def countable(self) -> int:
+        """`size`; InputError where an int64 cannot index so many."""
+        if self.size > MOST_INDEX:
+            raise InputError(
+                f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, more than an int64 "
+                f"can index ({float(MOST_INDEX):.2g}); search it with samples (--method evolutionary, "
+                "Space.sample), or fix some positions"
+            )
+        return self.size
+
+    @cached_property
+    def _groups(self) -> list[tuple[int, int, np.ndarray]]:
+        """(first position, one past the last, their rows) of positions that are decoded together."""
+        groups = []
+        stop = len(self.sizes)
+        while stop > 0:
+            start = stop - 1
+            while start > 0 and math.prod(self.sizes[start - 1 : stop]) <= ROWS:
+                start -= 1
+            shape = self.sizes[start:stop]
+            rows = np.indices(shape).reshape(len(shape), -1).T
+            groups.append((start, stop, np.ascontiguousarray(rows, self.dtype)))
+            stop = start
+        return groups
+
+    def decode(self, indices: Any) -> np.ndarray:
+        """(n, positions) integers of the candidates with these indices, (n,) from 0 to below `size`.
+
+        InputError for an index that there is not, and where an int64 cannot index the space.
+        """
+        size = self.countable()
+        rest = np.asarray(indices)
+        if rest.ndim != 1 or rest.dtype.kind not in "iu":
+            raise InputError(
+                f"indices are an array of {rest.ndim} dimensions and type {rest.dtype}; expected whole "
+                "numbers in one dimension"
+            )
+        if len(rest) and not (rest.min() >= 0 and rest.max() < size):
+            wrong = int(rest.min()) if rest.min() < 0 else int(rest.max())
+            raise InputError(f"no candidate {wrong}: expected an index from 0 to {size - 1}")
+        rest = rest.astype(np.int64)
+        candidates = np.empty((len(rest), len(self.sizes)), self.dtype)
+        for start, stop, rows in self._groups:
+            above = rest // len(rows)
+            candidates[:, start:stop] = rows.take(rest - above * len(rows), axis=0)
+            rest = above
+        return candidates
+
+    def encode(self, candidates: Any) -> np.ndarray:
+        """(n,) int64 indices of (n, positions) candidates; `decode` is the inverse. Errors as there."""
+        self.countable()
+        indices = np.zeros(len(candidates), np.int64)
+        for size, column in zip(self.sizes, self.checked(candidates).T, strict=True):
+            indices *= size
+            indices += column
+        return indices
+
+    def checked(self, candidates: Any, place: Callable[[int], str] = nth) -> np.ndarray:
+        """Candidates as an array (n, positions) of integers, each a choice that there is.
+
+        InputError otherwise, which names the first wrong row as `place` says it.
+        """
+        rows = np.asarray(candidates)
+        self.require_shape(rows)
+        outside = (rows < 0) | (rows >= np.asarray(self.sizes))
+        if outside.any():
+            row, position = (int(i[0]) for i in np.nonzero(outside))
+            raise InputError(
+                f"{place(row)} has {int(rows[row, position])} at position {position}; expected a choice "
+                f"from 0 to {self.sizes[position] - 1}"
+            )
+        return rows
+
+    def require_shape(self, rows: np.ndarray) -> None:
+        """InputError unless `rows` is (n, positions) of integers."""
+        if rows.ndim != 2 or rows.shape[1] != len(self.sizes) or rows.dtype.kind not in "iu":
+            raise InputError(
+                f"candidates are an array of shape {rows.shape} and type {rows.dtype}; expected whole "
+                f"numbers of shape (candidates, {len(self.sizes)}), one column a position"
+            )
+
+    def sample(self, count: int, random: np.random.Generator) -> np.ndarray:
+        """(count, positions) candidates, each position drawn alone and uniformly; may repeat."""
+        columns = [random.integers(0, size, count) for size in self.sizes]
+        return np.stack(columns, axis=1).astype(self.dtype)
+
+
+# ---- Their latencies.
 
 CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
 DECODED = 16 * CHUNK  # of an index range at a time
@@ -89,7 +213,7 @@ class Scorer:
         # Unsigned, a negative number is a large one.
         columns = columns.view(columns.dtype.str.replace("i", "u"))
         if (columns.max(axis=1) >= self._limits).any():
-            raise self.grid.fault(rows, lambda row: f"row {start + row}")
+            self.grid.checked(rows, lambda row: f"row {start + row}")
         if columns.dtype.itemsize > 2:
             columns = columns.astype(
                 np.uint16 if max(self.grid.sizes) <= SMALL_INDEX else np.uint32

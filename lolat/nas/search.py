@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def crowding(latencies: np.ndarray, scores: np.ndarray, ranks: np.ndarray) -> np
     return found
 
 
-# ---- search ----------------------------------------
+# ---- The search.
 
 MOST_EXHAUSTIVE = 1_000_000  # scores by a function
 DRAWN = 16  # candidates for each that an evolution begins with
@@ -87,17 +87,13 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in JSON."""
-        return {
-            "arch": self.arch,
-            "candidate": list(self.choices),
-            "latency_ms": self.latency_ms,
-            "score": self.score,
-        }
+        choices = {"arch": self.arch, "candidate": list(self.choices)}
+        return {**choices, "latency_ms": self.latency_ms, "score": self.score}
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found: the front by latency, all that was scored, how many had no score."""
+class SearchResult:
+    """The front by latency, all that was scored, and how many candidates had no score."""
 
     method: str
     front: tuple[Candidate, ...]
@@ -122,7 +118,7 @@ class Search:
 
     def run(
         self, method: str | None = None, samples: int = 200, generations: int = 10, seed: int = 0
-    ) -> Found:
+    ) -> SearchResult:
         """Search; the same `seed` finds the same.
 
         `method`: None is exhaustive for scores from a table and for a space of at most `samples`
@@ -138,26 +134,22 @@ class Search:
             method = EXHAUSTIVE if small else EVOLUTIONARY
         archive = Archive(self)
         if method == EXHAUSTIVE:
-            self._exhaustive(archive)
+            rows = self._feasible()
+            self.started(len(rows))
+            archive.add(rows)
         elif method == EVOLUTIONARY:
             self._evolutionary(archive, samples, generations, np.random.default_rng(seed))
         else:
             raise InputError(f"method {method!r}: expected {EXHAUSTIVE} or {EVOLUTIONARY}")
-        return archive.found(method)
-
-    def _exhaustive(self, archive: Archive) -> None:
-        if isinstance(self.objective, TableObjective):
-            rows = self.objective.rows
-            rows = rows[self.scorer.latency(rows) <= self.max_ms]
-        else:
-            rows = self._feasible()
-        if not len(rows):
-            raise self._none()
-        self.started(len(rows))
-        archive.add(rows)
+        return archive.result(method)
 
     def _feasible(self) -> np.ndarray:
-        """All candidates within the time, as far as a function can score them."""
+        """All candidates within the time, of a table's or as far as a function can score them."""
+        if isinstance(self.objective, TableObjective):
+            rows = self.objective.rows
+            times = self.scorer.latency(rows)
+            rows = rows[times <= self.max_ms]
+            return rows if len(rows) else self._none(float(times.min()))
         kept: list[np.ndarray] = []
         total = 0
         for indices, times in self.scorer.indices():
@@ -168,17 +160,19 @@ class Search:
                     f"more than {MOST_EXHAUSTIVE} of the {self.space.size} candidates are within the time, "
                     "too many to score one by one; use --method evolutionary, or a smaller --max-ms"
                 )
-        return self.space.decode(np.concatenate(kept))
+        return (
+            self.space.decode(np.concatenate(kept))
+            if total
+            else self._none(self._ms(self.fastest()))
+        )
 
-    def _none(self) -> AnswerIsNo:
-        fastest = self.fastest()
-        time = float(self.scorer.latency(fastest[None])[0])
-        if isinstance(self.objective, TableObjective):
-            rows = self.objective.rows
-            time = float(self.scorer.latency(rows).min())
-        return AnswerIsNo(
+    def _ms(self, row: np.ndarray) -> float:
+        return float(self.scorer.latency(row[None])[0])
+
+    def _none(self, fastest_ms: float) -> NoReturn:
+        raise AnswerIsNo(
             f"no candidate of {self.space.name} is within {self.max_ms:g} ms; the fastest takes "
-            f"{time:.3g} ms"
+            f"{fastest_ms:.3g} ms"
         )
 
     def fastest(self) -> np.ndarray:
@@ -186,7 +180,7 @@ class Search:
         sizes = self.space.grid.sizes
         row = np.zeros(len(sizes), self.space.grid.dtype)
         before = math.inf
-        while (now := float(self.scorer.latency(row[None])[0])) < before:
+        while (now := self._ms(row)) < before:
             before = now
             for position, size in enumerate(sizes):
                 tried = np.repeat(row[None], size, axis=0)
@@ -214,8 +208,8 @@ class Search:
         random ones alone lie close together in the middle.
         """
         fastest = self.fastest()
-        if float(self.scorer.latency(fastest[None])[0]) > self.max_ms:
-            raise self._none()
+        if self._ms(fastest) > self.max_ms:
+            self._none(self._ms(fastest))
 
         def near(n: int) -> np.ndarray:
             rows = self.space.sample(n, random)
@@ -322,15 +316,13 @@ class Archive:
         _, rank, crowd = self.standing(numbers)
         return [numbers[i] for i in np.lexsort((-crowd, rank))[:count]]
 
-    def found(self, method: str) -> Found:
+    def result(self, method: str) -> SearchResult:
         """What the search found."""
-        everything = [
+        candidates = [
             Candidate(self.search.space.arch(r), tuple(int(c) for c in r), t, s)
             for r, t, s in zip(self.rows, self.latencies, self.scores, strict=True)
         ]
-        latencies, scores = self._values(list(range(len(self))))
-        best = front(latencies, scores)
-        scored = tuple(c for c in everything if not math.isnan(c.score))
-        return Found(
-            method, tuple(everything[i] for i in best), scored, len(everything) - len(scored)
-        )
+        best = front(*self._values(list(range(len(self)))))
+        scored = tuple(c for c in candidates if not math.isnan(c.score))
+        unscored = len(candidates) - len(scored)
+        return SearchResult(method, tuple(candidates[i] for i in best), scored, unscored)

@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.predictors.two_regime import TwoRegime
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
 from lolat.model import Model, load
-from lolat.nas.adapters.common import Milliseconds, milliseconds, needed, row_of
+from lolat.model.prediction import operations_ms
+from lolat.nas.adapters import needed
+from lolat.nas.adapters.lookup_table import LookUpTable, look_up_table
 from lolat.nas.space import Space
-from lolat.nas.tables import BORDER, counts_at
+from lolat.nas.tables import BORDER, joined, totals
 from lolat.readers import read
 
 INSTALL = "lolat[nni]"
@@ -49,9 +51,9 @@ def profiler(
     if not tables:
         return _of_networks(base, model_space, model, input_size, batch_size, predictor)
     space = as_space(model_space, input_size)
-    times = milliseconds(space, model, batch_size, predictor)
+    times = look_up_table(space, model, batch_size, predictor)
     scorer = space.scorer(model, batch_size, predictor)
-    linear = not isinstance(times.formula, TwoRegime)
+    linear = not times.breakpoint_ms
 
     class LatencyProfiler(base.ExpressionProfiler if linear else base.Profiler):  # type: ignore[misc]
         """Latency of a sample by table look-ups."""
@@ -63,7 +65,7 @@ def profiler(
 
         def profile(self, sample: Mapping[str, Any]) -> float:
             """Milliseconds of a sample: label -> value."""
-            return float(scorer.latency(row_of(space, sample)[None])[0])
+            return float(scorer.latency(space.row(sample)[None])[0])
 
     return LatencyProfiler()
 
@@ -91,7 +93,7 @@ def as_space(model_space: Any, input_size: Any = None) -> Space:
         raise InputError(f"{error}{WITHOUT}") from error
 
 
-def expression(times: Milliseconds, mutables: Mapping[str, Any]) -> Any:
+def expression(times: LookUpTable, mutables: Mapping[str, Any]) -> Any:
     """The latency as NNI's expression of `mutables`, by label: a sum of cases."""
     mutable = needed("nni.mutable", "NNI 3", INSTALL)
 
@@ -104,7 +106,7 @@ def expression(times: Milliseconds, mutables: Mapping[str, Any]) -> Any:
             mutables[position.name], dict(zip(position.choices, found, strict=True))
         )
 
-    total: Any = times.constant
+    total: Any = times.constant_ms
     for positions, table in times.tables.items():
         total = total + cases(positions, table)
     return total
@@ -137,16 +139,14 @@ def _of_networks(
     return NetworkProfiler()
 
 
-# ---- A LoLat model as nn-Meter's predictor: for NNI 3's `NnMeterProfiler`, and for other code
-# that has one.
+# ---- A LoLat model as nn-Meter's predictor: for NNI 3's `NnMeterProfiler`, and other code that has one.
 #
 #     predictor = load_latency_predictor("local")
 #     NnMeterProfiler(model_space, torch.randn(1, 3, 224, 224), predictor)     # nni.nas.profiler.pytorch
 #
 # NNI adds up the latencies of a network's modules. So a latency here is of the part alone, without the
 # constant of one call of the framework (`call_ms`); what a network computes between its modules, an
-# addition
-# say, NNI does not ask for. `lolat.nas.adapters.nni.profiler` has both.
+# addition say, NNI does not ask for. `profiler` has both.
 
 TYPES = ("torch", "onnx")
 
@@ -202,7 +202,9 @@ class NnMeterPredictor:
         if self.whole:
             return self.model.predict(graph, batch_size, self.formula).latency_ms
         formula = self.model.predictor(self.formula)
-        counts = counts_at(count(graph), batch_size, graph.name).sum(axis=0)
+        if isinstance(formula, Kernels):
+            return operations_ms(formula, graph, batch_size)
+        counts = totals(*joined([count(graph)]), 1, batch_size, graph.name)[0]
         counts[BORDER] = 0  # of the part, which is not the whole
         columns = [COLUMNS.index(f) for f in formula.features]
         return float(counts[columns] @ np.asarray(formula.coefficients))

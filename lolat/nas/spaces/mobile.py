@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.space import Position, Space
-from lolat.nas.tables import ChainPart, Part
+from lolat.nas.tables import Part
 
 STEM, TOP, LAST, CLASSES = 16, 960, 1280, 1000
 RESOLUTIONS, DEPTHS, KERNELS, EXPANSIONS = (128, 160, 192, 224), (2, 3, 4), (3, 5, 7), (3, 4, 6)
@@ -68,7 +68,7 @@ def space(
         positions.append(Position(name, tuple(choices)))
         return len(positions) - 1
 
-    parts: list[ChainPart] = [Part("stem", (0,), _image, _stem)]
+    parts = [Part("stem", (0,), _image, _stem)]
     factor = 2  # pixels of the image's edge per position
     before: dict[str, int] = {}  # the position of the width of the stage before, where there is one
     base = STEM
