@@ -33,6 +33,7 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.nas.objective import brief
+from lolat.nas.scorer import Ranked
 from lolat.nas.scoring_job import (
     FORMAT_VERSION,
     MANIFEST,
@@ -40,7 +41,6 @@ from lolat.nas.scoring_job import (
     SCHEMA,
     Job,
     Range,
-    Ranked,
     arrow,
     compared,
     read_footer,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError, MissingPackageError
-from lolat.nas.scorer import Scorer
+from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Codec
 
 PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
@@ -29,9 +29,6 @@ MANIFEST, BEST = "_run.json", "_best.csv"
 SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 1
 NOT_COMPARED = {"lolat", "positions", "model"}
 FOOTER = b"lolat"
-
-Ranked = tuple[float, int, float]
-"""(-value, index, latency in ms): of two, the smaller one is better; of equal values the first."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ def write_range(job: Job, start: int, stop: int, file: Any) -> Range:
                 indices, rows, times = indices[able], rows[able], times[able]
             values = -times if job.value is None else job.values(rows)
             kept += len(indices)
-            best = sorted([*best, *_top(values, indices, times, job.best)])[: job.best]
+            best = best_of(best, values, indices, times, job.best)
             if not job.only_best:
                 held.append(arrow_table(job, types, indices, rows, times, values))
                 flush(PIECE)
@@ -166,16 +163,6 @@ def write_range(job: Job, start: int, stop: int, file: Any) -> Range:
         scored = Range(start, stop - start, kept, tuple(best))
         writer.add_key_value_metadata({FOOTER: scored.to_json().encode()})
     return scored
-
-
-def _top(values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int) -> list[Ranked]:
-    """The `k` best of a piece, best first; a value that is NaN is none."""
-    known = np.flatnonzero(~np.isnan(values))
-    if len(known) > k:
-        least = np.partition(values[known], len(known) - k)[len(known) - k]
-        known = known[values[known] >= least]
-    order = known[np.lexsort((indices[known], -values[known]))][:k]
-    return [(-float(values[i]), int(indices[i]), float(times[i])) for i in order]
 
 
 def schema(job: Job) -> Any:

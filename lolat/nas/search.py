@@ -7,8 +7,9 @@ is asked for twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,11 +30,11 @@ def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """
     known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
     order = known[np.lexsort((known, -scores[known], latencies[known]))]
-    found: list[int] = []
+    best: list[int] = []
     for i in order:
-        if not found or scores[i] > scores[found[-1]]:
-            found.append(int(i))
-    return np.array(found, np.intp)
+        if not best or scores[i] > scores[best[-1]]:
+            best.append(int(i))
+    return np.array(best, np.intp)
 
 
 def ranks(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -41,31 +42,31 @@ def ranks(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
     Equal candidates after the first count as dominated, which keeps copies out. NaN: the last front.
     """
-    found = np.full(len(latencies), len(latencies))
+    rank_of = np.full(len(latencies), len(latencies))
     left = np.arange(len(latencies))
     rank = 0
     while len(best := front(latencies[left], scores[left])):
-        found[left[best]] = rank
+        rank_of[left[best]] = rank
         left = np.delete(left, best)
         rank += 1
-    return found
+    return rank_of
 
 
 def crowding(latencies: np.ndarray, scores: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """(n,) how far a candidate's neighbours in its front are apart; infinite at its ends.
+    """(n,) how far a candidate's neighbors in its front are apart; infinite at its ends.
 
     Deb et al., A fast and elitist multiobjective genetic algorithm: NSGA-II, 2002.
     """
-    found = np.zeros(len(latencies))
+    apart = np.zeros(len(latencies))
     for rank in np.unique(ranks):
         members = np.flatnonzero(ranks == rank)
         for values in (latencies, scores):
             order = members[np.argsort(values[members], kind="stable")]
             span = values[order[-1]] - values[order[0]]
-            found[order[[0, -1]]] = np.inf
+            apart[order[[0, -1]]] = np.inf
             if len(order) > 2 and span > 0:
-                found[order[1:-1]] += (values[order[2:]] - values[order[:-2]]) / span
-    return found
+                apart[order[1:-1]] += (values[order[2:]] - values[order[:-2]]) / span
+    return apart
 
 
 # ---- The search.
@@ -152,7 +153,7 @@ class Search:
             return rows if len(rows) else self._none(float(times.min()))
         kept: list[np.ndarray] = []
         total = 0
-        for indices, times in self.scorer.indices():
+        for indices, _, times in self.scorer.indices():
             kept.append(indices[times <= self.max_ms])
             total += len(kept[-1])
             if total > MOST_EXHAUSTIVE:
@@ -160,11 +161,9 @@ class Search:
                     f"more than {MOST_EXHAUSTIVE} of the {self.space.size} candidates are within the time, "
                     "too many to score one by one; use --method evolutionary, or a smaller --max-ms"
                 )
-        return (
-            self.space.decode(np.concatenate(kept))
-            if total
-            else self._none(self._ms(self.fastest()))
-        )
+        if not total:
+            self._none(self._ms(self.fastest()))
+        return self.space.decode(np.concatenate(kept))
 
     def _ms(self, row: np.ndarray) -> float:
         return float(self.scorer.latency(row[None])[0])
@@ -242,66 +241,60 @@ class Search:
             mutated = random.random(rows.shape) < 1.0 / parents.shape[1]
             return np.where(mutated, self.space.sample(n, random), rows)
 
-        found = self._new(draw, count, archive)
-        if len(found) < count:
-            found = self._new(lambda n: self.space.sample(n, random), count, archive, list(found))
-        return found
+        children = self._new(draw, count, archive)
+        if len(children) < count:
+            fill = partial(self.space.sample, seed=random)
+            children = self._new(fill, count, archive, list(children))
+        return children
 
     def _new(
         self,
         draw: Callable[[int], np.ndarray],
         count: int,
         archive: Archive,
-        have: list[np.ndarray] | None = None,
+        have: Sequence[np.ndarray] = (),
     ) -> np.ndarray:
         """`count` candidates of those drawn that are within the time and new, or as many as there come."""
-        found: dict[bytes, np.ndarray] = {}
-        for row in have or ():
-            if not archive.has(row):
-                found[row.tobytes()] = row
+        new = {row.tobytes(): row for row in have if row.tobytes() not in archive.known}
         for _ in range(TRIES):
-            if len(found) >= count:
+            if len(new) >= count:
                 break
             rows = draw(max(count, 16)).astype(self.space.grid.dtype)
             for row in rows[self.scorer.latency(rows) <= self.max_ms]:
-                if not archive.has(row):
-                    found.setdefault(row.tobytes(), row)
-        kept = list(found.values())[:count]
+                if row.tobytes() not in archive.known:
+                    new.setdefault(row.tobytes(), row)
+        kept = list(new.values())[:count]
         return np.array(kept, self.space.grid.dtype).reshape(-1, len(self.space.positions))
 
 
 class Archive:
-    """All candidates that were scored in a search."""
+    """All candidates that were scored in a search; `known`: their bytes."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []  # as the user's function said
-        self._seen: set[bytes] = set()
+        self.known: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def has(self, row: np.ndarray) -> bool:
-        """Whether a candidate was scored."""
-        return row.tobytes() in self._seen
 
     def add(self, rows: np.ndarray) -> list[int]:
         """Score new candidates; their numbers."""
         first = len(self)
         for row, latency in zip(rows, self.search.scorer.latency(rows), strict=True):
-            if self.has(row):
+            if row.tobytes() in self.known:
                 continue
             score = self.search.objective.score(row)
-            self._seen.add(row.tobytes())
+            self.known.add(row.tobytes())
             self.rows.append(row)
             self.latencies.append(round(float(latency), 9))  # sums in another order are the same
             self.scores.append(score)
             self.search.done()
         return list(range(first, len(self)))
 
-    def _values(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _values(self, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         latencies, scores = np.array(self.latencies), np.array(self.scores)
         return latencies[numbers], self.search.sign * scores[numbers]
 
@@ -322,7 +315,7 @@ class Archive:
             Candidate(self.search.space.arch(r), tuple(int(c) for c in r), t, s)
             for r, t, s in zip(self.rows, self.latencies, self.scores, strict=True)
         ]
-        best = front(*self._values(list(range(len(self)))))
+        best = front(*self._values(range(len(self))))
         scored = tuple(c for c in candidates if not math.isnan(c.score))
         unscored = len(candidates) - len(scored)
         return SearchResult(method, tuple(candidates[i] for i in best), scored, unscored)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,7 +101,7 @@ class Space:
         if BORDER and parts:
             tables.append(BorderTable.of(parts[0], choices[0], output=False))
             tables.append(BorderTable.of(parts[-1], choices[-1], output=True))
-        return cls(name, positions, tables, Chain(tuple(parts)), codec)
+        return cls(name, positions, tables, partial(chain, tuple(parts)), codec)
 
     @classmethod
     def from_factory(
@@ -179,21 +180,19 @@ class Space:
     def table_counts(self, batch_size: int = 1) -> list[np.ndarray]:
         """Each table at `batch_size`; kept for some batch sizes."""
         batch_size = as_batch_size(batch_size)
-        found = self._kept.get(batch_size)
-        if found is None:
-            found = [table.at(batch_size) for table in self.tables]
+        if batch_size not in self._kept:
             if len(self._kept) >= KEPT_BATCH_SIZES:
                 self._kept.pop(next(iter(self._kept)))
-            self._kept[batch_size] = found
-        return found
+            self._kept[batch_size] = [table.at(batch_size) for table in self.tables]
+        return self._kept[batch_size]
 
     def counts(self, candidates: Any, batch_size: int = 1) -> np.ndarray:
         """(n, COLUMNS) int64 counts of whole candidates at `batch_size`, exact. InputError as `checked`."""
         rows = self.grid.checked(candidates)
-        found = np.zeros((len(rows), len(COLUMNS)), np.int64)
+        total = np.zeros((len(rows), len(COLUMNS)), np.int64)
         for table, counts in zip(self.tables, self.table_counts(batch_size), strict=True):
-            found += counts[tuple(rows[:, p] for p in table.positions)]
-        return found
+            total += counts[tuple(rows[:, p] for p in table.positions)]
+        return total
 
     def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
         """What scores candidates on the device of `model`; small, and can be sent to other processes.
@@ -240,28 +239,22 @@ class Space:
         return [*((positions, slope * table) for positions, table in times), ((), np.array(more))]
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Builds a network from parts, one behind the other."""
-
-    parts: tuple[Part, ...]
-
-    def __call__(self, values: Sequence[Any], name: str) -> Graph:
-        """The network of these values, one per position."""
-        builder = GraphBuilder(name)
-        x: int | None = None
-        for part in self.parts:
-            chosen = [values[p] for p in part.positions]
-            shape = part.shape(*chosen)
-            if x is None:
-                x = builder.input(shape)
-            elif builder.tensors[x].shape != shape:
-                raise InputError(
-                    f"part {part.name!r} of {name!r} says that it reads {shape}; the part before it "
-                    f"writes {builder.tensors[x].shape}"
-                )
-            x = part.write(Layers(builder, part.name), x, *chosen)
-        return builder.build([] if x is None else [x])
+def chain(parts: Sequence[Part], values: Sequence[Any], name: str) -> Graph:
+    """A network from parts, one behind the other, with these values, one per position."""
+    builder = GraphBuilder(name)
+    x: int | None = None
+    for part in parts:
+        chosen = [values[p] for p in part.positions]
+        shape = part.shape(*chosen)
+        if x is None:
+            x = builder.input(shape)
+        elif builder.tensors[x].shape != shape:
+            raise InputError(
+                f"part {part.name!r} of {name!r} says that it reads {shape}; the part before it "
+                f"writes {builder.tensors[x].shape}"
+            )
+        x = part.write(Layers(builder, part.name), x, *chosen)
+    return builder.build([] if x is None else [x])
 
 
 @dataclass(frozen=True)
@@ -336,34 +329,25 @@ def from_factory(
     if not values or not all(values):
         raise InputError(f"choices {choices!r}: expected at least one position, each with choices")
     title = name or getattr(function, "__name__", "factory")
-    make = Maker(function, tuple(names) if isinstance(choices, Mapping) else (), input_size)
+    named = isinstance(choices, Mapping)
+
+    def make(chosen: Sequence[Any], title: str) -> Graph:
+        arguments = dict(zip(names, chosen, strict=True)) if named else tuple(chosen)
+        try:
+            network = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+        except Exception as error:
+            raise InputError(
+                f"{title} of {arguments} failed: {type(error).__name__}: {error}; expected a network for "
+                "every combination of choices"
+            ) from error
+        try:
+            return read(network, input_size)
+        except LolatError as error:
+            raise InputError(f"{title} of {arguments}: {error}") from error
+
     finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
     decomposition = finder.run(np.random.default_rng(seed))
     positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
     space = Space(title, positions, finder.tables, make)
     space.decomposition = decomposition
     return space
-
-
-@dataclass(frozen=True)
-class Maker:
-    """Calls a function with values, by `names` where there are some, and reads the network."""
-
-    function: Callable[..., Any]
-    names: tuple[str, ...]
-    input_size: Any
-
-    def __call__(self, values: Sequence[Any], name: str) -> Graph:
-        """The network of these values. InputError where the function fails or it cannot be read."""
-        given = dict(zip(self.names, values, strict=True)) if self.names else {}
-        try:
-            network = self.function(**given) if given else self.function(*values)
-        except Exception as error:
-            raise InputError(
-                f"{name} of {given or tuple(values)} failed: {type(error).__name__}: {error}; expected a "
-                "network for every combination of choices"
-            ) from error
-        try:
-            return read(network, self.input_size)
-        except LolatError as error:
-            raise InputError(f"{name} of {given or tuple(values)}: {error}") from error

@@ -94,14 +94,14 @@ class FragmentTable:
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
         shape = tuple(map(len, self.choices))
-        found = totals(*self._counted, math.prod(shape), batch_size, self.part.name)
-        found[:, BORDER] = 0  # of the fragment, which is not the whole
-        return found.reshape(*shape, len(COLUMNS))
+        counts = totals(*self._counted, math.prod(shape), batch_size, self.part.name)
+        counts[:, BORDER] = 0  # of the fragment, which is not the whole
+        return counts.reshape(*shape, len(COLUMNS))
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        found = [operations_ms(formula, graph, batch_size) for graph in self._graphs]
-        return np.array(found).reshape(tuple(map(len, self.choices)))
+        times = [operations_ms(formula, graph, batch_size) for graph in self._graphs]
+        return np.array(times).reshape(tuple(map(len, self.choices)))
 
 
 @dataclass(frozen=True)
@@ -134,22 +134,22 @@ class CellTable:
             )
             for axis, table in enumerate(self.tables)
         ]
-        found = sum(along) + addition * (len(self.edges) - nodes)
-        reached: dict[int, Any] = {0: np.zeros(found.shape[:-1], np.int64)}
-        for (begin, to), counts in zip(self.edges, along, strict=True):
-            length = reached[begin] + counts[..., SERIAL]
+        counts = sum(along) + addition * (len(self.edges) - nodes)
+        reached: dict[int, Any] = {0: np.zeros(counts.shape[:-1], np.int64)}
+        for (begin, to), edge in zip(self.edges, along, strict=True):
+            length = reached[begin] + edge[..., SERIAL]
             if to in reached:
                 length = np.maximum(reached[to], length) + addition[SERIAL]
             reached[to] = length
-        found[..., SERIAL] = reached[nodes]
-        return self.repeat * found
+        counts[..., SERIAL] = reached[nodes]
+        return self.repeat * counts
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
         each = [table.ms(formula, batch_size) for table in self.tables]
-        found = sum(np.ix_(*each))
+        edges = sum(np.ix_(*each))
         more = len(self.edges) - max(to for _, to in self.edges)
-        return np.asarray(self.repeat * (found + more * self.addition.ms(formula, batch_size)))
+        return np.asarray(self.repeat * (edges + more * self.addition.ms(formula, batch_size)))
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,9 @@ class BorderTable:
 
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        found = np.zeros((*self.elements.shape, len(COLUMNS)), np.int64)
-        found[..., BORDER] = batch_size * self.elements[..., None]
-        return found
+        counts = np.zeros((*self.elements.shape, len(COLUMNS)), np.int64)
+        counts[..., BORDER] = batch_size * self.elements[..., None]
+        return counts
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`: nothing."""

@@ -135,30 +135,14 @@ def test_it_can_be_sent_to_another_process() -> None:
     np.testing.assert_array_equal(pickle.loads(sent).latency(rows), scorer.latency(rows))
 
 
-def test_chunks_are_scored_as_they_come() -> None:
-    space, rows, _ = every()
-    scorer = space.scorer(MODEL)
-    asked = []
-
-    def chunks() -> Any:
-        for start in range(0, len(rows), 20):
-            asked.append(start)
-            yield rows[start : start + 20]
-
-    stream = scorer.score(chunks())
-    first = next(stream)
-    assert asked == [0]
-    np.testing.assert_array_equal(np.concatenate([first, *stream]), scorer.latency(rows))
-
-
 def test_a_range_of_indices() -> None:
     space, rows, _ = every()
     scorer = space.scorer(MODEL)
     pieces = list(scorer.indices(10, 31))
-    np.testing.assert_array_equal(np.concatenate([i for i, _ in pieces]), np.arange(10, 31))
-    np.testing.assert_array_equal(
-        np.concatenate([t for _, t in pieces]), scorer.latency(rows[10:31])
-    )
+    indices, decoded, times = map(np.concatenate, zip(*pieces, strict=True))
+    np.testing.assert_array_equal(indices, np.arange(10, 31))
+    np.testing.assert_array_equal(decoded, rows[10:31])
+    np.testing.assert_array_equal(times, scorer.latency(rows[10:31]))
     assert list(scorer.indices(5, 5)) == []
     with pytest.raises(InputError, match="candidates 0 to 73: expected a range from 0 to 72"):
         list(scorer.indices(0, 73))

@@ -1,7 +1,7 @@
 """NNI 3's `Profiler` of latency: for its filters and penalties over a PyTorch `ModelSpace`.
 
-    found = profiler(model_space, model, input_size=224)
-    strategy = RegularizedEvolution(model_filter=RangeProfilerFilter(found, max=15))
+    latency = profiler(model_space, model, input_size=224)
+    strategy = RegularizedEvolution(model_filter=RangeProfilerFilter(latency, max=15))
 
 Some networks of the space are read once; then a sample is a look-up, and NNI's one-shot strategies can take
 the expectation over a distribution of samples (`ExpectationProfilerPenalty`).
@@ -48,14 +48,30 @@ def profiler(
     network is read and predicted. InputError where there can be no tables, or no network can be read.
     """
     base = needed("nni.nas.profiler", "NNI 3", INSTALL)
+    known: dict[Any, float] = {}
+
+    class NetworkProfiler(base.Profiler):  # type: ignore[name-defined]
+        """Latency of a sample from its own network, each read once."""
+
+        def __init__(self) -> None:
+            pass
+
+        def profile(self, sample: Mapping[str, Any]) -> float:
+            """Milliseconds of a sample: label -> value."""
+            key = tuple(sorted((label, repr(value)) for label, value in sample.items()))
+            if key not in known:
+                graph = read(model_space.freeze(sample), input_size)
+                known[key] = model.predict(graph, batch_size, predictor).latency_ms
+            return known[key]
+
     if not tables:
-        return _of_networks(base, model_space, model, input_size, batch_size, predictor)
+        return NetworkProfiler()
     space = as_space(model_space, input_size)
     times = look_up_table(space, model, batch_size, predictor)
     scorer = space.scorer(model, batch_size, predictor)
     linear = not times.breakpoint_ms
 
-    class LatencyProfiler(base.ExpressionProfiler if linear else base.Profiler):  # type: ignore[misc]
+    class TableProfiler(base.ExpressionProfiler if linear else base.Profiler):  # type: ignore[misc]
         """Latency of a sample by table look-ups."""
 
         def __init__(self) -> None:
@@ -67,7 +83,7 @@ def profiler(
             """Milliseconds of a sample: label -> value."""
             return float(scorer.latency(space.row(sample)[None])[0])
 
-    return LatencyProfiler()
+    return TableProfiler()
 
 
 def as_space(model_space: Any, input_size: Any = None) -> Space:
@@ -101,42 +117,15 @@ def expression(times: LookUpTable, mutables: Mapping[str, Any]) -> Any:
         if not positions:
             return float(table)
         position = times.positions[positions[0]]
-        found = [cases(positions[1:], part) for part in table]
+        deeper = [cases(positions[1:], part) for part in table]
         return mutable.MutableExpression.switch_case(
-            mutables[position.name], dict(zip(position.choices, found, strict=True))
+            mutables[position.name], dict(zip(position.choices, deeper, strict=True))
         )
 
     total: Any = times.constant_ms
     for positions, table in times.tables.items():
         total = total + cases(positions, table)
     return total
-
-
-def _of_networks(
-    base: Any,
-    model_space: Any,
-    model: Model,
-    input_size: Any,
-    batch_size: int,
-    predictor: str | None,
-) -> Any:
-    """A profiler that reads the network of each sample, each once."""
-
-    class NetworkProfiler(base.Profiler):
-        """Latency of a sample from its own network."""
-
-        def __init__(self) -> None:
-            self.known: dict[Any, float] = {}
-
-        def profile(self, sample: Mapping[str, Any]) -> float:
-            """Milliseconds of a sample: label -> value."""
-            key = tuple(sorted((label, repr(value)) for label, value in sample.items()))
-            if key not in self.known:
-                graph = read(model_space.freeze(sample), input_size)
-                self.known[key] = model.predict(graph, batch_size, predictor).latency_ms
-            return self.known[key]
-
-    return NetworkProfiler()
 
 
 # ---- A LoLat model as nn-Meter's predictor: for NNI 3's `NnMeterProfiler`, and other code that has one.

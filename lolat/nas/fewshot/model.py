@@ -96,7 +96,7 @@ def explain(
     `rows`: (samples, positions) integers; `times`: (samples,) ms, above 0; `step`: ms, what the times
     were rounded to.
     """
-    found = []
+    explanations: list[Explanation] = []
     for pieces in assumptions:
         counts = pieces.counts(rows)
         start = np.zeros(pieces.size)
@@ -111,12 +111,12 @@ def explain(
                 - 0.5 * np.linalg.slogdet(curvature)[1]
                 - np.sum(np.log(pieces.prior_spread))
             )
-            found.append(Explanation(pieces, noise, start, curvature, float(evidence)))
-    found.sort(key=lambda explanation: -explanation.log_evidence)
-    weights = np.exp([e.log_evidence - found[0].log_evidence for e in found])
+            explanations.append(Explanation(pieces, noise, start, curvature, float(evidence)))
+    explanations.sort(key=lambda explanation: -explanation.log_evidence)
+    weights = np.exp([e.log_evidence - explanations[0].log_evidence for e in explanations])
     weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
     weights /= weights.sum()
-    return [(float(w), e) for w, e in zip(weights, found, strict=True) if w > 0.0]
+    return [(float(w), e) for w, e in zip(weights, explanations, strict=True) if w > 0.0]
 
 
 def _most_probable(problem: _Problem, parameters: np.ndarray) -> np.ndarray:
@@ -280,23 +280,25 @@ class NasModel:
     def _logarithm(self, rows: np.ndarray) -> np.ndarray:
         """(networks,) logarithms of the latencies."""
         known = self._counts(rows)
-        found = np.zeros(len(rows))
+        total = np.zeros(len(rows))
         for costs in self.costs:
-            found += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
-        return found
+            total += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
+        return total
 
 
 def fit(space: str, samples: Samples) -> NasModel:
     """The model of a space from samples of it; with fewer than ENOUGH the prior says much of it."""
     terms = space_terms(space)
-    found = explain(terms.assumptions, samples.rows, samples.times, samples.step)
+    explanations = explain(terms.assumptions, samples.rows, samples.times, samples.step)
     costs = tuple(
         Costs(e.pieces.name, weight, e.noise, e.pieces.costs(e.parameters)[0])
-        for weight, e in found
+        for weight, e in explanations
     )
     times_ms = tuple(float(t) for t in samples.times)
-    warnings = (*samples.remarks, *_warnings(samples, found))
-    return NasModel(space, samples.archs, times_ms, samples.step, costs, _spreads(found), warnings)
+    warnings = (*samples.remarks, *_warnings(samples, explanations))
+    return NasModel(
+        space, samples.archs, times_ms, samples.step, costs, _spreads(explanations), warnings
+    )
 
 
 def _spreads(explanations: Sequence[tuple[float, Explanation]]) -> dict[str, np.ndarray]:

@@ -94,12 +94,12 @@ class Layer(NamedTuple):
 
 def layers_of(side: int, stages: Sequence[tuple[int, int, int]] = STAGES) -> list[Layer]:
     """The layers behind a stem whose output has `side` pixels along an edge."""
-    found, inside = [], STEM
+    layers, inside = [], STEM
     for stage, (filters, count, first) in enumerate(stages):
         for index in range(count):
-            found.append(Layer(stage, side, inside, filters, 1 if index else first))
-            side, inside = -(-side // found[-1].stride), filters
-    return found
+            layers.append(Layer(stage, side, inside, filters, 1 if index else first))
+            side, inside = -(-side // layers[-1].stride), filters
+    return layers
 
 
 def space(
