@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 
 from lolat import __version__
-from lolat.errors import InputError, LolatError, MissingPackageError, not_written
+from lolat.errors import InputError, LolatError, not_written
 from lolat.fitting.predictors.formula import Formula
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
+from lolat.nas.adapters import needed
 from lolat.nas.objective import brief
 from lolat.nas.scorer import Ranked
 from lolat.nas.scoring_job import (
@@ -50,6 +51,7 @@ from lolat.nas.scoring_job import (
     write_range,
 )
 from lolat.nas.space import Space
+from lolat.units import quantity
 
 CHUNK = 1_000_000
 
@@ -208,15 +210,16 @@ def finished(job: Job) -> dict[int, Range]:
 
 def require_room(job: Job, ranges: int) -> None:
     """InputError where the files of so many ranges will not fit on the disk, judged by a sample."""
-    needed = ranges / max(1, len(job.starts())) * size_bytes(job) * MARGIN
+    wanted = ranges / max(1, len(job.starts())) * size_bytes(job) * MARGIN
     try:
         free = shutil.disk_usage(job.folder).free
     except OSError as error:
         raise not_written(job.folder, error, "--output") from error
-    if needed > free:
+    if wanted > free:
         raise InputError(
-            f"--output {job.folder}: the files would take about {_bytes(needed)}, and {_bytes(free)} are "
-            "free; give a lower --max-ms, --only-best, --columns none, a --limit, or another disk's folder"
+            f"--output {job.folder}: the files would take about {quantity(wanted, 'B')}, and "
+            f"{quantity(free, 'B')} are free; give --max-ms, --only-best, --columns none, a --limit, "
+            "or another disk's folder"
         )
 
 
@@ -236,11 +239,6 @@ def size_bytes(job: Job) -> float:
     header = written(0, 0)
     body = sum(max(0, written(s, s + length) - header) for s in starts)
     return len(job.starts()) * header + job.stop * body / (len(starts) * length)
-
-
-def _bytes(number: float) -> str:
-    power = min(6, max(0, math.floor(math.log10(max(number, 1.0)) / 3.0)))
-    return f"{number / 1000.0**power:.3g} {('B', 'KB', 'MB', 'GB', 'TB', 'PB', 'EB')[power]}"
 
 
 # ---- A run: what is done already, the rest in this process or on Ray, and the best of it all.
@@ -341,13 +339,8 @@ def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
     LolatError where a worker cannot score or write a range, dies again and again, or does not see the
     job's folder; MissingPackageError where ray[data] is not installed.
     """
-    try:
-        ray = importlib.import_module("ray")
-        data = importlib.import_module("ray.data")
-    except ImportError as error:
-        raise MissingPackageError(
-            f"Ray Data cannot be imported here ({error}); install it: pip install 'lolat[ray]'"
-        ) from error
+    ray = needed("ray", "Ray", "lolat[ray]")
+    data = needed("ray.data", "Ray Data", "lolat[ray]")
     # Ray Data says nothing that is no warning: progress is shown by LoLat.
     data.DataContext.get_current().enable_progress_bars = False
     for name in ("", "._internal.execution.streaming_executor", ".exceptions"):

@@ -8,7 +8,6 @@ goes on need not read the rows of what is done.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
 import os
@@ -19,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError
+from lolat.nas.adapters import needed
 from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Codec
 
@@ -220,13 +220,8 @@ def read_footer(path: Path) -> Range | None:
 
 def arrow() -> tuple[Any, Any]:
     """(pyarrow, pyarrow.parquet); MissingPackageError where it is not installed."""
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise MissingPackageError(
-            f"Parquet files need pyarrow, which cannot be imported here ({error}); install it: "
-            "pip install 'lolat[parquet]'"
-        ) from error
+    what, install = "pyarrow, which writes Parquet files,", "lolat[parquet]"
+    return needed("pyarrow", what, install), needed("pyarrow.parquet", what, install)
 
 
 # ---- The manifest of a folder, which says what its run is.

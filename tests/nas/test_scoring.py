@@ -299,7 +299,7 @@ def test_a_disk_that_is_too_small_is_said_before_scoring(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 5000, 5000))
-    with pytest.raises(InputError, match=r"the files would take about .* KB, and 5 KB are free"):
+    with pytest.raises(InputError, match=r"the files would take about .* kB, and 5.00 kB are free"):
         run(job())
     assert not list((tmp_path / "out").glob("*.parquet"))
     monkeypatch.undo()
