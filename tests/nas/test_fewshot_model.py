@@ -17,13 +17,7 @@ from lolat.errors import InputError, ModelFileError
 from lolat.nas import fewshot
 from lolat.nas.fewshot import model as nas_model
 from lolat.nas.fewshot.model import FREEDOM, NasModel, explain, fit, from_document, outlying
-from lolat.nas.fewshot.samples import (
-    Samples,
-    read_archs,
-    read_samples,
-    rounding,
-    space_terms,
-)
+from lolat.nas.fewshot.samples import Samples, read_archs, read_samples, rounding, space_terms
 from tests.nas.few_devices import (
     FIXED,
     PHONE,

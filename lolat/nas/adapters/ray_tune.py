@@ -65,9 +65,7 @@ class TrialLatency:
         return {LATENCY: latency_ms, OVER: latency_ms > self.max_ms}
 
     def trainable(
-        self,
-        train: Callable[[dict[str, Any]], Any],
-        over_budget: Mapping[str, Any] | None = None,
+        self, train: Callable[[dict[str, Any]], Any], over_budget: Mapping[str, Any] | None = None
     ) -> Callable[[dict[str, Any]], Any]:
         """`train`, called only where the network is within the budget.
 

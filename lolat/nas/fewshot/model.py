@@ -12,14 +12,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import ModelFileError
-from lolat.io.documents import (
-    NotNegative,
-    Number,
-    Positive,
-    check,
-    read_json,
-    to_json,
-)
+from lolat.io.documents import NotNegative, Number, Positive, check, read_json, to_json
 from lolat.io.writing import AnyPath, shown_path, write_bytes
 from lolat.nas.fewshot.pieces import Pieces
 from lolat.nas.fewshot.samples import ENOUGH, SPACES, Samples, SpaceTerms, space_terms
