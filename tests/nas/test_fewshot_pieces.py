@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from lolat.errors import InputError
 from lolat.nas.fewshot import fbnet as layers
 from lolat.nas.fewshot import nasbench201 as cells
 from lolat.nas.fewshot.model import fit
-from lolat.nas.fewshot.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces
+from lolat.nas.fewshot.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, work
 from lolat.nas.fewshot.samples import SPACES, Samples, space_terms
 from lolat.nas.fewshot.suggest import Device, suggest
 from lolat.nas.spaces import fbnet, nasbench201
@@ -60,6 +61,16 @@ def test_counts_of_fbnets_blocks_by_hand() -> None:
     skip = [16 * 16 * 24 * 32, 0, 16 * 16 * (24 + 5 * 32), 24 * 32, 3]
     assert blocks[5, -1].tolist() == skip
     assert blocks[8, -1].tolist() == [0.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("terms", "space", "biases"), [(cells, nasbench201.space(), 10), (layers, layers.cifar(), 100)]
+)
+def test_what_no_choice_changes_is_the_spaces_own(terms: Any, space: Any, biases: int) -> None:
+    own = sum(work(table) for table in space.tables if not table.positions)
+    same = [MACS, DEPTHWISE, OPS]
+    assert terms.REST[same].tolist() == own[same].tolist()
+    assert terms.REST[WEIGHTS] + biases == own[WEIGHTS]
 
 
 def edges_of(row: np.ndarray) -> set[tuple[int, int]]:

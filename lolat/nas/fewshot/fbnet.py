@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from lolat.nas.fewshot.pieces import MACS, OPS, TRAFFIC, Pieces, groups, relative, work
+from lolat.nas.space import Space
 from lolat.nas.spaces.fbnet import BLOCKS, CHOICES, LAYERS, STAGES, layers_of, space
 
 SIZE, CLASSES, TOP = 32, 100, 1504
@@ -19,7 +20,7 @@ CIFAR_STAGES = tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(ST
 SHUFFLE_OPS = 6.0
 _SKIP = CHOICES.index("skip")
 _SHUFFLED = [i for i, (*_, divided) in enumerate(BLOCKS.values()) if divided > 1]
-_REST = np.array([9_063_296.0, 0.0, 242_688.0, 680_240.0, 8.0])
+REST = np.array([9_063_296.0, 0.0, 242_688.0, 680_240.0, 8.0])
 """Stem and head: counts by term, without bias, with six accesses an element that a convolution writes."""
 
 # How far costs may be from the formula (logarithm): all blocks of a kind, of a stage, of a kind in a
@@ -28,10 +29,14 @@ _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 _RANDOM = 1000  # candidates of each sort
 
 
+def cifar() -> Space:
+    """The space whose counts these are."""
+    return space(CLASSES, SIZE, CIFAR_STAGES, TOP, stem_stride=1)
+
+
 def blocks() -> np.ndarray:
     """(LAYERS, CHOICES, TERMS) counts of each block in each layer."""
-    cifar = space(CLASSES, SIZE, CIFAR_STAGES, TOP, stem_stride=1)
-    counts = np.stack([work(t) for t in cifar.tables if len(t.positions) == 1])
+    counts = np.stack([work(table) for table in cifar().tables if table.positions])
     for layer, (_, side, inside, _, stride) in zip(
         counts, layers_of(SIZE, CIFAR_STAGES), strict=True
     ):
@@ -64,8 +69,8 @@ def candidates(generator: np.random.Generator) -> np.ndarray:
 
 def assumptions() -> list[Pieces]:
     """Whether a device's starting of operations is hidden behind the work of those before."""
-    each = blocks().reshape(-1, len(_REST))
-    terms = relative(np.vstack([_REST, each]), each.mean(axis=0) * LAYERS + _REST)
+    each = blocks().reshape(-1, len(REST))
+    terms = relative(np.vstack([REST, each]), each.mean(axis=0) * LAYERS + REST)
     kinds, stages = range(len(CHOICES)), range(len(STAGES))
     kind = np.concatenate([[-1], np.tile(kinds, LAYERS)])
     stage = np.concatenate([[-1], np.repeat([la.stage for la in layers_of(SIZE)], len(CHOICES))])

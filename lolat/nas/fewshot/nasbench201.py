@@ -18,14 +18,14 @@ from lolat.nas.tables import CellTable
 _NONE, _SKIP, _CONV1, _CONV3, _POOL = range(len(CHOICES))
 _BEGIN, _END = np.array(EDGES).T
 _LAST = 3
-_REST = np.array([7_783_040.0, 0.0, 307_200.0, 72_752.0, 24.0])
+REST = np.array([7_783_040.0, 0.0, 307_200.0, 72_752.0, 24.0])
 """Stem, residual blocks and head: counts by term without the bias. Of traffic those of the tensors after
 each convolution: four accesses an element of the stem, eighteen of a residual block, five in the head."""
 
 # How far the cost of a piece may be from the formula (logarithm). Kernels of pooling and of
 # multiplication by zero differ more between runtimes than those of convolutions.
 _SPREAD = {_NONE: 0.7, _SKIP: 0.5, _CONV1: 0.5, _CONV3: 0.5, _POOL: 0.7}
-_REST_SPREAD = 0.5
+OTHER_SPREAD = 0.5
 # Most runtimes do as they are told; compilers for phones remove what the output does not need.
 _REMOVED = 0.2
 # A network of which the compiler finds that its output is a constant costs next to nothing.
@@ -103,12 +103,12 @@ def assumptions() -> list[Pieces]:
     cells = [t for t in space().tables if isinstance(t, CellTable)]
     costs = np.sum([t.repeat * work(t.tables[0]) for t in cells], axis=0)
     addition = np.sum([t.repeat * work(t.addition) for t in cells], axis=0)
-    average = _REST + len(EDGES) * (costs.mean(axis=0) + addition)
-    everything = np.vstack([_REST + len(EDGES) * addition, costs[list(_ALL_RUN)]])
-    only_needed = np.vstack([_REST, costs[list(_NEEDED_RUN)] + addition])
+    average = REST + len(EDGES) * (costs.mean(axis=0) + addition)
+    everything = np.vstack([REST + len(EDGES) * addition, costs[list(_ALL_RUN)]])
+    only_needed = np.vstack([REST, costs[list(_NEEDED_RUN)] + addition])
 
     def factors(operations: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        spreads = [_REST_SPREAD, *(_SPREAD[op] for op in operations)]
+        spreads = [OTHER_SPREAD, *(_SPREAD[op] for op in operations)]
         return groups(list(zip(np.eye(len(spreads)), spreads, strict=True)))
 
     return [
