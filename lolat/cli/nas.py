@@ -54,12 +54,14 @@ def path_option(*names: str, **options: Any) -> Any:
     return click.option(*names, type=click.Path(path_type=Path), **options)
 
 
-def whole_option(name: str, text: str, default: int | None = None, **limits: Any) -> Any:
+def whole_option(
+    name: str, text: str, default: int | None = None, metavar: str = "N", **limits: Any
+) -> Any:
     """An option whose value is a whole number, from 1 unless `limits` say otherwise."""
     allowed = click.IntRange(**{"min": 1, **limits})
     shown = default is not None
     return click.option(
-        name, type=allowed, default=default, show_default=shown, metavar="N", help=text
+        name, type=allowed, default=default, show_default=shown, metavar=metavar, help=text
     )
 
 
@@ -335,6 +337,7 @@ MOST_ROWS = 20
     "--best",
     "How many of the best to list: the fastest, or those of the largest --value.",
     10,
+    "K",
     max=100_000,
 )
 @click.option(
