@@ -41,7 +41,7 @@ from lolat.nas.scoring import (  # noqa: E402
     on_ray,
     run,
 )
-from lolat.nas.scoring_job import Job, Range, how_written, schema, score_range, table  # noqa: E402
+from lolat.nas.scoring_job import Job, Range, arrow_table, parquet_options, schema, score_range  # noqa: E402
 from lolat.nas.space import Space  # noqa: E402
 from lolat.nas.spaces import mobile  # noqa: E402
 
@@ -87,8 +87,8 @@ def parts(job: Job) -> dict[str, tuple[float, float]]:
     def write(columns: str) -> int:
         types = schema(replace(job, columns=columns))
         file = io.BytesIO()
-        with parquet.ParquetWriter(file, types, **how_written(types)) as writer:
-            made = table(replace(job, columns=columns), types, indices, rows, times, times)
+        with parquet.ParquetWriter(file, types, **parquet_options(types)) as writer:
+            made = arrow_table(replace(job, columns=columns), types, indices, rows, times, times)
             writer.write_table(made)
         return file.tell()
 

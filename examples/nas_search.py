@@ -130,7 +130,7 @@ def main() -> None:
     print(f"({objective.computed} trained in {seconds:.0f} s)\n")
     with tempfile.TemporaryDirectory() as folder:
         paths = []
-        for candidate in found.found.front:
+        for candidate in found.result.front:
             paths.append(Path(folder) / f"{candidate.arch}.keras")
             network(**space.values(candidate.choices)).save(paths[-1])
         times = {
@@ -138,7 +138,7 @@ def main() -> None:
         }
     print("| network | accuracy | predicted, ms | measured, ms | off by |")
     print("| --- | --: | --: | --: | --: |")
-    for candidate in found.found.front:
+    for candidate in found.result.front:
         took = times[candidate.arch]
         print(
             f"| {candidate.arch} | {100 * candidate.score:.1f} % | {candidate.latency_ms:.2f} | "

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
+import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
+from lolat.cli.cluster import HERE, Address
 from lolat.cli.common import (
+    INTERRUPTED,
     LazyGroup,
     Milliseconds,
     batch_option,
@@ -22,16 +25,21 @@ from lolat.cli.common import (
     say,
 )
 from lolat.errors import InputError
+from lolat.io.tables import is_table, to_csv
+from lolat.io.writing import write_bytes
+from lolat.units import milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.nas.fewshot.model import NasModel
+    from lolat.nas.objective import FunctionObjective
+    from lolat.nas.search import Search
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "suggest": ("lolat.cli.nas:suggest", "Which networks of a space to measure."),
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
     "predict": ("lolat.cli.nas:predict", "The latencies of many networks of it."),
     "search": ("lolat.cli.nas:search", "The front of latency and of your score."),
-    "score": ("lolat.cli.nas_score:score", "A whole space into Parquet, on a cluster too."),
+    "score": ("lolat.cli.nas:score", "A whole space into Parquet, on a cluster too."),
 }
 """Each command: where it is, and what it does in a few words."""
 
@@ -41,23 +49,40 @@ def nas() -> None:
     """Latency for searches: spaces, few measurements, many candidates."""
 
 
+def path_option(*names: str, **options: Any) -> Any:
+    """An option whose value is a path."""
+    return click.option(*names, type=click.Path(path_type=Path), **options)
+
+
+def whole_option(
+    name: str, text: str, default: int | None = None, metavar: str = "N", **limits: Any
+) -> Any:
+    """An option whose value is a whole number, from 1 unless `limits` say otherwise."""
+    allowed = click.IntRange(**{"min": 1, **limits})
+    shown = default is not None
+    return click.option(
+        name, type=allowed, default=default, show_default=shown, metavar=metavar, help=text
+    )
+
+
+searched_argument = click.argument("space", metavar="SPACE")
+max_ms_option = click.option(
+    "--max-ms", type=Milliseconds(), help="Only candidates that take at most this."
+)
+
 # ---- `lolat nas fit`: a search space's latency on a new device from a few measured networks.
 
 SPACE_NAMES = ("nasbench201", "fbnet")
 space_option = click.option(
-    "--space",
-    type=click.Choice(SPACE_NAMES),
-    required=True,
+    "--space", type=click.Choice(SPACE_NAMES), required=True,
     help="The search space that the networks are of.",
-)
+)  # fmt: skip
 
 
 @click.command()
 @space_option
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
-@click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
-)
+@path_option("--output", required=True, help="The model file to write.")
 @json_option
 def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
@@ -65,35 +90,29 @@ def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
     Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
     formula then says what they do not.
     """
-    from lolat.nas.fewshot.file import write
     from lolat.nas.fewshot.model import fit as fit_model
+    from lolat.nas.fewshot.model import write
     from lolat.nas.fewshot.samples import ENOUGH, read_samples, space_terms
 
     model = fit_model(space, read_samples(samples, space_terms(space)))
     write(output, model)
     for remark in model.warnings:
         say(f"warning: {remark}")
-    error = typical_error(model)
+    count, error = len(model.times_ms), typical_error(model)
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "output": str(output),
-                    "space": space,
-                    "samples": len(model.times_ms),
-                    "noise": round(model.noise, 6),
-                    "typical_error": round(error, 6),
-                    "assumptions": [
-                        {"words": words, "weight": round(w, 6)} for words, w in model.assumptions()
-                    ],
-                    "warnings": list(model.warnings),
-                }
-            )
-        )
+        answer = {
+            "output": str(output),
+            "space": space,
+            "samples": count,
+            "noise": round(model.noise, 6),
+            "typical_error": round(error, 6),
+            "assumptions": [{"words": t, "weight": round(w, 6)} for t, w in model.assumptions()],
+            "warnings": list(model.warnings),
+        }
+        click.echo(json.dumps(answer))
         return
-    count = len(model.times_ms)
     noise = f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH else ""  # else mostly a guess
-    click.echo(f"{space} from {count} sample{'s' * (count > 1)}{noise}")
+    click.echo(f"{space} from {plural(count, 'sample')}{noise}")
     for words, weight in model.assumptions():
         if weight >= 0.005:
             click.echo(f"  {words}: {100 * weight:.0f} % sure")
@@ -116,52 +135,24 @@ def typical_error(model: NasModel) -> float:
 
 @click.command()
 @space_option
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="How many networks.",
-)
-@click.option(
-    "--have",
-    type=click.Path(path_type=Path),
-    metavar="SAMPLES",
+@whole_option("--count", "How many networks.", 10)
+@path_option(
+    "--have", metavar="SAMPLES",
     help="What is measured already (columns arch, latency_ms): which come next.",
-)
-@click.option(
-    "--among",
-    type=click.Path(path_type=Path),
-    metavar="ARCHS",
-    help="Choose from this table only (column arch).",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Another one, other networks.",
-)
-@click.option(
-    "--output", type=click.Path(path_type=Path), help="Also write them to this CSV (column arch)."
-)
+)  # fmt: skip
+@path_option("--among", metavar="ARCHS", help="Choose from this table only (column arch).")
+@whole_option("--seed", "Another one, other networks.", 0, min=0)
+@path_option("--output", help="Also write them to this CSV (column arch).")
 @json_option
 def suggest(
-    space: str,
-    count: int,
-    have: Path | None,
-    among: Path | None,
-    seed: int,
-    output: Path | None,
+    space: str, count: int, have: Path | None, among: Path | None, seed: int, output: Path | None,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Name the networks whose latencies would tell most about all the others, one a line.
 
     Measure them, write the latencies beside them, and give the table to `lolat nas fit`. The first of
     them tell most, so a part of them is a good start too.
     """
-    from lolat.nas.fewshot.file import write_text
     from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
     from lolat.nas.fewshot.suggest import suggest as choose
 
@@ -172,7 +163,7 @@ def suggest(
         say(f"warning: {remark}")
     archs = [terms.write(row) for row in choose(terms, count, samples, given, seed)]
     if output is not None:
-        write_text(output, "".join(f"{line}\n" for line in ["arch", *archs]))
+        write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
     if as_json:
         click.echo(json.dumps({"space": space, "archs": archs}))
     else:
@@ -186,17 +177,12 @@ def suggest(
 @click.command()
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
+@path_option("--output", required=True, help="The CSV table to write.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="The CSV table to write."
-)
-@click.option(
-    "--coverage",
-    type=float,
-    default=None,
-    metavar="C",
+    "--coverage", type=float, metavar="C",
     help="Also the columns latency_low_ms and latency_high_ms, between which a reading is so often, "
     "such as 0.9.",
-)
+)  # fmt: skip
 @json_option
 def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
     """Predict the networks in ARCHS by MODEL, which `lolat nas fit` wrote.
@@ -204,69 +190,49 @@ def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_j
     ARCHS: a CSV table (or .csv.gz) with the column arch. The table that is written has the columns
     arch and latency_ms, a row for each of ARCHS in the same order.
     """
-    from lolat.nas.fewshot.file import read, write_text
+    from lolat.nas.fewshot.model import read
     from lolat.nas.fewshot.samples import read_archs
 
     if coverage is not None and not 0.0 < coverage < 1.0:
         raise InputError(
             f"--coverage {coverage:g}: expected a number above 0 and below 1, such as 0.9"
         )
-    found = read(model)
+    fitted = read(model)
     try:
-        texts, rows = read_archs(archs, found.terms)
+        texts, rows = read_archs(archs, fitted.terms)
     except InputError as error:
-        raise InputError(f"{error} ({model} is a model of the space {found.space})") from error
-    columns = {"latency_ms": found.latency_ms(rows)}
+        raise InputError(f"{error} ({model} is a model of the space {fitted.space})") from error
+    columns = {"latency_ms": fitted.latency_ms(rows)}
     if coverage is not None:
-        low, high = found.interval_ms(rows, coverage)
-        columns |= {"latency_low_ms": low, "latency_high_ms": high}
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["arch", *columns])
-    for arch, *values in zip(texts, *(c.tolist() for c in columns.values()), strict=True):
-        writer.writerow([arch, *(f"{value:.7g}" for value in values)])
-    write_text(output, text.getvalue())
+        columns["latency_low_ms"], columns["latency_high_ms"] = fitted.interval_ms(rows, coverage)
+    cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
+    table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
+    write_bytes(output, table.encode())
     if as_json:
-        told = {"output": str(output), "space": found.space, "networks": len(texts)}
+        told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
         click.echo(json.dumps(told))
     else:
-        click.echo(f"written: {output}, {len(texts)} networks of {found.space}")
+        click.echo(f"written: {output}, {len(texts)} networks of {fitted.space}")
 
 
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
 
 
 @click.command()
-@click.argument("space", metavar="SPACE")
+@searched_argument
 @model_argument
 @click.option(
-    "--objective",
-    required=True,
-    metavar="SCORE",
+    "--objective", required=True, metavar="SCORE",
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
     "choices), or a CSV file with the columns arch,score.",
-)
-@click.option(
-    "--max-ms", type=Milliseconds(), default=None, help="Only candidates that take at most this."
-)
-@click.option(
-    "--method",
-    type=click.Choice(["evolutionary", "exhaustive"]),
-    default=None,
-    help="exhaustive for a table and for few candidates, else evolutionary, if not given.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    metavar="N",
-    help="Candidates that an evolutionary search scores.",
-)
-@click.option(
-    "--generations", type=click.IntRange(min=1), default=10, show_default=True, metavar="N",
-    help="In how many generations.",
 )  # fmt: skip
+@max_ms_option
+@click.option(
+    "--method", type=click.Choice(["evolutionary", "exhaustive"]),
+    help="exhaustive for a table and for few candidates, else evolutionary, if not given.",
+)  # fmt: skip
+@whole_option("--samples", "Candidates that an evolutionary search scores.", 200)
+@whole_option("--generations", "In how many generations.", 10)
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draws.")
 @click.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @batch_option
@@ -282,37 +248,18 @@ def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_j
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw it (.svg or .png).")
 @json_option
 def search(
-    space: str,
-    model: str,
-    objective: str,
-    max_ms: float | None,
-    method: str | None,
-    samples: int,
-    generations: int,
-    seed: int,
-    lower_is_better: bool,
-    batch_size: int,
-    predictor: str | None,
-    output: str | None,
-    journal: str | None,
-    plot: str | None,
-    as_json: bool,
-) -> None:
+    space: str, model: str, objective: str, max_ms: float | None, method: str | None, samples: int,
+    generations: int, seed: int, lower_is_better: bool, batch_size: int, predictor: str | None,
+    output: str | None, journal: str | None, plot: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device.
 
     SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space.
     """
     from lolat.cli.compare import check_writable
-    from lolat.cli.progress import progress
     from lolat.model import load
-    from lolat.nas.objective import (
-        FunctionObjective,
-        Objective,
-        TableObjective,
-        find_function,
-        find_space,
-    )
-    from lolat.nas.results import Answer, answer, lines, write_csv
+    from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
+    from lolat.nas.results import answer, front_plot, lines, write_csv
     from lolat.nas.search import Search
 
     for path, option in ((output, "--output"), (journal, "--journal")):
@@ -324,60 +271,181 @@ def search(
         check_plot(plot)
     loaded = load(model)
     loaded.predictor(predictor)
-    found_space = find_space(space)
-    decomposition = getattr(found_space, "decomposition", None)
-    if decomposition is not None:
-        say(f"{found_space.name}: {decomposition}")
-    scorer = found_space.scorer(loaded, batch_size, predictor)
-
-    def run(scores: Objective, bar: Any) -> Answer:
-        wanted = Search(
-            found_space,
-            scorer,
-            scores,
-            math.inf if max_ms is None else max_ms,
-            -1.0 if lower_is_better else 1.0,
-            *(() if bar is None else (lambda total: bar.start("scoring", total), bar.step)),
-        )
-        return answer(wanted, wanted.run(method, samples, generations, seed), loaded)
-
-    if is_table(objective):
-        found = run(TableObjective(found_space, objective), None)
+    searched = find_space(space)
+    if searched.decomposition is not None:
+        say(f"{searched.name}: {searched.decomposition}")
+    scorer = searched.scorer(loaded, batch_size, predictor)
+    limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
+    how = (method, samples, generations, seed)
+    if is_table(objective) or Path(objective).is_file():
+        wanted = Search(searched, scorer, TableObjective(searched, objective), *limits)
+        result = wanted.run(*how)
     else:
-        name = journal or default_journal(output, found_space.name)
+        beside = None if output is None else str(Path(output).with_suffix(".scores.csv"))
+        name = journal or beside or f"{searched.name}.scores.csv"
         check_writable(name, "--journal")
-        scores = FunctionObjective(found_space, find_function(objective), objective, name)
-        if scores.reused:
-            say(f"{scores.reused} scores are in {name} already")
-        try:
-            with progress() as bar:
-                found = run(scores, bar)
-        except KeyboardInterrupt:
-            if scores.computed:
-                say(
-                    f"{scores.computed} new scores are in {name}; the same command goes on from there"
-                )
-            raise
-    if as_json:
-        click.echo(json.dumps(found.to_dict()))
-    else:
-        for line in lines(found):
-            click.echo(line)
+        scores = FunctionObjective(searched, find_function(objective), objective, name)
+        wanted = Search(searched, scorer, scores, *limits)
+        result = _search(wanted, scores, how)
+    told = answer(wanted, result, loaded)
+    click.echo(json.dumps(told.to_dict()) if as_json else "\n".join(lines(told)))
     if output is not None:
-        write_csv(output, found)
+        write_csv(output, told)
         say(f"written: {output}")
     if plot is not None:
-        from lolat.nas.results import front_plot
-
-        front_plot(found, loaded.device, plot)
+        front_plot(told, loaded.device, plot)
         say(f"drawn: {plot}")
 
 
-def is_table(objective: str) -> bool:
-    """Whether scores are to be read from a file, and not from a function."""
-    return objective.lower().endswith(".csv") or Path(objective).is_file()
+def _search(wanted: Search, scores: FunctionObjective, how: tuple[Any, ...]) -> Any:
+    """Search with a user's function, under a progress bar."""
+    from lolat.cli.progress import progress
+
+    if scores.reused:
+        say(f"{scores.reused} scores are in {scores.journal} already")
+    try:
+        with progress() as bar:
+            shown = replace(wanted, started=partial(bar.start, "scoring"), done=bar.step)
+            return shown.run(*how)
+    except KeyboardInterrupt:
+        if scores.computed:
+            new = f"{scores.computed} new scores are in {scores.journal}"
+            say(f"{new}; the same command goes on from there")
+        raise
 
 
-def default_journal(output: str | None, space: str) -> str:
-    """Where scores are kept when nobody says it: beside the front, or in the working directory."""
-    return f"{space}.scores.csv" if output is None else str(Path(output).with_suffix(".scores.csv"))
+# ---- `lolat nas score`: all candidates of a space into Parquet files, on a cluster if need be.
+
+MOST_ROWS = 20
+
+
+@click.command()
+@searched_argument
+@model_argument
+@path_option(
+    "--output", required=True, metavar="DIR",
+    help="A folder: a Parquet file for each range of candidates, and _best.csv. With --ray on several "
+    "machines, one that they share.",
+)  # fmt: skip
+@click.option(
+    "--ray", "address", type=Address(), is_flag=False, flag_value=HERE, default=None, metavar="[ADDRESS]",
+    help="With Ray Data on the cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or "
+    "on all CPUs of this machine.",
+)  # fmt: skip
+@max_ms_option
+@whole_option(
+    "--best",
+    "How many of the best to list: the fastest, or those of the largest --value.",
+    10,
+    "K",
+    max=100_000,
+)
+@click.option(
+    "--value", metavar="FUNCTION",
+    help="package.module:callable, from (n, positions) integers to (n,) numbers: what is to be large.",
+)  # fmt: skip
+@click.option(
+    "--columns", type=click.Choice(["choices", "arch", "none"]), default="choices", show_default=True,
+    help="Beside index and latency_ms: a column of integers for each position, or the arch as text.",
+)  # fmt: skip
+@click.option(
+    "--only-best", is_flag=True, help="Write only the best K of each range, not all that are kept."
+)
+@whole_option(
+    "--chunk",
+    "Candidates in a range, which is a file, and what a killed worker does again.",
+    1_000_000,
+)
+@whole_option("--limit", "Score the first N candidates only.")
+@batch_option
+@predictor_option
+@json_option
+def score(
+    space: str, model: str, output: Path, address: str | None, max_ms: float | None, best: int,
+    value: str | None, columns: str, only_best: bool, chunk: int, limit: int | None, batch_size: int,
+    predictor: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Score all candidates of SPACE on MODEL's device: latencies as Parquet, and the best.
+
+    SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space. A
+    run that was interrupted goes on when the same command is given again.
+    """
+    from lolat.cli.cluster import connected, import_ray
+    from lolat.model import load
+    from lolat.nas.objective import find_function, find_space
+    from lolat.nas.scoring import here, make_job, on_ray
+
+    started = time.monotonic()
+    loaded = load(model)
+    loaded.predictor(predictor)
+    scored = find_space(space)
+    scored.grid.countable()
+    function = None if value is None else find_function(value)
+    if address is not None:
+        import_ray()
+    budget = math.inf if max_ms is None else max_ms
+    job = make_job(
+        scored, loaded, output, batch_size, predictor, budget, best, chunk, limit, only_best, columns,
+        function, value,
+    )  # fmt: skip
+    if address is None:
+        scores = _run(job, here)
+    else:
+        with connected(address):
+            scores = _run(job, on_ray)
+    told = {
+        "space": scored.name,
+        "size": scored.size,
+        "batch_size": batch_size,
+        "predictor": job.scorer.formula.name,
+        **scores.to_dict(),
+    }
+    seconds = time.monotonic() - started
+    text = json.dumps(told) if as_json else "\n".join(_score_lines(told, scores.reused, seconds))
+    click.echo(text)
+
+
+def _run(job: Any, ranges: Any) -> Any:
+    """Run a job under a progress bar."""
+    from lolat.cli.progress import progress
+    from lolat.nas.scoring import run
+
+    with progress() as bar:
+
+        def begin(done: int, left: int) -> None:
+            if done:
+                bar.note(f"going on: {done} of {done + left} ranges are in {job.folder} already")
+            if left:
+                bar.start("scoring", left)
+
+        try:
+            return run(job, ranges, begin, bar.step)
+        except KeyboardInterrupt:
+            there = f"what is done is in {job.folder}"
+            say(f"interrupted; {there}, the same command goes on from there")
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _score_lines(told: dict[str, Any], reused: int, seconds: float) -> list[str]:
+    """The answer as a person reads it."""
+    budget = "" if told["max_ms"] is None else f", {told['kept']:,} within {told['max_ms']:g} ms"
+    part = "" if told["scored"] == told["size"] else f" of {_candidates(told['size'])}"
+    again = f" ({reused} of {told['files']} files were there already)" if reused else ""
+    scored = f"{_candidates(told['scored'])}{part} candidates scored in {seconds:.1f} s"
+    lines = [f"{told['space']}: {scored}{budget}{again}"]
+    best = told["best"]
+    if best:
+        amount = f"  {'value':>10}" if "value" in best[0] else ""
+        lines += ["", f"{'latency':>10}{amount}   candidate"]
+    for row in best[:MOST_ROWS]:
+        amount = f"  {row['value']:>10.6g}" if "value" in row else ""
+        lines.append(f"{milliseconds(row['latency_ms']):>10}{amount}   {row['arch']}")
+    if len(best) > MOST_ROWS:
+        lines.append(f"{MOST_ROWS} of the best {len(best)} are shown; _best.csv has them all")
+    files = plural(told["files"], "Parquet file")
+    return [*lines, "", f"written: {told['output']}, {files} and _best.csv"]
+
+
+def _candidates(number: int) -> str:
+    """A whole number, in powers of ten where it is long."""
+    return f"{number:,}" if number < 10**12 else f"{number:.3g}"

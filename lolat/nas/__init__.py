@@ -18,29 +18,23 @@ if TYPE_CHECKING:
     from lolat.nas.space import Position, Space
     from lolat.nas.tables import Part
 
-__all__ = ["Part", "Position", "Scorer", "Search", "Space", "spaces"]
-
 _HOMES = {
-    "Part": "lolat.nas.tables",
-    "Position": "lolat.nas.space",
-    "Scorer": "lolat.nas.scorer",
-    "Search": "lolat.nas.search",
-    "Space": "lolat.nas.space",
-}
+    "Part": "tables", "Position": "space", "Scorer": "scorer", "Search": "search", "Space": "space",
+    "spaces": "spaces",
+}  # fmt: skip
+__all__ = ["Part", "Position", "Scorer", "Search", "Space", "spaces"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     import importlib
 
-    if name == "spaces":
-        return importlib.import_module("lolat.nas.spaces")
     if name not in _HOMES:
         raise AttributeError(f"module 'lolat.nas' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
+    module = importlib.import_module(f"lolat.nas.{_HOMES[name]}")
+    globals()[name] = value = module if name == "spaces" else getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__})

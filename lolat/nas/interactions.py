@@ -2,8 +2,8 @@
 
 The counts of a candidate are taken apart around the first choice of every position, the base (cut-HDMR;
 Rabitz and Alis, 1999): f(base) + what each change does alone + what each pair of changes does beyond that
-+ ... Which pairs (triples, fours) there are is found in three steps: neighbours are tried with their last
-choices; candidates that together have every pair of choices of neighbours are built and compared with
++ ... Which pairs (triples, fours) there are is found in three steps: neighbors are tried with their last
+choices; candidates that together have every pair of choices of neighbors are built and compared with
 their sums, and one that deviates is reduced to the fewest changes that still do, which get a table of all
 their choices; and so on with random candidates, until there are twenty new ones that need no further
 table. The deviation left is said, and refused above a tolerance.
@@ -22,13 +22,11 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.counts import COLUMNS, GraphCounts, count
+from lolat.graph.counts import COLUMNS, count
 from lolat.model.prediction import operations_ms
-from lolat.nas.tables import counts_at, join
+from lolat.nas.tables import joined, totals
 
-TOGETHER = (
-    4  # positions whose choices may depend on one another: two widths, a kernel, a resolution
-)
+TOGETHER = 4  # positions whose choices may depend on one another: two widths, kernel, resolution
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
 
@@ -52,10 +50,10 @@ class Decomposition:
 
     def __str__(self) -> str:
         pairs = ", ".join(" with ".join(names) for names in self.together) or "none"
-        found = "exact" if self.column is None else f"off by {self.deviation:.2g} of {self.column}"
+        off = "exact" if self.column is None else f"off by {self.deviation:.2g} of {self.column}"
         return (
             f"{self.built} networks built; positions that interact: {pairs}; {self.checked} whole "
-            f"networks against their sums: {found}"
+            f"networks against their sums: {off}"
         )
 
 
@@ -74,13 +72,12 @@ class Networks:
         self.choices, self.name = choices, name
         self._make, self._most, self._done = make, most, done
         self._graphs: list[Graph] = []
-        self._counted: list[GraphCounts] = []
         self._number: dict[Row, int] = {}
         self._ms: tuple[Kernels | None, int, np.ndarray] = (None, 0, np.zeros(0))
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
 
     def __len__(self) -> int:
-        return len(self._counted)
+        return len(self._graphs)
 
     def require(self, more: int, what: str) -> None:
         """InputError where building `more` networks would be too many."""
@@ -92,34 +89,30 @@ class Networks:
 
     def number(self, row: Row) -> int:
         """Which network a candidate is; it is built where it is new."""
-        found = self._number.get(row)
-        if found is None:
+        if row not in self._number:
             self.require(1, "taking its networks apart")
             values = [v[c] for v, c in zip(self.choices, row, strict=True)]
             self._graphs.append(self._make(values, self.name))
-            self._counted.append(count(self._graphs[-1]))
-            found = self._number[row] = len(self._counted) - 1
+            self._number[row] = len(self._graphs) - 1
             self._done()
-        return found
+        return self._number[row]
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts of each at `batch_size`."""
-        found = self._totals.get(batch_size, np.zeros((0, len(COLUMNS)), np.int64))
-        if len(found) < len(self):
-            new = self._counted[len(found) :]
-            owner = np.repeat(np.arange(len(new)), [len(c.fixed) for c in new])
-            sums = np.zeros((len(new), len(COLUMNS)), np.int64)
-            np.add.at(sums, owner, counts_at(join(new), batch_size, self.name))
-            found = self._totals[batch_size] = np.concatenate([found, sums])
-        return found
+        sums = self._totals.get(batch_size, np.zeros((0, len(COLUMNS)), np.int64))
+        if len(sums) < len(self):
+            new = [count(graph) for graph in self._graphs[len(sums) :]]
+            more = totals(*joined(new), len(new), batch_size, self.name)
+            sums = self._totals[batch_size] = np.concatenate([sums, more])
+        return sums
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """(networks built,) milliseconds of each; the last asked for are kept."""
-        known, size, found = self._ms
-        if known is not formula or size != batch_size or len(found) < len(self):
-            found = np.array([operations_ms(formula, graph, batch_size) for graph in self._graphs])
-            self._ms = formula, batch_size, found
-        return found
+        known, size, times = self._ms
+        if known is not formula or size != batch_size or len(times) < len(self):
+            times = np.array([operations_ms(formula, graph, batch_size) for graph in self._graphs])
+            self._ms = formula, batch_size, times
+        return times
 
 
 @dataclass(frozen=True)
@@ -141,10 +134,10 @@ class ChangeTable:
 
     def _changes(self, of_networks: np.ndarray) -> np.ndarray:
         """What is more than with the base's choice at any of the positions."""
-        found = of_networks[self.numbers]
+        changes = of_networks[self.numbers]
         for axis in range(len(self.positions)):
-            found = found - found.take([0], axis)
-        return found
+            changes = changes - changes.take([0], axis)
+        return changes
 
 
 class Finder:
@@ -156,6 +149,7 @@ class Finder:
         self._tables: dict[tuple[int, ...], ChangeTable] = {}
         self._checks: list[Row] = []
 
+    @property
     def tables(self) -> list[ChangeTable]:
         """What adds up to a candidate's counts."""
         return list(self._tables.values())
@@ -180,8 +174,7 @@ class Finder:
             checks += fresh
             if all(self._deviation(row)[0] <= self.tolerance for row in fresh):
                 break
-        found = [self._deviation(row) for row in checks]
-        worst, column = max(found, key=lambda d: d[0])
+        worst, column = max(map(self._deviation, checks), key=lambda d: d[0])
         together = [key for key in self._tables if len(key) > 1]
         largest = [k for k in together if not any(set(k) < set(other) for other in together)]
         return Decomposition(
@@ -190,7 +183,7 @@ class Finder:
         )  # fmt: skip
 
     def _covering(self, random: np.random.Generator) -> Iterator[Row]:
-        """Candidates that together have each pair of choices of neighbours, up to COVERING_CHECKS."""
+        """Candidates that together have each pair of choices of neighbors, up to COVERING_CHECKS."""
         # Even positions go through their choices for each choice of the odd ones, in orders of their own.
         orders = [random.permutation(n) for n in self.sizes]
         even, odd = max(self.sizes[::2]), max(self.sizes[1::2], default=1)
@@ -209,9 +202,9 @@ class Finder:
         for fewer in itertools.combinations(key, len(key) - 1) if key else ():
             self._add(fewer)
         shape = tuple(self.sizes[p] for p in key)
-        new = math.prod(n - 1 for n in shape)
-        named = " with ".join(self.names[p] for p in key)
-        self.networks.require(new if len(key) > 1 else 0, f"a table of {named}")
+        if len(key) > 1:
+            named = " with ".join(self.names[p] for p in key)
+            self.networks.require(math.prod(n - 1 for n in shape), f"a table of {named}")
         numbers = np.empty(shape, np.intp)
         for chosen in itertools.product(*map(range, shape)):
             row = [0] * len(self.sizes)
@@ -226,25 +219,25 @@ class Finder:
         worst = (0.0, "")
         for batch_size in CHECKED_AT:
             actual = self.networks.totals(batch_size)[number]
-            summed = sum(self._part(key, row, batch_size) for key in self._tables)
+            summed = sum(
+                table.at(batch_size)[tuple(row[p] for p in key)]
+                for key, table in self._tables.items()
+            )
             off = np.abs(summed - actual) / np.maximum(actual, 1)
             at = int(np.argmax(off))
             worst = max(worst, (float(off[at]), COLUMNS[at]))
         return worst
-
-    def _part(self, key: tuple[int, ...], row: Row, batch_size: int) -> Any:
-        """One table's counts for a candidate."""
-        return self._tables[key].at(batch_size)[tuple(row[p] for p in key)]
 
     def _reduced(self, row: Row) -> tuple[int, ...]:
         """The fewest positions whose choices in `row` deviate; InputError where they are too many."""
         kept = [p for p, choice in enumerate(row) if choice]
         for position in list(kept):
             fewer = [p for p in kept if p != position]
-            if self._deviation(self._with(row, fewer))[0] > self.tolerance:
+            without = tuple(c if p in fewer else 0 for p, c in enumerate(row))
+            if self._deviation(without)[0] > self.tolerance:
                 kept = fewer
         if len(kept) > TOGETHER:
-            off, column = max((self._deviation(row) for row in self._checks), key=lambda d: d[0])
+            off, column = max(map(self._deviation, self._checks), key=lambda d: d[0])
             names = ", ".join(self.names[p] for p in kept)
             raise InputError(
                 f"{self.networks.name} does not decompose: {names} change its {column} together (sums are "
@@ -252,6 +245,3 @@ class Finder:
                 f"one position of them, or accept it with tolerance={1.2 * off:.2g}"
             )
         return tuple(kept)
-
-    def _with(self, row: Row, kept: Sequence[int]) -> Row:
-        return tuple(c if p in kept else 0 for p, c in enumerate(row))

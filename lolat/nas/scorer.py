@@ -1,13 +1,13 @@
-"""Scores candidates by table look-ups: the milliseconds of every part, by the choices that it depends on.
+"""Candidates of a space, and their latency by table look-ups: the milliseconds of every part by choice.
 
-Only numpy arrays and the formula's constants, so that it can be pickled to a worker.
+A candidate is a row of small integers, and has an index. A scorer is only numpy arrays and the formula's
+constants, so that it can be pickled to a worker.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,13 +18,138 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
-from lolat.nas.grid import Grid
+
+# ---- Which candidates there are, and in what order.
+
+MOST_INDEX = 2**63 - 1
+ROWS = 4096  # of a table that decodes several positions at once: it stays in a core's cache
+
+
+def nth(index: int) -> str:
+    """How a candidate is named in a message, counted from 0 as in the array."""
+    return f"row {index}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All rows of integers from 0 to below `sizes`, in the order of an odometer: the last runs fastest."""
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """InputError where a position has no choice or there is no position."""
+        if not self.sizes or min(self.sizes) < 1:
+            raise InputError(
+                f"choices per position are {list(self.sizes)}; expected at least one position, each with "
+                "at least one choice"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many rows there are; an int of any size."""
+        return math.prod(self.sizes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest signed integer type that holds every choice: int8 up to 128 of them."""
+        return np.min_scalar_type(-max(self.sizes))
+
+    def countable(self) -> int:
+        """`size`; InputError where an int64 cannot index so many."""
+        if self.size > MOST_INDEX:
+            raise InputError(
+                f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, more than an int64 "
+                f"can index ({float(MOST_INDEX):.2g}); search it with samples (--method evolutionary, "
+                "Space.sample), or fix some positions"
+            )
+        return self.size
+
+    @cached_property
+    def _groups(self) -> list[tuple[int, int, np.ndarray]]:
+        """(first position, one past the last, their rows) of positions that are decoded together."""
+        groups = []
+        stop = len(self.sizes)
+        while stop > 0:
+            start = stop - 1
+            while start > 0 and math.prod(self.sizes[start - 1 : stop]) <= ROWS:
+                start -= 1
+            shape = self.sizes[start:stop]
+            rows = np.indices(shape).reshape(len(shape), -1).T
+            groups.append((start, stop, np.ascontiguousarray(rows, self.dtype)))
+            stop = start
+        return groups
+
+    def decode(self, indices: Any) -> np.ndarray:
+        """(n, positions) integers of the candidates with these indices, (n,) from 0 to below `size`.
+
+        InputError for an index that there is not, and where an int64 cannot index the space.
+        """
+        size = self.countable()
+        rest = np.asarray(indices)
+        if rest.ndim != 1 or rest.dtype.kind not in "iu":
+            raise InputError(
+                f"indices are an array of {rest.ndim} dimensions and type {rest.dtype}; expected whole "
+                "numbers in one dimension"
+            )
+        if len(rest) and not (rest.min() >= 0 and rest.max() < size):
+            wrong = int(rest.min()) if rest.min() < 0 else int(rest.max())
+            raise InputError(f"no candidate {wrong}: expected an index from 0 to {size - 1}")
+        rest = rest.astype(np.int64)
+        candidates = np.empty((len(rest), len(self.sizes)), self.dtype)
+        for start, stop, rows in self._groups:
+            above = rest // len(rows)
+            candidates[:, start:stop] = rows.take(rest - above * len(rows), axis=0)
+            rest = above
+        return candidates
+
+    def encode(self, candidates: Any) -> np.ndarray:
+        """(n,) int64 indices of (n, positions) candidates; `decode` is the inverse. Errors as there."""
+        self.countable()
+        indices = np.zeros(len(candidates), np.int64)
+        for size, column in zip(self.sizes, self.checked(candidates).T, strict=True):
+            indices *= size
+            indices += column
+        return indices
+
+    def checked(self, candidates: Any, place: Callable[[int], str] = nth) -> np.ndarray:
+        """Candidates as an array (n, positions) of integers, each a choice that there is.
+
+        InputError otherwise, which names the first wrong row as `place` says it.
+        """
+        rows = np.asarray(candidates)
+        self.require_shape(rows)
+        outside = (rows < 0) | (rows >= np.asarray(self.sizes))
+        if outside.any():
+            row, position = (int(i[0]) for i in np.nonzero(outside))
+            raise InputError(
+                f"{place(row)} has {int(rows[row, position])} at position {position}; expected a choice "
+                f"from 0 to {self.sizes[position] - 1}"
+            )
+        return rows
+
+    def require_shape(self, rows: np.ndarray) -> None:
+        """InputError unless `rows` is (n, positions) of integers."""
+        if rows.ndim != 2 or rows.shape[1] != len(self.sizes) or rows.dtype.kind not in "iu":
+            raise InputError(
+                f"candidates are an array of shape {rows.shape} and type {rows.dtype}; expected whole "
+                f"numbers of shape (candidates, {len(self.sizes)}), one column a position"
+            )
+
+    def sample(self, count: int, random: np.random.Generator) -> np.ndarray:
+        """(count, positions) candidates, each position drawn alone and uniformly; may repeat."""
+        columns = [random.integers(0, size, count) for size in self.sizes]
+        return np.stack(columns, axis=1).astype(self.dtype)
+
+
+# ---- Their latencies.
 
 CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
 DECODED = 16 * CHUNK  # of an index range at a time
 MERGED = 8192  # entries of a table that stands for several: 64 KiB
 SMALL_INDEX = 2**16 - 1  # entries that a uint16 can index and count
 
+Ranked = tuple[float, int, float]
+"""(-value, index, latency in ms): of two, the smaller one is better; of equal values the first."""
 Times = tuple[tuple[int, ...], np.ndarray]
 """Positions, and the milliseconds of each combination of their choices."""
 
@@ -39,13 +164,12 @@ class LookUp:
 
     def index(self, columns: np.ndarray) -> np.ndarray:
         """(n,) indices into the table from (positions of the space, n) choices, unsigned."""
-        found = columns[self.positions[0]].astype(
-            np.uint16 if len(self.table) <= SMALL_INDEX else np.int64
-        )
+        integer = np.uint16 if len(self.table) <= SMALL_INDEX else np.int64
+        index = columns[self.positions[0]].astype(integer)
         for position, size in zip(self.positions[1:], self.sizes[1:], strict=True):
-            found *= size
-            found += columns[position]
-        return found
+            index *= size
+            index += columns[position]
+        return index
 
 
 @dataclass(frozen=True)
@@ -67,10 +191,6 @@ class Scorer:
         """How many candidates there are."""
         return self.grid.size
 
-    @cached_property
-    def _limits(self) -> np.ndarray:
-        return np.asarray(self.grid.sizes)
-
     def latency(self, candidates: Any) -> np.ndarray:
         """(n,) milliseconds of (n, positions) integers.
 
@@ -78,53 +198,41 @@ class Scorer:
         """
         rows = np.asarray(candidates)
         self.grid.require_shape(rows)
-        found = np.empty(len(rows))
+        times = np.empty(len(rows))
         for start in range(0, len(rows), CHUNK):
-            self._into(found[start : start + CHUNK], rows[start : start + CHUNK], start)
-        return found
+            self._into(times[start : start + CHUNK], rows[start : start + CHUNK], start)
+        return times
 
     def _into(self, out: np.ndarray, rows: np.ndarray, start: int) -> None:
         """Latencies of a few candidates, of which the first is number `start`."""
         columns = np.ascontiguousarray(rows.T)
         # Unsigned, a negative number is a large one.
         columns = columns.view(columns.dtype.str.replace("i", "u"))
-        if (columns.max(axis=1) >= self._limits).any():
-            raise self.grid.fault(rows, lambda row: f"row {start + row}")
+        if (columns.max(axis=1) >= np.asarray(self.grid.sizes)).any():
+            self.grid.checked(rows, lambda row: f"row {start + row}")
         if columns.dtype.itemsize > 2:
-            columns = columns.astype(
-                np.uint16 if max(self.grid.sizes) <= SMALL_INDEX else np.uint32
-            )
+            small = max(self.grid.sizes) <= SMALL_INDEX
+            columns = columns.astype(np.uint16 if small else np.uint32)
         out.fill(self.constant)
         for look_up in self.look_ups:
             out += look_up.table.take(look_up.index(columns), mode="clip")
         self.formula.bend(out)
 
-    def score(self, chunks: Iterable[Any]) -> Iterator[np.ndarray]:
-        """The latencies of each chunk of candidates as it comes; nothing is kept."""
-        for chunk in chunks:
-            yield self.latency(chunk)
-
     def indices(
         self, start: int = 0, stop: int | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(indices, latencies) of all candidates from number `start` to before `stop`, in pieces.
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(indices, rows, latencies) of all candidates from number `start` to before `stop`, in pieces.
 
         InputError where an int64 cannot index the space, or the range lies outside it.
         """
-        for found, _, times in self._pieces(start, stop):
-            yield found, times
-
-    def _pieces(
-        self, start: int, stop: int | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         size = self.grid.countable()
         end = size if stop is None else stop
         if not 0 <= start <= end <= size:
             raise InputError(f"candidates {start} to {end}: expected a range from 0 to {size}")
         for first in range(start, end, DECODED):
-            found = np.arange(first, min(first + DECODED, end), dtype=np.int64)
-            rows = self.grid.decode(found)
-            yield found, rows, self.latency(rows)
+            indices = np.arange(first, min(first + DECODED, end), dtype=np.int64)
+            rows = self.grid.decode(indices)
+            yield indices, rows, self.latency(rows)
 
     def best(
         self,
@@ -142,28 +250,32 @@ class Scorer:
         """
         if k < 1:
             raise InputError(f"best {k}: expected a whole number from 1")
-        kept: list[tuple[float, int, float]] = []  # value, -index, latency: a heap, worst first
-        for found, rows, times in self._pieces(start, stop):
-            able = np.flatnonzero(times <= max_ms)
+        kept: list[Ranked] = []
+        for indices, rows, times in self.indices(start, stop):
+            able = times <= max_ms
             values = -times[able] if value is None else np.asarray(value(rows[able]), float)
-            good = values > (kept[0][0] if len(kept) == k else -math.inf)  # a NaN is neither
-            able, values = able[good], values[good]
-            if len(able) > k:
-                # A stable order, so that of equal ones the first stays.
-                order = np.argsort(-values, kind="stable")[:k]
-                able, values = able[order], values[order]
-            for i, v in zip(able, values, strict=True):
-                item = (float(v), -int(found[i]), float(times[i]))
-                (heapq.heappush if len(kept) < k else heapq.heappushpop)(kept, item)
-        kept.sort(reverse=True)
-        rows = self.grid.decode(np.array([-i for _, i, _ in kept], np.int64))
-        return rows, np.array([t for *_, t in kept]), np.array([v for v, *_ in kept])
+            kept = best_of(kept, values, indices[able], times[able], k)
+        rows = self.grid.decode(np.array([index for _, index, _ in kept], np.int64))
+        return rows, np.array([t for *_, t in kept]), np.array([-v for v, *_ in kept])
+
+
+def best_of(
+    kept: Sequence[Ranked], values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int
+) -> list[Ranked]:
+    """The `k` best of those kept and of a piece, best first; a value that is NaN is none."""
+    known = np.flatnonzero(~np.isnan(values))
+    if len(known) > k:
+        least = np.partition(values[known], len(known) - k)[len(known) - k]
+        known = known[values[known] >= least]
+    order = known[np.lexsort((indices[known], -values[known]))][:k]
+    ranked = [(-float(values[i]), int(indices[i]), float(times[i])) for i in order]
+    return sorted([*kept, *ranked])[:k]
 
 
 def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> Scorer:
     """A scorer from tables of milliseconds, merged to few look-ups.
 
-    A table goes into one that depends on all its positions; then neighbours are merged as long as their
+    A table goes into one that depends on all its positions; then neighbors are merged as long as their
     product stays small.
     """
     constant = formula.constant

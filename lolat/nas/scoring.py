@@ -1,81 +1,65 @@
-"""The ranges of a job scored with Ray Data on the cluster that `ray` is connected to.
+"""A whole space scored into a folder: a manifest that says what, a Parquet file per range, the best as CSV.
 
-A range is a row of a dataset; scoring it is a task of one CPU, which writes the range's file and returns a
-line about it. A task whose worker dies is run again by Ray, elsewhere if need be; ranges that it had
-finished are files already and are not scored twice.
+Names that are no data begin with "_", which readers of Parquet folders leave out. Ranges are scored in this
+process, or with Ray Data on the cluster that `ray` is connected to.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import importlib
+import io
+import itertools
+import json
+import logging
 import math
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from lolat import __version__
-from lolat.errors import InputError, LolatError, MissingPackageError, not_written
+from lolat.errors import InputError, LolatError, not_written
+from lolat.fitting.predictors.formula import Formula
+from lolat.io.tables import to_csv
+from lolat.io.writing import write_bytes
 from lolat.model import Model
-from lolat.nas import scoring_job as files
+from lolat.nas.adapters import needed
 from lolat.nas.objective import brief
+from lolat.nas.scorer import Ranked
 from lolat.nas.scoring_job import (
+    FORMAT_VERSION,
+    MANIFEST,
+    OWN_COLUMNS,
+    SCHEMA,
     Job,
     Range,
-    Ranked,
     arrow,
-    check_names,
-    half_written,
-    merge,
-    require_run,
+    compared,
+    read_footer,
+    read_manifest,
+    run_word,
     score_range,
+    write_range,
 )
 from lolat.nas.space import Space
-
-# ---- A run: what is done already, the rest in this process or on Ray, and the best of it all.
+from lolat.units import quantity
 
 CHUNK = 1_000_000
 
+# ---- The folder: whose it is, what is done already, whether there is room for the rest.
 
-class Ranges(Protocol):
-    """What scores the ranges of a job that begin at `starts`, in any order, each as it is done."""
-
-    def __call__(self, job: Job, starts: list[int]) -> Iterable[Range]:
-        """LolatError where a range cannot be scored or written."""
-        ...
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What came of a run: candidates scored, how many kept, the best; `reused`: ranges found done."""
-
-    job: Job
-    scored: int
-    kept: int
-    best: tuple[Ranked, ...]
-    reused: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in JSON."""
-        job = self.job
-        rows = zip(self.best, files.archs(job, self.best), strict=True)
-        candidates = [
-            {"index": index, "arch": arch, "latency_ms": time}
-            | ({} if job.value is None else {"value": -negative})
-            for (negative, index, time), arch in rows
-        ]
-        return {
-            "scored": self.scored,
-            "kept": self.kept,
-            "max_ms": None if math.isinf(job.max_ms) else job.max_ms,
-            "files": len(job.starts()),
-            "output": job.folder,
-            "best": candidates,
-        }
+BEST = "_best.csv"
+SAMPLED, SAMPLES = 4096, 8  # candidates in a row, and how many such rows: what a file will take
+MARGIN = 1.1  # over what a sample says, to be on the safe side
 
 
 def make_job(
@@ -100,8 +84,13 @@ def make_job(
     """
     stop = min(space.grid.countable(), space.size if limit is None else limit)
     names = tuple(p.name for p in space.positions)
-    if columns == "choices":
-        check_names(names)
+    columns_there = [*OWN_COLUMNS, *names] if columns == "choices" else []
+    double = next((n for i, n in enumerate(columns_there) if n in columns_there[:i]), None)
+    if double is not None:
+        raise InputError(
+            f"the space has a position {double!r}, which cannot be a column beside "
+            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --columns arch"
+        )
     if min(best, chunk, stop) < 1:
         raise InputError(
             f"best {best}, chunk {chunk}, limit {limit}: expected whole numbers from 1"
@@ -109,13 +98,13 @@ def make_job(
     arrow()
     scorer = space.scorer(model, batch_size, predictor)
     manifest = {
-        "schema": files.SCHEMA,
-        "version": files.FORMAT_VERSION,
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
         "lolat": __version__,
         "space": space.name,
-        "space_fingerprint": files.space_fingerprint(space, batch_size),
+        "space_fingerprint": space_fingerprint(space, batch_size),
         "model": str(model.source),
-        "model_fingerprint": files.formula_fingerprint(scorer.formula),
+        "model_fingerprint": formula_fingerprint(scorer.formula),
         "predictor": scorer.formula.name,
         "batch_size": batch_size,
         "max_ms": None if math.isinf(max_ms) else float(max_ms),
@@ -128,11 +117,166 @@ def make_job(
         "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
     }
     where = Path(folder).resolve()
-    files.prepare(where, manifest)
+    _claim(where, manifest)
     return Job(
-        scorer, space.codec, names, str(where), files.word(manifest), stop, chunk, max_ms, best, only_best,
+        scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best, only_best,
         columns, value,
     )  # fmt: skip
+
+
+def space_fingerprint(space: Space, batch_size: int) -> str:
+    """Of the positions, their choices and the counts, from which all latencies of a space come."""
+    digest = hashlib.sha256(repr([(p.name, p.choices) for p in space.positions]).encode())
+    for table, counts in zip(space.tables, space.table_counts(batch_size), strict=True):
+        digest.update(repr((table.positions, counts.shape)).encode())
+        digest.update(np.ascontiguousarray(counts, "<i8").tobytes())
+    return digest.hexdigest()[:16]
+
+
+def formula_fingerprint(formula: Formula) -> str:
+    """Of all numbers of a predictor."""
+    told = json.dumps([formula.name, formula.features, formula.to_dict()], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _claim(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Make the folder of a run, or see that it is this run's.
+
+    InputError where it holds another run or other files, or cannot be written.
+    """
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--output {folder}: is no folder; expected the name of a new one")
+        folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise not_written(folder, error, "--output") from error
+    if MANIFEST in names:
+        _require_same(read_manifest(folder), manifest, folder)
+    elif names:
+        raise InputError(
+            f"--output {folder}: holds other files ({names[0][:60]}); expected a new folder, an empty one, "
+            "or one of this command that is to go on"
+        )
+    else:
+        text = json.dumps(manifest, indent=1, default=repr) + "\n"
+        write_bytes(folder / MANIFEST, text.encode())
+
+
+def _require_same(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
+    """InputError that says what differs, if `there` is another run."""
+    differing = [key for key, value in compared(here).items() if there.get(key) != value]
+    told = []
+    for key in differing:
+        if key.endswith("_fingerprint"):
+            what = key.removesuffix("_fingerprint")
+            same = there.get(what) == here.get(what)
+            told.append(f"its {what} {'has changed' if same else f'is {there.get(what)}'}")
+        elif key != "space" or "space_fingerprint" not in differing:
+            was, now = _option_text(there.get(key)), _option_text(here[key])
+            told.append(f"--{key.replace('_', '-')} was {was}, not {now}")
+    if told:
+        raise InputError(
+            f"--output {folder}: is of another run ({'; '.join(told[:3])}); give another --output, or what "
+            "that run was given to go on with it, or remove the folder"
+        )
+
+
+def _option_text(value: Any) -> str:
+    """What became of an option, as a person gives it."""
+    if value is None or isinstance(value, bool):
+        return "given" if value else "left out"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def finished(job: Job) -> dict[int, Range]:
+    """The ranges that are done, by where they begin: those whose file is whole."""
+    try:
+        names = set(os.listdir(job.folder))
+    except OSError as error:
+        raise not_written(job.folder, error, "--output") from error
+    done = {}
+    for start in job.starts() if any(n.endswith(".parquet") for n in names) else ():
+        path = job.path(start)
+        if path.name in names:
+            footer = read_footer(path)
+            if footer is not None:
+                done[start] = footer
+            else:  # not by us, or a disk that failed
+                with contextlib.suppress(OSError):
+                    path.unlink()
+    return done
+
+
+def require_room(job: Job, ranges: int) -> None:
+    """InputError where the files of so many ranges will not fit on the disk, judged by a sample."""
+    wanted = ranges / max(1, len(job.starts())) * size_bytes(job) * MARGIN
+    try:
+        free = shutil.disk_usage(job.folder).free
+    except OSError as error:
+        raise not_written(job.folder, error, "--output") from error
+    if wanted > free:
+        raise InputError(
+            f"--output {job.folder}: the files would take about {quantity(wanted, 'B')}, and "
+            f"{quantity(free, 'B')} are free; give --max-ms, --only-best, --columns none, a --limit, "
+            "or another disk's folder"
+        )
+
+
+def size_bytes(job: Job) -> float:
+    """About how many bytes all files of a job take; exact work on a few thousand candidates."""
+    if job.only_best:
+        each = 100.0 + 30.0 * job.best + len(job.names) * (100.0 + job.best)
+        return len(job.starts()) * (1000.0 + each)
+
+    def written(start: int, stop: int) -> int:
+        buffer = io.BytesIO()
+        write_range(job, start, stop, buffer)
+        return buffer.getbuffer().nbytes
+
+    length = min(SAMPLED, job.stop)
+    starts = sorted({int(s) for s in np.linspace(0, job.stop - length, SAMPLES)})
+    header = written(0, 0)
+    body = sum(max(0, written(s, s + length) - header) for s in starts)
+    return len(job.starts()) * header + job.stop * body / (len(starts) * length)
+
+
+# ---- A run: what is done already, the rest in this process or on Ray, and the best of it all.
+
+Ranges = Callable[[Job, list[int]], Iterable[Range]]
+"""What scores the ranges of a job that begin at some candidates, in any order, each as it is done.
+LolatError where a range cannot be scored or written."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What came of a run: candidates scored, how many kept, the best; `reused`: ranges found done."""
+
+    job: Job
+    scored: int
+    kept: int
+    best: tuple[Ranked, ...]
+    reused: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in JSON."""
+        job = self.job
+        return {
+            "scored": self.scored,
+            "kept": self.kept,
+            "max_ms": None if math.isinf(job.max_ms) else job.max_ms,
+            "files": len(job.starts()),
+            "output": job.folder,
+            "best": list(_rows_of(job, self.best)),
+        }
+
+
+def _rows_of(job: Job, best: Sequence[Ranked]) -> Iterator[dict[str, Any]]:
+    """The best candidates by column: index, latency_ms, (value,) arch."""
+    rows = job.scorer.grid.decode(np.array([index for _, index, _ in best], np.int64))
+    for (negative, index, time), row in zip(best, rows, strict=True):
+        value = {} if job.value is None else {"value": -negative}
+        yield {"index": index, "latency_ms": time, **value, "arch": job.codec.write(row)}
 
 
 def here(job: Job, starts: list[int]) -> Iterator[Range]:
@@ -155,62 +299,57 @@ def run(
     `begin(done, left)` is called with how many ranges there are already and how many are to be scored,
     `step` after each. Errors of `ranges`; InputError where the disk has not enough room.
     """
-    done = files.finished(job)
+    done = finished(job)
     left = [start for start in job.starts() if start not in done]
     if left:  # what it refuses is to be the first word
-        files.require_room(job, len(left))
+        require_room(job, len(left))
     begin(len(done), len(left))
-    reused = len(done)
-    best: list[Ranked] = []
-    scored = kept = 0
+    scored, kept, best = 0, 0, list[Ranked]()
+    for number, part in enumerate(
+        itertools.chain(done.values(), ranges(job, left) if left else ())
+    ):
+        scored += part.scored
+        kept += part.kept
+        best = sorted([*best, *part.best])[: job.best]
+        if number >= len(done):
+            step()
+    header = ["index", "latency_ms", *["value"] * (job.value is not None), "arch"]
+    rows = [
+        [repr(v) if isinstance(v, float) else v for v in row.values()]
+        for row in _rows_of(job, best)
+    ]
+    write_bytes(Path(job.folder) / BEST, to_csv(header, rows).encode())
+    for path in Path(job.folder).glob(".part-*.tmp"):  # what killed workers left half written
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return Scores(job, scored, kept, tuple(best), len(done))
 
-    def add(found: Range) -> None:
-        nonlocal best, scored, kept
-        best = merge(best, found.best, job.best)
-        scored += found.scored
-        kept += found.kept
 
-    for found in done.values():
-        add(found)
-    for found in ranges(job, left) if left else ():
-        add(found)
-        step()
-    files.write_best(job, best)
-    files.tidy(job)
-    return Scores(job, scored, kept, tuple(best), reused)
+# ---- On Ray: a range is a row of a dataset, scoring it a task of one CPU, which writes the range's file
+# and returns a line about it. A task whose worker dies is run again by Ray, elsewhere if need be; ranges
+# that it had finished are files already and are not scored twice.
 
-
-# ---- on ray ----------------------------------------
-
-MOST_BLOCKS = (
-    20_000  # of the dataset: what Ray's driver keeps a few kilobytes of each in memory for
-)
+MOST_BLOCKS = 20_000  # of the dataset: Ray's driver keeps a few kilobytes of each in memory
 DEATHS = 10  # of workers in the same range: then it is not the workers
 
 
 def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
-    """Score ranges as tasks of Ray, each as it is done; see `lolat.nas.scoring.Ranges`.
+    """Score ranges as tasks of Ray, each as it is done; see `Ranges`.
 
     LolatError where a worker cannot score or write a range, dies again and again, or does not see the
     job's folder; MissingPackageError where ray[data] is not installed.
     """
-    try:
-        ray = importlib.import_module("ray")
-        data = importlib.import_module("ray.data")
-    except ImportError as error:
-        raise MissingPackageError(
-            f"Ray Data cannot be imported here ({error}); install it: pip install 'lolat[ray]'"
-        ) from error
-    _quiet(data)
+    ray = needed("ray", "Ray", "lolat[ray]")
+    data = needed("ray.data", "Ray Data", "lolat[ray]")
+    # Ray Data says nothing that is no warning: progress is shown by LoLat.
+    data.DataContext.get_current().enable_progress_bars = False
+    for name in ("", "._internal.execution.streaming_executor", ".exceptions"):
+        logging.getLogger(f"ray.data{name}").setLevel(logging.CRITICAL)
     rows = data.from_items(
         [{"start": start} for start in starts], override_num_blocks=min(len(starts), MOST_BLOCKS)
     )
-    told = rows.map_batches(
-        functools.partial(score_batch, ray.put(job)),
-        batch_size=1,
-        batch_format="numpy",
-        num_cpus=1,
-    )
+    score = functools.partial(score_batch, ray.put(job))
+    told = rows.map_batches(score, batch_size=1, batch_format="numpy", num_cpus=1)
     try:
         for row in told.iter_rows():
             yield answer_of(job, row)
@@ -227,29 +366,35 @@ def score_batch(reference: Any, batch: dict[str, np.ndarray]) -> dict[str, np.nd
     `reference`: to the job, which each machine fetches once.
     """
     job: Job = importlib.import_module("ray").get(reference)
-    lines, errors, kinds, codes = [], [], [], []
+    told: dict[str, list[Any]] = {"line": [], "error": [], "kind": [], "errno": []}
     for start in batch["start"]:
         line, error, kind, code = "", "", "", 0
         try:
             require_run(job)
             require_luck(job, int(start))
             line = score_range(job, int(start)).to_json()
-        except InputError as refused:
-            error, kind = str(refused), "input"
         except LolatError as refused:
-            error, kind = str(refused), "lolat"
+            error, kind = str(refused), "input" if isinstance(refused, InputError) else "lolat"
         except OSError as refused:
             error, kind, code = refused.strerror or str(refused), "system", refused.errno or 0
         except Exception as unforeseen:
             error, kind = f"scoring failed in a worker: {brief(unforeseen)}", "lolat"
-        lines.append(line)
-        errors.append(error)
-        kinds.append(kind)
-        codes.append(code)
-    return {
-        "line": np.array(lines), "error": np.array(errors), "kind": np.array(kinds),
-        "errno": np.array(codes),
-    }  # fmt: skip
+        for column, value in zip(told.values(), (line, error, kind, code), strict=True):
+            column.append(value)
+    return {name: np.array(column) for name, column in told.items()}
+
+
+def require_run(job: Job) -> None:
+    """LolatError where this machine does not see the folder of the run."""
+    try:
+        if run_word(read_manifest(Path(job.folder))) == job.run:
+            return
+    except InputError:
+        pass
+    raise LolatError(
+        f"the machine {socket.gethostname()} does not see the folder {job.folder}; expected one that "
+        "all machines of the cluster share (NFS, EFS): give such a one as --output"
+    )
 
 
 def require_luck(job: Job, start: int) -> None:
@@ -257,7 +402,7 @@ def require_luck(job: Job, start: int) -> None:
 
     Ray Data runs the task of a dead worker again without end, and for ever so.
     """
-    left_behind = list(Path(job.folder).glob(half_written(job, start)))
+    left_behind = list(Path(job.folder).glob(job.half_written(start)))
     if len(left_behind) < DEATHS:
         return
     for path in left_behind:  # so that the same command tries again
@@ -283,17 +428,5 @@ def in_short(error: Exception) -> str:
     missing = re.search(r"No module named '([\w.]+)'", text)
     if missing:
         return f"a machine has no module {missing[1]}; install the same LoLat on all of them"
-    lines = [
-        line.strip() for line in text.splitlines() if re.match(r"[\w.]+(Error|Exception): ", line)
-    ]
-    return (lines[0] if lines else " ".join(f"{type(error).__name__}: {text}".split()))[:300]
-
-
-def _quiet(data: Any) -> None:
-    """Ray Data says nothing that is no warning: progress is shown by LoLat."""
-    import logging
-
-    context = data.DataContext.get_current()
-    context.enable_progress_bars = False
-    for name in ("", "._internal.execution.streaming_executor", ".exceptions"):
-        logging.getLogger(f"ray.data{name}").setLevel(logging.CRITICAL)
+    named = re.search(r"^\s*([\w.]+(Error|Exception): .*)", text, re.MULTILINE)
+    return (named[1].rstrip() if named else brief(error))[:300]

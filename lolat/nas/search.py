@@ -7,9 +7,10 @@ is asked for twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -29,11 +30,11 @@ def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """
     known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
     order = known[np.lexsort((known, -scores[known], latencies[known]))]
-    found: list[int] = []
+    best: list[int] = []
     for i in order:
-        if not found or scores[i] > scores[found[-1]]:
-            found.append(int(i))
-    return np.array(found, np.intp)
+        if not best or scores[i] > scores[best[-1]]:
+            best.append(int(i))
+    return np.array(best, np.intp)
 
 
 def ranks(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -41,34 +42,34 @@ def ranks(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
     Equal candidates after the first count as dominated, which keeps copies out. NaN: the last front.
     """
-    found = np.full(len(latencies), len(latencies))
+    rank_of = np.full(len(latencies), len(latencies))
     left = np.arange(len(latencies))
     rank = 0
     while len(best := front(latencies[left], scores[left])):
-        found[left[best]] = rank
+        rank_of[left[best]] = rank
         left = np.delete(left, best)
         rank += 1
-    return found
+    return rank_of
 
 
 def crowding(latencies: np.ndarray, scores: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """(n,) how far a candidate's neighbours in its front are apart; infinite at its ends.
+    """(n,) how far a candidate's neighbors in its front are apart; infinite at its ends.
 
     Deb et al., A fast and elitist multiobjective genetic algorithm: NSGA-II, 2002.
     """
-    found = np.zeros(len(latencies))
+    apart = np.zeros(len(latencies))
     for rank in np.unique(ranks):
         members = np.flatnonzero(ranks == rank)
         for values in (latencies, scores):
             order = members[np.argsort(values[members], kind="stable")]
             span = values[order[-1]] - values[order[0]]
-            found[order[[0, -1]]] = np.inf
+            apart[order[[0, -1]]] = np.inf
             if len(order) > 2 and span > 0:
-                found[order[1:-1]] += (values[order[2:]] - values[order[:-2]]) / span
-    return found
+                apart[order[1:-1]] += (values[order[2:]] - values[order[:-2]]) / span
+    return apart
 
 
-# ---- search ----------------------------------------
+# ---- The search.
 
 MOST_EXHAUSTIVE = 1_000_000  # scores by a function
 DRAWN = 16  # candidates for each that an evolution begins with
@@ -87,17 +88,13 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in JSON."""
-        return {
-            "arch": self.arch,
-            "candidate": list(self.choices),
-            "latency_ms": self.latency_ms,
-            "score": self.score,
-        }
+        choices = {"arch": self.arch, "candidate": list(self.choices)}
+        return {**choices, "latency_ms": self.latency_ms, "score": self.score}
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found: the front by latency, all that was scored, how many had no score."""
+class SearchResult:
+    """The front by latency, all that was scored, and how many candidates had no score."""
 
     method: str
     front: tuple[Candidate, ...]
@@ -122,7 +119,7 @@ class Search:
 
     def run(
         self, method: str | None = None, samples: int = 200, generations: int = 10, seed: int = 0
-    ) -> Found:
+    ) -> SearchResult:
         """Search; the same `seed` finds the same.
 
         `method`: None is exhaustive for scores from a table and for a space of at most `samples`
@@ -138,29 +135,25 @@ class Search:
             method = EXHAUSTIVE if small else EVOLUTIONARY
         archive = Archive(self)
         if method == EXHAUSTIVE:
-            self._exhaustive(archive)
+            rows = self._feasible()
+            self.started(len(rows))
+            archive.add(rows)
         elif method == EVOLUTIONARY:
             self._evolutionary(archive, samples, generations, np.random.default_rng(seed))
         else:
             raise InputError(f"method {method!r}: expected {EXHAUSTIVE} or {EVOLUTIONARY}")
-        return archive.found(method)
-
-    def _exhaustive(self, archive: Archive) -> None:
-        if isinstance(self.objective, TableObjective):
-            rows = self.objective.rows
-            rows = rows[self.scorer.latency(rows) <= self.max_ms]
-        else:
-            rows = self._feasible()
-        if not len(rows):
-            raise self._none()
-        self.started(len(rows))
-        archive.add(rows)
+        return archive.result(method)
 
     def _feasible(self) -> np.ndarray:
-        """All candidates within the time, as far as a function can score them."""
+        """All candidates within the time, of a table's or as far as a function can score them."""
+        if isinstance(self.objective, TableObjective):
+            rows = self.objective.rows
+            times = self.scorer.latency(rows)
+            rows = rows[times <= self.max_ms]
+            return rows if len(rows) else self._none(float(times.min()))
         kept: list[np.ndarray] = []
         total = 0
-        for indices, times in self.scorer.indices():
+        for indices, _, times in self.scorer.indices():
             kept.append(indices[times <= self.max_ms])
             total += len(kept[-1])
             if total > MOST_EXHAUSTIVE:
@@ -168,17 +161,17 @@ class Search:
                     f"more than {MOST_EXHAUSTIVE} of the {self.space.size} candidates are within the time, "
                     "too many to score one by one; use --method evolutionary, or a smaller --max-ms"
                 )
+        if not total:
+            self._none(self._ms(self.fastest()))
         return self.space.decode(np.concatenate(kept))
 
-    def _none(self) -> AnswerIsNo:
-        fastest = self.fastest()
-        time = float(self.scorer.latency(fastest[None])[0])
-        if isinstance(self.objective, TableObjective):
-            rows = self.objective.rows
-            time = float(self.scorer.latency(rows).min())
-        return AnswerIsNo(
+    def _ms(self, row: np.ndarray) -> float:
+        return float(self.scorer.latency(row[None])[0])
+
+    def _none(self, fastest_ms: float) -> NoReturn:
+        raise AnswerIsNo(
             f"no candidate of {self.space.name} is within {self.max_ms:g} ms; the fastest takes "
-            f"{time:.3g} ms"
+            f"{fastest_ms:.3g} ms"
         )
 
     def fastest(self) -> np.ndarray:
@@ -186,7 +179,7 @@ class Search:
         sizes = self.space.grid.sizes
         row = np.zeros(len(sizes), self.space.grid.dtype)
         before = math.inf
-        while (now := float(self.scorer.latency(row[None])[0])) < before:
+        while (now := self._ms(row)) < before:
             before = now
             for position, size in enumerate(sizes):
                 tried = np.repeat(row[None], size, axis=0)
@@ -214,8 +207,8 @@ class Search:
         random ones alone lie close together in the middle.
         """
         fastest = self.fastest()
-        if float(self.scorer.latency(fastest[None])[0]) > self.max_ms:
-            raise self._none()
+        if self._ms(fastest) > self.max_ms:
+            self._none(self._ms(fastest))
 
         def near(n: int) -> np.ndarray:
             rows = self.space.sample(n, random)
@@ -248,66 +241,60 @@ class Search:
             mutated = random.random(rows.shape) < 1.0 / parents.shape[1]
             return np.where(mutated, self.space.sample(n, random), rows)
 
-        found = self._new(draw, count, archive)
-        if len(found) < count:
-            found = self._new(lambda n: self.space.sample(n, random), count, archive, list(found))
-        return found
+        children = self._new(draw, count, archive)
+        if len(children) < count:
+            fill = partial(self.space.sample, seed=random)
+            children = self._new(fill, count, archive, list(children))
+        return children
 
     def _new(
         self,
         draw: Callable[[int], np.ndarray],
         count: int,
         archive: Archive,
-        have: list[np.ndarray] | None = None,
+        have: Sequence[np.ndarray] = (),
     ) -> np.ndarray:
         """`count` candidates of those drawn that are within the time and new, or as many as there come."""
-        found: dict[bytes, np.ndarray] = {}
-        for row in have or ():
-            if not archive.has(row):
-                found[row.tobytes()] = row
+        new = {row.tobytes(): row for row in have if row.tobytes() not in archive.known}
         for _ in range(TRIES):
-            if len(found) >= count:
+            if len(new) >= count:
                 break
             rows = draw(max(count, 16)).astype(self.space.grid.dtype)
             for row in rows[self.scorer.latency(rows) <= self.max_ms]:
-                if not archive.has(row):
-                    found.setdefault(row.tobytes(), row)
-        kept = list(found.values())[:count]
+                if row.tobytes() not in archive.known:
+                    new.setdefault(row.tobytes(), row)
+        kept = list(new.values())[:count]
         return np.array(kept, self.space.grid.dtype).reshape(-1, len(self.space.positions))
 
 
 class Archive:
-    """All candidates that were scored in a search."""
+    """All candidates that were scored in a search; `known`: their bytes."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []  # as the user's function said
-        self._seen: set[bytes] = set()
+        self.known: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def has(self, row: np.ndarray) -> bool:
-        """Whether a candidate was scored."""
-        return row.tobytes() in self._seen
 
     def add(self, rows: np.ndarray) -> list[int]:
         """Score new candidates; their numbers."""
         first = len(self)
         for row, latency in zip(rows, self.search.scorer.latency(rows), strict=True):
-            if self.has(row):
+            if row.tobytes() in self.known:
                 continue
             score = self.search.objective.score(row)
-            self._seen.add(row.tobytes())
+            self.known.add(row.tobytes())
             self.rows.append(row)
             self.latencies.append(round(float(latency), 9))  # sums in another order are the same
             self.scores.append(score)
             self.search.done()
         return list(range(first, len(self)))
 
-    def _values(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _values(self, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         latencies, scores = np.array(self.latencies), np.array(self.scores)
         return latencies[numbers], self.search.sign * scores[numbers]
 
@@ -322,15 +309,13 @@ class Archive:
         _, rank, crowd = self.standing(numbers)
         return [numbers[i] for i in np.lexsort((-crowd, rank))[:count]]
 
-    def found(self, method: str) -> Found:
+    def result(self, method: str) -> SearchResult:
         """What the search found."""
-        everything = [
+        candidates = [
             Candidate(self.search.space.arch(r), tuple(int(c) for c in r), t, s)
             for r, t, s in zip(self.rows, self.latencies, self.scores, strict=True)
         ]
-        latencies, scores = self._values(list(range(len(self))))
-        best = front(latencies, scores)
-        scored = tuple(c for c in everything if not math.isnan(c.score))
-        return Found(
-            method, tuple(everything[i] for i in best), scored, len(everything) - len(scored)
-        )
+        best = front(*self._values(range(len(self))))
+        scored = tuple(c for c in candidates if not math.isnan(c.score))
+        unscored = len(candidates) - len(scored)
+        return SearchResult(method, tuple(candidates[i] for i in best), scored, unscored)

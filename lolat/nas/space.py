@@ -11,26 +11,27 @@ The answer is that of `model.predict(space.network(candidate))`, but for the rou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from lolat.errors import InputError, LolatError
+from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
 from lolat.model.prediction import as_batch_size, operations_ms
-from lolat.nas.grid import Grid, grid
 from lolat.nas.interactions import Decomposition, Finder, Networks
-from lolat.nas.scorer import Scorer, compiled
-from lolat.nas.tables import BORDER, ChainPart, EndTable, Table
+from lolat.nas.scorer import Grid, Scorer, Times, compiled
+from lolat.nas.tables import BORDER, BorderTable, Part, Table
 from lolat.readers import read
-
-# ---- space ----------------------------------------
+from lolat.units import shortened
 
 KEPT_BATCH_SIZES = 8
 JUDGED = 32  # whole candidates that say what parts do to each other
@@ -59,7 +60,12 @@ class Codec(Protocol):
 
 
 class Space:
-    """Positions with choices, and how a candidate's counts come about."""
+    """Positions with choices, and how a candidate's counts come about.
+
+    `decomposition`: how the positions that interact were found, where a function makes the networks.
+    """
+
+    decomposition: Decomposition | None = None
 
     def __init__(
         self,
@@ -75,7 +81,7 @@ class Space:
         """
         self.name = name
         self.positions = tuple(positions)
-        self.grid: Grid = grid([len(p.choices) for p in positions])
+        self.grid = Grid(tuple(len(p.choices) for p in positions))
         self.tables = tuple(tables)
         self.codec: Codec = Dashes(self.grid) if codec is None else codec
         self._build = build
@@ -86,16 +92,16 @@ class Space:
         cls,
         name: str,
         positions: Sequence[Position],
-        parts: Sequence[ChainPart],
+        parts: Sequence[Part],
         codec: Codec | None = None,
     ) -> Space:
         """A network that is a chain of parts, each of which depends on some of the positions."""
         choices = [tuple(positions[p].choices for p in part.positions) for part in parts]
         tables = [part.table(c) for part, c in zip(parts, choices, strict=True)]
         if BORDER and parts:
-            tables.append(EndTable(parts[0], choices[0], False))
-            tables.append(EndTable(parts[-1], choices[-1], True))
-        return cls(name, positions, tables, Chain(tuple(parts)), codec)
+            tables.append(BorderTable.of(parts[0], choices[0], output=False))
+            tables.append(BorderTable.of(parts[-1], choices[-1], output=True))
+        return cls(name, positions, tables, partial(chain, tuple(parts)), codec)
 
     @classmethod
     def from_factory(
@@ -105,7 +111,6 @@ class Space:
         **options: Any,
     ) -> Space:
         """A space of the networks that `function` returns; see `lolat.nas.space.from_factory`."""
-
         return from_factory(function, choices, **options)
 
     @property
@@ -140,6 +145,33 @@ class Space:
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
 
+    def row(self, values: Mapping[str, Any]) -> np.ndarray:
+        """(positions,) integers of the candidate with these values; other names are left out.
+
+        The inverse of `values`. A position with one choice needs none. InputError for a position without a
+        value, or with a value that it does not have.
+        """
+        row = []
+        for position in self.positions:
+            choices = position.choices
+            if position.name not in values and len(choices) == 1:
+                row.append(0)
+                continue
+            value = values.get(position.name)
+            # 1 is no True, though equal.
+            same = [
+                i for i, choice in enumerate(choices)
+                if bool(choice == value) and isinstance(choice, bool) == isinstance(value, bool)
+            ]  # fmt: skip
+            if position.name not in values or not same:
+                given = repr(value) if position.name in values else "not given"
+                some = ", ".join(map(repr, choices[:12])) + ", ..." * (len(choices) > 12)
+                raise InputError(
+                    f"{position.name!r} of space {self.name!r} is {given}; expected one of {some}"
+                )
+            row.append(same[0])
+        return np.array(row, np.int64)
+
     def network(self, candidate: Row, name: str = "") -> Graph:
         """A candidate's whole network as a Graph. InputError for no candidate."""
         chosen = tuple(self.values(candidate).values())
@@ -148,81 +180,81 @@ class Space:
     def table_counts(self, batch_size: int = 1) -> list[np.ndarray]:
         """Each table at `batch_size`; kept for some batch sizes."""
         batch_size = as_batch_size(batch_size)
-        found = self._kept.get(batch_size)
-        if found is None:
-            found = [table.at(batch_size) for table in self.tables]
+        if batch_size not in self._kept:
             if len(self._kept) >= KEPT_BATCH_SIZES:
                 self._kept.pop(next(iter(self._kept)))
-            self._kept[batch_size] = found
-        return found
+            self._kept[batch_size] = [table.at(batch_size) for table in self.tables]
+        return self._kept[batch_size]
 
     def counts(self, candidates: Any, batch_size: int = 1) -> np.ndarray:
         """(n, COLUMNS) int64 counts of whole candidates at `batch_size`, exact. InputError as `checked`."""
         rows = self.grid.checked(candidates)
-        found = np.zeros((len(rows), len(COLUMNS)), np.int64)
+        total = np.zeros((len(rows), len(COLUMNS)), np.int64)
         for table, counts in zip(self.tables, self.table_counts(batch_size), strict=True):
-            found += counts[tuple(rows[:, p] for p in table.positions)]
-        return found
+            total += counts[tuple(rows[:, p] for p in table.positions)]
+        return total
 
     def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
         """What scores candidates on the device of `model`; small, and can be sent to other processes.
 
         InputError for an unknown predictor and a batch size that is too large or none.
         """
-        formula = model.predictor(predictor)
-        if isinstance(formula, Kernels):
-            return self._by_operation(formula, as_batch_size(batch_size))
-        columns = [COLUMNS.index(f) for f in formula.features]
-        slopes = np.asarray(formula.coefficients)
-        times = [
-            (table.positions, counts[..., columns] @ slopes)
-            for table, counts in zip(self.tables, self.table_counts(batch_size), strict=True)
-        ]
+        formula, times = self.tables_ms(model, batch_size, predictor)
         return compiled(self.grid, times, formula, batch_size)
 
-    def _by_operation(self, formula: Kernels, batch_size: int) -> Scorer:
+    def tables_ms(
+        self, model: Model, batch_size: int = 1, predictor: str | None = None
+    ) -> tuple[Formula, list[Times]]:
+        """The formula, and tables of milliseconds that with its constant add up to what it bends.
+
+        Errors as `scorer`.
+        """
+        formula = model.predictor(predictor)
+        if isinstance(formula, Kernels):
+            return formula, self._by_operation(formula, as_batch_size(batch_size))
+        columns = [COLUMNS.index(f) for f in formula.features]
+        slopes = np.asarray(formula.coefficients)
+        counts = self.table_counts(batch_size)
+        return formula, [
+            (table.positions, of_table[..., columns] @ slopes)
+            for table, of_table in zip(self.tables, counts, strict=True)
+        ]
+
+    def _by_operation(self, formula: Kernels, batch_size: int) -> list[Times]:
         """The same by a formula that takes operations one by one, and adds them up.
 
         What parts do to each other (a compiler joins operations of two, half precision converts between
         them) a few whole candidates tell: their times over the sum of their parts', a line.
         """
-        times = [(t.positions, t.ms(formula, batch_size)) for t in self.tables]
-        parts = compiled(self.grid, times, formula, batch_size)
+        times: list[Times] = [(t.positions, t.ms(formula, batch_size)) for t in self.tables]
         rows = self.sample(JUDGED, seed=0)
-        sums = parts.latency(rows)
+        sums = compiled(self.grid, times, formula, batch_size).latency(rows)
         whole = np.array([operations_ms(formula, self.network(row), batch_size) for row in rows])
         if np.allclose(sums, whole, rtol=1e-9):
-            return parts
+            return times
         line = np.column_stack([sums, np.ones(len(sums))]) / whole[:, None]
         slope, more = np.linalg.lstsq(line, np.ones(len(sums)), rcond=None)[0]
         if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
             slope, more = float(np.median(whole / sums)), 0.0
-        times = [(positions, slope * table) for positions, table in times]
-        return compiled(self.grid, [*times, ((), np.array(more))], formula, batch_size)
+        return [*((positions, slope * table) for positions, table in times), ((), np.array(more))]
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Builds a network from parts, one behind the other."""
-
-    parts: tuple[ChainPart, ...]
-
-    def __call__(self, values: Sequence[Any], name: str) -> Graph:
-        """The network of these values, one per position."""
-        builder = GraphBuilder(name)
-        x: int | None = None
-        for part in self.parts:
-            chosen = [values[p] for p in part.positions]
-            shape = part.shape(*chosen)
-            if x is None:
-                x = builder.input(shape)
-            elif builder.tensors[x].shape != shape:
-                raise InputError(
-                    f"part {part.name!r} of {name!r} says that it reads {shape}; the part before it "
-                    f"writes {builder.tensors[x].shape}"
-                )
-            x = part.write(Layers(builder, part.name), x, *chosen)
-        return builder.build([] if x is None else [x])
+def chain(parts: Sequence[Part], values: Sequence[Any], name: str) -> Graph:
+    """A network from parts, one behind the other, with these values, one per position."""
+    builder = GraphBuilder(name)
+    x: int | None = None
+    for part in parts:
+        chosen = [values[p] for p in part.positions]
+        shape = part.shape(*chosen)
+        if x is None:
+            x = builder.input(shape)
+        elif builder.tensors[x].shape != shape:
+            raise InputError(
+                f"part {part.name!r} of {name!r} says that it reads {shape}; the part before it "
+                f"writes {builder.tensors[x].shape}"
+            )
+        x = part.write(Layers(builder, part.name), x, *chosen)
+    return builder.build([] if x is None else [x])
 
 
 @dataclass(frozen=True)
@@ -233,35 +265,43 @@ class Dashes:
 
     def parse_many(self, archs: Sequence[str], place: Callable[[int], str]) -> np.ndarray:
         """(n, positions) integers; InputError names the first wrong text as `place(index)`."""
-        rows = np.empty((len(archs), len(self.grid.sizes)), np.int64)
-        for index, arch in enumerate(archs):
-            numbers = arch.strip().split("-")
-            if len(numbers) != rows.shape[1] or not all(map(_is_number, numbers)):
-                raise InputError(
-                    f"{place(index)}: {arch[:60]!r} is no candidate; expected {rows.shape[1]} whole "
-                    f"numbers with '-' between them, such as {self.write([0] * rows.shape[1])}"
-                )
-            rows[index] = [int(n) for n in numbers]
+        rows = parse_each(self._parse, archs, place, len(self.grid.sizes), np.int64)
         return self.grid.checked(rows, place).astype(self.grid.dtype)
+
+    def _parse(self, arch: str) -> list[int]:
+        numbers, count = arch.strip().split("-"), len(self.grid.sizes)
+        if len(numbers) != count or not all(re.fullmatch("[0-9]{1,9}", n) for n in numbers):
+            raise InputError(
+                f"{shortened(arch)!r} is no candidate; expected {count} whole numbers with '-' between "
+                f"them, such as {self.write([0] * count)}"
+            )
+        return [int(n) for n in numbers]
 
     def write(self, row: Row) -> str:
         """The text of one candidate."""
         return "-".join(str(int(n)) for n in row)
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 10
+def parse_each(
+    parse: Callable[[str], Any],
+    archs: Sequence[str],
+    place: Callable[[int], str],
+    positions: int,
+    dtype: Any = np.int8,
+) -> np.ndarray:
+    """(n, positions) integers of texts parsed one by one; InputError names the first wrong one."""
+    rows = np.empty((len(archs), positions), dtype)
+    for index, arch in enumerate(archs):
+        try:
+            rows[index] = parse(arch)
+        except InputError as error:
+            raise InputError(f"{place(index)}: {error}") from None
+    return rows
 
 
 # ---- A space from any function that makes networks from choices: Keras, PyTorch or Graphs.
 
 MOST_NETWORKS = 3000
-
-
-class FactorySpace(Space):
-    """A space of the networks that a function returns; `decomposition` says how it was found."""
-
-    decomposition: Decomposition
 
 
 def from_factory(
@@ -273,7 +313,7 @@ def from_factory(
     most_networks: int = MOST_NETWORKS,
     seed: int = 0,
     done: Callable[[], object] = lambda: None,
-) -> FactorySpace:
+) -> Space:
     """The space of what `function` returns: a Keras or PyTorch network (or a Graph) from its choices.
 
     `choices`: the values of each position in order, given by position, or a dict of them, given by name;
@@ -281,45 +321,33 @@ def from_factory(
     `most_networks`: that may be built; `done` is called after each. InputError where the function fails,
     and where the networks do not decompose, with the positions that are to blame.
     """
-    named = isinstance(choices, Mapping)
-    names = (
-        list(choices)
-        if isinstance(choices, Mapping)
-        else [f"position {i}" for i in range(len(choices))]
-    )
-    values = [tuple(v) for v in (choices.values() if isinstance(choices, Mapping) else choices)]
+    if isinstance(choices, Mapping):
+        names, lists = list(choices), list(choices.values())
+    else:
+        names, lists = [f"position {i}" for i in range(len(choices))], list(choices)
+    values = [tuple(v) for v in lists]
     if not values or not all(values):
         raise InputError(f"choices {choices!r}: expected at least one position, each with choices")
     title = name or getattr(function, "__name__", "factory")
-    make = Maker(function, tuple(names) if named else (), input_size)
-    networks = Networks(make, values, title, most_networks, done)
-    found = Finder(networks, names, tolerance)
-    decomposition = found.run(np.random.default_rng(seed))
-    positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
-    space = FactorySpace(title, positions, found.tables(), make)
-    space.decomposition = decomposition
-    return space
+    named = isinstance(choices, Mapping)
 
-
-@dataclass(frozen=True)
-class Maker:
-    """Calls a function with values, by `names` where there are some, and reads the network."""
-
-    function: Callable[..., Any]
-    names: tuple[str, ...]
-    input_size: Any
-
-    def __call__(self, values: Sequence[Any], name: str) -> Graph:
-        """The network of these values. InputError where the function fails or it cannot be read."""
-        given = dict(zip(self.names, values, strict=True)) if self.names else {}
+    def make(chosen: Sequence[Any], title: str) -> Graph:
+        arguments = dict(zip(names, chosen, strict=True)) if named else tuple(chosen)
         try:
-            network = self.function(**given) if given else self.function(*values)
+            network = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
         except Exception as error:
             raise InputError(
-                f"{name} of {given or tuple(values)} failed: {type(error).__name__}: {error}; expected a "
-                "network for every combination of choices"
+                f"{title} of {arguments} failed: {type(error).__name__}: {error}; expected a network for "
+                "every combination of choices"
             ) from error
         try:
-            return read(network, self.input_size)
+            return read(network, input_size)
         except LolatError as error:
-            raise InputError(f"{name} of {given or tuple(values)}: {error}") from error
+            raise InputError(f"{title} of {arguments}: {error}") from error
+
+    finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
+    decomposition = finder.run(np.random.default_rng(seed))
+    positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
+    space = Space(title, positions, finder.tables, make)
+    space.decomposition = decomposition
+    return space

@@ -1,16 +1,16 @@
 """Counts by choice: of a part of a network for each combination of the choices that it depends on.
 
-A candidate's counts are the sum of its parts' (all columns of `lolat.graph.counts` are sums over
-operations;
+A candidate's counts are the sum of its parts' (columns of `lolat.graph.counts` are sums over operations;
 thresholds are applied operation by operation, so tables are of one batch size), but for two that are a
 matter of the whole graph. `serial`, the operations on the longest path, is a sum where parts follow one
 another, each with a single tensor in and out, for every path goes through all of them; inside branches it
-is a maximum, which `CellTable` takes. `border`, the graph's own inputs and outputs, is `EndTable`'s.
+is a maximum, which `CellTable` takes. `border`, the graph's own inputs and outputs, is `BorderTable`'s.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,34 +47,6 @@ class Table(Protocol):
         ...
 
 
-class ChainPart(Protocol):
-    """A part of a network that is a chain; see `Part`."""
-
-    @property
-    def name(self) -> str:
-        """Of the module that its operations are in."""
-        ...
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """Which positions it depends on."""
-        ...
-
-    @property
-    def shape(self) -> Callable[..., tuple[int, ...]]:
-        """The shape of its input, from the values chosen."""
-        ...
-
-    @property
-    def write(self) -> Callable[..., int]:
-        """Writes it: `write(layers, x, *values)` returns the tensor that the next part reads."""
-        ...
-
-    def table(self, choices: Sequence[Sequence[Any]]) -> Table:
-        """Its counts by choice; `choices`: the values at each of its positions."""
-        ...
-
-
 @dataclass(frozen=True)
 class Part:
     """A part of a chain: what it depends on, the shape of its input, and what writes it.
@@ -89,8 +61,14 @@ class Part:
     write: Callable[..., int]
 
     def table(self, choices: Sequence[Sequence[Any]]) -> Table:
-        """The part's table; `choices`: the values at each of its positions."""
+        """Its counts by choice; `choices`: the values at each of its positions."""
         return FragmentTable(self, tuple(map(tuple, choices)))
+
+    def graph(self, values: Sequence[Any]) -> Graph:
+        """The part alone, for these values of its choices."""
+        builder = GraphBuilder(self.name)
+        x = builder.input(self.shape(*values))
+        return builder.build([self.write(Layers(builder, self.name), x, *values)])
 
 
 @dataclass(frozen=True)
@@ -108,28 +86,23 @@ class FragmentTable:
     @cached_property
     def _graphs(self) -> list[Graph]:
         """The part alone, for each combination."""
-        return [fragment(self.part, values) for values in itertools.product(*self.choices)]
+        return [self.part.graph(values) for values in itertools.product(*self.choices)]
 
     @cached_property
     def _counted(self) -> tuple[GraphCounts, np.ndarray]:
-        """Counts of all combinations' operations, and (operations,) the combination of each."""
-        counted = [count(graph) for graph in self._graphs]
-        owner = np.repeat(np.arange(len(counted)), [len(c.fixed) for c in counted])
-        return join(counted), owner
+        return joined([count(graph) for graph in self._graphs])
 
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        counted, owner = self._counted
         shape = tuple(map(len, self.choices))
-        found = np.zeros((int(np.prod(shape, dtype=np.int64)), len(COLUMNS)), np.int64)
-        np.add.at(found, owner, counts_at(counted, batch_size, self.part.name))
-        found[:, BORDER] = 0  # of the fragment, which is not the whole
-        return found.reshape(*shape, len(COLUMNS))
+        counts = totals(*self._counted, math.prod(shape), batch_size, self.part.name)
+        counts[:, BORDER] = 0  # of the fragment, which is not the whole
+        return counts.reshape(*shape, len(COLUMNS))
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        found = [operations_ms(formula, graph, batch_size) for graph in self._graphs]
-        return np.array(found).reshape(tuple(map(len, self.choices)))
+        times = [operations_ms(formula, graph, batch_size) for graph in self._graphs]
+        return np.array(times).reshape(tuple(map(len, self.choices)))
 
 
 @dataclass(frozen=True)
@@ -153,90 +126,81 @@ class CellTable:
 
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`; `serial` is that of the longest path, for each combination."""
-        each = [table.at(batch_size) for table in self.tables]
         addition = self.addition.at(batch_size)
         nodes = max(to for _, to in self.edges)
-        shape = tuple(len(counts) for counts in each)
-        found = np.zeros((*shape, len(COLUMNS)), np.int64)
-        found += addition * (len(self.edges) - nodes)
-        along = []  # each edge's counts, broadcast along its own axis
-        for axis, counts in enumerate(each):
-            ones = [1] * len(each)
-            ones[axis] = len(counts)
-            along.append(counts.reshape(*ones, len(COLUMNS)))
-            found += along[-1]
-        step = int(addition[SERIAL])
-        reached: dict[int, Any] = {0: np.zeros(shape, np.int64)}
-        for (begin, to), counts in zip(self.edges, along, strict=True):
-            length = reached[begin] + counts[..., SERIAL]
-            before = reached.get(to)
-            reached[to] = length if before is None else np.maximum(before, length) + step
-        found[..., SERIAL] = reached[nodes]
-        return self.repeat * found
+        # Each edge's counts along an axis of its own.
+        along = [
+            np.expand_dims(
+                table.at(batch_size), tuple(a for a in range(len(self.edges)) if a != axis)
+            )
+            for axis, table in enumerate(self.tables)
+        ]
+        counts = sum(along) + addition * (len(self.edges) - nodes)
+        reached: dict[int, Any] = {0: np.zeros(counts.shape[:-1], np.int64)}
+        for (begin, to), edge in zip(self.edges, along, strict=True):
+            length = reached[begin] + edge[..., SERIAL]
+            if to in reached:
+                length = np.maximum(reached[to], length) + addition[SERIAL]
+            reached[to] = length
+        counts[..., SERIAL] = reached[nodes]
+        return self.repeat * counts
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
         each = [table.ms(formula, batch_size) for table in self.tables]
-        found = sum(np.ix_(*each))
+        edges = sum(np.ix_(*each))
         more = len(self.edges) - max(to for _, to in self.edges)
-        return np.asarray(self.repeat * (found + more * self.addition.ms(formula, batch_size)))
+        return np.asarray(self.repeat * (edges + more * self.addition.ms(formula, batch_size)))
 
 
 @dataclass(frozen=True)
-class EndTable:
-    """The `border` of a chain at its first part (the graph's input) or its last one (its `output`)."""
+class BorderTable:
+    """The `border` of a chain at its first part (the graph's input) or its last one (its output).
 
-    part: ChainPart
-    choices: tuple[tuple[Any, ...], ...]
-    output: bool
+    `elements`: of that tensor at batch size 1, with an axis for each of `positions`.
+    """
 
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """Which positions the part depends on."""
-        return self.part.positions
+    positions: tuple[int, ...]
+    elements: np.ndarray
 
-    @cached_property
-    def _elements(self) -> np.ndarray:
-        """(combinations,) elements of the input or output at batch size 1."""
-        found = []
-        for values in itertools.product(*self.choices):
-            if self.output:
-                graph = fragment(self.part, values)
-                found.append(graph.tensors[graph.outputs[0]].elements())
-            else:
-                found.append(int(np.prod(self.part.shape(*values))))
-        return np.array(found, np.int64)
+    @classmethod
+    def of(cls, part: Part, choices: Sequence[Sequence[Any]], output: bool) -> BorderTable:
+        """That of a part; `choices`: the values at each of its positions."""
+        elements = []
+        for values in itertools.product(*choices):
+            graph = part.graph(values) if output else None
+            tensor = graph.tensors[graph.outputs[0]] if graph else None
+            elements.append(tensor.elements() if tensor else math.prod(part.shape(*values)))
+        return cls(part.positions, np.array(elements, np.int64).reshape(tuple(map(len, choices))))
 
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        found = np.zeros((len(self._elements), len(COLUMNS)), np.int64)
-        found[:, BORDER] = batch_size * self._elements[:, None]
-        return found.reshape(*map(len, self.choices), len(COLUMNS))
+        counts = np.zeros((*self.elements.shape, len(COLUMNS)), np.int64)
+        counts[..., BORDER] = batch_size * self.elements[..., None]
+        return counts
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`: nothing."""
-        return np.zeros(tuple(map(len, self.choices)))
+        return np.zeros(self.elements.shape)
 
 
-def fragment(part: ChainPart, values: Sequence[Any]) -> Graph:
-    """A part alone as a Graph, for these values of its choices."""
-    builder = GraphBuilder(part.name)
-    x = builder.input(part.shape(*values))
-    return builder.build([part.write(Layers(builder, part.name), x, *values)])
-
-
-def join(counted: Sequence[GraphCounts]) -> GraphCounts:
-    """The operations of several graphs one after the other."""
+def joined(counted: Sequence[GraphCounts]) -> tuple[GraphCounts, np.ndarray]:
+    """The operations of several graphs one after the other, and (operations,) the graph of each."""
     fixed = [np.empty((0, len(COLUMNS)), np.int64), *(c.fixed for c in counted)]
     scaled = [np.empty((0, len(COLUMNS)), np.int64), *(c.scaled for c in counted)]
-    return GraphCounts(np.concatenate(fixed), np.concatenate(scaled), ())
+    owner = np.repeat(np.arange(len(counted)), [len(c.fixed) for c in counted])
+    return GraphCounts(np.concatenate(fixed), np.concatenate(scaled), ()), owner
 
 
-def counts_at(counted: GraphCounts, batch_size: int, name: str) -> np.ndarray:
-    """(operations, COLUMNS) at `batch_size`; InputError where a count does not fit in 64 bits."""
+def totals(
+    counted: GraphCounts, owner: np.ndarray, graphs: int, batch_size: int, name: str
+) -> np.ndarray:
+    """(graphs, COLUMNS) sums of `joined` operations; InputError where a count does not fit in 64 bits."""
     if float(counted.scaled.max(initial=0)) * batch_size > MOST_COUNT:
         raise InputError(
             f"batch size {batch_size} of {name!r}: too large, its counts do not fit in 64 bits; give a "
             "smaller batch size or input size"
         )
-    return counted.at(batch_size)
+    sums = np.zeros((graphs, len(COLUMNS)), np.int64)
+    np.add.at(sums, owner, counted.at(batch_size))
+    return sums

@@ -18,12 +18,8 @@ from lolat.nas import Space
 from tests import synthetic
 
 CHAIN = {
-    "first": (8, 16),
-    "second": (8, 12, 40),
-    "third": (16, 32),
-    "kernel": (3, 5),
-    "act": ("relu", "silu"),
-}
+    "first": (8, 16), "second": (8, 12, 40), "third": (16, 32), "kernel": (3, 5), "act": ("relu", "silu"),
+}  # fmt: skip
 
 
 def chain(first: int, second: int, third: int, kernel: int, act: str) -> Graph:
@@ -49,7 +45,7 @@ def assert_exact(space: Space, function: Any, batch_sizes: tuple[int, ...] = (1,
 
 def test_what_interacts_is_found() -> None:
     space = Space.from_factory(chain, CHAIN)
-    found = space.decomposition  # type: ignore[attr-defined]
+    found = space.decomposition
     assert {frozenset(names) for names in found.together} == {
         frozenset(["first", "second"]), frozenset(["second", "third", "kernel"]),
         frozenset(["second", "act"]),
@@ -58,23 +54,18 @@ def test_what_interacts_is_found() -> None:
     assert found.built <= space.size
     assert "second with third with kernel" in str(found)
     assert "exact" in str(found)
+    assert (space.name, set(space.values([0] * 5))) == ("chain", set(CHAIN))
     assert_exact(space, chain)
 
 
-def test_the_model_says_the_same_of_a_candidate() -> None:
-    space = Space.from_factory(chain, CHAIN)
+def test_a_candidate_is_its_network() -> None:
+    space = Space.from_factory(chain, list(CHAIN.values()), name="mine")
+    assert (space.name, space.positions[3].name) == ("mine", "position 3")
+    assert space.network([1, 2, 0, 1, 0]).operations == chain(16, 40, 16, 5, "relu").operations
     model = Model(synthetic.document())
     rows = space.sample(5)
     found = [model.predict(space.network(row), 4).latency_ms for row in rows]
     np.testing.assert_allclose(space.scorer(model, 4).latency(rows), found, rtol=1e-12)
-    assert space.name == "chain"
-    assert set(space.values(rows[0])) == set(CHAIN)
-
-
-def test_positions_without_names_are_given_in_order() -> None:
-    space = Space.from_factory(chain, list(CHAIN.values()), name="mine")
-    assert (space.name, space.positions[3].name) == ("mine", "position 3")
-    assert space.network([1, 2, 0, 1, 0]).operations == chain(16, 40, 16, 5, "relu").operations
 
 
 def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
@@ -82,36 +73,35 @@ def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
 
     def independent(*kernels: int) -> Graph:
         calls[kernels] += 1
-        builder = GraphBuilder("independent")
-        layers, x = Layers(builder), builder.input((1, 16, 16, 8))
-        for kernel in kernels:
-            x = layers.conv(x, 8, kernel)
-        return builder.build([x])
+        return convolutions(16, *kernels)
 
     seen: list[int] = []
     space = Space.from_factory(independent, [(1, 3, 5)] * 10, done=lambda: seen.append(1))
     assert space.size == 59_049
     assert set(calls.values()) == {1}
-    assert len(calls) == len(seen) == space.decomposition.built < 70  # type: ignore[attr-defined]
-    assert space.decomposition.together == ()  # type: ignore[attr-defined]
+    assert len(calls) == len(seen) == space.decomposition.built < 70
+    assert space.decomposition.together == ()
     rows = space.sample(30, seed=9)
     whole = [count(independent(*((1, 3, 5)[c] for c in row))).total() for row in rows]
     np.testing.assert_array_equal(space.counts(rows), np.array(whole))
 
 
-def test_interactions_of_distant_positions_are_found() -> None:
-    def resolution(size: int, *kernels: int) -> Graph:
-        builder = GraphBuilder("resolution")
-        layers, x = Layers(builder), builder.input((1, size, size, 8))
-        for kernel in kernels:
-            x = layers.conv(x, 8, kernel)
-        return builder.build([x])
+def convolutions(size: int, *kernels: int) -> Graph:
+    """One behind the other, on an image of `size`."""
+    builder = GraphBuilder("convolutions")
+    layers, x = Layers(builder), builder.input((1, size, size, 8))
+    for kernel in kernels:
+        x = layers.conv(x, 8, kernel)
+    return builder.build([x])
 
-    space = Space.from_factory(resolution, [(16, 32, 48), *[(1, 3)] * 5])
-    assert {frozenset(names) for names in space.decomposition.together} == {  # type: ignore[attr-defined]
+
+def test_interactions_of_distant_positions_are_found() -> None:
+    space = Space.from_factory(convolutions, [(16, 32, 48), *[(1, 3)] * 5])
+    assert space.decomposition is not None
+    assert {frozenset(names) for names in space.decomposition.together} == {
         frozenset(["position 0", f"position {i}"]) for i in range(1, 6)
     }
-    assert_exact(space, resolution, (1,))
+    assert_exact(space, convolutions, (1,))
 
 
 def branches(*depths: int) -> Graph:
@@ -136,7 +126,7 @@ def test_what_does_not_decompose_is_refused_with_what_to_do() -> None:
         Space.from_factory(branches, [(1, 12)] * 6)
     tolerance = float(str(info.value).rpartition("=")[2])
     space = Space.from_factory(branches, [(1, 12)] * 6, tolerance=tolerance)
-    found = space.decomposition  # type: ignore[attr-defined]
+    found = space.decomposition
     assert found.column == "serial"
     assert 0.0 < found.deviation <= tolerance
     assert "of serial" in str(found)

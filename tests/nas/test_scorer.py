@@ -11,10 +11,8 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
-from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.model import Model
-from lolat.nas.grid import grid
-from lolat.nas.scorer import CHUNK, DECODED, Scorer, compiled
+from lolat.nas.scorer import CHUNK, DECODED, Grid, Scorer, compiled
 from tests import synthetic
 from tests.nas.test_space import every, small
 from tests.training import known_device
@@ -25,7 +23,20 @@ PLAIN = Extended(("ops",), (1.0,), 0.25)
 
 def made(sizes: list[int], tables: dict[tuple[int, ...], Any], formula: Any = PLAIN) -> Scorer:
     """A scorer of made-up milliseconds."""
-    return compiled(grid(sizes), [(p, np.asarray(t, float)) for p, t in tables.items()], formula, 1)
+    return compiled(
+        Grid(tuple(sizes)), [(p, np.asarray(t, float)) for p, t in tables.items()], formula, 1
+    )
+
+
+def bent_model() -> tuple[Model, float]:
+    """A model whose two-regime formula bends in the middle of the small space, and where it does."""
+    space, rows, _ = every()
+    formula = MODEL.predictor("two-regime")
+    line = space.counts(rows)[:, :3] @ np.array(formula.coefficients) + formula.constant
+    middle = float(np.median(line))
+    document = synthetic.document()
+    document["predictors"]["two-regime"] |= {"breakpoint_ms": middle, "slope": 0.5}
+    return Model(document), middle
 
 
 @pytest.mark.parametrize("batch_size", [1, 8])
@@ -59,13 +70,7 @@ def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
 
 def test_below_the_breakpoint_too() -> None:
     space, rows, networks = every()
-    formula = MODEL.predictor("two-regime")
-    assert isinstance(formula, TwoRegime)
-    line = space.counts(rows)[:, :3] @ np.array(formula.coefficients) + formula.constant
-    document = synthetic.document()
-    middle = float(np.median(line))
-    document["predictors"]["two-regime"] |= {"breakpoint_ms": middle, "slope": 0.5}
-    model = Model(document)
+    model, middle = bent_model()
     found = np.array([model.predict(n, 1, "two-regime").latency_ms for n in networks])
     assert 0 < (found < middle).sum() < len(found)
     np.testing.assert_allclose(
@@ -83,7 +88,7 @@ def test_tables_of_any_positions_add_up() -> None:
         (5, 4, 3): random.random((40, 50, 60)),
     }  # fmt: skip
     scorer = made(sizes, tables)
-    rows = grid(sizes).sample(500, random)
+    rows = Grid(tuple(sizes)).sample(500, random)
     expected = [
         0.25 + sum(float(np.asarray(t)[tuple(row[p] for p in key)]) for key, t in tables.items())
         for row in rows
@@ -130,30 +135,14 @@ def test_it_can_be_sent_to_another_process() -> None:
     np.testing.assert_array_equal(pickle.loads(sent).latency(rows), scorer.latency(rows))
 
 
-def test_chunks_are_scored_as_they_come() -> None:
-    space, rows, _ = every()
-    scorer = space.scorer(MODEL)
-    asked = []
-
-    def chunks() -> Any:
-        for start in range(0, len(rows), 20):
-            asked.append(start)
-            yield rows[start : start + 20]
-
-    stream = scorer.score(chunks())
-    first = next(stream)
-    assert asked == [0]
-    np.testing.assert_array_equal(np.concatenate([first, *stream]), scorer.latency(rows))
-
-
 def test_a_range_of_indices() -> None:
     space, rows, _ = every()
     scorer = space.scorer(MODEL)
     pieces = list(scorer.indices(10, 31))
-    np.testing.assert_array_equal(np.concatenate([i for i, _ in pieces]), np.arange(10, 31))
-    np.testing.assert_array_equal(
-        np.concatenate([t for _, t in pieces]), scorer.latency(rows[10:31])
-    )
+    indices, decoded, times = map(np.concatenate, zip(*pieces, strict=True))
+    np.testing.assert_array_equal(indices, np.arange(10, 31))
+    np.testing.assert_array_equal(decoded, rows[10:31])
+    np.testing.assert_array_equal(times, scorer.latency(rows[10:31]))
     assert list(scorer.indices(5, 5)) == []
     with pytest.raises(InputError, match="candidates 0 to 73: expected a range from 0 to 72"):
         list(scorer.indices(0, 73))
@@ -172,7 +161,7 @@ def test_the_best_are_those_of_brute_force(k: int) -> None:
     tables = {(p,): np.random.default_rng(p).integers(0, 4, n) for p, n in enumerate(sizes)}
     scorer = made(sizes, tables)
     assert scorer.size > DECODED
-    rows = grid(sizes).decode(np.arange(scorer.size))
+    rows = Grid(tuple(sizes)).decode(np.arange(scorer.size))
     times = scorer.latency(rows)
     values = (rows.sum(axis=1) % 17).astype(float)
     found, latencies, scores = scorer.best(k, 9.0, lambda r: (r.sum(axis=1) % 17).astype(float))
@@ -207,12 +196,9 @@ def test_memory_does_not_grow_with_the_range() -> None:
     assert peak(20 * DECODED) < 1.2 * peak(2 * DECODED)
 
 
-def test_more_than_an_int64_can_index() -> None:
+def test_what_cannot_be_scored() -> None:
     scorer = made([9] * 22, {(p,): np.arange(9.0) for p in range(22)})
     with pytest.raises(InputError, match="more than an int64 can index"):
         scorer.best(3)
-
-
-def test_a_predictor_that_the_model_does_not_have() -> None:
     with pytest.raises(InputError, match="no predictor 'oracle'"):
         small().scorer(MODEL, 1, "oracle")

@@ -17,21 +17,12 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.nas import Part, Position, Space
-from lolat.nas.grid import grid
+from lolat.nas.scorer import Grid
 from lolat.nas.spaces import fbnet
 
-SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=9)
 SIDE = 16
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def widths(inside: int, outside: int, *rest: Any) -> tuple[int, ...]:
-    return (1, SIDE, SIDE, inside)
-
-
-def convolution(layers: Layers, x: int, inside: int, outside: int, kernel: int) -> int:
-    """A convolution whose cost depends on a choice of its own and two that it shares with neighbours."""
-    return layers.norm_act(layers.conv(x, outside, kernel), "relu")
+VALUES = {"width 1": 16, "kernel 2": 5, "width 2": 12, "kernel 3": 3, "width 3": 32}
 
 
 def small(name: str = "small") -> Space:
@@ -44,24 +35,21 @@ def small(name: str = "small") -> Space:
     def image(outside: int) -> tuple[int, ...]:
         return (1, SIDE, SIDE, 3)
 
+    def of_input(inside: int, *rest: int) -> tuple[int, ...]:
+        return (1, SIDE, SIDE, inside)
+
     def first(layers: Layers, x: int, outside: int) -> int:
         return layers.conv(x, outside, 3)
 
     def second(layers: Layers, x: int, inside: int, kernel: int, outside: int) -> int:
-        return convolution(layers, x, inside, outside, kernel)
-
-    def last(inside: int) -> tuple[int, ...]:
-        return (1, SIDE, SIDE, inside)
+        return layers.norm_act(layers.conv(x, outside, kernel), "relu")
 
     def head(layers: Layers, x: int, inside: int) -> int:
         return layers.classifier(layers.global_pool(x), 10)
 
-    def of_input(inside: int, *rest: int) -> tuple[int, ...]:
-        return (1, SIDE, SIDE, inside)
-
     parts = [
         Part("first", (0,), image, first), Part("second", (0, 1, 2), of_input, second),
-        Part("third", (2, 3, 4), of_input, second), Part("head", (4,), last, head),
+        Part("third", (2, 3, 4), of_input, second), Part("head", (4,), of_input, head),
     ]  # fmt: skip
     return Space.of_parts(name, positions, parts)
 
@@ -74,10 +62,10 @@ def every() -> tuple[Space, np.ndarray, list[Graph]]:
     return space, rows, [space.network(row) for row in rows]
 
 
-@given(SIZES, st.randoms(use_true_random=False))
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=9), st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
 def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
-    numbers = grid(sizes)
+    numbers = Grid(tuple(sizes))
     assert numbers.size == int(np.prod(sizes))
     indices = np.array([random.randrange(numbers.size) for _ in range(20)])
     rows = numbers.decode(indices)
@@ -86,28 +74,22 @@ def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
     np.testing.assert_array_equal(numbers.encode(rows), indices)
 
 
-def test_a_large_index_is_exact() -> None:
-    numbers = grid([9] * 19)  # 1.35e18, nearly as many as an int64 can index
-    top = numbers.size - 1
-    assert numbers.decode(np.array([top, 0])).tolist() == [[8] * 19, [0] * 19]
+def test_large_indices_are_exact_or_refused() -> None:
+    numbers = Grid((9,) * 19)  # 1.35e18, nearly as many as an int64 can index
+    assert numbers.decode(np.array([numbers.size - 1, 0])).tolist() == [[8] * 19, [0] * 19]
     row = [1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1]
     index = functools.reduce(lambda total, digit: 9 * total + digit, row, 0)
     assert numbers.encode(np.array([row])).tolist() == [index]
     assert numbers.decode(np.array([index])).tolist() == [row]
-
-
-def test_what_an_int64_cannot_index_is_said() -> None:
-    numbers = grid([9] * 22)
-    assert numbers.size == 9**22
-    for call in (lambda: numbers.decode([0]), lambda: numbers.encode(np.zeros((1, 22), int))):
-        with pytest.raises(
-            InputError, match=r"22 positions make 9\.8e\+20 candidates, more than an int64"
-        ):
+    more = Grid((9,) * 22)
+    assert more.size == 9**22
+    for call in (lambda: more.decode([0]), lambda: more.encode(np.zeros((1, 22), int))):
+        with pytest.raises(InputError, match=r"22 positions make 9\.8e\+20 .* than an int64"):
             call()
-    assert numbers.sample(3, np.random.default_rng(0)).shape == (3, 22)
-    assert grid([2] * 62).countable() == 2**62
+    assert more.sample(3, np.random.default_rng(0)).shape == (3, 22)
+    assert Grid((2,) * 62).countable() == 2**62
     with pytest.raises(InputError, match="int64"):
-        grid([2] * 63).countable()
+        Grid((2,) * 63).countable()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +99,7 @@ def test_what_an_int64_cannot_index_is_said() -> None:
 )  # fmt: skip
 def test_a_wrong_index_is_refused(indices: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        grid([2, 3]).decode(indices)
+        Grid((2, 3)).decode(indices)
 
 
 @pytest.mark.parametrize(
@@ -132,21 +114,19 @@ def test_a_wrong_index_is_refused(indices: Any, words: str) -> None:
 )
 def test_a_row_that_is_no_candidate_is_named(rows: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        grid([2, 3]).checked(rows)
+        Grid((2, 3)).checked(rows)
 
 
-@pytest.mark.parametrize("sizes", [[], [3, 0]])
-def test_a_position_has_choices(sizes: list[int]) -> None:
+@pytest.mark.parametrize("sizes", [(), (3, 0)])
+def test_a_position_has_choices(sizes: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="at least one choice"):
-        grid(sizes)
+        Grid(sizes)
 
 
 def test_samples_reach_every_choice_and_repeat_with_the_seed() -> None:
     space = small()
     rows = space.sample(300, seed=3)
-    assert [sorted(set(column)) for column in rows.T.tolist()] == [
-        list(range(n)) for n in space.grid.sizes
-    ]
+    assert [len(set(column)) for column in rows.T.tolist()] == list(space.grid.sizes)
     np.testing.assert_array_equal(rows, space.sample(300, seed=3))
 
 
@@ -158,13 +138,20 @@ def test_counts_are_those_of_the_whole_network(batch_size: int) -> None:
     np.testing.assert_array_equal(space.counts(rows, batch_size), whole)
 
 
-def test_a_convolution_by_hand() -> None:
+def test_a_candidate_by_its_values_and_its_macs_by_hand() -> None:
     space = small()
-    values = {"width 1": 16, "kernel 2": 5, "width 2": 12, "kernel 3": 3, "width 3": 32}
-    row = [p.choices.index(values[p.name]) for p in space.positions]
-    assert space.values(row) == values
+    row = space.row({**VALUES, "learning rate": 0.1})
+    assert row.tolist() == [1, 2, 1, 0, 1]
+    assert space.values(row) == VALUES
     macs = SIDE * SIDE * (3 * 3 * 3 * 16 + 25 * 16 * 12 + 9 * 12 * 32) + 32 * 10
-    assert space.counts(np.array([row]))[0, 2] == macs
+    assert space.counts(row[None])[0, 2] == macs
+
+
+@pytest.mark.parametrize(("value", "given"), [(4, "4"), (True, "True"), (None, "not given")])
+def test_wrong_values(value: Any, given: str) -> None:
+    values = {k: v for k, v in {**VALUES, "kernel 2": value}.items() if v is not None}
+    with pytest.raises(InputError, match=f"'kernel 2' .* is {given}; expected one of 1, 3, 5"):
+        small().row(values)
 
 
 def test_text_and_back() -> None:
@@ -173,19 +160,11 @@ def test_text_and_back() -> None:
     assert archs[0] == "0-0-0-0-0"
     assert len(set(archs)) == space.size
     np.testing.assert_array_equal(space.parse(archs), rows)
-
-
-@pytest.mark.parametrize(
-    "arch", ["", "0-0-0-0", "0-0-0-0-x", "0-0-0-0--1", "0-0-0-0-9999999999999"]
-)
-def test_text_that_is_no_candidate_is_named(arch: str) -> None:
-    with pytest.raises(InputError, match=r"network 2: .* such as 0-0-0-0-0"):
-        small().parse(["0-0-0-0-0", arch])
-
-
-def test_a_choice_that_there_is_not_is_named_in_text() -> None:
+    for wrong in ("", "0-0-0-0", "0-0-0-0-x", "0-0-0-0--1", "0-0-0-0-9999999999999"):
+        with pytest.raises(InputError, match=r"network 2: .* such as 0-0-0-0-0"):
+            space.parse(["0-0-0-0-0", wrong])
     with pytest.raises(InputError, match="line 7 has 2 at position 4"):
-        small().parse(["0-0-0-0-2"], lambda i: f"line {i + 7}")
+        space.parse(["0-0-0-0-2"], lambda i: f"line {i + 7}")
 
 
 def test_parts_that_do_not_fit_are_named() -> None:
@@ -195,22 +174,16 @@ def test_parts_that_do_not_fit_are_named() -> None:
     def write(layers: Layers, x: int) -> int:
         return layers.conv(x, 16, 3)
 
-    space = Space.of_parts(
-        "wrong",
-        [Position("nothing", (0,))],
-        [Part("a", (), image, write), Part("b", (), image, write)],
-    )
-    with pytest.raises(
-        InputError, match=r"part 'b' .* reads \(1, 8, 8, 3\).* writes \(1, 8, 8, 16\)"
-    ):
+    parts = [Part("a", (), image, write), Part("b", (), image, write)]
+    space = Space.of_parts("wrong", [Position("nothing", (0,))], parts)
+    with pytest.raises(InputError, match=r"'b' .* reads \(1, 8, 8, 3\).* writes \(1, 8, 8, 16\)"):
         space.network([0])
 
 
-def test_a_batch_too_large_or_none_is_refused() -> None:
-    with pytest.raises(InputError, match="do not fit in 64 bits"):
-        small().counts(np.zeros((1, 5), int), 2**60)
-    with pytest.raises(InputError, match="batch size 0"):
-        small().counts(np.zeros((1, 5), int), 0)
+@pytest.mark.parametrize(("size", "words"), [(2**60, "do not fit in 64"), (0, "batch size 0")])
+def test_a_batch_too_large_or_none_is_refused(size: int, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        small().counts(np.zeros((1, 5), int), size)
 
 
 def test_a_network_has_the_name_that_it_is_given() -> None:

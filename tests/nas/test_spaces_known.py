@@ -12,8 +12,6 @@ from lolat.graph.counts import COLUMNS, count
 from lolat.model import Model
 from lolat.nas import Space, spaces
 from lolat.nas.spaces import fbnet, mobile, nasbench201
-from lolat.nas.spaces import fbnet as fbnet_text
-from lolat.nas.spaces import nasbench201 as nas_text
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -55,21 +53,17 @@ def test_tables_add_up_to_whole_networks(
         np.testing.assert_allclose(scorer.latency(rows), predicted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_candidates_as_text_and_back(known: dict[str, Space], name: str) -> None:
-    space = known[name]
-    rows = space.sample(20, seed=2)
-    np.testing.assert_array_equal(space.parse([space.arch(row) for row in rows]), rows)
-    with pytest.raises(InputError, match="network 1"):
-        space.parse(["none of this"])
-
-
-def test_sizes(known: dict[str, Space]) -> None:
-    assert known["nasbench201"].size == 15_625
-    assert known["fbnet"].size == 9**22
-    assert known["ofa"].size == 4 * (3 * 9**4) ** 5
-    assert known["mobile"].size == 4 * (3 * 3 * 9**4) ** 5
+def test_sizes_and_text(known: dict[str, Space]) -> None:
+    assert {name: space.size for name, space in known.items()} == {
+        "nasbench201": 15_625, "fbnet": 9**22, "ofa": 4 * (3 * 9**4) ** 5,
+        "mobile": 4 * (3 * 3 * 9**4) ** 5,
+    }  # fmt: skip
     assert len(known["ofa"].positions) == 46
+    for space in known.values():
+        rows = space.sample(20, seed=2)
+        np.testing.assert_array_equal(space.parse([space.arch(row) for row in rows]), rows)
+        with pytest.raises(InputError, match="network 1"):
+            space.parse(["none of this"])
 
 
 def test_nasbench201_has_the_published_macs(known: dict[str, Space]) -> None:
@@ -89,7 +83,7 @@ def test_the_longest_path_of_a_cell_by_hand(known: dict[str, Space]) -> None:
     serial = COLUMNS.index("serial")
     # relu, conv, norm: 3. Through node 1 and 2 to 3: three edges, one addition at node 2 and one at node 3;
     # straight to node 3: the edge, then two additions, for it comes first.
-    operations = dict.fromkeys(nas_text.POSITIONS, "skip_connect")
+    operations = dict.fromkeys(nasbench201.POSITIONS, "skip_connect")
     rest = 2 + (3 + 3 + 1) * 2 + 4  # stem; two reductions; norm, relu, pool, dense
     for chosen, longest in (
         ({}, 2),  # additions alone
@@ -119,7 +113,7 @@ def test_a_layer_of_fbnet_by_hand(known: dict[str, Space]) -> None:
     skips = np.full((1, 22), 8)
     base = space.counts(skips)[0]
     row = skips.copy()
-    row[0, 2] = fbnet_text.CHOICES.index("k5_e1_g2")  # 24 channels at 56x56, where skip is nothing
+    row[0, 2] = fbnet.CHOICES.index("k5_e1_g2")  # 24 channels at 56x56, where skip is nothing
     added = dict(zip(COLUMNS, map(int, space.counts(row)[0] - base), strict=True))
     positions = 56 * 56
     assert added["flops"] == positions * (2 * 24 * 12 + 25 * 24)
@@ -129,9 +123,7 @@ def test_a_layer_of_fbnet_by_hand(known: dict[str, Space]) -> None:
     assert added["traffic"] == positions * 24 * (6 * 2 + 3)
     assert added["ops"] == added["serial"] == 3 + 6 + 1
     row = skips.copy()
-    row[0, 1] = fbnet_text.CHOICES.index(
-        "k3_e6"
-    )  # 16 to 24 channels, /2: skip is a 1x1 convolution
+    row[0, 1] = fbnet.CHOICES.index("k3_e6")  # 16 to 24 channels, /2: skip is a 1x1 convolution
     added = dict(zip(COLUMNS, map(int, space.counts(row)[0] - base), strict=True))
     wide = 112 * 112 * 16 * 96 + positions * 96 * (9 + 24)
     assert added["flops"] == wide - positions * 16 * 24
@@ -176,12 +168,8 @@ def test_multiples_of_eight(channels: int, found: int) -> None:
 
 def test_a_stage_reads_the_width_before_it() -> None:
     space = mobile.space(depths=(1,), kernels=(3,), expansions=(3,), resolutions=(64,))
-    changes = (
-        {},
-        {"stage1 width": 1.25},
-        {"stage2 width": 1.25},
-        {"stage1 width": 1.25, "stage2 width": 1.25},
-    )
+    wide = {"stage1 width": 1.25}, {"stage2 width": 1.25}
+    changes = ({}, *wide, wide[0] | wide[1])
     none, first, second, both = (macs(space, of(space, **change))[0] for change in changes)
     # Stage 2 expands what stage 1 left, at 16x16, to three times as much; at 8x8 it is projected to its own
     # width: 24 to 32 channels, 32 to 48.
@@ -233,13 +221,12 @@ def test_pytorchs_layers_count_the_same(known: dict[str, Space], name: str) -> N
     space = known[name]
     for row in space.sample(4, seed=5):
         chosen = space.values(row)
-        made = {
-            "nasbench201": lambda c: (torch_spaces.nasbench201, c),
-            "fbnet": lambda c: (torch_spaces.fbnet, list(c.values())),
-            "mobile": lambda c: (torch_spaces.once_for_all, stages(c)),
+        make, how, size = {
+            "nasbench201": lambda c: (torch_spaces.nasbench201, c, 32),
+            "fbnet": lambda c: (torch_spaces.fbnet, list(c.values()), 224),
+            "mobile": lambda c: (torch_spaces.once_for_all, stages(c), c["resolution"]),
         }[name](chosen)
-        network = torch_spaces.without_weights(*made)
-        size = {"nasbench201": 32, "fbnet": 224}.get(name) or chosen["resolution"]
+        network = torch_spaces.without_weights(make, how)
         theirs = torch_spaces.hooked(network, size)
         ours = dict(zip(COLUMNS, space.counts(row[None])[0].tolist(), strict=True))
         assert {k: ours[k] for k in theirs} == theirs

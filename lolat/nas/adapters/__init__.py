@@ -3,9 +3,36 @@
     optuna        latency as an objective and as a constraint of a study
     ray_tune      latency as a metric, trials over a budget stopped
     nni           NNI's Profiler, and the predictor that its nn-Meter profiler takes
-    torch_mixture, keras_mixture
-                  the expected latency of a mixture of choices, to be differentiated
+    mixture       the expected latency of a mixture of choices, to be differentiated: PyTorch, Keras
     lookup_table  milliseconds of every choice, in a file
 
 Importing this, or one of them, imports none of the tools; they are imported when they are used.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from lolat.errors import InputError, MissingPackageError
+
+
+def needed(module: str, what: str, install: str) -> Any:
+    """A module of a package, imported; MissingPackageError where it is missing or does not import.
+
+    `what`: the name that people know it by; `install`: what pip has to install.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{what} is needed for this and cannot be imported ({error}); install it with: "
+            f"pip install '{install}'"
+        ) from error
+
+
+def budget(max_ms: float) -> float:
+    """A budget; InputError where it is not a number of milliseconds above 0."""
+    if not max_ms > 0:
+        raise InputError(f"max_ms is {max_ms!r}; expected a number of milliseconds above 0")
+    return max_ms

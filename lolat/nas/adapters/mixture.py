@@ -1,18 +1,131 @@
-"""The expected latency of a mixture of choices, as FBNet and DARTS weigh them; the framework's part apart.
+"""The expected latency of a supernet's mixture as a tensor of PyTorch or Keras 3, to be added to the loss.
 
-With independent positions, the choice i of a position having probability p_i, a table of one position
-contributes `sum_i p_i * ms_i` (Wu et al., CVPR 2019, equations 4 and 6), one of two positions the bilinear
-form `sum_ij p_i * q_j * ms_ij`, and so on: the exact expectation of what the candidates take.
+    latency = TorchExpectedLatency(space, model)
+    loss = cross_entropy + 0.01 * latency([layer.alpha for layer in supernet.layers])
+
+With independent positions, the choice i of a position having probability p_i (as FBNet and DARTS weigh
+them), a table of one position contributes `sum_i p_i * ms_i` (Wu et al., CVPR 2019, equations 4 and 6), one
+of two positions the bilinear form `sum_ij p_i * q_j * ms_ij`, and so on: the exact expectation of what the
+candidates take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import abc
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.nas.adapters.common import Milliseconds
-from lolat.nas.space import Position
+from lolat.model import Model
+from lolat.nas.adapters.lookup_table import look_up_table
+from lolat.nas.space import Position, Space
+from lolat.readers.keras import import_keras
+from lolat.readers.torch import import_torch
+
+
+class ExpectedLatency(abc.ABC):
+    """Milliseconds that a mixture of a space's candidates is expected to take; differentiable."""
+
+    def __init__(
+        self, space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
+    ) -> None:
+        """InputError as `Space.scorer`; MissingPackageError without the framework."""
+        self._framework()
+        self.times = look_up_table(space, model, batch_size, predictor)
+
+    def __call__(self, logits: Any, temperature: float = 1.0) -> Any:
+        """A scalar tensor, ms, from the architecture's parameters.
+
+        `logits`: a vector of each position, in order (a matrix will do where all have as many choices) or
+        in a dict by the position's name; `softmax(logits / temperature)` are the probabilities.
+        InputError for the wrong vectors.
+        """
+        vectors = by_position(self.times.positions, logits)
+        return self._expected({p: self._softmax(v / temperature) for p, v in vectors.items()})
+
+    def of_probabilities(self, probabilities: Any) -> Any:
+        """The same from probabilities, such as those of `torch.nn.functional.gumbel_softmax`."""
+        return self._expected(by_position(self.times.positions, probabilities))
+
+    def _expected(self, probabilities: Mapping[int, Any]) -> Any:
+        one = next(iter(probabilities.values()))
+        total: Any = self.times.constant_ms
+        for positions, part in self._tables(one):
+            for position in reversed(positions):
+                part = self._dot(part, probabilities[position])
+            total = total + part
+        return self.times.bend(self._tensor(total, one), self._framework().where)
+
+    def _tables(self, like: Any) -> Iterable[tuple[tuple[int, ...], Any]]:
+        """The tables as tensors of the type of `like`, and where it is."""
+        return [(p, self._tensor(table, like)) for p, table in self.times.tables.items()]
+
+    @abc.abstractmethod
+    def _framework(self) -> Any:
+        """What has `where(condition, yes, no)`; MissingPackageError where it is not installed."""
+
+    @abc.abstractmethod
+    def _tensor(self, value: Any, like: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def _softmax(self, vector: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def _dot(self, table: Any, vector: Any) -> Any:
+        """The sum over the table's last axis."""
+
+
+class TorchExpectedLatency(ExpectedLatency):
+    """With PyTorch; the tables are kept for each device and type."""
+
+    def __init__(
+        self, space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
+    ) -> None:
+        """As `ExpectedLatency`."""
+        super().__init__(space, model, batch_size, predictor)
+        self._kept: dict[Any, Iterable[tuple[tuple[int, ...], Any]]] = {}
+
+    def _framework(self) -> Any:
+        return import_torch()
+
+    def _tables(self, like: Any) -> Iterable[tuple[tuple[int, ...], Any]]:
+        key = (like.device, like.dtype)
+        if key not in self._kept:
+            self._kept[key] = super()._tables(like)
+        return self._kept[key]
+
+    def _tensor(self, value: Any, like: Any) -> Any:
+        return import_torch().as_tensor(value, dtype=like.dtype, device=like.device)
+
+    def _softmax(self, vector: Any) -> Any:
+        return vector.softmax(0)
+
+    def _dot(self, table: Any, vector: Any) -> Any:
+        return table @ vector
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tensors that are kept for each device."""
+        return {**self.__dict__, "_kept": {}}
+
+
+class KerasExpectedLatency(ExpectedLatency):
+    """With Keras 3, on any of its backends.
+
+    Tensors are made anew each time: constants of the graph where there is one; kept, they would be of a
+    graph that is gone.
+    """
+
+    def _framework(self) -> Any:
+        return import_keras().ops
+
+    def _tensor(self, value: Any, like: Any) -> Any:
+        return self._framework().convert_to_tensor(value, dtype=like.dtype)
+
+    def _softmax(self, vector: Any) -> Any:
+        return self._framework().softmax(vector)
+
+    def _dot(self, table: Any, vector: Any) -> Any:
+        return self._framework().sum(table * vector, axis=-1)
 
 
 def by_position(positions: Sequence[Position], given: Any) -> dict[int, Any]:
@@ -26,7 +139,7 @@ def by_position(positions: Sequence[Position], given: Any) -> dict[int, Any]:
         unknown = [name for name in given if name not in names]
         if unknown:
             raise InputError(f"no position {unknown[0]!r}; expected {', '.join(names)}")
-        found = {i: given[n] for i, n in enumerate(names) if n in given}
+        vectors = {i: given[n] for i, n in enumerate(names) if n in given}
     else:
         # A symbolic tensor has no length and cannot be iterated, but has a shape and can be indexed.
         count = int(given.shape[0]) if hasattr(given, "shape") else len(given)
@@ -35,36 +148,13 @@ def by_position(positions: Sequence[Position], given: Any) -> dict[int, Any]:
                 f"{count} vectors for {len(positions)} positions; expected one for each, in order, or a "
                 "dict by name"
             )
-        found = {i: given[i] for i in range(count)}
+        vectors = {i: given[i] for i in range(count)}
     for index, position in enumerate(positions):
         count = len(position.choices)
-        if index not in found:
-            if count > 1:
-                raise InputError(
-                    f"nothing for position {position.name!r}; expected a vector of {count}"
-                )
-        elif tuple(found[index].shape) != (count,):
+        shape = tuple(vectors[index].shape) if index in vectors else None
+        if shape != (count,) and (shape is not None or count > 1):
+            there = "nothing" if shape is None else f"shape {shape}"
             raise InputError(
-                f"position {position.name!r} has {count} choices; expected a vector of {count}, got "
-                f"shape {tuple(found[index].shape)}"
+                f"{there} for position {position.name!r}; expected a vector of {count}, one a choice"
             )
-    return found
-
-
-def expectation(
-    times: Milliseconds,
-    tables: Sequence[tuple[tuple[int, ...], Any]],
-    probabilities: Mapping[int, Any],
-    dot: Callable[[Any, Any], Any],
-) -> Any:
-    """The expected milliseconds before the formula's bend.
-
-    `tables`: those of `times` as tensors; `dot(table, vector)` sums over the table's last axis.
-    """
-    total: Any = times.constant
-    for positions, table in tables:
-        part = table
-        for position in reversed(positions):
-            part = dot(part, probabilities[position])
-        total = total + part
-    return total
+    return vectors

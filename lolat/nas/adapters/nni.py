@@ -1,7 +1,7 @@
 """NNI 3's `Profiler` of latency: for its filters and penalties over a PyTorch `ModelSpace`.
 
-    found = profiler(model_space, model, input_size=224)
-    strategy = RegularizedEvolution(model_filter=RangeProfilerFilter(found, max=15))
+    latency = profiler(model_space, model, input_size=224)
+    strategy = RegularizedEvolution(model_filter=RangeProfilerFilter(latency, max=15))
 
 Some networks of the space are read once; then a sample is a look-up, and NNI's one-shot strategies can take
 the expectation over a distribution of samples (`ExpectationProfilerPenalty`).
@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.predictors.two_regime import TwoRegime
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
 from lolat.model import Model, load
-from lolat.nas.adapters.common import Milliseconds, milliseconds, needed, row_of
+from lolat.model.prediction import operations_ms
+from lolat.nas.adapters import needed
+from lolat.nas.adapters.lookup_table import LookUpTable, look_up_table
 from lolat.nas.space import Space
-from lolat.nas.tables import BORDER, counts_at
+from lolat.nas.tables import BORDER, joined, totals
 from lolat.readers import read
 
 INSTALL = "lolat[nni]"
@@ -46,14 +48,30 @@ def profiler(
     network is read and predicted. InputError where there can be no tables, or no network can be read.
     """
     base = needed("nni.nas.profiler", "NNI 3", INSTALL)
-    if not tables:
-        return _of_networks(base, model_space, model, input_size, batch_size, predictor)
-    space = as_space(model_space, input_size)
-    times = milliseconds(space, model, batch_size, predictor)
-    scorer = space.scorer(model, batch_size, predictor)
-    linear = not isinstance(times.formula, TwoRegime)
+    known: dict[Any, float] = {}
 
-    class LatencyProfiler(base.ExpressionProfiler if linear else base.Profiler):  # type: ignore[misc]
+    class NetworkProfiler(base.Profiler):  # type: ignore[name-defined]
+        """Latency of a sample from its own network, each read once."""
+
+        def __init__(self) -> None:
+            pass
+
+        def profile(self, sample: Mapping[str, Any]) -> float:
+            """Milliseconds of a sample: label -> value."""
+            key = tuple(sorted((label, repr(value)) for label, value in sample.items()))
+            if key not in known:
+                graph = read(model_space.freeze(sample), input_size)
+                known[key] = model.predict(graph, batch_size, predictor).latency_ms
+            return known[key]
+
+    if not tables:
+        return NetworkProfiler()
+    space = as_space(model_space, input_size)
+    times = look_up_table(space, model, batch_size, predictor)
+    scorer = space.scorer(model, batch_size, predictor)
+    linear = not times.breakpoint_ms
+
+    class TableProfiler(base.ExpressionProfiler if linear else base.Profiler):  # type: ignore[misc]
         """Latency of a sample by table look-ups."""
 
         def __init__(self) -> None:
@@ -63,9 +81,9 @@ def profiler(
 
         def profile(self, sample: Mapping[str, Any]) -> float:
             """Milliseconds of a sample: label -> value."""
-            return float(scorer.latency(row_of(space, sample)[None])[0])
+            return float(scorer.latency(space.row(sample)[None])[0])
 
-    return LatencyProfiler()
+    return TableProfiler()
 
 
 def as_space(model_space: Any, input_size: Any = None) -> Space:
@@ -91,7 +109,7 @@ def as_space(model_space: Any, input_size: Any = None) -> Space:
         raise InputError(f"{error}{WITHOUT}") from error
 
 
-def expression(times: Milliseconds, mutables: Mapping[str, Any]) -> Any:
+def expression(times: LookUpTable, mutables: Mapping[str, Any]) -> Any:
     """The latency as NNI's expression of `mutables`, by label: a sum of cases."""
     mutable = needed("nni.mutable", "NNI 3", INSTALL)
 
@@ -99,54 +117,25 @@ def expression(times: Milliseconds, mutables: Mapping[str, Any]) -> Any:
         if not positions:
             return float(table)
         position = times.positions[positions[0]]
-        found = [cases(positions[1:], part) for part in table]
+        deeper = [cases(positions[1:], part) for part in table]
         return mutable.MutableExpression.switch_case(
-            mutables[position.name], dict(zip(position.choices, found, strict=True))
+            mutables[position.name], dict(zip(position.choices, deeper, strict=True))
         )
 
-    total: Any = times.constant
+    total: Any = times.constant_ms
     for positions, table in times.tables.items():
         total = total + cases(positions, table)
     return total
 
 
-def _of_networks(
-    base: Any,
-    model_space: Any,
-    model: Model,
-    input_size: Any,
-    batch_size: int,
-    predictor: str | None,
-) -> Any:
-    """A profiler that reads the network of each sample, each once."""
-
-    class NetworkProfiler(base.Profiler):
-        """Latency of a sample from its own network."""
-
-        def __init__(self) -> None:
-            self.known: dict[Any, float] = {}
-
-        def profile(self, sample: Mapping[str, Any]) -> float:
-            """Milliseconds of a sample: label -> value."""
-            key = tuple(sorted((label, repr(value)) for label, value in sample.items()))
-            if key not in self.known:
-                graph = read(model_space.freeze(sample), input_size)
-                self.known[key] = model.predict(graph, batch_size, predictor).latency_ms
-            return self.known[key]
-
-    return NetworkProfiler()
-
-
-# ---- A LoLat model as nn-Meter's predictor: for NNI 3's `NnMeterProfiler`, and for other code
-# that has one.
+# ---- A LoLat model as nn-Meter's predictor: for NNI 3's `NnMeterProfiler`, and other code that has one.
 #
 #     predictor = load_latency_predictor("local")
 #     NnMeterProfiler(model_space, torch.randn(1, 3, 224, 224), predictor)     # nni.nas.profiler.pytorch
 #
 # NNI adds up the latencies of a network's modules. So a latency here is of the part alone, without the
 # constant of one call of the framework (`call_ms`); what a network computes between its modules, an
-# addition
-# say, NNI does not ask for. `lolat.nas.adapters.nni.profiler` has both.
+# addition say, NNI does not ask for. `profiler` has both.
 
 TYPES = ("torch", "onnx")
 
@@ -202,7 +191,9 @@ class NnMeterPredictor:
         if self.whole:
             return self.model.predict(graph, batch_size, self.formula).latency_ms
         formula = self.model.predictor(self.formula)
-        counts = counts_at(count(graph), batch_size, graph.name).sum(axis=0)
+        if isinstance(formula, Kernels):
+            return operations_ms(formula, graph, batch_size)
+        counts = totals(*joined([count(graph)]), 1, batch_size, graph.name)[0]
         counts[BORDER] = 0  # of the part, which is not the whole
         columns = [COLUMNS.index(f) for f in formula.features]
         return float(counts[columns] @ np.asarray(formula.coefficients))

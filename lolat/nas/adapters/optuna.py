@@ -1,4 +1,4 @@
-"""Latency in an Optuna study: an objective to minimise, and a constraint to stay within.
+"""Latency in an Optuna study: an objective to minimize, and a constraint to stay within.
 
     objective = SpaceObjective(space, model, score, max_ms=15)      # a lolat.nas.Space
     study = optuna.create_study(directions=["maximize", "minimize"])
@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.model import Model
-from lolat.nas.adapters.common import needed, row_of
+from lolat.nas.adapters import budget, needed
 from lolat.nas.space import Space
 from lolat.readers import read
 
@@ -47,8 +46,8 @@ class Latency:
         Raises optuna.TrialPruned over the budget where `prune` says so, and as `lolat.read`.
         """
         graph = read(network, input_size)
-        found = self.model.predict(graph, self.batch_size, self.predictor).latency_ms
-        return record(trial, found, self.max_ms, self.prune)
+        latency_ms = self.model.predict(graph, self.batch_size, self.predictor).latency_ms
+        return record(trial, latency_ms, self.max_ms, self.prune)
 
 
 class SpaceObjective:
@@ -70,10 +69,7 @@ class SpaceObjective:
         """`score(trial, values)`: of a candidate, by the values of its positions; not called where it is
         over the budget and `prune` is true. InputError as `Space.scorer`.
         """
-        self.space = space
-        self.score = score
-        self.max_ms = budget(max_ms)
-        self.prune = prune
+        self.space, self.score, self.max_ms, self.prune = space, score, budget(max_ms), prune
         self._scorer = space.scorer(model, batch_size, predictor)
 
     def __call__(self, trial: Any) -> tuple[float, float]:
@@ -84,7 +80,7 @@ class SpaceObjective:
 
     def row(self, trial: Any) -> np.ndarray:
         """(positions,) integers of the candidate of a trial, one that is finished say."""
-        return row_of(self.space, _external(self.space, trial.params))
+        return self.space.row(_external(self.space, trial.params))
 
 
 def choose(trial: Any, space: Space) -> np.ndarray:
@@ -96,7 +92,7 @@ def choose(trial: Any, space: Space) -> np.ndarray:
     for position in space.positions:
         if len(position.choices) > 1:
             trial.suggest_categorical(position.name, _stored(position.choices))
-    return row_of(space, _external(space, trial.params))
+    return space.row(_external(space, trial.params))
 
 
 def record(trial: Any, latency_ms: float, max_ms: float = math.inf, prune: bool = True) -> float:
@@ -123,13 +119,6 @@ def constraints(trial: Any) -> tuple[float, ...]:
     return (attributes[LATENCY] - attributes[f"max_{LATENCY}"],)
 
 
-def budget(max_ms: float) -> float:
-    """A budget; InputError where it is not a number of milliseconds above 0."""
-    if not max_ms > 0:
-        raise InputError(f"max_ms is {max_ms!r}; expected a number of milliseconds above 0")
-    return max_ms
-
-
 def _stored(choices: tuple[Any, ...]) -> list[Any]:
     """Choices as Optuna's categorical parameters can be."""
     plain = all(c is None or isinstance(c, (bool, int, float, str)) for c in choices)
@@ -139,8 +128,8 @@ def _stored(choices: tuple[Any, ...]) -> list[Any]:
 
 def _external(space: Space, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a trial's parameters."""
-    found = dict(parameters)
+    values = dict(parameters)
     for position in space.positions:
-        if position.name in found and _stored(position.choices) != list(position.choices):
-            found[position.name] = position.choices[found[position.name]]
-    return found
+        if position.name in values and _stored(position.choices) != list(position.choices):
+            values[position.name] = position.choices[values[position.name]]
+    return values

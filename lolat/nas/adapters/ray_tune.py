@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lolat.errors import InputError
 from lolat.model import Model
-from lolat.nas.adapters.common import needed, row_of
+from lolat.nas.adapters import budget, needed
 from lolat.nas.space import Space
 from lolat.readers import read
 
@@ -43,16 +42,12 @@ class TrialLatency:
 
     def __post_init__(self) -> None:
         """InputError for a budget that is none."""
-        if not self.max_ms > 0:
-            raise InputError(
-                f"max_ms is {self.max_ms!r}; expected a number of milliseconds above 0"
-            )
+        budget(self.max_ms)
 
     def ms(self, config: Mapping[str, Any]) -> float:
-        """Milliseconds of the network of a configuration. Errors as `lolat.read` and `row_of`."""
+        """Milliseconds of the network of a configuration. Errors as `lolat.read` and `Space.row`."""
         if isinstance(self.network, Space):
-            row = row_of(self.network, config)
-            return float(self._scorer.latency(row[None])[0])
+            return float(self._scorer.latency(self.network.row(config)[None])[0])
         graph = read(self.network(config), self.input_size)
         return self.model.predict(graph, self.batch_size, self.predictor).latency_ms
 
@@ -66,26 +61,23 @@ class TrialLatency:
 
         Reported by the trial itself, search algorithms and schedulers see them too.
         """
-        found = self.ms(config)
-        return {LATENCY: found, OVER: found > self.max_ms}
+        latency_ms = self.ms(config)
+        return {LATENCY: latency_ms, OVER: latency_ms > self.max_ms}
 
     def trainable(
-        self,
-        train: Callable[[dict[str, Any]], Any],
-        over_budget: Mapping[str, Any] | None = None,
+        self, train: Callable[[dict[str, Any]], Any], over_budget: Mapping[str, Any] | None = None
     ) -> Callable[[dict[str, Any]], Any]:
         """`train`, called only where the network is within the budget.
 
         Else the trial ends with one result: the metrics and what `over_budget` has, which must be the
-        metric that the search optimises where there is one.
+        metric that the search optimizes where there is one.
         """
 
         def within(config: dict[str, Any]) -> Any:
-            found = self.metrics(config)
-            if found[OVER]:
-                needed("ray.tune", "Ray Tune", "lolat[ray]").report(
-                    {**(over_budget or {}), **found}
-                )
+            metrics = self.metrics(config)
+            if metrics[OVER]:
+                tune = needed("ray.tune", "Ray Tune", "lolat[ray]")
+                tune.report({**(over_budget or {}), **metrics})
                 return None
             return train(config)
 

@@ -1,9 +1,8 @@
-"""FBNet on CIFAR (32x32): what each block costs in each layer by the formula.
+"""FBNet on CIFAR (32x32), with strides and head as in HW-NAS-Bench (Li et al., ICLR 2021): its pieces.
 
-22 layers in seven stages (Wu et al., CVPR 2019, table 1), strides and head as in HW-NAS-Bench's setting
-for CIFAR (Li et al., ICLR 2021). A block is a pointwise convolution that expands, a depthwise one, and
-a pointwise one back; with two groups, channels are shuffled besides. `skip` costs nothing where shapes
-stay, elsewhere a pointwise convolution.
+A piece is a block in a layer; its counts are those of the space's own tables, but for what runtimes do
+otherwise: a shuffle is two reshapes and a transposition, twice, which are started and move nothing, and a
+1x1 convolution with a stride reads only the positions that it keeps.
 """
 
 from __future__ import annotations
@@ -12,124 +11,81 @@ import math
 
 import numpy as np
 
-from lolat.nas.fewshot.terms import Pieces, groups, relative
-from lolat.nas.spaces.fbnet import CHOICES, LAYERS
+from lolat.nas.fewshot.pieces import MACS, OPS, TRAFFIC, Pieces, groups, relative, work
+from lolat.nas.space import Space
+from lolat.nas.spaces.fbnet import BLOCKS, CHOICES, LAYERS, STAGES, layers_of, space
 
-_PIXELS = 32
-_STEM = 16
-_HEAD = 1504
-_CLASSES = 100
-_STAGES = ((16, 1, 1), (24, 4, 1), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 2), (352, 1, 1))
-"""Channels, layers and first stride of each stage."""
-# Kernel, expansion, groups.
-_BLOCKS = ((3, 1, 1), (3, 1, 2), (3, 3, 1), (3, 6, 1), (5, 1, 1), (5, 1, 2), (5, 3, 1), (5, 6, 1))
+SIZE, CLASSES, TOP = 32, 100, 1504
+CIFAR_STAGES = tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(STAGES))
+SHUFFLE_OPS = 6.0
+_SKIP = CHOICES.index("skip")
+_SHUFFLED = [i for i, (*_, divided) in enumerate(BLOCKS.values()) if divided > 1]
+REST = np.array([9_063_296.0, 0.0, 242_688.0, 680_240.0, 8.0])
+"""Stem and head: counts by term, without bias, with six accesses an element that a convolution writes."""
 
 # How far costs may be from the formula (logarithm): all blocks of a kind, of a stage, of a kind in a
 # stage, and what is not a layer.
+_KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 _RANDOM = 1000  # candidates of each sort
-_KIND, _STAGE, _KIND_IN_STAGE, _REST = 0.12, 0.10, 0.06, 0.7
 
 
-def layers() -> list[tuple[int, int, int, int, int]]:
-    """(stage, pixels of the input, channels in, channels out, stride) of the 22 layers."""
-    found, pixels, channels = [], _PIXELS, _STEM
-    for stage, (wide, depth, first) in enumerate(_STAGES):
-        for layer in range(depth):
-            stride = first if layer == 0 else 1
-            found.append((stage, pixels, channels, wide, stride))
-            pixels, channels = pixels // stride, wide
-    return found
+def cifar() -> Space:
+    """The space whose counts these are."""
+    return space(CLASSES, SIZE, CIFAR_STAGES, TOP, stem_stride=1)
 
 
-def _block(pixels: int, before: int, after: int, stride: int, kind: int) -> list[float]:
-    """Counts by term of one block in one layer."""
-    small, same = (pixels // stride) ** 2, stride == 1 and before == after
-    if kind == len(_BLOCKS):
-        if same:
-            return [0.0] * 5
-        weights = before * after
-        return [small * weights, 0.0, small * (before + 5.0 * after), weights, 3.0]
-    kernel, expansion, divided = _BLOCKS[kind]
-    middle, large = before * expansion, pixels**2
-    first, last = before * middle / divided, middle * after / divided
-    traffic = large * (before + 6.0 * middle) + small * (6.0 * middle + (3.0 + 3.0 * same) * after)
-    return [
-        large * first + small * last,
-        float(small * middle * kernel**2),
-        traffic,
-        first + middle * kernel**2 + last,
-        8.0 + same + 6.0 * (divided > 1),  # a shuffle is two reshapes and a transposition, twice
-    ]
-
-
-def _around() -> list[float]:
-    """Counts of stem and head."""
-    large, small, last = _PIXELS**2, (_PIXELS // 8) ** 2, _STAGES[-1][0]
-    return [
-        large * 27.0 * _STEM + small * last * _HEAD + _HEAD * _CLASSES,
-        0.0,
-        6.0 * (large * _STEM + small * _HEAD),
-        27.0 * _STEM + last * _HEAD + _HEAD * _CLASSES,
-        8.0,
-    ]
+def blocks() -> np.ndarray:
+    """(LAYERS, CHOICES, TERMS) counts of each block in each layer."""
+    counts = np.stack([work(table) for table in cifar().tables if table.positions])
+    for layer, (_, side, inside, _, stride) in zip(
+        counts, layers_of(SIZE, CIFAR_STAGES), strict=True
+    ):
+        elements = side**2 * inside
+        layer[_SHUFFLED, OPS] += SHUFFLE_OPS - 1.0  # the graph counts the transposition
+        layer[_SHUFFLED, TRAFFIC] -= 2.0 * elements
+        if layer[_SKIP, MACS]:
+            layer[_SKIP, TRAFFIC] -= elements - elements / stride**2
+    return counts
 
 
 def _counts(rows: np.ndarray) -> np.ndarray:
     """(networks, 1 + 22*9): 1, and which block each layer has."""
-    found = np.zeros((len(rows), 1 + LAYERS * len(CHOICES)))
-    found[:, 0] = 1.0
+    occurs = np.zeros((len(rows), 1 + LAYERS * len(CHOICES)))
+    occurs[:, 0] = 1.0
     columns = 1 + np.arange(LAYERS) * len(CHOICES) + rows
-    np.put_along_axis(found, columns, 1.0, axis=1)
-    return found
+    np.put_along_axis(occurs, columns, 1.0, axis=1)
+    return occurs
 
 
 def candidates(generator: np.random.Generator) -> np.ndarray:
     """(networks, 22): random ones, ones with one block a stage, and with the same everywhere."""
     kinds = len(CHOICES)
     free = generator.integers(kinds, size=(_RANDOM, LAYERS))
-    depths = [depth for _, depth, _ in _STAGES]
-    by_stage = np.repeat(generator.integers(kinds, size=(_RANDOM, len(_STAGES))), depths, axis=1)
+    depths = [depth for _, depth, _ in STAGES]
+    by_stage = np.repeat(generator.integers(kinds, size=(_RANDOM, len(STAGES))), depths, axis=1)
     alike = np.repeat(np.arange(kinds)[:, None], LAYERS, axis=1)
     return np.concatenate([free, by_stage, alike]).astype(np.int8)
 
 
 def assumptions() -> list[Pieces]:
     """Whether a device's starting of operations is hidden behind the work of those before."""
-    kinds = range(len(CHOICES))
-    blocks = np.array([_block(*layer[1:], kind) for layer in layers() for kind in kinds])
-    around = np.array([_around()])
-    average = blocks.mean(axis=0) * LAYERS + around[0]
-    terms = relative(np.concatenate([around, blocks]), average)
-    kind = np.concatenate([[-1], np.tile(np.arange(len(CHOICES)), LAYERS)])
-    stage = np.concatenate([[-1], np.repeat([layer[0] for layer in layers()], len(CHOICES))])
-    stages = range(len(_STAGES))
+    each = blocks().reshape(-1, len(REST))
+    terms = relative(np.vstack([REST, each]), each.mean(axis=0) * LAYERS + REST)
+    kinds, stages = range(len(CHOICES)), range(len(STAGES))
+    kind = np.concatenate([[-1], np.tile(kinds, LAYERS)])
+    stage = np.concatenate([[-1], np.repeat([la.stage for la in layers_of(SIZE)], len(CHOICES))])
     factors, spread = groups(
         [
-            (kind == -1, _REST),
+            (kind == -1, _OTHER),
             *((kind == k, _KIND) for k in kinds),
             *((stage == s, _STAGE) for s in stages),
             *(((kind == k) & (stage == s), _KIND_IN_STAGE) for s in stages for k in kinds),
         ]
     )
-    half = math.log(0.5)
+    each_in_turn = "an operation starts when the one before has ended"
+    side_by_side = "operations are started while those before still run"
+    shared = (_counts, terms, factors, spread, math.log(0.5))
     return [
-        Pieces(
-            "sum",
-            "an operation starts when the one before has ended",
-            _counts,
-            terms,
-            factors,
-            spread,
-            log_prior=half,
-        ),
-        Pieces(
-            "overlap",
-            "operations are started while those before still run",
-            _counts,
-            terms,
-            factors,
-            spread,
-            overlap=True,
-            log_prior=half,
-        ),
+        Pieces("sum", each_in_turn, *shared),
+        Pieces("overlap", side_by_side, *shared, overlap=True),
     ]

@@ -1,16 +1,22 @@
-"""A search space's latency on one device: fitted from samples, asked for many networks."""
+"""A search space's latency on one device: fitted from samples, asked for many networks, kept in a file."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
-from lolat.nas.fewshot.samples import ENOUGH, Samples, SpaceTerms, space_terms
-from lolat.nas.fewshot.terms import Pieces
+from lolat.errors import ModelFileError
+from lolat.io.documents import NotNegative, Number, Positive, check, read_json, to_json
+from lolat.io.writing import AnyPath, shown_path, write_bytes
+from lolat.nas.fewshot.pieces import Pieces
+from lolat.nas.fewshot.samples import ENOUGH, SPACES, Samples, SpaceTerms, space_terms
+from lolat.units import plural
 
 # ---- The robust fit of a space's costs: the most probable ones under each assumption, and how
 # likely it is.
@@ -83,7 +89,7 @@ def explain(
     `rows`: (samples, positions) integers; `times`: (samples,) ms, above 0; `step`: ms, what the times
     were rounded to.
     """
-    found = []
+    explanations: list[Explanation] = []
     for pieces in assumptions:
         counts = pieces.counts(rows)
         start = np.zeros(pieces.size)
@@ -98,12 +104,12 @@ def explain(
                 - 0.5 * np.linalg.slogdet(curvature)[1]
                 - np.sum(np.log(pieces.prior_spread))
             )
-            found.append(Explanation(pieces, noise, start, curvature, float(evidence)))
-    found.sort(key=lambda explanation: -explanation.log_evidence)
-    weights = np.exp([e.log_evidence - found[0].log_evidence for e in found])
+            explanations.append(Explanation(pieces, noise, start, curvature, float(evidence)))
+    explanations.sort(key=lambda explanation: -explanation.log_evidence)
+    weights = np.exp([e.log_evidence - explanations[0].log_evidence for e in explanations])
     weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
     weights /= weights.sum()
-    return [(float(w), e) for w, e in zip(weights, found, strict=True) if w > 0.0]
+    return [(float(w), e) for w, e in zip(weights, explanations, strict=True) if w > 0.0]
 
 
 def _most_probable(problem: _Problem, parameters: np.ndarray) -> np.ndarray:
@@ -146,15 +152,16 @@ def outlying(
     return factors
 
 
-# ---- nas model ----------------------------------------
+# ---- What became of a fit: the costs of pieces under each explanation, and how unsure they are.
 
 SCHEMA = "lolat-nas-model"
 FORMAT_VERSION = 1
 _DIRECTIONS = 32  # in which costs may be off together: at most so many are kept
 _KEPT = 0.99  # of their variance
-_ROWS = 16384  # networks whose counts are in memory at a time
+CHUNK = 16384  # networks whose counts are in memory at a time
 _DIGITS = 7
 MANY = 0.25  # of the samples far off: rather something wrong than a few absurd readings
+_EXPECTED = "expected a file that `lolat nas fit` wrote"
 
 
 @dataclass(frozen=True)
@@ -201,15 +208,15 @@ class NasModel:
 
     def assumptions(self) -> list[tuple[str, float]]:
         """(words, weight) of each assumption on how the device runs networks, the likeliest first."""
-        found = []
-        for pieces in self.terms.assumptions:
-            weight = sum(c.weight for c in self.costs if c.assumption == pieces.name)
-            found.append((pieces.words, float(weight)))
-        return sorted(found, key=lambda pair: -pair[1])
+        weights = [
+            (pieces.words, float(sum(c.weight for c in self.costs if c.assumption == pieces.name)))
+            for pieces in self.terms.assumptions
+        ]
+        return sorted(weights, key=lambda pair: -pair[1])
 
     def latency_ms(self, rows: np.ndarray) -> np.ndarray:
         """(networks,) latencies of (networks, positions) integers: the explanations' geometric mean."""
-        parts = [self._logarithm(rows[i : i + _ROWS]) for i in range(0, len(rows), _ROWS)]
+        parts = [self._logarithm(rows[i : i + CHUNK]) for i in range(0, len(rows), CHUNK)]
         return np.exp(np.concatenate(parts)) if parts else np.empty(0)
 
     def interval_ms(self, rows: np.ndarray, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -222,8 +229,8 @@ class NasModel:
 
         middle = self.latency_ms(rows)
         variance = np.zeros(len(rows))
-        for begin in range(0, len(rows), _ROWS):
-            some = slice(begin, begin + _ROWS)
+        for begin in range(0, len(rows), CHUNK):
+            some = slice(begin, begin + CHUNK)
             known = self._counts(rows[some])
             center = np.log(middle[some])
             moved = {
@@ -245,28 +252,16 @@ class NasModel:
         return self.latency_ms(self.terms.parse_many(archs))
 
     def to_document(self) -> dict[str, Any]:
-        """The model as it stands in a file."""
+        """The model as it stands in a file; see `_Document`."""
+        samples = zip(self.archs, self.times_ms, strict=True)
         return {
             "schema": SCHEMA,
             "version": FORMAT_VERSION,
             "space": self.space,
-            "samples": [
-                {"arch": a, "latency_ms": t} for a, t in zip(self.archs, self.times_ms, strict=True)
-            ],
+            "samples": [{"arch": arch, "latency_ms": time} for arch, time in samples],
             "step_ms": self.step_ms,
-            "costs": [
-                {
-                    "assumption": c.assumption,
-                    "weight": c.weight,
-                    "noise": c.noise,
-                    "costs_ms": _shortened(c.costs_ms),
-                }
-                for c in self.costs
-            ],
-            "spreads_ms": {
-                name: [_shortened(spread) for spread in spreads]
-                for name, spreads in self.spreads_ms.items()
-            },
+            "costs": [{**vars(c), "costs_ms": _shortened(c.costs_ms)} for c in self.costs],
+            "spreads_ms": {n: list(map(_shortened, s)) for n, s in self.spreads_ms.items()},
             "warnings": list(self.warnings),
         }
 
@@ -278,35 +273,32 @@ class NasModel:
     def _logarithm(self, rows: np.ndarray) -> np.ndarray:
         """(networks,) logarithms of the latencies."""
         known = self._counts(rows)
-        found = np.zeros(len(rows))
+        total = np.zeros(len(rows))
         for costs in self.costs:
-            found += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
-        return found
+            total += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
+        return total
 
 
 def fit(space: str, samples: Samples) -> NasModel:
     """The model of a space from samples of it; with fewer than ENOUGH the prior says much of it."""
     terms = space_terms(space)
-    found = explain(terms.assumptions, samples.rows, samples.times, samples.step)
+    explanations = explain(terms.assumptions, samples.rows, samples.times, samples.step)
+    costs = tuple(
+        Costs(e.pieces.name, weight, e.noise, e.pieces.costs(e.parameters)[0])
+        for weight, e in explanations
+    )
+    times_ms = tuple(float(t) for t in samples.times)
+    warnings = (*samples.remarks, *_warnings(samples, explanations))
     return NasModel(
-        space,
-        samples.archs,
-        tuple(float(t) for t in samples.times),
-        samples.step,
-        tuple(
-            Costs(e.pieces.name, weight, e.noise, e.pieces.costs(e.parameters)[0])
-            for weight, e in found
-        ),
-        _spreads(found),
-        (*samples.remarks, *_warnings(samples, found)),
+        space, samples.archs, times_ms, samples.step, costs, _spreads(explanations), warnings
     )
 
 
-def _spreads(found: Sequence[tuple[float, Explanation]]) -> dict[str, np.ndarray]:
+def _spreads(explanations: Sequence[tuple[float, Explanation]]) -> dict[str, np.ndarray]:
     """How unsure the costs are, to first order: principal directions of their covariance."""
     covariance: dict[str, np.ndarray] = {}
     total: dict[str, float] = {}
-    for weight, explanation in found:
+    for weight, explanation in explanations:
         name = explanation.pieces.name
         _, slopes = explanation.pieces.costs(explanation.parameters)
         own = slopes @ np.linalg.inv(explanation.precision) @ slopes.T
@@ -320,16 +312,16 @@ def _spreads(found: Sequence[tuple[float, Explanation]]) -> dict[str, np.ndarray
     return spreads
 
 
-def _warnings(samples: Samples, found: Sequence[tuple[float, Explanation]]) -> list[str]:
+def _warnings(samples: Samples, explanations: Sequence[tuple[float, Explanation]]) -> list[str]:
     """What a user should know of the samples."""
     told = []
     count = len(samples.times)
     if count < ENOUGH:
         told.append(
-            f"{count} sample{'s' * (count > 1)}: with fewer than {ENOUGH} the formula says much of the "
+            f"{plural(count, 'sample')}: with fewer than {ENOUGH} the formula says much of the "
             "answer; measure more (`lolat nas suggest --have` names which)"
         )
-    off = outlying(found, samples.rows, samples.times, samples.step)
+    off = outlying(explanations, samples.rows, samples.times, samples.step)
     strange = int(np.sum(off != 1.0))
     if strange > MANY * count:
         told.append(
@@ -349,3 +341,96 @@ def _warnings(samples: Samples, found: Sequence[tuple[float, Explanation]]) -> l
 def _shortened(values: np.ndarray) -> list[float]:
     """Floats with as many digits as mean something."""
     return [float(f"{value:.{_DIGITS}g}") for value in values]
+
+
+# ---- The file.
+
+
+class _Sample(msgspec.Struct):
+    arch: str
+    latency_ms: Positive
+
+
+class _Costs(msgspec.Struct):
+    assumption: str
+    weight: NotNegative
+    noise: NotNegative
+    costs_ms: list[NotNegative]
+
+
+class _Document(msgspec.Struct):
+    """What the JSON file of a NasModel holds, besides `schema`, `version` and `space`."""
+
+    samples: list[_Sample]
+    step_ms: NotNegative
+    costs: Annotated[list[_Costs], msgspec.Meta(min_length=1)]
+    spreads_ms: dict[str, Annotated[list[list[Number]], msgspec.Meta(min_length=1)]]
+    warnings: list[str]
+
+
+def write(path: AnyPath, model: NasModel) -> None:
+    """Write the model's file in one step. InputError where it cannot be written."""
+    write_bytes(path, to_json(model.to_document(), shown_path(path)).encode())
+
+
+def read(path: AnyPath) -> NasModel:
+    """The model in the file at `path`.
+
+    ModelFileError names what is wrong: no such file, not JSON, another kind of model, a newer version, a
+    space that is not known, or a field that is missing or of another shape.
+    """
+    return from_document(read_json(path, _EXPECTED), shown_path(path))
+
+
+def from_document(document: Any, source: str) -> NasModel:
+    """The model of a parsed file; `source` begins the message of a ModelFileError."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        what = "a device, for whole networks" if schema == "lolat-model" else "something else"
+        raise ModelFileError(f"{source}: a model of {what}, not of a search space; {_EXPECTED}")
+    version, space = document.get("version"), document.get("space")
+    if version != FORMAT_VERSION:
+        raise ModelFileError(
+            f"{source}: format version {version!r}, and this LoLat reads {FORMAT_VERSION}; upgrade "
+            "LoLat or fit the samples again"
+        )
+    if space not in SPACES:
+        raise ModelFileError(
+            f"{source}: a model of the space {space!r}; expected one of {', '.join(SPACES)}"
+        )
+    check(document, _Document, source)
+    pieces = {p.name: len(p.terms) for p in space_terms(space).assumptions}
+    fault = _fault(document, pieces)
+    if fault:
+        raise ModelFileError(f"{source}: damaged ({fault}); {_EXPECTED}")
+    return NasModel(
+        space,
+        tuple(s["arch"] for s in document["samples"]),
+        tuple(float(s["latency_ms"]) for s in document["samples"]),
+        float(document["step_ms"]),
+        tuple(
+            Costs(c["assumption"], c["weight"], c["noise"], np.array(c["costs_ms"], float))
+            for c in document["costs"]
+        ),
+        {
+            name: np.array(document["spreads_ms"][name], float)
+            for name in {c["assumption"] for c in document["costs"]}
+        },
+        tuple(document["warnings"]),
+    )
+
+
+def _fault(document: dict[str, Any], pieces: dict[str, int]) -> str:
+    """What is wrong with a document of the right shape, "" for nothing; `pieces`: by assumption."""
+    for costs in document["costs"]:
+        name = costs["assumption"]
+        if name not in pieces:
+            return f"unknown assumption {name!r}"
+        if len(costs["costs_ms"]) != pieces[name] or costs["costs_ms"][0] <= 0.0:
+            return f"`costs_ms` are not {pieces[name]} numbers, the first above 0"
+        spreads = document["spreads_ms"].get(name)
+        if spreads is None or {len(direction) for direction in spreads} != {pieces[name]}:
+            return f"`spreads_ms` has no directions of {pieces[name]} numbers for {name!r}"
+    if not math.isclose(sum(c["weight"] for c in document["costs"]), 1.0, rel_tol=1e-6):
+        return "the weights of `costs` do not add up to 1"
+    return ""

@@ -1,34 +1,32 @@
-"""Measured networks of a space from a CSV table with the columns arch and latency_ms."""
+"""Spaces by name, and measured networks of them from a CSV table with the columns arch and latency_ms."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.nas.fewshot.terms import Pieces
-
-# ---- Search spaces by name: how their networks are written, and what their latencies are made
-# of.
+from lolat.io.tables import Table, read_table
+from lolat.nas.fewshot.pieces import Pieces
+from lolat.units import plural
 
 SPACES = ("nasbench201", "fbnet")
+ENOUGH = 10  # with fewer samples a warning says that the prior speaks too
+SHORTEST_MS, LONGEST_MS = 1e-9, 1e12  # nothing that runs takes less or more
 
 
 @dataclass(frozen=True)
 class SpaceTerms:
-    """A space of SPACES: its encoding's verbs, its shape, and the assumptions on its latencies."""
+    """A space of SPACES: its encoding's verbs, and the assumptions on its latencies."""
 
     name: str
-    positions: int
-    choices: int
     parse_many: Callable[..., np.ndarray]
     write: Callable[[Sequence[int] | np.ndarray], str]
     assumptions: list[Pieces]
@@ -39,6 +37,7 @@ class SpaceTerms:
         return {pieces.name: pieces for pieces in self.assumptions}[name]
 
 
+@cache
 def space_terms(name: str) -> SpaceTerms:
     """The space of that name. InputError where it is none of SPACES."""
     if name not in SPACES:
@@ -46,21 +45,8 @@ def space_terms(name: str) -> SpaceTerms:
     encoding: Any = importlib.import_module(f"lolat.nas.spaces.{name}")
     terms: Any = importlib.import_module(f"lolat.nas.fewshot.{name}")
     return SpaceTerms(
-        name,
-        len(encoding.POSITIONS),
-        len(encoding.CHOICES),
-        encoding.parse_many,
-        encoding.write,
-        terms.assumptions(),
-        terms.candidates,
+        name, encoding.parse_many, encoding.write, terms.assumptions(), terms.candidates
     )
-
-
-# ---- samples ----------------------------------------
-
-ENOUGH = 10  # with fewer samples a warning says that the prior speaks too
-_SHORTEST, _LONGEST = 1e-9, 1e12  # ms: nothing that runs takes less or more
-_REQUIRED = ("arch", "latency_ms")
 
 
 @dataclass(frozen=True)
@@ -81,11 +67,18 @@ class Samples:
 def read_archs(path: str | Path, space: SpaceTerms) -> tuple[list[str], np.ndarray]:
     """(texts, (networks, positions) integers) of the column arch of a table, in its order.
 
-    InputError names the line whose text is no network of the space. `path` may end in .gz.
+    InputError names the line whose text is no network of the space. The file may be gzipped.
     """
-    lines, cells = _table(path, ("arch",))
-    archs = [row[0] for row in cells]
-    return archs, space.parse_many(archs, _place(path, lines))
+    return _archs(read_table(path, ("arch",)), space)
+
+
+def _archs(table: Table, space: SpaceTerms) -> tuple[list[str], np.ndarray]:
+    archs = list(table.columns[table.names.index("arch")])
+
+    def place(index: int) -> str:
+        return f"{table.source}, line {table.line(index)} (row {index + 1})"
+
+    return archs, space.parse_many(archs, place)
 
 
 def read_samples(path: str | Path, space: SpaceTerms, one_network: bool = False) -> Samples:
@@ -96,39 +89,38 @@ def read_samples(path: str | Path, space: SpaceTerms, one_network: bool = False)
     unknown operation, a time that is not a number above 0, or, unless `one_network` is allowed, several
     readings that are all of one network.
     """
-    lines, cells = _table(path, _REQUIRED)
-    if not cells:
-        raise InputError(f"{path} has no rows; expected one per measured network")
-    archs = [row[0] for row in cells]
-    rows = space.parse_many(archs, _place(path, lines))
-    times = np.array([_time(row[1], path, line) for row, line in zip(cells, lines, strict=True)])
+    table = read_table(path, ("arch", "latency_ms"), rows="measured network")
+    archs, rows = _archs(table, space)
+    expected = f"a time above 0, in milliseconds, from {SHORTEST_MS:g} to {LONGEST_MS:g}"
+    texts = [row["latency_ms"] for row in table]
+    times = np.array([row.number("latency_ms", SHORTEST_MS, LONGEST_MS, expected) for row in table])
     seen: dict[tuple[bytes, float], int] = {}
     for index, (row, time) in enumerate(zip(rows, times, strict=True)):
         seen.setdefault((row.tobytes(), float(time)), index)
     kept = list(seen.values())
     remarks = []
-    if len(kept) < len(cells):
+    if len(kept) < len(archs):
         remarks.append(
-            f"{path}: {len(cells) - len(kept)} of {len(cells)} rows repeat another one, network and "
-            "time; each counts once"
+            f"{path}: {len(archs) - len(kept)} of {len(archs)} rows repeat another one, network and time; "
+            "each counts once"
         )
     networks = len({row.tobytes() for row in rows})
-    if networks == 1 and len(cells) > 1 and not one_network:
+    if networks == 1 and len(archs) > 1 and not one_network:
         raise InputError(
-            f"{path}: all {len(cells)} rows are of one network, {archs[0]}, which says nothing on what "
+            f"{path}: all {len(archs)} rows are of one network, {archs[0]}, which says nothing on what "
             f"another costs; expected different networks (`lolat nas suggest --space {space.name}` "
             "names good ones)"
         )
     if networks < len(kept):
         remarks.append(
-            f"{path}: {len(kept)} readings of {networks if networks > 1 else 'one'} "
-            f"network{'s' * (networks > 1)}; all of them count"
+            f"{path}: {len(kept)} readings of {plural(networks, 'network')}; all of them count"
         )
-    step = rounding([cells[index][1] for index in kept])
+    step = rounding([texts[index] for index in kept])
     if step == 1.0:
         remarks.append(f"{path}: whole milliseconds only; taken as rounded")
-    found = tuple(archs[index].strip() for index in kept)
-    return Samples(found, rows[kept], times[kept], step, tuple(remarks))
+    return Samples(
+        tuple(archs[index].strip() for index in kept), rows[kept], times[kept], step, tuple(remarks)
+    )
 
 
 def rounding(texts: Sequence[str]) -> float:
@@ -139,51 +131,3 @@ def rounding(texts: Sequence[str]) -> float:
         if all(t > step / 2 and math.isclose(t, round(t, digits), rel_tol=1e-9) for t in times):
             return step
     return 0.0
-
-
-def _table(path: str | Path, columns: Sequence[str]) -> tuple[list[int], list[list[str]]]:
-    """(line numbers, cells of the columns asked for) of a CSV table, plain or .gz."""
-    try:
-        opened = gzip.open if str(path).lower().endswith(".gz") else open
-        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = [cell.strip().lower() for cell in next(reader, [])]
-            missing = [c for c in columns if c not in header]
-            if missing:
-                raise InputError(
-                    f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-                    f"expected a first line with {','.join(columns)}"
-                )
-            places = [header.index(c) for c in columns]
-            lines, cells = [], []
-            for row in reader:
-                if any(cell.strip() for cell in row):
-                    lines.append(reader.line_num)
-                    cells.append([row[p] if p < len(row) else "" for p in places])
-    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
-        raise InputError(f"{path} is not a CSV table in UTF-8: {error}") from error
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror or error}; expected a CSV table"
-        ) from error
-    return lines, cells
-
-
-def _place(path: str | Path, lines: Sequence[int]) -> Callable[[int], str]:
-    """How the message on a network says where it stands."""
-    return lambda index: f"{path}, line {lines[index]} (row {index + 1})"
-
-
-def _time(text: str, path: str | Path, line: int) -> float:
-    """A time in milliseconds above 0, or InputError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not _SHORTEST <= value <= _LONGEST:
-        given = f"is {text!r}" if text.strip() else "is empty"
-        raise InputError(
-            f"{path}, line {line}: latency_ms {given}; expected a time above 0, in milliseconds, "
-            f"from {_SHORTEST:g} to {_LONGEST:g}"
-        )
-    return value

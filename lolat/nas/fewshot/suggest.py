@@ -15,15 +15,15 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.nas.fewshot.model import Explanation, explain
+from lolat.nas.fewshot.pieces import Pieces
 from lolat.nas.fewshot.samples import Samples, SpaceTerms
-from lolat.nas.fewshot.terms import Pieces
 
 DEVICES = 8  # drawn from the prior, for each assumption
 NOISE = 0.03  # of a measurement, where nothing is measured yet
-_KNOWN_SCALE = 10.0  # spread of the scale before the first measurement: any, yet well-conditioned
+KNOWN_SCALE = 10.0  # spread of the scale before the first measurement: any, yet well-conditioned
 
 
-class _Device:
+class Device:
     """One possible device, and what is not known of it.
 
     `slopes`: (candidates, parameters) of log latency; `covariance` of the parameters; `variance` of the
@@ -80,8 +80,8 @@ def suggest(
         candidates = candidates[np.array(new, dtype=bool)]
     if len(candidates) < count:
         raise InputError(
-            f"{count} networks were asked for and {len(candidates)} are left to choose from; "
-            f"expected --count of at most {len(candidates)}"
+            f"--count {count}: only {len(candidates)} networks are left to choose from; expected at most "
+            "so many"
         )
     devices = (
         _before(space.assumptions, candidates, generator)
@@ -101,47 +101,43 @@ def suggest(
 
 def _before(
     assumptions: Sequence[Pieces], candidates: np.ndarray, generator: np.random.Generator
-) -> list[_Device]:
+) -> list[Device]:
     """Devices drawn from the prior."""
     counts = [pieces.counts(candidates) for pieces in assumptions]
-    found = []
+    devices = []
     for _ in range(DEVICES):
         draws = [generator.standard_normal(p.size) * p.prior_spread for p in assumptions]
-        for draw in draws:
+        latencies = []
+        for pieces, occurs, draw in zip(assumptions, counts, draws, strict=True):
             draw[0] = 0.0
-        times, slopes = zip(
-            *(p.latency(c, d) for p, c, d in zip(assumptions, counts, draws, strict=True)),
-            strict=True,
-        )
+            latencies.append(pieces.latency(occurs, draw))
         for i, pieces in enumerate(assumptions):
             spread = pieces.prior_spread.copy()
-            spread[0] = _KNOWN_SCALE
+            spread[0] = KNOWN_SCALE
             doubt = float(np.exp(pieces.log_prior))
-            other = times[(i + 1) % len(times)]
-            found.append(
-                _with_doubt(slopes[i], np.diag(spread**2), times[i], other, doubt, NOISE**2)
-            )
-    return found
+            (times, slopes), (other, _) = latencies[i], latencies[(i + 1) % len(latencies)]
+            devices.append(_with_doubt(slopes, np.diag(spread**2), times, other, doubt, NOISE**2))
+    return devices
 
 
 def _after(
     explanations: Sequence[tuple[float, Explanation]], candidates: np.ndarray
-) -> list[_Device]:
+) -> list[Device]:
     """The devices that explain what is measured: the likeliest of each assumption."""
     best: dict[str, tuple[float, Explanation]] = {}
     for weight, explanation in explanations:
         name = explanation.pieces.name
         total, first = best.get(name, (0.0, explanation))
         best[name] = (total + weight, first)
-    told = []
-    for weight, e in best.values():
-        told.append((weight, e, *e.pieces.latency(e.pieces.counts(candidates), e.parameters)))
-    found = []
-    for i, (weight, explanation, times, slopes) in enumerate(told):
-        other = told[(i + 1) % len(told)][2]
-        covariance = np.linalg.inv(explanation.precision)
-        found.append(_with_doubt(slopes, covariance, times, other, weight, explanation.noise**2))
-    return found
+    latencies = [
+        e.pieces.latency(e.pieces.counts(candidates), e.parameters) for _, e in best.values()
+    ]
+    devices = []
+    for i, (weight, e) in enumerate(best.values()):
+        (times, slopes), (other, _) = latencies[i], latencies[(i + 1) % len(latencies)]
+        covariance = np.linalg.inv(e.precision)
+        devices.append(_with_doubt(slopes, covariance, times, other, weight, e.noise**2))
+    return devices
 
 
 def _with_doubt(
@@ -151,11 +147,9 @@ def _with_doubt(
     other: np.ndarray,
     sure: float,
     variance: float,
-) -> _Device:
+) -> Device:
     """A device with one more direction: towards the latencies under the other assumption."""
     apart = np.log(other / times)
-    size = len(covariance)
-    wider = np.zeros((size + 1, size + 1))
-    wider[:size, :size] = covariance
-    wider[size, size] = sure * (1.0 - sure)
-    return _Device(np.column_stack([slopes, apart - apart.mean()]), wider, variance)
+    wider = np.pad(covariance, (0, 1))
+    wider[-1, -1] = sure * (1.0 - sure)
+    return Device(np.column_stack([slopes, apart - apart.mean()]), wider, variance)

@@ -6,7 +6,9 @@
 
 A block is an inverted residual of expansion 1, 3 or 6 and kernel 3 or 5, with its 1x1 convolutions in two
 groups and a channel shuffle where "g2" says so; "skip" is the input itself, and a 1x1 convolution where
-the layer changes the channels or the resolution, as in the authors' code.
+the layer changes the channels or the resolution, as in the authors' code. A network is written as a digit
+for each layer, 7818488874147327324245, in the order of CHOICES: that of HW-NAS-Bench (Li et al., ICLR 2021)
+and HELP (Lee et al., NeurIPS 2021), whose measurements are written like this.
 """
 
 from __future__ import annotations
@@ -14,32 +16,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.space import Position, Space
-from lolat.nas.tables import ChainPart, Part
-
-# ---- FBNet's layers (Wu et al., CVPR 2019): 22 positions with one of nine blocks each, a digit
-# for each.
-#
-#     7818488874147327324245
-#
-# The order of the blocks is that of HW-NAS-Bench (Li et al., ICLR 2021) and HELP (Lee et al., NeurIPS
-# 2021),
-# whose measurements are written like this.
+from lolat.nas.space import Position, Space, parse_each
+from lolat.nas.tables import Part
+from lolat.units import shortened
 
 NAME = "fbnet"
-CHOICES = (
-    "k3_e1", "k3_e1_g2", "k3_e3", "k3_e6", "k5_e1", "k5_e1_g2", "k5_e3", "k5_e6", "skip",
-)  # fmt: skip
-"""Kernel, expansion and groups of the inverted residual block; `skip` is the input handed on."""
-LAYERS = 22
+BLOCKS = {
+    "k3_e1": (3, 1, 1), "k3_e1_g2": (3, 1, 2), "k3_e3": (3, 3, 1), "k3_e6": (3, 6, 1),
+    "k5_e1": (5, 1, 1), "k5_e1_g2": (5, 1, 2), "k5_e3": (5, 3, 1), "k5_e6": (5, 6, 1),
+}  # fmt: skip
+"""(kernel, expansion, groups) of the inverted residual."""
+CHOICES = (*BLOCKS, "skip")
+STAGES = ((16, 1, 1), (24, 4, 2), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 2), (352, 1, 1))
+"""(channels, layers, stride of the first)."""
+LAYERS = sum(count for _, count, _ in STAGES)
 POSITIONS = tuple(f"layer {index + 1}" for index in range(LAYERS))
-
+STEM, TOP, CLASSES, SIZE = 16, 1984, 1000, 224
 _LAST = len(CHOICES) - 1
 
 
@@ -48,16 +46,16 @@ def parse(arch: str) -> np.ndarray:
     text = arch.strip()
     if len(text) != LAYERS:
         raise InputError(
-            f"{_shown(text)} has {len(text)} characters; expected {LAYERS} digits from 0 to {_LAST}, "
+            f"{shortened(text)!r} has {len(text)} characters; expected {LAYERS} digits from 0 to {_LAST}, "
             "one block a layer"
         )
-    for layer, digit in enumerate(text):
+    for layer, digit in enumerate(text, 1):
         if not "0" <= digit <= str(_LAST):
             raise InputError(
-                f"unknown operation {digit!r} at layer {layer + 1} of {_shown(text)}; expected a "
-                f"digit from 0 to {_LAST} ({', '.join(CHOICES)})"
+                f"unknown operation {digit!r} at layer {layer} of {text!r}; expected a digit from 0 to "
+                f"{_LAST} ({', '.join(CHOICES)})"
             )
-    return np.frombuffer(text.encode("ascii"), dtype=np.int8) - np.int8(ord("0"))
+    return _digits(text)
 
 
 def parse_many(
@@ -69,16 +67,14 @@ def parse_many(
     """
     joined = "".join(archs)
     if joined.isascii() and set(map(len, archs)) <= {LAYERS}:
-        rows = np.frombuffer(joined.encode("ascii"), dtype=np.int8) - np.int8(ord("0"))
+        rows = _digits(joined)
         if rows.size == 0 or (rows.min() >= 0 and rows.max() <= _LAST):
             return rows.reshape(len(archs), LAYERS)
-    rows = np.empty((len(archs), LAYERS), dtype=np.int8)
-    for index, arch in enumerate(archs):
-        try:
-            rows[index] = parse(arch)
-        except InputError as error:
-            raise InputError(f"{place(index)}: {error}") from None
-    return rows
+    return parse_each(parse, archs, place, LAYERS)
+
+
+def _digits(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("ascii"), dtype=np.int8) - np.int8(ord("0"))
 
 
 def write(row: Sequence[int] | np.ndarray) -> str:
@@ -86,36 +82,42 @@ def write(row: Sequence[int] | np.ndarray) -> str:
     return "".join(str(int(block)) for block in row)
 
 
-def _shown(text: str) -> str:
-    """The text as it stands in a message."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+class Layer(NamedTuple):
+    """One of the 22: its stage, pixels along an edge of its input, channels in and out, stride."""
+
+    stage: int
+    side: int
+    inside: int
+    filters: int
+    stride: int
 
 
-# ---- fbnet ----------------------------------------
-
-STEM, TOP, CLASSES, SIZE = 16, 1984, 1000, 224
-STAGES = ((16, 1, 1), (24, 4, 2), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 2), (352, 1, 1))
-"""(channels, layers, stride of the first)."""
-BLOCKS = {
-    "k3_e1": (3, 1, 1), "k3_e1_g2": (3, 1, 2), "k3_e3": (3, 3, 1), "k3_e6": (3, 6, 1),
-    "k5_e1": (5, 1, 1), "k5_e1_g2": (5, 1, 2), "k5_e3": (5, 3, 1), "k5_e6": (5, 6, 1),
-}  # fmt: skip
-"""(kernel, expansion, groups)."""
-
-
-def space(classes: int = CLASSES, size: int = SIZE) -> Space:
-    """The 9**22 networks; `size`: of the image."""
-    positions = [Position(name, CHOICES) for name in POSITIONS]
-    parts: list[ChainPart] = [Part("stem", (), partial(_shape, size, 3), _stem)]
-    side, channels, layer = -(-size // 2), STEM, 0
-    for filters, count, first in STAGES:
+def layers_of(side: int, stages: Sequence[tuple[int, int, int]] = STAGES) -> list[Layer]:
+    """The layers behind a stem whose output has `side` pixels along an edge."""
+    layers, inside = [], STEM
+    for stage, (filters, count, first) in enumerate(stages):
         for index in range(count):
-            stride = first if index == 0 else 1
-            shape = partial(_shape, side, channels)
-            write = partial(_layer, filters, stride)
-            parts.append(Part(f"layer{layer + 1}", (layer,), shape, write))
-            side, channels, layer = -(-side // stride), filters, layer + 1
-    parts.append(Part("head", (), partial(_shape, side, channels), partial(_head, classes)))
+            layers.append(Layer(stage, side, inside, filters, 1 if index else first))
+            side, inside = -(-side // layers[-1].stride), filters
+    return layers
+
+
+def space(
+    classes: int = CLASSES,
+    size: int = SIZE,
+    stages: Sequence[tuple[int, int, int]] = STAGES,
+    top: int = TOP,
+    stem_stride: int = 2,
+) -> Space:
+    """The 9**22 networks; `size`: of the image; `top`: channels of the last 1x1 convolution."""
+    layers = layers_of(-(-size // stem_stride), stages)
+    parts = [Part("stem", (), partial(_shape, size, 3), partial(_stem, stem_stride))]
+    for index, layer in enumerate(layers):
+        shape, write = partial(_shape, layer.side, layer.inside), partial(_block, layer)
+        parts.append(Part(f"layer{index + 1}", (index,), shape, write))
+    side, channels = -(-layers[-1].side // layers[-1].stride), layers[-1].filters
+    parts.append(Part("head", (), partial(_shape, side, channels), partial(_head, top, classes)))
+    positions = [Position(name, CHOICES) for name in POSITIONS]
     return Space.of_parts(NAME, positions, parts, sys.modules[__name__])
 
 
@@ -123,18 +125,15 @@ def _shape(side: int, channels: int, *chosen: Any) -> tuple[int, ...]:
     return (1, side, side, channels)
 
 
-def _stem(layers: Layers, x: int) -> int:
-    return layers.norm_act(layers.conv(x, STEM, 3, 2), "relu")
+def _stem(stride: int, layers: Layers, x: int) -> int:
+    return layers.norm_act(layers.conv(x, STEM, 3, stride), "relu")
 
 
-def _layer(filters: int, stride: int, layers: Layers, x: int, block: str) -> int:
-    """One of the 22 layers."""
-    inside = layers.shape(x)[-1]
+def _block(layer: Layer, layers: Layers, x: int, block: str) -> int:
+    _, _, inside, filters, stride = layer
     same = stride == 1 and inside == filters
     if block == "skip":
-        if same:
-            return x
-        return layers.norm_act(layers.conv(x, filters, 1, stride), "relu")
+        return x if same else layers.norm_act(layers.conv(x, filters, 1, stride), "relu")
     kernel, expansion, groups = BLOCKS[block]
     y = layers.norm_act(layers.conv(x, expansion * inside, 1, 1, groups), "relu")
     if groups > 1:
@@ -144,6 +143,6 @@ def _layer(filters: int, stride: int, layers: Layers, x: int, block: str) -> int
     return layers.same("add", x, y) if same else y
 
 
-def _head(classes: int, layers: Layers, x: int) -> int:
-    x = layers.norm_act(layers.conv(x, TOP, 1), "relu")
+def _head(top: int, classes: int, layers: Layers, x: int) -> int:
+    x = layers.norm_act(layers.conv(x, top, 1), "relu")
     return layers.classifier(layers.global_pool(x), classes)

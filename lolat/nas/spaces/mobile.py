@@ -3,18 +3,19 @@
 With one width it is that of Once-for-All (Cai et al., ICLR 2020: OFAMobileNetV3): five stages of two to
 four inverted residuals with kernel 3, 5 or 7 and expansion 3, 4 or 6, squeeze-excite in three of them,
 hard swish in the last three, images of 128 to 224 pixels. With several, each stage has its own width, and
-what a stage's first layer costs depends on the width before it: its table is one of neighbours.
+what a stage's first layer costs depends on the width before it: its table is one of neighbors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.space import Position, Space
-from lolat.nas.tables import ChainPart, Part
+from lolat.nas.tables import Part
 
 STEM, TOP, LAST, CLASSES = 16, 960, 1280, 1000
 RESOLUTIONS, DEPTHS, KERNELS, EXPANSIONS = (128, 160, 192, 224), (2, 3, 4), (3, 5, 7), (3, 4, 6)
@@ -68,7 +69,7 @@ def space(
         positions.append(Position(name, tuple(choices)))
         return len(positions) - 1
 
-    parts: list[ChainPart] = [Part("stem", (0,), _image, _stem)]
+    parts = [Part("stem", (0,), _image, _stem)]
     factor = 2  # pixels of the image's edge per position
     before: dict[str, int] = {}  # the position of the width of the stage before, where there is one
     base = STEM
@@ -90,8 +91,8 @@ def space(
         before = {"before": own["width"]} if own else {}
         base = stage.channels
     roles = {"resolution": 0, **before}
-    head = Head(base, factor, classes, widths[0])
-    parts.append(Part("head", tuple(roles.values()), head.shape, head.write))
+    shape = partial(_before_head, base, factor, widths[0])
+    parts.append(Part("head", tuple(roles.values()), shape, partial(_head, classes)))
     return Space.of_parts(name, positions, parts)
 
 
@@ -133,31 +134,10 @@ class Layer:
         return _inverted(layers, x, filters, kernel, expansion, self.stage, self.stride)
 
 
-@dataclass(frozen=True)
-class Head:
-    """Two 1x1 convolutions with a pooling between them, and the classifier."""
-
-    inside: int
-    factor: int
-    classes: int
-    width: float
-
-    def shape(self, resolution: int, width: float | None = None) -> tuple[int, ...]:
-        """Of the input."""
-        side = _side(resolution, self.factor)
-        return (1, side, side, divisible(self.inside * (self.width if width is None else width)))
-
-    def write(self, layers: Layers, x: int, *chosen: float) -> int:
-        """The head, whatever is chosen."""
-        x = layers.global_pool(layers.norm_act(layers.conv(x, TOP), "hard_silu"))
-        x = layers.same("hard_silu", layers.conv(x, LAST))
-        return layers.classifier(x, self.classes)
-
-
 def divisible(channels: float) -> int:
     """The nearest multiple of 8 that is not less than nine tenths of it (MobileNet's rule)."""
-    found = max(8, int(channels + 4) // 8 * 8)
-    return found + 8 if found < 0.9 * channels else found
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest + 8 if nearest < 0.9 * channels else nearest
 
 
 def _side(resolution: int, factor: int) -> int:
@@ -174,6 +154,20 @@ def _stem(layers: Layers, x: int, resolution: int) -> int:
     x = layers.norm_act(layers.conv(x, STEM, 3, 2), "hard_silu")
     y = layers.norm_act(layers.depthwise(x, 3), "relu")
     return layers.same("add", layers.norm(layers.conv(y, STEM, 1)), x)
+
+
+def _before_head(
+    inside: int, factor: int, usual: float, resolution: int, width: float | None = None
+) -> tuple[int, ...]:
+    side = _side(resolution, factor)
+    return (1, side, side, divisible(inside * (usual if width is None else width)))
+
+
+def _head(classes: int, layers: Layers, x: int, *chosen: float) -> int:
+    """Two 1x1 convolutions with a pooling between them, and the classifier, whatever is chosen."""
+    x = layers.global_pool(layers.norm_act(layers.conv(x, TOP), "hard_silu"))
+    x = layers.same("hard_silu", layers.conv(x, LAST))
+    return layers.classifier(x, classes)
 
 
 def _inverted(

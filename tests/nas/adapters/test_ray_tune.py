@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import ray
 from ray import cloudpickle, tune
 
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas import spaces
 from lolat.nas.adapters.ray_tune import TrialLatency, parameters
-from tests import synthetic
+from tests import ray_cluster, synthetic
 from tests.nas.adapters.test_adapters_doc import EXAMPLES, run
 from tests.nas.test_space import every, small
 
@@ -26,20 +24,12 @@ STEPS = 3
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray of one CPU, whose workers can import the tests."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        tempfile.TemporaryDirectory(prefix="ray-") as folder,
-    ):
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    """A Ray whose workers can import the tests."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AIR_NEW_OUTPUT", "0")
         patch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-        ray.init(
-            num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
-            _temp_dir=folder, object_store_memory=80 * 2**20,
-        )  # fmt: skip
-        yield
-        ray.shutdown()
+        with ray_cluster.small_ray():
+            yield
 
 
 def fastest_and_slowest() -> tuple[list[dict[str, Any]], np.ndarray]:
@@ -97,20 +87,16 @@ def test_the_example_of_the_documentation_runs(
     cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Instead of ~/ray_results, whose path Ray has fixed when it was imported.
-    monkeypatch.setattr("ray.train.constants.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
-    monkeypatch.setattr(
-        "ray.tune.experiment.experiment.DEFAULT_STORAGE_PATH", str(tmp_path / "results")
-    )
+    for module in ("ray.train.constants", "ray.tune.experiment.experiment"):
+        monkeypatch.setattr(f"{module}.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
     run(EXAMPLES["ray_tune", 1], tmp_path, monkeypatch)
     assert (tmp_path / "results").is_dir()
 
 
 def test_a_space_is_read_from_the_configuration() -> None:
     candidates, times = fastest_and_slowest()
-    latency = cloudpickle.loads(
-        cloudpickle.dumps(TrialLatency(MODEL, spaces.SPACES["fbnet"](), 100.0))
-    )
     space = spaces.SPACES["fbnet"]()
+    latency = cloudpickle.loads(cloudpickle.dumps(TrialLatency(MODEL, space, 100.0)))
     row = space.sample(1)[0]
     wanted = MODEL.predict(space.network(row)).latency_ms
     found = latency.metrics({**space.values(row), "learning rate": 0.1})
@@ -136,9 +122,6 @@ def test_a_reported_latency_is_not_predicted_again() -> None:
     assert not latency.stop("1", {"latency_ms": 5.0})
 
 
-@pytest.mark.parametrize("wrong", [0, -1.0, float("nan")])
-def test_no_budget(wrong: float) -> None:
-    with pytest.raises(
-        InputError, match=r"max_ms is .*; expected a number of milliseconds above 0"
-    ):
-        TrialLatency(MODEL, small(), wrong)
+def test_no_budget() -> None:
+    with pytest.raises(InputError, match="max_ms is 0"):
+        TrialLatency(MODEL, small(), 0)

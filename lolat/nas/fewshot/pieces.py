@@ -17,14 +17,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lolat.graph.counts import COLUMNS
+from lolat.nas.tables import Table
+
 TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
-OPS = TERMS.index("ops")
+MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(TERMS))
 TERM_SPREAD = np.array([1.5, 1.5, 1.5, 1.5, 2.0])
 """Standard deviation of each coefficient's logarithm, around equal shares of an average network.
 
 Wide: on a GPU that waits to be told what to do next `ops` is all of the time, on a phone nearly none.
 """
 OVERLAP = 4.0  # the exponent of a soft maximum; at equal parts it is 19 % above the larger
+_FREE = 50.0  # a scale may be anything: e**50 times too large or small
+
+
+def work(table: Table) -> np.ndarray:
+    """(choices of the table ..., TERMS) counts at batch size 1; traffic is that of convolutions too."""
+    counts = dict(zip(COLUMNS, np.moveaxis(table.at(1).astype(np.float64), -1, 0), strict=True))
+    moved = counts["acts"] + counts["inp"] + counts["traffic"]
+    depthwise = counts["depthwise_macs"]
+    terms = [counts["flops"] - depthwise, depthwise, moved, counts["weights"], counts["ops"]]
+    return np.stack(terms, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -34,8 +47,8 @@ class Pieces:
     `counts(rows)`: (networks, positions) integers into (networks, pieces) how often each occurs.
     `terms`: (pieces, TERMS), a term's counts over those of an average network. `factors`: (pieces,
     factors) 0 or 1, which factors a piece shares; `spread`: (factors,) standard deviations of their
-    logarithms. `overlap`: starting operations and their work go on side by side, so the larger counts
-    rather than the sum. `log_prior`: how likely the assumption is before anything is measured.
+    logarithms. `log_prior`: how likely the assumption is before anything is measured. `overlap`: starting
+    operations and their work go on side by side, so the larger counts rather than the sum.
     """
 
     name: str
@@ -44,8 +57,8 @@ class Pieces:
     terms: np.ndarray
     factors: np.ndarray
     spread: np.ndarray
+    log_prior: float
     overlap: bool = False
-    log_prior: float = 0.0
 
     @property
     def size(self) -> int:
@@ -63,19 +76,15 @@ class Pieces:
         base, parts = _overlapped(terms) if self.overlap else (terms.sum(axis=1), terms)
         scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(TERMS) :])
         costs = base * scale
-        slopes = np.column_stack(
-            [costs, parts * scale[:, None], costs[:, None] * self.factors],
+        return costs, np.column_stack(
+            [costs, parts * scale[:, None], costs[:, None] * self.factors]
         )
-        return costs, slopes
 
     def latency(self, counts: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """((networks,) latencies, (networks, size) derivatives of their logarithms)."""
         costs, slopes = self.costs(parameters)
         times = counts @ costs
         return times, (counts @ slopes) / times[:, None]
-
-
-_FREE = 50.0  # a scale may be anything: e**50 times too large or small
 
 
 def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,233 @@
+"""`lolat nas suggest`, `fit` and `predict`: from a few measured networks to the latencies of many."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.cli.nas import SPACE_NAMES
+from lolat.nas.fewshot.samples import SPACES
+from lolat.nas.spaces import nasbench201
+from tests.cli.commands import Command
+from tests.nas.few_devices import (
+    everything,
+    layered,
+    only_needed,
+    some_cells,
+    some_layers,
+    write_samples,
+)
+
+SUGGEST = ("nas", "suggest", "--space", "nasbench201")
+
+
+def test_the_spaces_offered_are_those_there_are() -> None:
+    assert SPACE_NAMES == SPACES
+
+
+# ---- suggest
+
+
+def test_networks_are_named_one_a_line(lolat: Command, tmp_path: Path) -> None:
+    output = tmp_path / "measure.csv"
+    found = lolat(*SUGGEST, "--count", "4", "--output", output)
+    assert (found.code, found.err) == (0, "")
+    archs = found.out.splitlines()
+    assert len(set(archs)) == len(archs) == 4
+    assert nasbench201.parse_many(archs).shape == (4, 6)
+    assert output.read_text().splitlines() == ["arch", *archs]
+    told = json.loads(lolat(*SUGGEST, "--count", "4", "--json").out)
+    assert told == {"space": "nasbench201", "archs": archs}
+
+
+def test_what_is_chosen_from(lolat: Command, tmp_path: Path) -> None:
+    among = some_cells(8)
+    have = write_samples(tmp_path / "have.csv", among[:5])
+    names = write_samples(tmp_path / "among.csv", among)
+    found = lolat(*SUGGEST, "--count", "3", "--have", have, "--among", names)
+    assert found.code == 0
+    assert set(found.out.splitlines()) == set(among[5:])
+    message = lolat.refused(*SUGGEST, "--count", "4", "--have", have, "--among", names)
+    assert "--count 4: only 3 networks are left" in message
+    layers = write_samples(tmp_path / "layers.csv", some_layers(20), lambda _: 1.0)
+    found = lolat("nas", "suggest", "--space", "fbnet", "--count", "3", "--among", layers)
+    assert set(found.out.splitlines()) < set(some_layers(20))
+
+
+def test_after_readings_of_one_network_others_are_named(lolat: Command, tmp_path: Path) -> None:
+    arch = some_cells(1)[0]
+    have = tmp_path / "have.csv"
+    have.write_text(f"arch,latency_ms\n{arch},5.12\n{arch},5.31\n")
+    found = lolat(*SUGGEST, "--count", "2", "--have", have)
+    assert found.code == 0
+    assert arch not in found.out
+    assert "2 readings of 1 network; all of them count" in found.err
+
+
+def test_a_wrong_call_of_suggest(lolat: Command, tmp_path: Path) -> None:
+    assert "--count" in lolat.refused(*SUGGEST, "--count", "0")
+    assert "--space" in lolat.refused("nas", "suggest", "--count", "3")
+    wrong = tmp_path / "have.csv"
+    wrong.write_text("arch,latency_ms\nx,1.25\n")
+    assert "line 2 (row 1): unknown operation" in lolat.refused(*SUGGEST, "--have", wrong)
+    assert "no such file" in lolat.refused(*SUGGEST, "--have", tmp_path / "absent.csv")
+
+
+# ---- fit
+
+
+@pytest.fixture
+def fit(lolat: Command, tmp_path: Path) -> Any:
+    """Fits a table (or networks of a device) and returns what the command did."""
+
+    def call(samples: Any, *options: Any, device: Any = everything, refused: bool = False) -> Any:
+        if isinstance(samples, list):
+            samples = write_samples(tmp_path / "samples.csv", samples, device)
+        space = "fbnet" if device is layered else "nasbench201"
+        do = lolat.refused if refused else lolat
+        output = tmp_path / "model.json"
+        return do("nas", "fit", "--space", space, samples, "--output", output, *options)
+
+    return call
+
+
+def test_a_model_is_written_and_described(fit: Any, tmp_path: Path) -> None:
+    found = fit(some_cells(12))
+    assert (found.code, found.err) == (0, "")
+    first, assumption, error, last = found.out.splitlines()
+    assert first.startswith("nasbench201 from 12 samples · noise ")
+    assert "every operation is executed: 100 % sure" in assumption
+    assert "Half of all networks of the space should be within" in error
+    assert last == f"written: {tmp_path / 'model.json'}"
+    assert max(map(len, found.out.splitlines()[:3])) <= 80
+    assert json.loads((tmp_path / "model.json").read_text())["schema"] == "lolat-nas-model"
+    assert fit(some_layers(10), device=layered).out.startswith("fbnet from 10 samples")
+
+
+def test_json_says_the_same(fit: Any) -> None:
+    told = json.loads(fit(some_cells(12), "--json", device=only_needed).out)
+    assert (told["samples"], told["space"], told["warnings"]) == (12, "nasbench201", [])
+    assert told["assumptions"][0]["words"].startswith("operations that the output does not need")
+    assert told["assumptions"][0]["weight"] > 0.9
+    assert 0.0 < told["typical_error"] < 0.05
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_few_samples_are_warned_of(fit: Any, count: int) -> None:
+    found = fit(some_cells(count))
+    assert found.code == 0
+    (line,) = found.err.splitlines()
+    assert line.startswith(f"lolat: warning: {count} sample")
+    assert "lolat nas suggest --have" in line
+    assert "noise" not in found.out  # of so few readings it is not known
+
+
+def test_samples_that_no_formula_explains_are_not_to_be_trusted(fit: Any) -> None:
+    times = {arch: 10.0 ** (3 * (i % 3)) + 0.001 for i, arch in enumerate(some_cells(6))}
+    found = fit(list(times), device=times.__getitem__)
+    assert found.code == 0
+    assert "4 of 6 samples lie far from what the others say: trust no answer" in found.err
+
+
+def test_a_wrong_call_of_fit_writes_nothing(fit: Any, lolat: Command, tmp_path: Path) -> None:
+    arch = some_cells(1)[0]
+    samples = tmp_path / "s.csv"
+    for text, said in (
+        (f"arch,latency_ms\n{arch.replace('3x3', '7x7', 1)},1.5\n", "unknown operation"),
+        (f"arch,latency_ms\n{arch},1.5\n{arch},1.6\n", "all 2 rows are of one network"),
+        (f"arch,latency_ms\n{arch},-1.5\n", "expected a time above 0"),
+        ("arch,latency_ms\n", "has no rows"),
+        (f"arch\n{arch}\n", "lacks the column latency_ms"),
+    ):
+        samples.write_text(text)
+        assert said in fit(samples, refused=True)
+    assert not (tmp_path / "model.json").exists()
+    assert "--space" in lolat.refused("nas", "fit", "s.csv", "--output", "m.json")
+    assert "--output" in lolat.refused("nas", "fit", "--space", "fbnet", "s.csv")
+    wrong = lolat.refused("nas", "fit", "--space", "darts", "s.csv", "--output", "m.json")
+    assert "nasbench201" in wrong
+    (tmp_path / "model.json").mkdir()
+    assert "is a folder" in fit(some_cells(3), refused=True)
+
+
+# ---- predict
+
+
+@pytest.fixture
+def cells(fit: Any, tmp_path: Path) -> Path:
+    """A model of NAS-Bench-201."""
+    assert fit(some_cells(14)).code == 0
+    return tmp_path / "model.json"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(folder: Path, archs: list[str]) -> Path:
+    path = folder / "archs.csv"
+    path.write_text("\n".join(["index,arch", *(f"{i},{a}" for i, a in enumerate(archs))]) + "\n")
+    return path
+
+
+def test_the_table_has_all_networks_in_their_order(
+    lolat: Command, tmp_path: Path, cells: Path
+) -> None:
+    archs = some_cells(60, seed=9)
+    archs += archs[:5]
+    output = tmp_path / "new" / "out.csv"
+    found = lolat("nas", "predict", cells, table(tmp_path, archs), "--output", output)
+    assert (found.code, found.err) == (0, "")
+    assert found.out == f"written: {output}, 65 networks of nasbench201\n"
+    assert output.read_text().splitlines()[0] == "arch,latency_ms"
+    assert [row["arch"] for row in rows(output)] == archs
+    wanted = [everything(arch) for arch in archs]
+    assert [float(row["latency_ms"]) for row in rows(output)] == pytest.approx(wanted, rel=0.02)
+    lolat("nas", "predict", cells, table(tmp_path, []), "--output", output)
+    assert output.read_text() == "arch,latency_ms\n"
+
+
+def test_a_compressed_table_and_json(lolat: Command, tmp_path: Path, cells: Path) -> None:
+    packed = tmp_path / "archs.csv.gz"
+    packed.write_bytes(gzip.compress(table(tmp_path, some_cells(3)).read_bytes()))
+    output = tmp_path / "out.csv"
+    found = lolat("nas", "predict", cells, packed, "--output", output, "--json")
+    told = {"output": str(output), "space": "nasbench201", "networks": 3}
+    assert json.loads(found.out) == told
+    assert len(rows(output)) == 3
+
+
+def test_intervals_come_when_asked_for(lolat: Command, tmp_path: Path, cells: Path) -> None:
+    archs, output = table(tmp_path, some_cells(30, seed=9)), tmp_path / "out.csv"
+    call = ("nas", "predict", cells, archs, "--output", output, "--coverage")
+    assert lolat(*call, "0.9").code == 0
+    columns = ("latency_low_ms", "latency_ms", "latency_high_ms")
+    for row in rows(output):
+        low, middle, high = (float(row[c]) for c in columns)
+        assert low < middle < high
+        assert low < everything(row["arch"]) < high
+    for wrong in ("0", "1", "nan"):
+        assert "expected a number above 0 and below 1" in lolat.refused(*call, wrong)
+
+
+def test_a_wrong_call_of_predict(lolat: Command, tmp_path: Path, cells: Path, model: Path) -> None:
+    output = tmp_path / "out.csv"
+
+    def refused(space_model: Path, archs: Path) -> str:
+        return lolat.refused("nas", "predict", space_model, archs, "--output", output)
+
+    message = refused(cells, table(tmp_path, some_layers(2)))
+    assert "line 2 (row 1): unknown operation" in message
+    assert f"{cells} is a model of the space nasbench201" in message
+    archs = table(tmp_path, some_cells(2))
+    assert "a model of a device, for whole networks" in refused(model, archs)
+    assert "no such file" in refused(tmp_path / "absent.json", archs)
+    archs.write_text("network\nx\n")
+    assert "lacks the column arch" in refused(cells, archs)
+    assert not output.exists()

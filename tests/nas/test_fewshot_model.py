@@ -1,0 +1,354 @@
+"""The fit of a space's costs: made-up devices are found again, absurd readings borne; its file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import spearmanr
+
+from lolat.errors import InputError, ModelFileError
+from lolat.nas import fewshot
+from lolat.nas.fewshot import model as nas_model
+from lolat.nas.fewshot.model import FREEDOM, NasModel, explain, fit, from_document, outlying
+from lolat.nas.fewshot.samples import Samples, read_archs, read_samples, rounding, space_terms
+from tests.nas.few_devices import (
+    FIXED,
+    PHONE,
+    everything,
+    layered,
+    only_needed,
+    some_cells,
+    some_layers,
+)
+
+CELLS, LAYERS = space_terms("nasbench201"), space_terms("fbnet")
+Device = Callable[[str], float]
+
+
+def exact(archs: list[str], device: Device = everything) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, times) of some networks."""
+    space = LAYERS if device is layered else CELLS
+    return space.parse_many(archs), np.array([device(a) for a in archs])
+
+
+def predicted(found: list, rows: np.ndarray) -> np.ndarray:
+    parts = [w * np.log(e.pieces.counts(rows) @ e.pieces.costs(e.parameters)[0]) for w, e in found]
+    return np.exp(np.sum(parts, axis=0))
+
+
+def test_the_costs_of_a_device_are_found_from_twelve_exact_readings() -> None:
+    found = explain(CELLS.assumptions, *exact(some_cells(12)))
+    assert sum(w for w, e in found if e.pieces.name == "all") > 0.99
+    costs = found[0][1].pieces.costs(found[0][1].parameters)[0]
+    # skip_connect is free in PHONE, so the rest is what is fixed.
+    wanted = ["none", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3"]
+    assert costs == pytest.approx([FIXED, *(PHONE[name] for name in wanted)], rel=0.02)
+    rows, times = exact(some_cells(500, seed=1))
+    assert predicted(found, rows) == pytest.approx(times, rel=0.01)
+    weights = [w for w, _ in found]
+    assert sum(weights) == pytest.approx(1.0)
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_a_device_that_removes_what_is_not_needed_is_seen() -> None:
+    found = explain(CELLS.assumptions, *exact(some_cells(12, seed=3), only_needed))
+    assert sum(w for w, e in found if e.pieces.name == "needed") > 0.99
+    rows, times = exact(some_cells(500, seed=4), only_needed)
+    assert spearmanr(predicted(found, rows), times)[0] > 0.99
+
+
+def test_absurd_readings_hardly_count_and_are_named() -> None:
+    rows, times = exact(some_cells(12, seed=5))
+    times *= np.exp(0.01 * np.random.default_rng(0).standard_normal(12))
+    times[4], times[7] = 0.003, times[7] * 3.0
+    found = explain(CELLS.assumptions, rows, times)
+    others, wanted = exact(some_cells(500, seed=6))
+    assert np.median(np.abs(predicted(found, others) / wanted - 1.0)) < 0.02
+    off = outlying(found, rows, times)
+    assert set(np.flatnonzero(off != 1.0)) == {4, 7}
+    assert off[7] == pytest.approx(3.0, rel=0.1)
+    assert off[4] < 0.01
+
+
+def test_whole_milliseconds_count_as_rounded() -> None:
+    rows, times = exact(some_cells(15, seed=7))
+    rounded = np.round(times / 4.0)
+    assert np.abs(rounded / (times / 4.0) - 1.0).max() > 0.05
+    found = explain(CELLS.assumptions, rows, rounded, step=1.0)
+    # What rounding explains is no noise of the device.
+    assert found[0][1].noise < explain(CELLS.assumptions, rows, rounded)[0][1].noise
+    assert (outlying(found, rows, rounded, step=1.0) == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("count", "device", "least"),
+    [(1, everything, 0.75), (3, everything, 0.75), (10, layered, 0.8), (100, layered, 0.97)],
+)
+def test_few_samples_rank_and_many_tell(count: int, device: Device, least: float) -> None:
+    some = some_layers if device is layered else some_cells
+    assumptions = LAYERS.assumptions[:1] if device is layered else CELLS.assumptions
+    found = explain(assumptions, *exact(some(count, seed=2), device))
+    rows, times = exact(some(300, seed=9), device)
+    answer = predicted(found, rows)
+    assert spearmanr(answer, times)[0] > least
+    assert count < 100 or np.median(np.abs(answer / times - 1.0)) < 0.03
+
+
+def test_the_most_probable_costs_are_those_of_a_general_minimizer() -> None:
+    """The same posterior, written anew, minimized by scipy without our derivatives."""
+    pieces, noise = CELLS.assumptions[0], 0.12
+    rows, times = exact(some_cells(8, seed=10))
+    times *= np.exp(noise * np.random.default_rng(3).standard_normal(8))
+    counts = pieces.counts(rows)
+    spread = np.concatenate([[50.0], [1.5, 1.5, 1.5, 1.5, 2.0], pieces.spread])
+
+    def posterior(x: np.ndarray) -> float:
+        costs = (pieces.terms @ np.exp(x[1:6])) * np.exp(x[0] + pieces.factors @ x[6:])
+        z = (np.log(times) - np.log(counts @ costs)) / noise
+        return float(np.sum(2.5 * np.log1p(z**2 / FREEDOM)) + 0.5 * np.sum((x / spread) ** 2))
+
+    ours = next(e for _, e in explain([pieces], rows, times) if e.noise == noise).parameters
+    start = np.zeros(pieces.size)
+    start[0] = 1.0
+    other = minimize(posterior, start, method="BFGS", options={"gtol": 1e-8, "maxiter": 2000})
+    assert posterior(ours) == pytest.approx(other.fun, abs=1e-3)
+
+
+# ---- The model: answers, intervals, warnings.
+
+
+def noisy(count: int, noise: float, seed: int = 0) -> Samples:
+    archs = some_cells(count, seed)
+    rows, times = exact(archs)
+    times *= np.exp(noise * np.random.default_rng(seed).standard_t(4.0, count))
+    return Samples(tuple(archs), rows, times, 0.0, ())
+
+
+@pytest.fixture(scope="module")
+def cells() -> NasModel:
+    return fit("nasbench201", noisy(12, 0.02))
+
+
+@pytest.fixture(scope="module")
+def layers() -> NasModel:
+    archs = some_layers(10)
+    return fit("fbnet", Samples(tuple(archs), *exact(archs, layered), 0.0, ()))
+
+
+def test_many_networks_are_answered_in_parts(
+    cells: NasModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archs = some_cells(50, seed=3)
+    rows = CELLS.parse_many(archs)
+    assert cells.predict(archs).tolist() == cells.latency_ms(rows).tolist()
+    whole = cells.latency_ms(rows), *cells.interval_ms(rows)
+    monkeypatch.setattr(nas_model, "CHUNK", 7)
+    parts = cells.latency_ms(rows), *cells.interval_ms(rows)
+    assert np.array(parts) == pytest.approx(np.array(whole))
+    assert cells.predict([]).shape == (0,)
+    assert cells.interval_ms(np.empty((0, 6), dtype=np.int8))[0].shape == (0,)
+
+
+def test_intervals_hold_about_as_many_readings_as_they_say(cells: NasModel) -> None:
+    """Readings of made-up devices with heavy-tailed noise, over many draws of samples."""
+    inside = []
+    for seed in range(12):
+        model, readings = fit("nasbench201", noisy(12, 0.03, seed)), noisy(200, 0.03, seed + 100)
+        low, high = model.interval_ms(readings.rows, 0.9)
+        assert (low < high).all()
+        inside.append(np.mean((low <= readings.times) & (readings.times <= high)))
+    assert 0.82 < np.mean(inside) < 0.98
+    rows = CELLS.parse_many(some_cells(20, seed=4))
+    half, most = cells.interval_ms(rows, 0.5), cells.interval_ms(rows, 0.95)
+    assert (most[0] < half[0]).all()
+    assert (half[1] < most[1]).all()
+
+
+def test_few_samples_and_absurd_ones_are_warned_of() -> None:
+    assert "5 samples: with fewer than 10" in fit("nasbench201", noisy(5, 0.01)).warnings[0]
+    many = noisy(14, 0.005, seed=2)
+    assert fit("nasbench201", many).warnings == ()
+    many.times[3] = 0.004
+    (warning,) = fit("nasbench201", many).warnings
+    assert many.archs[3] in warning
+    assert "times shorter than the other samples say" in warning
+
+
+# ---- Its file.
+
+
+@pytest.mark.parametrize("name", ["cells", "layers"])
+def test_a_model_is_read_as_it_was_written(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    model: NasModel = request.getfixturevalue(name)
+    path = tmp_path / "new" / "model.json"
+    fewshot.write(path, model)
+    found = fewshot.read(path)
+    rows = model.terms.candidates(np.random.default_rng(0))[::100]
+    assert found.latency_ms(rows) == pytest.approx(model.latency_ms(rows), rel=1e-6)
+    intervals = np.array(found.interval_ms(rows)), np.array(model.interval_ms(rows))
+    assert intervals[0] == pytest.approx(intervals[1], rel=1e-4)
+    assert (found.space, found.archs, found.warnings) == (model.space, model.archs, model.warnings)
+    assert found.to_document() == json.loads(path.read_text())
+    assert path.stat().st_size < 400_000
+    fewshot.write(tmp_path / "again.json", found)
+    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+MISSING = object()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("schema",), "lolat-model", "a model of a device, for whole networks"),
+        (("schema",), "other", "not of a search space"),
+        (("schema",), MISSING, "not of a search space"),
+        (("version",), 2, "version 2, and this LoLat reads 1"),
+        (("space",), "darts", "'darts'; expected one of nasbench201, fbnet"),
+        (("space",), "fbnet", "unknown assumption 'all'"),
+        (("costs",), MISSING, "the field `costs` is missing"),
+        (("costs",), [], "`costs`"),
+        (("costs", 0, "weight"), 0.1, "do not add up to 1"),
+        (("costs", 0, "weight"), "1", "`costs[0].weight` is '1'"),
+        (("costs", 0, "noise"), True, "`costs[0].noise` is true"),
+        (("costs", 0, "costs_ms"), [1.0], "`costs_ms`"),
+        (("costs", 0, "costs_ms"), [1.0, -1.0, 1.0, 1.0, 1.0], "`costs[0].costs_ms[1]` is -1.0"),
+        (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0], "the first above 0"),
+        (("costs", 0, "costs_ms"), [1.0, "x", 1.0, 1.0, 1.0], "`costs[0].costs_ms[1]` is 'x'"),
+        (("spreads_ms", "all"), [[1.0, 1.0]], "`spreads_ms`"),
+        (("spreads_ms",), {}, "`spreads_ms`"),
+        (("spreads_ms", "all"), [[1.0] * 4 + [1e999]], "spreads_ms"),
+        (("samples", 0, "latency_ms"), MISSING, "`samples[0].latency_ms` is missing"),
+        (("step_ms",), -1.0, "`step_ms` is -1.0"),
+    ],
+)  # fmt: skip
+def test_a_damaged_document_is_refused(
+    cells: NasModel, path: tuple[Any, ...], value: Any, words: str
+) -> None:
+    document = json.loads(json.dumps(cells.to_document()))
+    holder = document
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    if value is MISSING:
+        del holder[path[-1]]
+    with pytest.raises(ModelFileError, match=r"^m\.json: ") as caught:
+        from_document(document, "m.json")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"schema": "lolat-nas', b"\xff\xfe", b"[1]"])
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "m.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"m\.json: .*expected a file that `lolat nas fit`"):
+        fewshot.read(path)
+
+
+def test_names_that_the_package_has_and_has_not() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fewshot.nothing  # noqa: B018
+    for name in fewshot.__all__:
+        assert getattr(fewshot, name) is not None
+
+
+# ---- Tables of samples.
+
+A, B, C = some_cells(3)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[..., Path]:
+    def write(*lines: str, header: str = "arch,latency_ms") -> Path:
+        path = tmp_path / "samples.csv"
+        path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_other_columns_and_empty_lines_are_ignored(table: Any) -> None:
+    path = table(f"x,1.25,{A}", "", f"y,2.5,{B}", header="\ufeffname, Latency_ms ,ARCH")
+    found = read_samples(path, CELLS)
+    assert (found.archs, found.times.tolist(), found.remarks) == ((A, B), [1.25, 2.5], ())
+    assert found.rows.tolist() == CELLS.parse_many([A, B]).tolist()
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_samples(path, CELLS).times.tolist() == [1.25, 2.5]
+    assert read_samples(table(f"{A},1.25"), CELLS).times.tolist() == [1.25]
+
+
+@pytest.mark.parametrize(
+    ("lines", "times", "remark"),
+    [
+        ([f"{A},1.25", f"{B},2.5", f"{A},1.25"], [1.25, 2.5], "1 of 3 rows repeat another one"),
+        ([f"{A},1.25", f"{B},2.5", f"{A},1.35"], [1.25, 2.5, 1.35], "3 readings of 2 networks"),
+        ([f"{A},12", f"{B},15.0"], [12.0, 15.0], "whole milliseconds"),
+    ],
+)
+def test_what_is_merged_or_rounded_is_told(
+    table: Any, lines: list[str], times: list[float], remark: str
+) -> None:
+    found = read_samples(table(*lines), CELLS)
+    assert found.times.tolist() == times
+    assert remark in found.remarks[0]
+    assert (found.step == 1.0) == ("whole" in remark)
+
+
+@pytest.mark.parametrize(
+    ("texts", "step"),
+    [
+        (["12", "15.0"], 1.0), (["12.1", "15"], 0.1), (["12.13", "1"], 0.01), (["12.131", "1"], 0.0),
+        (["1e3"], 1.0), (["1e-9", "1"], 0.0),
+    ],
+)  # fmt: skip
+def test_rounding_is_seen_from_the_digits(texts: list[str], step: float) -> None:
+    assert rounding(texts) == pytest.approx(step)
+
+
+WRONG = B.replace(B.split("~")[0][1:], "conv_9x9", 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        *(([f"{A},1.25", "", f"{B},{time}"], "line 4: latency_ms .*expected a time above 0")
+          for time in ("0", "-3", "nan", "inf", "fast", "", "1e-300", "1e13")),
+        ([f"{A},1.25", B], "line 3: 1 cell"),
+        ([f"{A},1.25", f"{WRONG},2.5"], r"line 3 \(row 2\): .*'conv_9x9' .*one of none, skip_connect"),
+        ([f"{A},1.25", f"{A},1.35", f"{A},1.35"], "all 3 rows are of one network.*--space nasbench201"),
+        ([], "has no rows"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_none_are_refused(table: Any, lines: list[str], words: str) -> None:
+    path = table(*lines)
+    with pytest.raises(InputError, match=words) as caught:
+        read_samples(path, CELLS)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [("arch,time", "column latency_ms"), ("network,time", "columns arch, latency_ms")],
+)
+def test_missing_columns_are_named(table: Any, header: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"lacks the {words}"):
+        read_samples(table(f"{A},1.25", header=header), CELLS)
+
+
+def test_one_network_and_networks_alone(table: Any) -> None:
+    path = table(f"{A},1.25", f"{A},1.35", f"{A},1.35")
+    assert len(read_samples(path, CELLS, one_network=True).times) == 2
+    texts, rows = read_archs(table(B, A, B, header="arch"), CELLS)
+    assert texts == [B, A, B]
+    assert rows.tolist() == CELLS.parse_many(texts).tolist()
