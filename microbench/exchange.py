@@ -22,7 +22,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.training.exchange import Link, fill_buckets
 from lolat.units import percent
 from microbench import environment
-from microbench.replicas import Together, run_together
+from microbench.process import Together, run_together
 
 STRATEGIES: Mapping[str, str] = {
     "mirrored": "microbench.backends.tensorflow.replicas:exchange",

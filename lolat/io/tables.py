@@ -1,8 +1,9 @@
 """The one reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
 
 Every row has as many cells as the first line has names, quotes are closed, text is UTF-8 without
-zero bytes, columns have different names: nothing is dropped or cut. What a cell must hold is asked for cell by cell
-(`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is expected.
+zero bytes, columns have different names: nothing is dropped or cut. What a cell must hold is asked for
+cell by cell (`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is
+expected.
 """
 
 from __future__ import annotations

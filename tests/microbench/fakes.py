@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from microbench.process import JobFailed, WorkerDied
+from lolat.io.process import ProcessDied, RequestFailed
 
 START_S = 1.7e9
 
@@ -72,10 +72,10 @@ class FakeWorker:
         if device.dies[verb, key] > 0:
             device.dies[verb, key] -= 1
             self.dead = True
-            raise WorkerDied("the measuring process was killed")
+            raise ProcessDied("the measuring process was killed")
         if device.refuses[verb, key] > 0:
             device.refuses[verb, key] -= 1
-            raise JobFailed("ResourceExhausted: no")
+            raise RequestFailed("ResourceExhausted: no")
         if verb == "environment":
             return {"environment": device.environment}
         if verb == "memory":

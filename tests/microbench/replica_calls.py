@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import DeviceError
-from microbench.replicas import meeting_file
+from microbench.process import meeting_file
 
 Clock = Callable[[], float]
 

@@ -10,11 +10,11 @@ import pytest
 
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
 from lolat.graph.counts import count
+from lolat.io.process import ProcessDied, RequestFailed
 from microbench import backends, families
 from microbench.backends import choice
 from microbench.backends.known import as_known, without_batch_norms
 from microbench.layers import Layers
-from microbench.process import JobFailed, WorkerDied
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_on_a_gpu_the_first_that_finds_one(installed: set[str]) -> None:
 def test_no_gpu_says_what_was_looked_for(installed: set[str]) -> None:
     installed.discard("onnxruntime")
     for problem, reason in (
-        (WorkerDied("the measuring process was killed"), "the measuring process was killed"),
-        (JobFailed("RuntimeError: driver too old"), "RuntimeError: driver too old"),
+        (ProcessDied("the measuring process was killed"), "the measuring process was killed"),
+        (RequestFailed("RuntimeError: driver too old"), "RuntimeError: driver too old"),
     ):
         start = Started({"torch": NO_TORCH, "tensorflow": problem})
         with pytest.raises(DeviceError) as caught:

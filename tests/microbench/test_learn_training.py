@@ -10,6 +10,7 @@ import pytest
 
 from lolat.errors import InputError, MeasuringError
 from lolat.graph import Graph
+from lolat.io.process import ProcessDied
 from lolat.model.file import write
 from lolat.training.model import load_training
 from lolat.training.settings import OPTIMIZERS
@@ -17,7 +18,6 @@ from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from microbench import learn_training
 from microbench.blocks import Predefined
 from microbench.layers import Layers
-from microbench.process import WorkerDied
 from microbench.runner import Runner, Settings
 from tests import synthetic
 from tests.microbench.fakes import FakeDevice, FakeWorker
@@ -52,7 +52,7 @@ class Starting(FakeWorker):
         self.device.asked.append((self.number, "start", key))
         if self.device.dies["start", key]:
             self.dead = True
-            raise WorkerDied("the measuring process was killed")
+            raise ProcessDied("the measuring process was killed")
         if self.device.refuses["start", key]:
             return super().request({"do": "start", "key": key}, limit_s)
         graph = Graph.from_dict(job["graph"])
