@@ -170,9 +170,10 @@ class Child:
             self._process.stdin.flush()
             answer = json.loads(self._process.stdout.readline())
         except (OSError, ValueError):  # nothing, what a dying process got out, or closed meanwhile
+            how = self._end()
             if late.is_set():
-                raise ProcessDied(f"{self.name} gave no answer within {limit_s:g} s") from None
-            raise ProcessDied(f"{self.name} {self._end()}") from None
+                how = f"gave no answer within {limit_s:g} s"
+            raise ProcessDied(f"{self.name} {how}") from None
         finally:
             done.set()
         if "error" in answer:

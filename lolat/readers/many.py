@@ -83,10 +83,10 @@ def arrays_of(
     LolatError where no process can be started, and what `of` raises, if that is no LolatError.
     """
     ending_of(name)  # or InputError, once and not for each network
-    count = _processors() if processes is None else processes
+    count = default_processes() if processes is None else processes
     if count < 1:
         raise InputError(f"processes {processes!r}: expected a whole number from 1")
-    memory = max(LEAST_GIB, _memory_gib()) if memory_gib is None else memory_gib
+    memory = max(LEAST_GIB, machine_gib()) if memory_gib is None else memory_gib
     for limit, unit in ((limit_s, "s"), (memory, "GiB")):
         if not 0 < limit < math.inf:
             raise InputError(f"a limit of {limit!r} {unit}: expected a number above 0")
@@ -352,13 +352,13 @@ def _unpacked(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))
 
 
-def _processors() -> int:
+def default_processes() -> int:
     """CPUs that this process may use, at most MOST_PROCESSES."""
     able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(able or 1, MOST_PROCESSES)
 
 
-def _memory_gib() -> float:
+def machine_gib() -> float:
     """Memory of this machine; 0 where it does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30

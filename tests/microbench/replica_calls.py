@@ -1,4 +1,4 @@
-"""What processes of `microbench.replicas` are asked to do in the tests."""
+"""What processes of `microbench.process` are asked to do in the tests."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from microbench.fleet import Failed, Measured, Node
 from tests import ray_cluster, synthetic
 from tests.cli.commands import Command
 from tests.cli.conftest import lolat as lolat_fixture
-from tests.microbench.processes import wait_until
+from tests.processes import wait_until
 
 lolat = lolat_fixture
 CLUSTER = (1, 2, 3)

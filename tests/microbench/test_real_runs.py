@@ -14,7 +14,7 @@ import pytest
 
 from lolat.model.file import read
 from microbench.journal import parse
-from tests.microbench.processes import is_running, wait_until
+from tests.processes import is_running, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
