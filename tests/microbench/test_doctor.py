@@ -10,14 +10,14 @@ from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from microbench import doctor, environment
-from microbench.backends.known import as_known
-from microbench.blocks import Predefined
-from microbench.doctor import Difference, Examination
+from microbench.backends.known import as_known, known_blocks
+from microbench.blocks import BLOCKS, Predefined
+from microbench.blocks import NETWORKS as ALL_NETWORKS
+from microbench.doctor import Difference, Examination, references_of
 from microbench.environment import UNSAID
-from microbench.layers import Layers
+from microbench.learn import REFERENCES
 from microbench.runner import Runner
-from tests.microbench.fakes import START_S, FakeDevice, FakeWorker
-from tests.microbench.test_learn import Notes
+from tests.microbench.fakes import START_S, FakeDevice, FakeWorker, Watcher, tiny
 
 VERSIONS = {"framework": "fake", "framework_version": "1", "flags": {}}
 LABEL = "a desk (family 25 model 17), 2 threads"
@@ -52,14 +52,6 @@ class DeskWorker(FakeWorker):
         ):
             device.dies["sample", key] = 1
         return super().request(document, limit_s)
-
-
-def tiny(channels: int) -> Any:
-    def make() -> Any:
-        n = Layers(f"tiny {channels}", 8, 3)
-        return n.done(n.cba(n.input, channels, 3))
-
-    return make
 
 
 NETWORKS = tuple(Predefined(name, tiny(4 + i), (1,), True) for i, name in enumerate("abcde"))
@@ -269,22 +261,10 @@ def test_the_networks_are_those_that_the_backend_knows(desk: Desk) -> None:
 
 
 def test_remarks_reach_the_user(desk: Desk) -> None:
-    class Stages(Notes):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stages: list[tuple[str, int]] = []
-            self.done = 0
-
-        def start(self, text: str, total: int) -> None:
-            self.stages.append((text, total))
-
-        def step(self) -> None:
-            self.done += 1
-
-    desk.dies_at, seen = {"a x1": 3}, Stages()
+    desk.dies_at, seen = {"a x1": 3}, Watcher()
     examine(desk, progress=seen)
     assert seen.stages == [("building", 5), ("measuring", 5 * doctor.SETTINGS.rounds)]
-    assert seen.done == sum(total for _, total in seen.stages)
+    assert seen.steps == sum(total for _, total in seen.stages)
     assert len(seen.notes) == 1
     assert "a x1: the measuring process was killed" in seen.notes[0]
 
@@ -297,3 +277,79 @@ def test_ctrl_c_ends_the_worker(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(KeyboardInterrupt):
         examine(desk)
     assert [w.closed for w in desk.workers] == [True]
+
+
+# ---- Which of a model's points are measured again
+
+
+def network(name: str, channels: int = 4) -> Predefined:
+    return Predefined(name, tiny(channels), (1, 4), True)
+
+
+def point(of: Predefined, batch_size: int = 1, whole: bool = True, **counts: int) -> Point:
+    known = count(of.make()).total(batch_size)._asdict() | counts
+    return Point(of.name, batch_size, known, 2.0, whole=whole)
+
+
+def names(points: list[Point], networks: list[Predefined]) -> list[str]:
+    found = references_of(points, networks)
+    assert all(r.point in points for r in found)
+    return [r.point.name for r in found]
+
+
+def test_a_network_comes_with_its_graph() -> None:
+    a, b = network("a"), network("b", 5)
+    first, second = references_of([point(a), point(b)], [b, a])
+    assert (first.point.name, second.point.name) == ("a", "b")
+    assert (first.graph, second.graph) == (a.make(), b.make())
+
+
+@pytest.mark.parametrize("changed", [{"acts": 1}, {"inp": 1}, {"flops": 1}, {"weights": 1}])
+def test_a_network_that_counts_otherwise_is_another_one(changed: dict[str, int]) -> None:
+    a, b = network("a"), network("b")
+    assert names([point(a, **changed), point(b)], [a, b]) == ["b"]
+
+
+def test_counts_that_later_versions_add_do_not_matter() -> None:
+    a = network("a")
+    old = Point("a", 1, {k: v for k, v in point(a).counts.items() if k in
+                         ("acts", "inp", "flops", "weights")}, 2.0, whole=True)  # fmt: skip
+    assert names([old, point(network("b"), ops=999)], [a, network("b")]) == ["a", "b"]
+
+
+def test_blocks_and_unknown_networks_are_left_out() -> None:
+    a, b = network("a"), network("b")
+    assert names([point(network("gone")), point(a, whole=False), point(b)], [a, b]) == ["b"]
+
+
+def test_one_of_each_at_the_batch_size_that_comes_first() -> None:
+    a = network("a")
+    (found,) = references_of([point(a, 4), point(a, 1)], [a])
+    assert found.point.batch_size == 4
+
+
+def test_references_where_there_are_some() -> None:
+    some = [network(REFERENCES[0]), network("other"), network(REFERENCES[2])]
+    assert names([point(n) for n in some], some) == [REFERENCES[0], REFERENCES[2]]
+    assert names([point(n) for n in some[1:2]], some) == ["other"], "else what there is"
+
+
+def test_what_to_say_when_there_is_nothing_to_measure() -> None:
+    a = network("a")
+    for points in ([], [point(a, whole=False)], [point(a, flops=1)]):
+        with pytest.raises(InputError) as caught:
+            references_of(points, [a])
+        assert str(caught.value) == (
+            f"none of the model's {len(points)} points is a whole network of this version, so there is "
+            "nothing to measure again; expected a model learned by measuring: python learn_model.py cpu"
+        )
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "onnxruntime+threads=1"])
+def test_of_a_model_of_this_version_the_five_references(backend: str) -> None:
+    known = known_blocks(backend, [*BLOCKS, *ALL_NETWORKS])
+    whole = [b for b in known if b.whole]
+    points = [point(b, n, b.whole) for b in (*known[:3], *whole) for n in b.batch_sizes]
+    found = references_of(points, whole)
+    assert sorted(r.point.name for r in found) == sorted(REFERENCES)
+    assert {r.point.batch_size for r in found} == {1}

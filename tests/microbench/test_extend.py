@@ -10,6 +10,7 @@ import pytest
 
 from lolat.cli.common import run
 from lolat.cli.main import lolat as command
+from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.model import Model
@@ -17,10 +18,12 @@ from lolat.model.file import read, write
 from lolat.model.learning import model_document
 from microbench import environment, extend, learn
 from microbench.blocks import Predefined
+from microbench.doctor import Again
 from microbench.environment import UNSAID
 from microbench.extend import as_blocks, disagreement
+from microbench.jobs import Settings
 from microbench.layers import Layers
-from microbench.runner import Runner, Settings
+from microbench.runner import Runner
 from tests import synthetic
 from tests.microbench import fakes
 from tests.microbench.fakes import FakeDevice, FakeWorker
@@ -112,7 +115,9 @@ def test_a_network_outside_is_inside_afterwards(
     assert json.dumps(old) == json.dumps(before["points"])
     labels = [name.partition(" · ")[0] for name in prediction.measure]
     assert [p["name"] for p in new] == [f"hand made/{label}" for label in labels]
-    assert {len(p["samples_ms"]) for p in new} == {learn.MOST_ROUNDS}, "measured as learning does"
+    assert {len(p["samples_ms"]) for p in new} == {learn.USUAL.most_rounds}, (
+        "measured as learning does"
+    )
     ran = {
         (r["key"].partition("/")[0], r["before"]) for r in device.requests if r["do"] == "sample"
     }
@@ -232,7 +237,7 @@ def test_a_run_that_is_interrupted_goes_on(
     assert lolat("--extend", model, "--for", "x")[0] == 0
     again = len(device.keys("sample")) - first
     jobs = len(set(device.keys("sample")))
-    assert again == learn.MOST_ROUNDS * jobs - first, "nothing twice"
+    assert again == learn.USUAL.most_rounds * jobs - first, "nothing twice"
     assert not journal.exists()
 
 
@@ -344,9 +349,12 @@ def test_what_a_busy_machine_measured_is_measured_anew(
 
 
 def test_disagreement_begins_at_a_tenth() -> None:
-    close = [("a x1", 1.0, 1.09), ("b x1", 2.0, 2.0), ("c x1", 3.0, 4.5)]
+    def again(name: str, then: float, now: float) -> Again:
+        return Again(Point(name, 1, {}, then), now)
+
+    close = [again("a", 1.0, 1.09), again("b", 2.0, 2.0), again("c", 3.0, 4.5)]
     assert list(disagreement(close)) == []
-    (said,) = disagreement([("a x1", 1.0, 1.11)])
+    (said,) = disagreement([again("a", 1.0, 1.11)])
     assert said.startswith(
         "the model's own points took +11 % when measured again (a x1 1.11 ms, was 1)"
     )

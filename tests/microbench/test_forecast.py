@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
-from microbench.forecast import activation_bytes, keep_bytes, peak_bytes, weight_bytes
+from microbench.jobs import activation_bytes, keep_bytes, peak_bytes, weight_bytes
 from microbench.layers import Layers
 
 MIB = 2**20

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError, LolatError, MeasuringError
 from microbench.journal import Journal, parse
-from microbench.runner import Outcome, recall
+from microbench.runner import Outcome
 from microbench.timing import Visit
 
 KEY = {"blocks": "abc", "framework_version": "2.21", "flags": {}}
@@ -126,7 +126,7 @@ def test_a_network_alone_with_a_reference_is_left_out(path: Path) -> None:
 
 def test_a_record_comes_back_as_the_visit_that_it_was(path: Path) -> None:
     outcome = Outcome()
-    recall(outcome, opened(written(path, LOOP, AFTER, VISIT)).records)
+    outcome.recall(opened(written(path, LOOP, AFTER, VISIT)).records)
     assert outcome.visits == {
         "net x1": [Visit((40.5, 41.0), (), (1.7e9, 1.7e9 + 0.04), "")],
         "conv x1": [

@@ -13,38 +13,15 @@ from lolat.graph.counts import count
 from microbench import environment, learn
 from microbench.blocks import NETWORKS as known_networks
 from microbench.blocks import Predefined
-from microbench.layers import Layers
-from microbench.runner import Runner, Settings
+from microbench.jobs import Settings, job_key
+from microbench.runner import Runner
 from microbench.state import Level, Levels
-from tests.microbench.fakes import START_S, FakeDevice
-
-
-def tiny(channels: int) -> Any:
-    def make() -> Any:
-        n = Layers(f"tiny {channels}", 8, 3)
-        return n.done(n.cba(n.input, channels, 3))
-
-    return make
-
+from tests.microbench.fakes import START_S, FakeDevice, Watcher, tiny
 
 BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))
 NETWORKS = (Predefined("net", tiny(6), (1,), True),)
 ALL = (*BLOCKS, *NETWORKS)
 SETTINGS = Settings(rounds=4)
-
-
-class Notes:
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def start(self, text: str, total: int) -> None:
-        pass
-
-    def step(self) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 @pytest.fixture
@@ -121,7 +98,7 @@ def test_blocks_alone_are_measured_after_the_networks_of_this_version(
     points, *_ = measure(tmp_path / "j", blocks=BLOCKS)
     assert [p.name for p in points] == ["a", "a", "b"], "these networks are no points"
     before = {r["before"] for r in device.requests if r["do"] == "sample" and r["key"] == "a x1"}
-    assert before <= {learn.job_key(name, 1) for name in learn.REFERENCES}
+    assert before <= {job_key(name, 1) for name in learn.REFERENCES}
     assert len(before) > 1
 
 
@@ -146,7 +123,7 @@ def test_a_run_of_its_own_accord_takes_the_usual_settings(
 ) -> None:
     points, *_, journal = learn.measure_blocks("fake", "cpu", tmp_path / "j", 1e9, blocks=ALL)
     journal.close()
-    assert {len(p.samples_ms) for p in points if not p.whole} == {learn.MOST_ROUNDS}
+    assert {len(p.samples_ms) for p in points if not p.whole} == {learn.USUAL.most_rounds}
     assert json.loads(journal.path.read_text().splitlines()[0])["key"]["settings"]["rounds"] == 8
 
 
@@ -159,7 +136,7 @@ def test_what_failed_is_said(device: FakeDevice, tmp_path: Path) -> None:
 
 def test_other_networks_are_another_run(device: FakeDevice, tmp_path: Path) -> None:
     measure(tmp_path / "j")
-    notes = Notes()
+    notes = Watcher()
     measure(
         tmp_path / "j", progress=notes, blocks=(*BLOCKS, Predefined("net", tiny(7), (1,), True))
     )
@@ -172,7 +149,7 @@ def test_another_number_of_threads_is_another_run(device: FakeDevice, tmp_path: 
     _, where, *_ = measure(tmp_path / "j")
     assert where["threads"] == environment.cpu_count()
     device.environment = plain | {"threads": 1, "threads_asked": 1}
-    notes = Notes()
+    notes = Watcher()
     _, where, *_ = measure(tmp_path / "j", progress=notes)
     assert (where["threads"], where["threads_asked"]) == (1, 1)
     assert "threads_asked" in notes.notes[0]
@@ -185,7 +162,7 @@ def test_another_processor_of_the_same_name_is_another_run(
     facts: dict[str, Any] = {"stepping": 1, "memory_bytes": 1, "threads": 2}
     monkeypatch.setattr(environment, "processor_facts", lambda: dict(facts))
     measure(tmp_path / "j")
-    notes = Notes()
+    notes = Watcher()
     facts["memory_bytes"] = 2
     measure(tmp_path / "j", progress=notes, now=1e9 + 60)
     assert notes.notes[0].startswith("going on from")
@@ -195,7 +172,7 @@ def test_another_processor_of_the_same_name_is_another_run(
 
 
 def test_the_load_is_that_of_the_machine_not_of_the_threads_asked_for() -> None:
-    noise = {"calm_share": 1.0, "floor": 0.0}
+    noise = {"calm_share": 1.0, "floor": 0.0, "slow_factor": 1.0}
     where = {"load_at_start": 1.0, "threads": 1, "processor": {"threads": 8}}
     assert learn.warnings(where, noise, {}) == []
     assert "(load 1.0 on 1 threads)" in learn.warnings(where | {"processor": {}}, noise, {})[0]
@@ -203,7 +180,7 @@ def test_the_load_is_that_of_the_machine_not_of_the_threads_asked_for() -> None:
 
 def test_going_on_is_said(device: FakeDevice, tmp_path: Path) -> None:
     measure(tmp_path / "j")
-    notes = Notes()
+    notes = Watcher()
     asked = len(device.keys("sample"))
     points, *_ = measure(tmp_path / "j", progress=notes, now=1e9 + 60)
     assert "16 measurements are there already (--restart" in notes.notes[0]
@@ -216,23 +193,23 @@ def test_going_on_is_said(device: FakeDevice, tmp_path: Path) -> None:
 def test_noise_by_hand() -> None:
     # of 11 times eight are calm; their middle is between the fourth and the fifth
     reference = [10, 10, 10, 10, 11, 11, 12, 12, 20, 30, 40]
-    noise = learn.describe_noise(reference, 13, [0.01, 0.05, None, 0.02], 3)
+    noise = learn.noise_beside(reference, 13, [0.01, 0.05, None, 0.02], 3)
     assert noise == {
         "floor": 0.02, "reference_ms": 10.5, "calm_ms": 13, "calm_share": 0.7273,
         "slow_factor": round(30 / 10.5, 4), "points_without_calm": 3,
     }  # fmt: skip
-    assert learn.describe_noise(reference, 13, [None], 1)["floor"] == 0.0
+    assert learn.noise_beside(reference, 13, [None], 1)["floor"] == 0.0
 
 
 def test_points_that_saw_no_calm_moment_are_said() -> None:
-    noise = {"calm_share": 1.0, "floor": 0.0}
+    noise = {"calm_share": 1.0, "floor": 0.0, "slow_factor": 1.0}
     said = learn.warnings({"threads": 2}, noise, {}, ["b x2"])
     assert said == [
-        "1 point saw no calm moment (first: b x2): its time is the fastest of disturbed ones; run "
+        "1 point saw no quiet moment (first: b x2): its time is the fastest of disturbed ones; run "
         "again when the machine is quieter"
     ]
     said = learn.warnings({"threads": 2}, noise, {}, ["a", "b"])
-    assert said[-1].startswith("2 points saw no calm moment (first: a): their times are the")
+    assert said[-1].startswith("2 points saw no quiet moment (first: a): their times are the")
 
 
 def test_the_gpus_name_tells_runs_apart(device: FakeDevice, tmp_path: Path) -> None:
@@ -241,7 +218,7 @@ def test_the_gpus_name_tells_runs_apart(device: FakeDevice, tmp_path: Path) -> N
     assert where["device_name"] == "NVIDIA T4"
     header = json.loads(journal.path.read_text().splitlines()[0])
     assert header["key"]["device"] == "NVIDIA T4"
-    notes = Notes()
+    notes = Watcher()
     device.environment = {"framework": "fake", "device_name": "NVIDIA L4"}
     measure(tmp_path / "j", device="gpu", progress=notes)
     assert "measured with other device, device_name; it is kept as" in notes.notes[0]
@@ -252,8 +229,8 @@ def test_the_gpus_name_tells_runs_apart(device: FakeDevice, tmp_path: Path) -> N
     [
         (1.3, 1.0, 0.0, ["busy before the run (load 1.3 on 2 threads)"]),
         (1.2, 0.5, 0.08, []),
-        (None, 0.49, 0.0, ["calm for 49 % of the run"]),
-        (0.0, 1.0, 0.09, ["repeated measurements 9 % apart"]),
+        (None, 0.49, 0.0, ["quiet for 49 % of the run"]),
+        (0.0, 1.0, 0.09, ["repeated measurements were 9 % apart"]),
         (9.0, 0.1, 0.5, ["busy before", "unsteady machine"]),
     ],
 )
@@ -298,13 +275,13 @@ def test_what_is_remarked_on(
     load: float | None, quiet: float, busy: float, floor: float, said: list[str]
 ) -> None:
     noise = {"quiet": quiet, "busy": busy, "floor": floor}
-    found = learn.remarks({"load_at_start": load, "threads": 2}, noise, {})
+    found = learn.warnings({"load_at_start": load, "threads": 2}, noise, {})
     assert len(found) == len(said)
     for remark, part in zip(found, said, strict=True):
         assert part in remark
         assert "run again" in remark
     failures = {"a x1": "no memory", "b x1": "no"}
-    assert learn.remarks({"threads": 2}, {"quiet": 1.0, "busy": 1.0, "floor": 0.0}, failures) == [
+    assert learn.warnings({"threads": 2}, {"quiet": 1.0, "busy": 1.0, "floor": 0.0}, failures) == [
         "2 points could not be measured (first: a x1: no memory); the model is fitted on the others"
     ]
 
@@ -332,7 +309,7 @@ def test_a_gpus_own_memory_says_what_fits(
 ) -> None:
     """2^20 bytes are less than any block needs; the host's memory is enough for these."""
     device.free_bytes = free
-    notes = Notes()
+    notes = Watcher()
     if skipped:
         with pytest.raises(
             MeasuringError, match=r"a x1: skipped: needs about 0\.0 GiB of memory, 0\.0"
@@ -356,7 +333,7 @@ def test_a_worker_that_cannot_say_what_is_free(device: FakeDevice, tmp_path: Pat
 def test_options_of_the_backend_tell_runs_apart(device: FakeDevice, tmp_path: Path) -> None:
     device.environment = {"framework": "torch", "half": False}
     measure(tmp_path / "j")
-    notes = Notes()
+    notes = Watcher()
     device.environment = {"framework": "torch", "half": True}
     measure(tmp_path / "j", progress=notes)
     assert "measured with other half; it is kept as" in notes.notes[0]

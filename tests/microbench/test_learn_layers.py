@@ -16,7 +16,7 @@ import pytest
 from lolat.errors import InputError, MeasuringError
 from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import LayerTable, read_table
-from microbench import learn_layers
+from microbench import learn, learn_layers
 from microbench.learn_layers import draw, measure_layers, name, write_csv, write_record
 from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice, FakeWorker
@@ -62,9 +62,7 @@ class TimedWorker(FakeWorker):
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Timed:
     found = Timed()
-    monkeypatch.setattr(
-        learn_layers, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock)
-    )
+    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
     monkeypatch.setattr(
         learn_layers.environment,
         "device_label",
@@ -185,7 +183,7 @@ class TestDeath:
         self, device: Timed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
     ) -> None:
         layers = draw("dense", 20, 1, 1e9)
-        append = learn_layers.open_journal
+        append = learn.open_journal
 
         def stopping(*arguments: Any) -> Any:
             journal = append(*arguments)
@@ -199,11 +197,11 @@ class TestDeath:
             journal.append = stop
             return journal
 
-        monkeypatch.setattr(learn_layers, "open_journal", stopping)
+        monkeypatch.setattr(learn, "open_journal", stopping)
         with pytest.raises(KeyboardInterrupt):
             measure(tmp_path / "j", layers)
         assert len(device.keys("time")) == after
-        monkeypatch.setattr(learn_layers, "open_journal", append)
+        monkeypatch.setattr(learn, "open_journal", append)
         measured = measure(tmp_path / "j", layers)
         assert len(device.keys("time")) == 100
         assert measured.samples_ms == ((1.0, 2.0, 3.0, 4.0, 5.0),) * 20

@@ -21,8 +21,8 @@ from microbench.backends.onnxruntime import tape as onnxruntime_tape
 from microbench.backends.onnxruntime.tape import OnnxTape, block_model
 from microbench.backends.shapes import first
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
+from microbench.jobs import Settings
 from microbench.layers import Layers
-from microbench.runner import Settings
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microbench.runner import Job, Settings, groups, visiting_order
+from microbench.jobs import Job, Settings, groups, visiting_order
 
 
 def test_the_order_is_random_and_the_same_for_the_same_seed() -> None:

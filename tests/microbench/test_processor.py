@@ -100,7 +100,7 @@ def test_a_machine_without_a_hypervisor(tmp_path: Path) -> None:
                              "avx512_vnni", "avx512f", "fma", "sse4_1"],
     }  # fmt: skip
     name = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
-    assert processor.label(name, found) == f"{name} (family 6 model 143)"
+    assert processor.processor_label(name, found) == f"{name} (family 6 model 143)"
 
 
 def test_xen_says_what_it_is(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_an_arm_has_other_names_for_it(tmp_path: Path) -> None:
         "vendor": "0x41", "family": 8, "model": 0xD0C, "stepping": 0x31,
         "instruction_sets": ["asimd", "asimddp", "asimdhp"],
     }  # fmt: skip
-    assert processor.label("aarch64", found) == "aarch64 (family 8 model 3340)"
+    assert processor.processor_label("aarch64", found) == "aarch64 (family 8 model 3340)"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_what_the_system_does_not_say_is_left_out(
     monkeypatch.setattr(sys, "platform", "linux")
     assert processor.facts(system(tmp_path, files)) == found
     if "model" not in found:
-        assert processor.label("a chip", found) == "a chip"
+        assert processor.processor_label("a chip", found) == "a chip"
 
 
 INTEL_MAC = """machdep.cpu.vendor: GenuineIntel

@@ -27,7 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the test
 from microbench import learn, process
 from microbench.blocks import Predefined
 from microbench.layers import Layers
-from microbench.runner import Settings
+from microbench.jobs import Settings
 
 def tiny(size, channels):
     n = Layers("tiny", size, 3)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from lolat.errors import DeviceError, MeasuringError
+from microbench.jobs import Job, Settings
 from microbench.journal import Journal
-from microbench.runner import Job, Outcome, Runner, Settings
-from microbench.timing import LEAST_CALM
+from microbench.runner import Outcome, Runner
+from microbench.timing import LEAST_QUIET
 from tests.microbench.fakes import FakeDevice
 
 REFERENCE = Job("reference", {})
@@ -90,7 +91,7 @@ class TestWhileThereIsTime:
 
 class TestExtraRounds:
     def test_only_for_those_that_saw_no_calm(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
+        device.noisy = {"b"}
         jobs = [Job(k, {}) for k in "abcdefghijkl"]
         run(device, jobs, Settings(rounds=2, extra_rounds=3, extra_s=1e9))
         assert device.keys("time")[24:] == ["b", "b", "b"]
@@ -99,25 +100,25 @@ class TestExtraRounds:
         # one calm sample a visit, two of them after the rounds
         device.estimate_ms = {"a": 400.0}
         run(device, [Job("a", {})], Settings(rounds=2, extra_rounds=9, extra_s=1e9))
-        assert len(device.keys("time")) == LEAST_CALM
+        assert len(device.keys("time")) == LEAST_QUIET
 
     def test_end_with_their_time(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
+        device.noisy = {"b"}
         device.request_s = 10
         jobs = [Job(k, {}) for k in "abcdefghijkl"]
         run(device, jobs, Settings(rounds=2, extra_rounds=9, extra_s=25))
         assert device.keys("time")[24:] == ["b", "b", "b"]  # at 0, 10 and 20 of 25 s
 
     def test_wait_for_a_calm_moment(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
+        device.noisy = {"b"}
         jobs = [Job(k, {}) for k in "abcdefghijkl"]
         run(device, jobs, Settings(rounds=2, extra_rounds=2, extra_s=1e9, patience_s=0.7))
-        asked = [(r.get("calm_ms"), r.get("patience_s")) for r in device.requests if "calls" in r]
+        asked = [(r.get("quiet_ms"), r.get("patience_s")) for r in device.requests if "calls" in r]
         # the reference takes 5 ms everywhere but beside b
         assert asked == [(None, None)] * 24 + [(pytest.approx(6.5), 0.7)] * 2
 
     def test_not_for_a_job_that_failed(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
+        device.noisy = {"b"}
         device.refuses["prepare", "b"] = ALWAYS
         jobs = [Job(k, {}) for k in "abcdefghijkl"]
         outcome = run(device, jobs, Settings(rounds=2, extra_rounds=3, extra_s=1e9))

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lolat.errors import MeasuringError
+from microbench.jobs import Job, Settings
 from microbench.journal import Journal
-from microbench.runner import MOST_DEATHS, MOST_LOOPS, Job, Outcome, Runner, Settings
+from microbench.runner import MOST_DEATHS, MOST_LOOPS, Outcome, Runner
 from tests.microbench.fakes import START_S, FakeDevice
 
 NETWORKS = [Job(key, {"graph": key}, whole=True) for key in ("n1", "n2", "n3")]
