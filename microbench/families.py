@@ -1,89 +1,100 @@
-"""The families of predefined blocks: how each is written, as a Graph of any size."""
+"""Blocks of the families of networks: steps that networks are made of, too, and chains of them as Graphs.
+
+A step gets layers under construction and the tensor that it reads, and gives the one that it writes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from lolat.graph import Graph, GraphBuilder
 from microbench.layers import Layers
 
-
-def stem(size: int, filters: int, kernel: int, stride: int, pool: bool = False) -> Graph:
-    """The entrance of a network: rescale, convolution on 3 channels, norm, relu, maybe max pool."""
-    n = Layers(f"stem {filters} {kernel}x{kernel}/{stride}", size, 3)
-    x = n.same("rescale", n.input)
-    x = n.cba(x, filters, kernel, stride)
-    return n.done(n.pool(x, 3, 2) if pool else x)
+Step = Callable[..., int]
 
 
-def patchify(size: int, filters: int) -> Graph:
-    """ConvNeXt's entrance: a 4x4 convolution with stride 4, layer normalisation."""
-    n = Layers("patchify", size, 3)
-    return n.done(n.same("layer_norm", n.conv(n.input, filters, 4, 4, bias=True)))
-
-
-def plain(
+def chain(
+    step: Step,
     size: int,
     channels: int,
-    filters: int,
-    kernel: int | tuple[int, int],
     count: int = 1,
+    stride: int | None = None,
+    **options: object,
 ) -> Graph:
-    """Convolutions with bias and relu, as in VGG."""
-    n = Layers(f"conv {channels}", size, channels)
+    """`count` steps in a row on size x size positions of `channels`; `stride` is the first one's."""
+    n = Layers(f"{step.__name__} {channels}", size, channels)
     x = n.input
-    for _ in range(count):
-        x = n.same("relu", n.conv(x, filters, kernel, bias=True))
+    for i in range(count):
+        x = step(n, x, **options, **({} if stride is None or i else {"stride": stride}))
     return n.done(x)
 
 
-def conv_bn(size: int, channels: int, filters: int, kernel: int) -> Graph:
-    """Convolution, batch normalisation, relu."""
-    n = Layers(f"conv-bn {channels}", size, channels)
-    return n.done(n.cba(n.input, filters, kernel))
+# ---- Steps
 
 
-def basic(size: int, channels: int, count: int = 1) -> Graph:
-    """ResNet's basic block: two 3x3 convolutions and the shortcut."""
-    n = Layers(f"basic {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        y = n.cba(n.cba(x, channels, 3), channels, 3, act=None)
-        x = n.same("relu", n.same("add", x, y))
-    return n.done(x)
+def stem(n: Layers, x: int, filters: int, kernel: int, stride: int, pool: bool = False) -> int:
+    """The entrance of a network: rescale, convolution on 3 channels, norm, relu, maybe max pool."""
+    x = n.cba(n.same("rescale", x), filters, kernel, stride)
+    return n.pool(x, 3, 2) if pool else x
 
 
-def add_bottleneck(n: Layers, x: int, out: int, mid: int, stride: int, groups: int) -> int:
-    """One bottleneck behind `x`."""
+def patchify(n: Layers, x: int, filters: int) -> int:
+    """ConvNeXt's entrance: a 4x4 convolution with stride 4, layer normalization."""
+    return n.same("layer_norm", n.conv(x, filters, 4, 4, bias=True))
+
+
+def plain(n: Layers, x: int, filters: int, kernel: int = 3) -> int:
+    """A convolution with bias and relu, as in VGG."""
+    return n.same("relu", n.conv(x, filters, kernel, bias=True))
+
+
+def vgg(n: Layers, x: int, filters: int, depth: int) -> int:
+    """VGG's block: 3x3 convolutions with bias and relu, max pool."""
+    for _ in range(depth):
+        x = plain(n, x, filters)
+    return n.pool(x, 2, 2)
+
+
+def basic(n: Layers, x: int, width: int | None = None, stride: int = 1) -> int:
+    """ResNet's basic block: two 3x3 convolutions and the shortcut (a 1x1 where sizes differ)."""
+    width = width or n.shape(x)[-1]
+    y = n.cba(n.cba(x, width, 3, stride), width, 3, act=None)
+    if stride > 1:
+        x = n.cba(x, width, 1, stride, act=None)
+    return n.same("relu", n.same("add", x, y))
+
+
+def bottleneck(
+    n: Layers,
+    x: int,
+    out: int | None = None,
+    mid: int | None = None,
+    stride: int = 1,
+    groups: int = 1,
+) -> int:
+    """ResNet's bottleneck: 1x1, 3x3 (maybe grouped), 1x1, shortcut (a 1x1 where sizes differ)."""
     inside = n.shape(x)[-1]
-    y = n.cba(n.cba(x, mid, 1), mid, 3, stride, groups)
+    out = out or inside
+    y = n.cba(n.cba(x, mid or out // 4, 1), mid or out // 4, 3, stride, groups)
     y = n.cba(y, out, 1, act=None)
     if stride > 1 or inside != out:
         x = n.cba(x, out, 1, stride, act=None)
     return n.same("relu", n.same("add", x, y))
 
 
-def bottleneck(
-    size: int,
-    channels: int,
+def inverted(
+    n: Layers,
+    x: int,
     out: int | None = None,
-    mid: int | None = None,
+    expand: int = 6,
+    kernel: int = 3,
     stride: int = 1,
-    groups: int = 1,
-    count: int = 1,
-) -> Graph:
-    """ResNet's bottleneck: 1x1, 3x3 (maybe grouped), 1x1, shortcut (a 1x1 where sizes differ)."""
-    n = Layers(f"bottleneck {channels}", size, channels)
-    x = n.input
-    out = out or channels
-    for i in range(count):
-        x = add_bottleneck(n, x, out, mid or out // 4, stride if i == 0 else 1, groups)
-    return n.done(x)
-
-
-def add_inverted(
-    n: Layers, x: int, out: int, expand: int, kernel: int, stride: int, act: str, se: bool
+    act: str = "relu6",
+    se: bool = False,
 ) -> int:
-    """One inverted residual behind `x`."""
+    """MobileNetV2's inverted residual; with squeeze-excite and silu it is EfficientNet's MBConv."""
     inside = n.shape(x)[-1]
+    out = out or inside
     y = n.cba(x, inside * expand, 1, act=act) if expand > 1 else x
     y = n.dba(y, kernel, stride, act=act)
     if se:
@@ -93,99 +104,43 @@ def add_inverted(
     return n.same("add", x, y) if stride == 1 and inside == out else y
 
 
-def inverted(
-    size: int,
-    channels: int,
-    out: int | None = None,
-    expand: int = 6,
-    kernel: int = 3,
-    stride: int = 1,
-    act: str = "relu6",
-    se: bool = False,
-    count: int = 1,
-) -> Graph:
-    """MobileNetV2's inverted residual; with squeeze-excite and silu it is EfficientNet's MBConv."""
-    n = Layers(f"inverted {channels}", size, channels)
-    x = n.input
-    for i in range(count):
-        x = add_inverted(n, x, out or channels, expand, kernel, stride if i == 0 else 1, act, se)
-    return n.done(x)
-
-
-def fused(size: int, channels: int, count: int = 1) -> Graph:
+def fused(n: Layers, x: int) -> int:
     """EfficientNetV2's fused MBConv: a 3x3 that expands, a 1x1 that projects, the shortcut."""
-    n = Layers(f"fused {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        y = n.cba(x, channels * 4, 3, act="silu")
-        x = n.same("add", x, n.cba(y, channels, 1, act=None))
-    return n.done(x)
+    channels = n.shape(x)[-1]
+    y = n.cba(x, channels * 4, 3, act="silu")
+    return n.same("add", x, n.cba(y, channels, 1, act=None))
 
 
-def mobile_v1(size: int, channels: int, out: int, count: int = 1) -> Graph:
-    """MobileNet's pairs: depthwise, norm, relu6, 1x1, norm, relu6."""
-    n = Layers(f"mobile v1 {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        x = n.dba(x, act="relu6")
-        x = n.cba(x, out, 1, act="relu6")
-    return n.done(x)
+def mobile_v1(n: Layers, x: int, out: int) -> int:
+    """MobileNet's pair: depthwise, norm, relu6, 1x1, norm, relu6."""
+    return n.cba(n.dba(x, act="relu6"), out, 1, act="relu6")
 
 
-def vgg(size: int, channels: int, filters: int, count: int) -> Graph:
-    """VGG's block: 3x3 convolutions with bias and relu, max pool."""
-    n = Layers(f"vgg {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        x = n.same("relu", n.conv(x, filters, 3, bias=True))
-    return n.done(n.pool(x, 2, 2))
+def pair(n: Layers, x: int, out: int, kernel: int = 3) -> int:
+    """Relu, depthwise, pointwise, normalization, as in Xception and NASNet."""
+    return n.same("batch_norm", n.conv(n.depthwise(n.same("relu", x), kernel), out))
 
 
-def depthwise(size: int, channels: int, kernel: int, stride: int) -> Graph:
-    """A depthwise convolution, normalisation, relu."""
-    n = Layers(f"depthwise {channels}", size, channels)
-    return n.done(n.dba(n.input, kernel, stride))
+def separable(n: Layers, x: int, out: int, depth: int) -> int:
+    """Pairs, and a shortcut if it fits."""
+    y = x
+    for _ in range(depth):
+        y = pair(n, y, out)
+    return n.same("add", x, y) if n.shape(x) == n.shape(y) else y
 
 
-def separable(size: int, channels: int, out: int | None = None, count: int = 1) -> Graph:
-    """Relu, depthwise, pointwise, normalisation, as in Xception and NASNet; shortcut if it fits."""
-    n = Layers(f"separable {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        x = n.depthwise(n.same("relu", x))
-        x = n.same("batch_norm", n.conv(x, out or channels))
-    return n.done(n.same("add", n.input, x) if n.shape(x) == n.shape(n.input) else x)
+def dense_net(n: Layers, x: int) -> int:
+    """DenseNet's layers of growth 32: norm, relu, 1x1, norm, relu, 3x3, concatenation with the input."""
+    return n.concat(x, n.conv(n.cba(n.ba(x), 4 * 32, 1), 32, 3))
 
 
-def dense_net(size: int, channels: int, count: int = 1) -> Graph:
-    """DenseNet's layers: norm, relu, 1x1, norm, relu, 3x3, concatenation with the input."""
-    n = Layers(f"dense-net {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        y = n.cba(n.ba(x), 4 * 32, 1)
-        x = n.concat(x, n.conv(y, 32, 3))
-    return n.done(x)
-
-
-def transition(size: int, channels: int) -> Graph:
+def transition(n: Layers, x: int) -> int:
     """DenseNet's transition: norm, relu, 1x1 to half the channels, average pool."""
-    n = Layers(f"transition {channels}", size, channels)
-    return n.done(n.pool(n.conv(n.ba(n.input), channels // 2), 2, 2, "average_pool"))
+    return n.pool(n.conv(n.ba(x), n.shape(x)[-1] // 2), 2, 2, "average_pool")
 
 
-def inception(
-    size: int, channels: int, width: int, kernel: int | None = None, count: int = 1
-) -> Graph:
+def inception(n: Layers, x: int, width: int, kernel: int | None = None) -> int:
     """Four branches side by side (1x1; 1x1 and 5x5 or 1xk and kx1; two 3x3; pool), concatenated."""
-    n = Layers(f"inception {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        x = add_inception(n, x, width, kernel)
-    return n.done(x)
-
-
-def add_inception(n: Layers, x: int, width: int, kernel: int | None) -> int:
-    """Four branches behind `x`, concatenated."""
     first = n.cba(x, width, 1)
     second = n.cba(x, width // 2, 1)
     if kernel:
@@ -197,13 +152,44 @@ def add_inception(n: Layers, x: int, width: int, kernel: int | None) -> int:
     return n.concat(first, second, third, fourth)
 
 
+def convnext(n: Layers, x: int, grouped: bool = True) -> int:
+    """ConvNeXt's block: depthwise 7x7, layer norm, dense x4, gelu, dense, shortcut.
+
+    Keras' own ConvNeXt writes the depthwise convolution as Conv2D(groups=channels), which TensorFlow
+    runs many times slower; `grouped` says which of the two.
+    """
+    channels = n.shape(x)[-1]
+    if grouped:
+        y = n.conv(x, channels, 7, groups=channels, bias=True)
+    else:
+        y = n.depthwise(x, 7, bias=True)
+    y = n.dense(n.dense(n.same("layer_norm", y), 4 * channels, "gelu"), channels)
+    return n.same("add", x, y)
+
+
+def norm_act(n: Layers, x: int, act: str = "relu", norm: str = "batch_norm") -> int:
+    """Normalization and activation alone."""
+    return n.same(act, n.same(norm, x))
+
+
+def classes(n: Layers, x: int) -> int:
+    """A classifier: global average pool, dense layer, softmax."""
+    return n.dense(n.global_pool(x), 1000, "softmax")
+
+
+def flat_classes(n: Layers, x: int, hidden: int) -> int:
+    """VGG's classifier: flatten, two dense layers."""
+    return n.dense(n.dense(n.flatten(x), hidden, "relu"), 1000, "softmax")
+
+
+# ---- What is no chain of steps
+
+
 def _cell(n: Layers, before: int, x: int, channels: int) -> int:
     """Five parts of two cells' outputs: separable convolutions twice, pools, sums."""
 
     def sep(x: int, kernel: int) -> int:
-        for _ in range(2):
-            x = n.same("batch_norm", n.conv(n.depthwise(n.same("relu", x), kernel), channels))
-        return x
+        return pair(n, pair(n, x, channels, kernel), channels, kernel)
 
     p = n.cba(n.same("relu", before), channels, 1, act=None)
     h = n.cba(n.same("relu", x), channels, 1, act=None)
@@ -226,82 +212,6 @@ def cell(size: int, channels: int, count: int = 1) -> Graph:
     return n.done(x)
 
 
-def convnext(size: int, channels: int, count: int = 1, grouped: bool = True) -> Graph:
-    """ConvNeXt's block: depthwise 7x7, layer norm, dense x4, gelu, dense, shortcut.
-
-    Keras' own ConvNeXt writes the depthwise convolution as Conv2D(groups=channels), which TensorFlow
-    runs many times slower; `grouped` says which of the two.
-    """
-    n = Layers(f"convnext {channels}", size, channels)
-    x = n.input
-    for _ in range(count):
-        x = add_convnext(n, x, grouped)
-    return n.done(x)
-
-
-def add_convnext(n: Layers, x: int, grouped: bool) -> int:
-    """One block of ConvNeXt behind `x`."""
-    channels = n.shape(x)[-1]
-    if grouped:
-        y = n.conv(x, channels, 7, groups=channels, bias=True)
-    else:
-        y = n.depthwise(x, 7, bias=True)
-    y = n.dense(n.dense(n.same("layer_norm", y), 4 * channels, "gelu"), channels)
-    return n.same("add", x, y)
-
-
-def grouped(size: int, channels: int, groups: int, kernel: int = 3) -> Graph:
-    """A grouped convolution, normalisation, relu."""
-    n = Layers(f"grouped {channels}", size, channels)
-    return n.done(n.cba(n.input, channels, kernel, groups=groups))
-
-
-def residual_network(size: int, width: int) -> Graph:
-    """A small residual network from image to classes: stem, four bottlenecks, head."""
-    n = Layers("small resnet", size, 3)
-    x = n.pool(n.cba(n.input, width, 7, 2), 3, 2)
-    for i in range(4):
-        x = add_bottleneck(n, x, width * 4 * 2**i, width * 2**i, 1 if i == 0 else 2, 1)
-    return n.done(n.dense(n.global_pool(x), 1000, "softmax"))
-
-
-def mobile_network(size: int, act: str, se: bool) -> Graph:
-    """A small mobile network from image to classes: stem, seven inverted residuals, head."""
-    n = Layers("small mobile net", size, 3)
-    x = n.cba(n.input, 16, 3, 2, act=act)
-    for out, stride in ((24, 2), (24, 1), (40, 2), (40, 1), (80, 2), (80, 1), (160, 2)):
-        x = add_inverted(n, x, out, 4, 3, stride, act, se)
-    return n.done(n.dense(n.global_pool(n.cba(x, 960, 1, act=act)), 1000, "softmax"))
-
-
-# ---- Predefined blocks that are no convolutional family: pooling, normalisation, classifiers,
-# the way up.
-
-
-def pool(size: int, channels: int, kernel: int, stride: int, kind: str) -> Graph:
-    """A pooling alone."""
-    n = Layers(f"{kind} {channels}", size, channels)
-    return n.done(n.pool(n.input, kernel, stride, kind))
-
-
-def norm_act(size: int, channels: int, act: str = "relu", norm: str = "batch_norm") -> Graph:
-    """Normalisation and activation alone."""
-    n = Layers(f"{norm} {channels}", size, channels)
-    return n.done(n.same(act, n.same(norm, n.input)))
-
-
-def head(size: int, channels: int) -> Graph:
-    """A classifier: global average pool, dense layer, softmax."""
-    n = Layers(f"head {channels}", size, channels)
-    return n.done(n.dense(n.global_pool(n.input), 1000, "softmax"))
-
-
-def flat_head(size: int, channels: int, hidden: int) -> Graph:
-    """VGG's classifier: flatten, two dense layers."""
-    n = Layers(f"flat head {channels}", size, channels)
-    return n.done(n.dense(n.dense(n.flatten(n.input), hidden, "relu"), 1000, "softmax"))
-
-
 def mlp(features: int, hidden: int, count: int) -> Graph:
     """Dense layers with relu."""
     n = Layers(f"mlp {features}", 1, features)
@@ -312,7 +222,7 @@ def mlp(features: int, hidden: int, count: int) -> Graph:
 
 
 def regularized(features: int, hidden: int, count: int) -> Graph:
-    """Dense layers with relu, each followed by dropout and normalisation."""
+    """Dense layers with relu, each followed by dropout and normalization."""
     n = Layers(f"dense, dropout, norm {features}", 1, features)
     x = n.flatten(n.input)
     for _ in range(count):
@@ -325,10 +235,26 @@ def small_vgg(size: int, filters: int) -> Graph:
     n = Layers(f"small vgg {filters}", size, 3)
     x = n.input
     for width in (filters, 2 * filters):
-        for _ in range(2):
-            x = n.same("relu", n.conv(x, width, 3, bias=True))
-        x = n.pool(x, 2, 2)
+        x = vgg(n, x, width, 2)
     return n.done(n.dense(n.dense(n.flatten(x), 128, "relu"), 10, "softmax"))
+
+
+def residual_network(size: int, width: int) -> Graph:
+    """A small residual network from image to classes: stem, four bottlenecks, head."""
+    n = Layers("small resnet", size, 3)
+    x = n.pool(n.cba(n.input, width, 7, 2), 3, 2)
+    for i in range(4):
+        x = bottleneck(n, x, width * 4 * 2**i, width * 2**i, 1 if i == 0 else 2)
+    return n.done(classes(n, x))
+
+
+def mobile_network(size: int, act: str, se: bool) -> Graph:
+    """A small mobile network from image to classes: stem, seven inverted residuals, head."""
+    n = Layers("small mobile net", size, 3)
+    x = n.cba(n.input, 16, 3, 2, act=act)
+    for out, stride in ((24, 2), (24, 1), (40, 2), (40, 1), (80, 2), (80, 1), (160, 2)):
+        x = inverted(n, x, out, 4, 3, stride, act, se)
+    return n.done(classes(n, n.cba(x, 960, 1, act=act)))
 
 
 def up(size: int, channels: int) -> Graph:
@@ -379,7 +305,7 @@ def encode(builder: GraphBuilder, x: int, heads: int) -> int:
 
 def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Graph:
     """A perceptron of two dense layers on every token."""
-    n = Layers(f"token mlp {tokens}x{features}", 1, features)
-    builder = GraphBuilder(f"token mlp {tokens}x{features}")
+    name = f"token mlp {tokens}x{features}"
+    n, builder = Layers(name, 1, features), GraphBuilder(name)
     n.builder, n.input = builder, builder.input((1, tokens, features))
     return n.done(n.dense(n.dense(n.input, hidden, act), features))

@@ -7,15 +7,11 @@ with the depths and widths that published networks have, small enough for some t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from lolat.graph import Graph
 from microbench import families as f
-from microbench.families import encode
 from microbench.layers import Layers
-
-
-def _classes(n: Layers, x: int) -> Graph:
-    return n.done(n.dense(n.global_pool(x), 1000, "softmax"))
 
 
 def residual(size: int, depths: Sequence[int], bottleneck: bool = True, groups: int = 1) -> Graph:
@@ -27,15 +23,10 @@ def residual(size: int, depths: Sequence[int], bottleneck: bool = True, groups: 
         for i in range(depth):
             stride = 2 if stage and i == 0 else 1
             if bottleneck:
-                x = f.add_bottleneck(
-                    n, x, 4 * width, width * (1 if groups == 1 else 2), stride, groups
-                )
+                x = f.bottleneck(n, x, 4 * width, width * (1 if groups == 1 else 2), stride, groups)
             else:
-                y = n.cba(n.cba(x, width, 3, stride), width, 3, act=None)
-                if stride > 1:
-                    x = n.cba(x, width, 1, stride, act=None)
-                x = n.same("relu", n.same("add", x, y))
-    return _classes(n, x)
+                x = f.basic(n, x, width, stride)
+    return n.done(f.classes(n, x))
 
 
 def inverted(
@@ -51,8 +42,8 @@ def inverted(
     x = n.cba(n.input, stem, 3, 2, act=act)
     for expand, out, count, stride, kernel in rows:
         for i in range(count):
-            x = f.add_inverted(n, x, out, expand, kernel, stride if i == 0 else 1, act, se)
-    return _classes(n, n.cba(x, last, 1, act=act))
+            x = f.inverted(n, x, out, expand, kernel, stride if i == 0 else 1, act, se)
+    return n.done(f.classes(n, n.cba(x, last, 1, act=act)))
 
 
 def dense_net(size: int, depths: Sequence[int]) -> Graph:
@@ -61,10 +52,10 @@ def dense_net(size: int, depths: Sequence[int]) -> Graph:
     x = n.pool(n.cba(n.input, 64, 7, 2), 3, 2)
     for stage, depth in enumerate(depths):
         if stage:
-            x = n.pool(n.conv(n.ba(x), n.shape(x)[-1] // 2), 2, 2, "average_pool")
+            x = f.transition(n, x)
         for _ in range(depth):
-            x = n.concat(x, n.conv(n.cba(n.ba(x), 128, 1), 32, 3))
-    return _classes(n, n.ba(x))
+            x = f.dense_net(n, x)
+    return n.done(f.classes(n, n.ba(x)))
 
 
 def vgg(size: int, depths: Sequence[int]) -> Graph:
@@ -72,10 +63,8 @@ def vgg(size: int, depths: Sequence[int]) -> Graph:
     n = Layers("plain network", size, 3)
     x = n.input
     for stage, depth in enumerate(depths):
-        for _ in range(depth):
-            x = n.same("relu", n.conv(x, min(512, 64 * 2**stage), 3, bias=True))
-        x = n.pool(x, 2, 2)
-    return n.done(n.dense(n.dense(n.flatten(x), 1024, "relu"), 1000, "softmax"))
+        x = f.vgg(n, x, min(512, 64 * 2**stage), depth)
+    return n.done(f.flat_classes(n, x, 1024))
 
 
 def separable(size: int, width: int, middle: int) -> Graph:
@@ -83,16 +72,13 @@ def separable(size: int, width: int, middle: int) -> Graph:
     n = Layers("separable network", size, 3)
     x = n.cba(n.cba(n.input, 32, 3, 2), 64, 3)
 
-    def pair(x: int, out: int) -> int:
-        x = n.depthwise(n.same("relu", x))
-        return n.same("batch_norm", n.conv(x, out))
-
+    pair = partial(f.pair, n)
     for out in (128, 256, width):
         y = n.pool(pair(pair(x, out), out), 3, 2)
         x = n.same("add", n.cba(x, out, 1, 2, act=None), y)
     for _ in range(middle):
-        x = n.same("add", x, pair(pair(pair(x, width), width), width))
-    return _classes(n, n.same("relu", pair(pair(x, 1536), 2048)))
+        x = f.separable(n, x, width, 3)
+    return n.done(f.classes(n, n.same("relu", pair(pair(x, 1536), 2048))))
 
 
 def inception(size: int, rows: Sequence[tuple[int, int, int | None]]) -> Graph:
@@ -103,20 +89,20 @@ def inception(size: int, rows: Sequence[tuple[int, int, int | None]]) -> Graph:
     for count, width, kernel in rows:
         x = n.pool(x, 3, 2)
         for _ in range(count):
-            x = f.add_inception(n, x, width, kernel)
-    return _classes(n, x)
+            x = f.inception(n, x, width, kernel)
+    return n.done(f.classes(n, x))
 
 
 def convnext(size: int, depths: Sequence[int], width: int = 96) -> Graph:
     """Depthwise 7x7, layer norm, a perceptron on every position (Liu et al. 2022)."""
     n = Layers("convnext", size, 3)
-    x = n.same("layer_norm", n.conv(n.input, width, 4, 4, bias=True))
+    x = f.patchify(n, n.input, width)
     for stage, depth in enumerate(depths):
         if stage:
             x = n.conv(n.same("layer_norm", x), width * 2**stage, 2, 2, bias=True)
         for _ in range(depth):
-            x = f.add_convnext(n, x, grouped=False)
-    return _classes(n, x)
+            x = f.convnext(n, x, grouped=False)
+    return n.done(f.classes(n, x))
 
 
 def transformer(size: int, patch: int, features: int, heads: int, depth: int) -> Graph:
@@ -127,7 +113,7 @@ def transformer(size: int, patch: int, features: int, heads: int, depth: int) ->
     builder = n.builder
     x = builder.add("reshape", [x], (1, tokens, features))
     for _ in range(depth):
-        x = encode(builder, x, heads)
+        x = f.encode(builder, x, heads)
     x = builder.add("layer_norm", [x], (1, tokens, features))
     x = builder.add("global_average_pool", [x], (1, features))
     return n.done(n.dense(x, 1000, "softmax"))
