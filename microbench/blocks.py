@@ -139,7 +139,8 @@ BLOCKS: tuple[Predefined, ...] = (
     _row("token mlp 784x192 relu", (1,), f.token_mlp, 784, 192, 768, "relu"),
     # pooling, normalization, activation alone
     _chain("max pool 3x3/2 64x112x112", (1,), Layers.pool, 112, 64, kernel=3, stride=2, kind="max_pool"),
-    _chain("average pool 3x3 192x35x35", (4,), Layers.pool, 35, 192, kernel=3, stride=1, kind="average_pool"),
+    _chain("average pool 3x3 192x35x35", (4,), Layers.pool, 35, 192, kernel=3, stride=1,
+           kind="average_pool"),
     _chain("norm, relu 256x56x56", (1,), f.norm_act, 56, 256),
     _chain("layer norm, gelu 384x14x14", (4,), f.norm_act, 14, 384, act="gelu", norm="layer_norm"),
     _chain("layer norm, gelu 96x56x56", (1,), f.norm_act, 56, 96, act="gelu", norm="layer_norm"),
