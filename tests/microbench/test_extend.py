@@ -122,6 +122,8 @@ def test_a_network_outside_is_inside_afterwards(
         (r["key"].partition("/")[0], r["before"]) for r in device.requests if r["do"] == "sample"
     }
     assert {before for name, before in ran if name == "hand made"} == OWN
+    timed = set(device.keys("sample"))
+    assert timed == {f"{p['name']} x1" for p in new} | OWN, "only what is needed"
     assert set(after["domain"]["kinds"]) == {*before["domain"]["kinds"], "dense"}
     assert len(after["predictors"]["extended"]["residuals"]) == len(after["points"])
     assert before["environment"].items() <= after["environment"].items()
@@ -142,25 +144,17 @@ def test_a_network_outside_is_inside_afterwards(
     assert len(device.asked) == asked
 
 
-def test_only_the_blocks_that_are_needed_are_measured(
-    device: FakeDevice, model: Path, lolat: Lolat
+def test_several_batch_sizes_in_one_go_into_another_file(
+    device: FakeDevice, model: Path, lolat: Lolat, tmp_path: Path
 ) -> None:
-    wanted = Model(read(model)).predict(NETWORK).measure
-    lolat("--extend", model, "--for", "x")
-    timed = set(device.keys("sample"))
-    assert len([k for k in timed if k.startswith("hand made/")]) == len(wanted)
-    assert {k for k in timed if not k.startswith("hand made/")} == OWN
-
-
-def test_several_batch_sizes_in_one_go(device: FakeDevice, model: Path, lolat: Lolat) -> None:
-    code, out, _ = lolat(
-        "cpu", "--extend", model, "--for", "x", "--batch-size", 1, "--batch-size", 16
-    )
-    assert code == 0
+    content, output = model.read_bytes(), tmp_path / "sub" / "new.json"
+    sizes = ("--batch-size", 1, "--batch-size", 16)
+    code, out, _ = lolat("cpu", "--extend", model, "--for", "x", *sizes, "--output", output)
+    assert (code, model.read_bytes(), read(output)["name"]) == (0, content, "new")
     for n in (1, 16):
         assert f"hand made at batch {n} is inside the measured domain now" in out
-        assert Model(read(model)).predict(NETWORK, n).in_domain
-    assert {p["batch_size"] for p in read(model)["points"]} >= {16}
+        assert Model(read(output)).predict(NETWORK, n).in_domain
+    assert {p["batch_size"] for p in read(output)["points"]} >= {16}
 
 
 def test_a_name_that_a_point_has_is_not_given_again() -> None:
@@ -200,15 +194,6 @@ def test_a_model_that_is_shipped_stays_as_it_is(
     said = lolat.refused("--extend", model, "--for", "x", "--output", other)
     assert "is a shipped model, which stays as it is" in said
     assert other.read_bytes() == content
-
-
-def test_the_output_that_was_asked_for(
-    device: FakeDevice, model: Path, lolat: Lolat, tmp_path: Path
-) -> None:
-    content, output = model.read_bytes(), tmp_path / "sub" / "new.json"
-    assert lolat("--extend", model, "--for", "x", "--output", output)[0] == 0
-    assert model.read_bytes() == content
-    assert read(output)["name"] == "new"
 
 
 def test_a_run_that_is_interrupted_goes_on(
@@ -272,14 +257,19 @@ def test_another_framework_is_refused_before_measuring(
     assert model.read_bytes() == content
 
 
+@pytest.mark.parametrize("same_name", [False, True])
 def test_another_machine_is_refused_before_anything_is_started(
-    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch, same_name: bool
 ) -> None:
-    monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
+    if same_name:
+        document = read(model)
+        document["environment"]["processor"] |= {"vendor": "Other", "family": 1, "model": 2}
+        write(model, document)
+    else:
+        monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
     workers = len(device.workers)
     said = lolat.refused("--extend", model, "--for", "x")
-    assert "(processor: EPYC (" in said
-    assert "), here Xeon (" in said
+    assert ("(processor: EPYC (Other family 1 model 2" if same_name else "), here Xeon (") in said
     assert len(device.workers) == workers
 
 
@@ -294,18 +284,6 @@ def test_a_model_that_does_not_say_its_processor_is_extended_with_a_remark(
     assert code == 0, err
     assert f"warning: {UNSAID}" in err
     assert any(UNSAID in w for w in read(model)["warnings"])
-
-
-def test_another_processor_of_the_same_name_is_refused(
-    device: FakeDevice, model: Path, lolat: Lolat
-) -> None:
-    document = read(model)
-    facts = document["environment"]["processor"]
-    document["environment"]["processor"] = facts | {"vendor": "Other", "family": 1, "model": 2}
-    write(model, document)
-    said = lolat.refused("--extend", model, "--for", "x")
-    assert "(processor: EPYC (Other family 1 model 2" in said
-    assert device.keys("sample") == []
 
 
 def test_a_machine_in_another_state_is_said(device: FakeDevice, model: Path, lolat: Lolat) -> None:
