@@ -147,11 +147,6 @@ def test_mirrored_is_one_process_and_ddp_is_several() -> None:
     assert all(variables for variables, _ in ddp.requests[0]["gradients"])
 
 
-def test_processors_are_shared_out() -> None:
-    assert measure_link("mirrored", 2, together=Together()).threads == 2
-    assert measure_link("mirrored", 8, together=Together()).threads == 1
-
-
 def test_what_is_measured_is_told_in_json() -> None:
     found = measure_link("mirrored", 2, together=Together())
     told = json.loads(json.dumps(found.to_dict()))
@@ -165,16 +160,23 @@ def test_what_is_measured_is_told_in_json() -> None:
     assert last["predicted_ms"] == pytest.approx(added(2, 64, 32 * MIB), rel=1e-3)
 
 
-def test_too_many_threads_are_warned_of() -> None:
-    assert measure_link("mirrored", 8, together=Together()).warnings == (
-        "8 replicas of 1 thread share 4 processors: that they wait for one another is in these times",
-    )
-    (said,) = measure_link("mirrored", 2, 3, together=Together()).warnings
-    assert said.startswith("2 replicas of 3 threads share 4 processors")
-    assert measure_link("ddp", 8, 1, "gpu", Together()).warnings == ()
+@pytest.mark.parametrize(
+    ("arguments", "threads", "words"),
+    [
+        (("mirrored", 2), 2, ""),  # four processors, shared out
+        (("mirrored", 8), 1, "8 replicas of 1 thread share 4 processors"),
+        (("mirrored", 2, 3), 3, "2 replicas of 3 threads share 4 processors"),
+        (("ddp", 8, 1, "gpu"), 1, ""),
+    ],
+)
+def test_too_many_threads_are_warned_of(arguments: Any, threads: int, words: str) -> None:
+    found = measure_link(*arguments, together=Together())
+    assert found.threads == threads
+    assert bool(found.warnings) == bool(words)
+    assert words in "".join(found.warnings)
 
 
-def test_restless_times_are_warned_of() -> None:
+def test_noisy_times_are_warned_of() -> None:
     (said,) = measure_link("mirrored", 2, together=Together(spread=0.6)).warnings
     assert said.startswith("half of the times are more than ")
     assert said.endswith(
