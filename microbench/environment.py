@@ -151,10 +151,10 @@ def _machine(system: Path, info: str) -> dict[str, Any]:
 def _sysctl(*names: str) -> dict[str, str]:
     """What macOS says of each name; those that this Mac has not are left out."""
     try:
-        asked = subprocess.run(["sysctl", *names], capture_output=True, text=True, check=False)
+        done = subprocess.run(["sysctl", *names], capture_output=True, text=True, check=False)
     except OSError:
         return {}
-    return dict(line.split(": ", 1) for line in asked.stdout.splitlines() if ": " in line)
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
 
 
 def _of_macos(values: Mapping[str, str]) -> dict[str, Any]:
@@ -351,9 +351,9 @@ def differences_of_device(
     own = label_of(device, now)
     if device != "cpu":
         return () if label == own else (Difference("device", label, own),)
-    found = tuple(_of_processor(learned, now))
-    if found or "processor" in learned or {"cpu", "threads"} <= learned.keys():
-        return found
+    of_processor = tuple(_of_processor(learned, now))
+    if of_processor or "processor" in learned or {"cpu", "threads"} <= learned.keys():
+        return of_processor
     plain = with_threads(cpu_model(), now.get("threads"))
     return () if label in (own, plain) else (Difference("device", label, own),)
 
@@ -370,17 +370,17 @@ def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
     A CPU has as many threads as the model asked for when it was learned, if there are as many.
     """
     where = describe(device)
-    asked = learned.get("threads_asked")
-    if device == "cpu" and type(asked) is int and asked > 0:
-        used = min(asked, where["threads"])
+    threads = learned.get("threads_asked")
+    if device == "cpu" and type(threads) is int and threads > 0:
+        used = min(threads, where["threads"])
         where |= {"threads": used, "threads_asked": used}
     return where
 
 
 def _facts(where: Mapping[str, Any]) -> Mapping[str, Any]:
     """The processor of an environment; nothing where the file does not say."""
-    found = where.get("processor")
-    return found if isinstance(found, Mapping) else {}
+    known = where.get("processor")
+    return known if isinstance(known, Mapping) else {}
 
 
 def _of_processor(learned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
