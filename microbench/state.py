@@ -67,7 +67,7 @@ class Levels:
 
 
 def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels:
-    """The levels of a run's jobs from their visits (`timing.sample`), by key; `processors`: that it may use.
+    """The levels of jobs by key, from their visits (`timing.sample`); `processors`: that the run may use.
 
     A network that ran before a block is a sample too, of that network in a loop that is broken up, and
     tells about the moment alone. ValueError without any sample.
