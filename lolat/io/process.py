@@ -195,11 +195,11 @@ class Child:
             self._kill()
             return "stopped answering"
         how = f"exited with code {code}"
-        if code == -signal.SIGKILL:
-            how = "was killed (often: the system ran out of memory)"
-        elif code < 0:
-            known = -code in {s.value for s in signal.Signals}
-            how = f"was ended by signal {signal.Signals(-code).name if known else -code}"
+        if code < 0:
+            name = {s.value: s.name for s in signal.Signals}.get(-code, str(-code))
+            how = f"was ended by signal {name}"
+            if name == "SIGKILL":
+                how = "was killed (often: the system ran out of memory)"
         if self._errors is None or self._errors.closed:
             return how
         size = self._errors.seek(0, os.SEEK_END)
