@@ -60,7 +60,7 @@ class RequestFailed(Exception):
 # ---- The parent's side
 
 # The child imports from where its parent does; -P, so that no file of the working directory does harm.
-_START = (
+START_CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from lolat.io.process import serve; serve()"
 )
@@ -95,7 +95,7 @@ class Child:
         path = json.dumps([p for p in sys.path if isinstance(p, str)])
         temporary = folder or self._own_folder  # frameworks leave files when they are ended
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, path, temporary, start, *arguments],
+            [sys.executable, "-P", "-c", START_CODE, path, temporary, start, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -200,11 +200,11 @@ class Child:
             how = f"was ended by signal {name}"
             if name == "SIGKILL":
                 how = "was killed (often: the system ran out of memory)"
-        if self._errors is None or self._errors.closed:
-            return how
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - LAST_WORDS_BYTES))
-        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        said: list[str] = []
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            if self._errors is not None:
+                self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+                said = self._errors.read().decode(errors="replace").strip().splitlines()
         return how + (f": {said[-1][:200]}" if said else "")
 
 

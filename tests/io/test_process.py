@@ -242,7 +242,7 @@ def test_a_child_ends_itself_when_its_parent_is_killed(request_: str, scratch: P
 )
 def test_whose_parent_dies(line: bytes, code: int, scratch: Path) -> None:
     """No thread of a child's runs while it is busy in C; then the request's limit ends it."""
-    command = [sys.executable, "-c", process._START, json.dumps(sys.path), str(scratch), CALLS]
+    command = [sys.executable, "-c", process.START_CODE, json.dumps(sys.path), str(scratch), CALLS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
