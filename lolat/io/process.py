@@ -33,8 +33,6 @@ Handler = Callable[[Any], Any]
 START_LIMIT_S = 180.0
 LOOK_S = 1.0
 """Between looks at whether a child still lives."""
-GRACE_S = 10.0
-"""After a request's limit, until a child that nobody ended, its parent being gone, ends by itself."""
 LAST_WORDS_BYTES = 4096
 
 
@@ -124,7 +122,7 @@ class Child:
     def request(self, document: Any, limit_s: float) -> Any:
         """What the handler answers. ProcessDied, RequestFailed; after `limit_s` the child is ended."""
         self.ready()
-        return self._exchange(json.dumps([limit_s, document]) + "\n", limit_s)
+        return self._exchange(json.dumps(document) + "\n", limit_s)
 
     def close(self) -> None:
         """End the process, whatever it is doing: it ends itself, and tidies up, when its input ends."""
@@ -221,7 +219,7 @@ def serve() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    requests: queue.SimpleQueue[tuple[float, Any]] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:
         try:
@@ -249,9 +247,7 @@ def serve() -> None:
         return
     (handler,) = handlers
     while True:
-        limit_s, request = requests.get()
-        with _ends_by_itself(limit_s + GRACE_S):
-            answer(handler, request)
+        answer(handler, requests.get())
 
 
 def _answer(handler: Handler, request: Any) -> dict[str, Any]:
@@ -268,8 +264,11 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _ends_by_itself(limit_s: float) -> Iterator[None]:
-    """End this process after `limit_s` in here, even where it is busy in C and no thread of Python runs."""
+def ends_by_itself(limit_s: float) -> Iterator[None]:
+    """End this process after `limit_s` in here, even where it is busy in C and no thread of Python runs.
+
+    For code that may be so when the parent dies, which is then not seen; it takes a thread.
+    """
     with open(os.devnull, "w", encoding="ascii") as nowhere:
         faulthandler.dump_traceback_later(limit_s, exit=True, file=nowhere)
         try:

@@ -26,7 +26,14 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
-from lolat.io.process import GRACE_S, Child, Handler, ProcessDied, RequestFailed, limit_memory
+from lolat.io.process import (
+    Child,
+    Handler,
+    ProcessDied,
+    RequestFailed,
+    ends_by_itself,
+    limit_memory,
+)
 from lolat.readers import read
 from lolat.readers.cache import Kept, ending_of
 from lolat.units import one_line, shortened
@@ -38,6 +45,8 @@ Said = Callable[[int, int, str], None]
 
 MOST_PROCESSES = 8
 LEAST_GIB = 2.0  # PyTorch or TensorFlow alone takes almost one
+GRACE_S = 10.0
+"""After the limit of time, for code that cannot be interrupted; then its process ends."""
 RENEWED = 64  # networks; what frameworks keep of each adds up
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")  # fmt: skip
@@ -322,7 +331,8 @@ def _answer(task: Task, packed: str) -> str:
     """A network's array or error, or what the task's function raised, and the remarks of what keeps it."""
     result: Result | Exception
     try:
-        result = array_of(_unpacked(packed), task, limited=True)
+        with ends_by_itself(task.limit_s + 2 * GRACE_S):  # where nobody is left to do it
+            result = array_of(_unpacked(packed), task, limited=True)
     except Exception as error:
         result = error
     return _packed((result, task.kept.remarks))

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError
-from lolat.io.process import Child, Handler, limit_memory
+from lolat.io.process import Child, Handler, ends_by_itself, limit_memory
 
 
 def start(how: str = "") -> Handler:
@@ -36,6 +36,9 @@ def answer(request: Any) -> Any:
             time.sleep(600)
         case "busy in C":
             sum(range(10**13))
+        case "half a second in C":
+            with ends_by_itself(0.5):
+                sum(range(10**13))
         case "abort":
             os.write(2, b"first\nFatal: the kernel is on fire\n")
             os.abort()

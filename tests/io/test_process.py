@@ -208,7 +208,6 @@ def test_a_file_in_the_working_directory_does_no_harm(
 PARENT = f"""
 import sys
 from lolat.io import process
-process.GRACE_S = 0
 child = process.Child({CALLS!r})
 child.ready()
 print(child.pid, flush=True)
@@ -236,17 +235,19 @@ def test_a_child_ends_itself_when_its_parent_is_killed(request_: str, scratch: P
 
 
 @pytest.mark.parametrize(
-    ("line", "code"),
-    [(b'[600, "torn', 0), (b'[-9.5, "busy in C"]\n', 1)],
+    "line",
+    [b'"torn', b'"half a second in C"\n'],
     ids=["in the middle of a line", "with a child that is busy in C"],
 )
-def test_whose_parent_dies(line: bytes, code: int, scratch: Path) -> None:
-    """No thread of a child's runs while it is busy in C; then the request's limit ends it."""
+def test_whose_parent_dies(line: bytes, scratch: Path) -> None:
+    """No thread of a child's runs while it is busy in C; then its own limit ends it."""
     command = [sys.executable, "-c", process.START_CODE, json.dumps(sys.path), str(scratch), CALLS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert json.loads(child.stdout.readline()) == {"answer": None}
         child.stdin.write(line)
+        child.stdin.flush()
+        time.sleep(0.2)  # so that it is
         child.stdin.close()
-        assert child.wait(10) == code
+        child.wait(30)

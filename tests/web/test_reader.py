@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.web import reading
 from lolat.web.reading import Reader
-from tests.processes import is_running
+from tests.processes import is_running, wait_until
 
 SMALL = "generate:fc?layers=8&input=4"
 
@@ -87,7 +86,7 @@ def test_a_process_that_dies_is_replaced(reader: Reader) -> None:
     first = reader.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    time.sleep(0.2)
+    wait_until(lambda: not is_running(first), 30, "its end")
     assert reader.read(SMALL).operations
     assert reader.pid != first
 
