@@ -91,7 +91,7 @@ def train(run: Run, epochs: int) -> dict[str, Any]:
 
     from microbench.backends.tensorflow import TensorFlowBackend
     from microbench.backends.tensorflow.training import OPTIMIZERS
-    from microbench.learn import REFERENCE_BLOCK
+    from microbench.blocks import REFERENCE_BLOCK
     from microbench.timing import time_once
 
     backend = TensorFlowBackend("cpu")

@@ -27,6 +27,11 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %" if abs(value) < 0.0995 else f"{100 * value:.0f} %"
 
 
+def off(ratio: float) -> float:
+    """How far a ratio is from 1, the same for twice as slow and twice as fast."""
+    return max(ratio, 1.0 / ratio) - 1.0
+
+
 def plain(text: str) -> str:
     """A name out of a file on one line: what a terminal would act on is shown as an escape."""
     if text.isprintable():

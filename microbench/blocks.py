@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from lolat.graph import Graph
+from lolat.graph.layers import Layers
 from microbench import families as f
-from microbench import families as p
 from microbench import networks as w
 
 
@@ -26,6 +26,11 @@ class Predefined:
     make: Callable[[], Graph]
     batch_sizes: tuple[int, ...]
     whole: bool = False
+
+
+def _chain(name: str, batch_sizes: tuple[int, ...], *a: object, **k: object) -> Predefined:
+    """A chain of steps."""
+    return Predefined(name, partial(f.chain, *a, **k), batch_sizes)  # type: ignore[arg-type]
 
 
 def _row(
@@ -47,100 +52,105 @@ PUBLISHED = (
 )  # fmt: skip
 """The blocks of the published tool."""
 
+_SILU = {"act": "silu", "se": True}  # EfficientNet's, with squeeze-excite
+_HARD_SILU = {"act": "hard_silu", "se": True}  # MobileNetV3's
+
 BLOCKS: tuple[Predefined, ...] = (
     # the published nine
-    _row("basic 256x14x14", (1,), f.basic, 14, 256),
-    _row("conv 3x3 3x224x224", (1,), f.plain, 224, 3, 64, 3),
-    _row("bottleneck 256x56x56", (1, 4), f.bottleneck, 56, 256),
-    _row("bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024),
-    _row("bottleneck 64x56x56", (1,), f.bottleneck, 56, 64),
-    _row("bottleneck 224x28x28", (1,), f.bottleneck, 28, 224),
-    _row("inverted 24x56x56", (1,), f.inverted, 56, 24),
-    _row("inverted 16x112x112", (1,), f.inverted, 112, 16),
-    _row("mbconv 40x28x28", (1,), f.inverted, 28, 40, kernel=5, act="silu", se=True),
+    _chain("basic 256x14x14", (1,), f.basic, 14, 256),
+    _chain("conv 3x3 3x224x224", (1,), f.plain, 224, 3, filters=64, kernel=3),
+    _chain("bottleneck 256x56x56", (1, 4), f.bottleneck, 56, 256),
+    _chain("bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024),
+    _chain("bottleneck 64x56x56", (1,), f.bottleneck, 56, 64),
+    _chain("bottleneck 224x28x28", (1,), f.bottleneck, 28, 224),
+    _chain("inverted 24x56x56", (1,), f.inverted, 56, 24),
+    _chain("inverted 16x112x112", (1,), f.inverted, 112, 16),
+    _chain("mbconv 40x28x28", (1,), f.inverted, 28, 40, kernel=5, **_SILU),
     # entrances: three channels in
-    _row("stem 7x7/2 3x224x224", (1, 8), f.stem, 224, 64, 7, 2, pool=True),
-    _row("stem 3x3/2 3x224x224", (1, 8), f.stem, 224, 32, 3, 2),
-    _row("patchify 4x4/4 3x224x224", (1,), f.patchify, 224, 96),
+    _chain("stem 7x7/2 3x224x224", (1, 8), f.stem, 224, 3, filters=64, kernel=7, stride=2, pool=True),
+    _chain("stem 3x3/2 3x224x224", (1, 8), f.stem, 224, 3, filters=32, kernel=3, stride=2),
+    _chain("patchify 4x4/4 3x224x224", (1,), f.patchify, 224, 3, filters=96),
     # convolutions alone
-    _row("conv 1x1 64x56x56", (1,), f.conv_bn, 56, 64, 256, 1),
-    _row("conv 1x1 320x7x7", (1, 16), f.conv_bn, 7, 320, 1280, 1),
-    _row("conv 1x1 1024x14x14", (1,), f.conv_bn, 14, 1024, 256, 1),
-    _row("conv 1x1 2048x7x7", (1,), f.conv_bn, 7, 2048, 512, 1),
-    _row("conv 3x3 32x112x112", (1,), f.conv_bn, 112, 32, 64, 3),
-    _row("conv 3x3 512x7x7", (16,), f.conv_bn, 7, 512, 512, 3),
-    _row("conv 3x3 512x14x14", (1,), f.conv_bn, 14, 512, 512, 3),
-    _row("conv 3x3 128x28x28", (1,), f.conv_bn, 28, 128, 128, 3),
-    _row("conv 5x5 48x35x35", (4,), f.plain, 35, 48, 64, 5),
+    _chain("conv 1x1 64x56x56", (1,), Layers.conv_norm_act, 56, 64, filters=256, kernel=1),
+    _chain("conv 1x1 320x7x7", (1, 16), Layers.conv_norm_act, 7, 320, filters=1280, kernel=1),
+    _chain("conv 1x1 1024x14x14", (1,), Layers.conv_norm_act, 14, 1024, filters=256, kernel=1),
+    _chain("conv 1x1 2048x7x7", (1,), Layers.conv_norm_act, 7, 2048, filters=512, kernel=1),
+    _chain("conv 3x3 32x112x112", (1,), Layers.conv_norm_act, 112, 32, filters=64, kernel=3),
+    _chain("conv 3x3 512x7x7", (16,), Layers.conv_norm_act, 7, 512, filters=512, kernel=3),
+    _chain("conv 3x3 512x14x14", (1,), Layers.conv_norm_act, 14, 512, filters=512, kernel=3),
+    _chain("conv 3x3 128x28x28", (1,), Layers.conv_norm_act, 28, 128, filters=128, kernel=3),
+    _chain("conv 5x5 48x35x35", (4,), f.plain, 35, 48, filters=64, kernel=5),
     # VGG
-    _row("vgg 64x224x224", (1,), f.vgg, 224, 64, 64, 2),
-    _row("vgg 256x56x56", (1,), f.vgg, 56, 256, 256, 2),
-    _row("vgg 512x14x14", (1, 4), f.vgg, 14, 512, 512, 3),
+    _chain("vgg 64x224x224", (1,), f.vgg, 224, 64, filters=64, depth=2),
+    _chain("vgg 256x56x56", (1,), f.vgg, 56, 256, filters=256, depth=2),
+    _chain("vgg 512x14x14", (1, 4), f.vgg, 14, 512, filters=512, depth=3),
     # residual chains
-    _row("4 basic 64x56x56", (1,), f.basic, 56, 64, count=4),
-    _row("3 bottlenecks 64x56x56", (1,), f.bottleneck, 56, 64, 256, count=3),
-    _row("3 bottlenecks 1024x14x14", (1, 8), f.bottleneck, 14, 1024, count=3),
-    _row("3 bottlenecks 2048x7x7", (1, 4), f.bottleneck, 7, 2048, count=3),
+    _chain("4 basic 64x56x56", (1,), f.basic, 56, 64, count=4),
+    _chain("3 bottlenecks 64x56x56", (1,), f.bottleneck, 56, 64, out=256, count=3),
+    _chain("3 bottlenecks 1024x14x14", (1, 8), f.bottleneck, 14, 1024, count=3),
+    _chain("3 bottlenecks 2048x7x7", (1, 4), f.bottleneck, 7, 2048, count=3),
     # groups
-    _row("grouped bottleneck 256x56x56", (1,), f.bottleneck, 56, 256, mid=128, groups=32),
-    _row("grouped bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024, mid=512, groups=32),
-    _row("grouped 3x3 128x28x28", (1, 4), f.grouped, 28, 128, 32),
+    _chain("grouped bottleneck 256x56x56", (1,), f.bottleneck, 56, 256, mid=128, groups=32),
+    _chain("grouped bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024, mid=512, groups=32),
+    _chain("grouped 3x3 128x28x28", (1, 4), Layers.conv_norm_act, 28, 128, filters=128, kernel=3,
+           groups=32),
     # mobile chains
-    _row("3 mobile v1 32x112x112", (1, 4), f.mobile_v1, 112, 32, 64, count=3),
-    _row("5 mobile v1 512x14x14", (1, 8), f.mobile_v1, 14, 512, 512, count=5),
-    _row("3 inverted/2 16x112x112", (1,), f.inverted, 112, 16, 24, stride=2, count=3),
-    _row("4 inverted 32x28x28", (1, 8), f.inverted, 28, 32, count=4),
-    _row("4 inverted 96x14x14", (1,), f.inverted, 14, 96, count=4),
-    _row("3 inverted 160x7x7", (1, 16), f.inverted, 7, 160, count=3),
-    _row("3 mbconv/2 16x112x112", (1,), f.inverted, 112, 16, 24, stride=2, act="silu", se=True, count=3),
-    _row("3 mbconv 40x28x28", (1, 8), f.inverted, 28, 40, kernel=5, act="silu", se=True, count=3),
-    _row("4 mbconv 112x14x14", (1,), f.inverted, 14, 112, kernel=5, act="silu", se=True, count=4),
-    _row("3 mbconv 192x7x7", (1,), f.inverted, 7, 192, kernel=5, act="silu", se=True, count=3),
-    _row("3 mobile v3 40x28x28", (1,), f.inverted, 28, 40, None, 3, 5, act="hard_silu", se=True, count=3),
-    _row("4 mobile v3 112x14x14", (1,), f.inverted, 14, 112, act="hard_silu", se=True, count=4),
-    _row("3 fused mbconv 48x56x56", (1,), f.fused, 56, 48, count=3),
+    _chain("3 mobile v1 32x112x112", (1, 4), f.mobile_v1, 112, 32, out=64, count=3),
+    _chain("5 mobile v1 512x14x14", (1, 8), f.mobile_v1, 14, 512, out=512, count=5),
+    _chain("3 inverted/2 16x112x112", (1,), f.inverted, 112, 16, out=24, stride=2, count=3),
+    _chain("4 inverted 32x28x28", (1, 8), f.inverted, 28, 32, count=4),
+    _chain("4 inverted 96x14x14", (1,), f.inverted, 14, 96, count=4),
+    _chain("3 inverted 160x7x7", (1, 16), f.inverted, 7, 160, count=3),
+    _chain("3 mbconv/2 16x112x112", (1,), f.inverted, 112, 16, out=24, stride=2, **_SILU, count=3),
+    _chain("3 mbconv 40x28x28", (1, 8), f.inverted, 28, 40, kernel=5, **_SILU, count=3),
+    _chain("4 mbconv 112x14x14", (1,), f.inverted, 14, 112, kernel=5, **_SILU, count=4),
+    _chain("3 mbconv 192x7x7", (1,), f.inverted, 7, 192, kernel=5, **_SILU, count=3),
+    _chain("3 mobile v3 40x28x28", (1,), f.inverted, 28, 40, expand=3, kernel=5, **_HARD_SILU, count=3),
+    _chain("4 mobile v3 112x14x14", (1,), f.inverted, 14, 112, **_HARD_SILU, count=4),
+    _chain("3 fused mbconv 48x56x56", (1,), f.fused, 56, 48, count=3),
     # separable chains
-    _row("depthwise 5x5/2 144x56x56", (4,), f.depthwise, 56, 144, 5, 2),
-    _row("depthwise 7x7 192x28x28", (1,), f.depthwise, 28, 192, 7, 1),
-    _row("depthwise 3x3 240x28x28", (1, 8), f.depthwise, 28, 240, 3, 1),
-    _row("3 separable 728x19x19", (1, 4), f.separable, 19, 728, count=3),
-    _row("2 separable 128x74x74", (1,), f.separable, 74, 128, 128, count=2),
+    _chain("depthwise 5x5/2 144x56x56", (4,), Layers.depthwise_norm_act, 56, 144, kernel=5, stride=2),
+    _chain("depthwise 7x7 192x28x28", (1,), Layers.depthwise_norm_act, 28, 192, kernel=7, stride=1),
+    _chain("depthwise 3x3 240x28x28", (1, 8), Layers.depthwise_norm_act, 28, 240, kernel=3, stride=1),
+    _chain("3 separable 728x19x19", (1, 4), f.separable, 19, 728, out=728, depth=3),
+    _chain("2 separable 128x74x74", (1,), f.separable, 74, 128, out=128, depth=2),
     # branches and concatenation
-    _row("6 dense-net 64x56x56", (1,), f.dense_net, 56, 64, count=6),
-    _row("8 dense-net 256x14x14", (1,), f.dense_net, 14, 256, count=8),
-    _row("6 dense-net 640x7x7", (1,), f.dense_net, 7, 640, count=6),
-    _row("transition 256x56x56", (1,), f.transition, 56, 256),
-    _row("2 inception 192x35x35", (1,), f.inception, 35, 192, 64, count=2),
-    _row("2 inception 768x17x17", (1, 4), f.inception, 17, 768, 192, 7, count=2),
+    _chain("6 dense-net 64x56x56", (1,), f.dense_net, 56, 64, count=6),
+    _chain("8 dense-net 256x14x14", (1,), f.dense_net, 14, 256, count=8),
+    _chain("6 dense-net 640x7x7", (1,), f.dense_net, 7, 640, count=6),
+    _chain("transition 256x56x56", (1,), f.transition, 56, 256),
+    _chain("2 inception 192x35x35", (1,), f.inception, 35, 192, width=64, count=2),
+    _chain("2 inception 768x17x17", (1, 4), f.inception, 17, 768, width=192, kernel=7, count=2),
     _row("2 cells 44x28x28", (1,), f.cell, 28, 44, count=2),
     _row("2 cells 176x7x7", (4,), f.cell, 7, 176, count=2),
-    _row("up transposed 256x14x14", (1,), p.up, 14, 256),
-    _row("up transposed 64x56x56", (1,), p.up, 56, 64),
-    _row("up transposed 512x7x7", (1,), p.up, 7, 512),
+    _row("up transposed 256x14x14", (1,), f.up, 14, 256),
+    _row("up transposed 64x56x56", (1,), f.up, 56, 64),
+    _row("up transposed 512x7x7", (1,), f.up, 7, 512),
     # ConvNeXt
-    _row("convnext 96x56x56", (1,), f.convnext, 56, 96),
-    _row("3 convnext 384x14x14", (1, 4), f.convnext, 14, 384, count=3),
-    _row("convnext depthwise 96x56x56", (1,), f.convnext, 56, 96, grouped=False),
-    _row("2 convnext depthwise 384x14x14", (1,), f.convnext, 14, 384, count=2, grouped=False),
+    _chain("convnext 96x56x56", (1,), f.convnext, 56, 96),
+    _chain("3 convnext 384x14x14", (1, 4), f.convnext, 14, 384, count=3),
+    _chain("convnext depthwise 96x56x56", (1,), f.convnext, 56, 96, grouped=False),
+    _chain("2 convnext depthwise 384x14x14", (1,), f.convnext, 14, 384, count=2, grouped=False),
     # transformers: attention, perceptrons on many tokens
-    _row("2 encoders 197x192", (1, 4), p.encoder, 197, 192, 3, 2),
-    _row("encoder 128x768", (1,), p.encoder, 128, 768, 12),
-    _row("encoder 64x256", (8,), p.encoder, 64, 256, 8),
-    _row("token mlp 3136x96", (1,), p.token_mlp, 3136, 96, 384),
-    _row("token mlp 196x384", (1, 4), p.token_mlp, 196, 384, 1536),
-    _row("token mlp 784x192 relu", (1,), p.token_mlp, 784, 192, 768, "relu"),
-    # pooling, normalisation, activation alone
-    _row("max pool 3x3/2 64x112x112", (1,), p.pool, 112, 64, 3, 2, "max_pool"),
-    _row("average pool 3x3 192x35x35", (4,), p.pool, 35, 192, 3, 1, "average_pool"),
-    _row("norm, relu 256x56x56", (1,), p.norm_act, 56, 256),
-    _row("layer norm, gelu 384x14x14", (4,), p.norm_act, 14, 384, "gelu", "layer_norm"),
-    _row("layer norm, gelu 96x56x56", (1,), p.norm_act, 56, 96, "gelu", "layer_norm"),
-    _row("norm, silu 96x56x56", (1,), p.norm_act, 56, 96, "silu"),
+    _row("2 encoders 197x192", (1, 4), f.encoder, 197, 192, 3, 2),
+    _row("encoder 128x768", (1,), f.encoder, 128, 768, 12),
+    _row("encoder 64x256", (8,), f.encoder, 64, 256, 8),
+    _row("token mlp 3136x96", (1,), f.token_mlp, 3136, 96, 384),
+    _row("token mlp 196x384", (1, 4), f.token_mlp, 196, 384, 1536),
+    _row("token mlp 784x192 relu", (1,), f.token_mlp, 784, 192, 768, "relu"),
+    # pooling, normalization, activation alone
+    _chain("max pool 3x3/2 64x112x112", (1,), Layers.pool, 112, 64, kernel=3, stride=2, kind="max_pool"),
+    _chain("average pool 3x3 192x35x35", (4,), Layers.pool, 35, 192, kernel=3, stride=1,
+           kind="average_pool"),
+    _chain("norm, relu 256x56x56", (1,), f.norm_act, 56, 256),
+    _chain("layer norm, gelu 384x14x14", (4,), f.norm_act, 14, 384, act="gelu", norm="layer_norm"),
+    _chain("layer norm, gelu 96x56x56", (1,), f.norm_act, 56, 96, act="gelu", norm="layer_norm"),
+    _chain("norm, silu 96x56x56", (1,), f.norm_act, 56, 96, act="silu"),
     # classifiers and dense layers
-    _row("head 2048x7x7", (1, 32), p.head, 7, 2048),
-    _row("flat head 512x7x7", (1, 8), p.flat_head, 7, 512, 4096),
-    _row("mlp 3 x 1024", (1,), p.mlp, 1024, 1024, 3),
-    _row("mlp 2 x 4096", (1,), p.mlp, 4096, 4096, 2),
+    _chain("head 2048x7x7", (1, 32), f.classes, 7, 2048),
+    _chain("flat head 512x7x7", (1, 8), f.flat_classes, 7, 512, hidden=4096),
+    _row("mlp 3 x 1024", (1,), f.mlp, 1024, 1024, 3),
+    _row("mlp 2 x 4096", (1,), f.mlp, 4096, 4096, 2),
 )  # fmt: skip
 
 MOBILE = (
@@ -170,7 +180,7 @@ NETWORKS: tuple[Predefined, ...] = (
 )  # fmt: skip
 """Whole networks of real size, one of a family: they say how slow everything is inside a network."""
 
-REFERENCE_BLOCK = _row("reference", (8,), f.inverted, 28, 40, kernel=5, act="silu", se=True)
+REFERENCE_BLOCK = _chain("reference", (8,), f.inverted, 28, 40, kernel=5, **_SILU)
 """Timed beside every sample (see `microbench.timing`): it computes, moves some 30 MB and works with all
 threads, so that it feels a busy machine and processors that were moved apart; 4 to 10 ms on two cores."""
 

@@ -1,31 +1,42 @@
-"""Measures a few whole networks of a model again, within seconds: does the model still hold here?
+"""Whether a model still holds: a few of its whole networks measured again within seconds, and the verdict.
 
-Which ones, `microbench.blocks` says. They are measured as learning does it: in loops of their own, in
-rounds of random order.
+They are measured as learning does it: in loops of their own, in rounds of random order. A ratio is new over
+learned time. The model holds when the median ratio is within LIMIT of 1, or as far from it as the machine
+was by itself while it was learned on, and every network within NETWORK times that.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lolat.errors import DeviceError, InputError
+from lolat.fitting.intervals import machine_factor
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from lolat.model import Model
+from lolat.model.state import State, parts_of, state_of
+from lolat.units import off
 from microbench import environment
-from microbench import environment as comparable
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
 from microbench.environment import Difference
-from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, free_bytes, job_key, predefined_job
-from microbench.runner import Job, Progress, Runner, Settings
+from microbench.jobs import Job, Settings, graph_job, job_key
+from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, UNSTEADY, free_bytes
+from microbench.runner import Progress, Runner
 from microbench.state import Levels, levels
 from microbench.timing import Clock
 
 SETTINGS = Settings(rounds=6, slice_s=SLICE_S)
+OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
+LIMIT, NETWORK = 0.1, 2.0
+FEW = 3
+SAME_COUNTS = ("acts", "inp", "flops", "weights")
+"""A network of this name that counts otherwise is another one."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +46,15 @@ class Again:
     point: Point
     now_ms: float
 
+    @property
+    def ratio(self) -> float:
+        """New over learned time."""
+        return self.now_ms / self.point.latency_ms
+
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found. Without `again` nothing was measured: the device is another one, or not there.
+    """What was measured. Without `again` nothing was: the device is another one, or not there.
 
     `unrest`: the most disturbed tenth of the run over the calmest; `loaded`: by what factor all takes
     longer for the other programs at work, which `again` leaves out; `load` and `threads` of the machine
@@ -63,6 +79,50 @@ class Examination:
         return self.load is not None and self.load > BUSY_LOAD * self.threads
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A point of a model that is a whole network of this version, and the network."""
+
+    point: Point
+    graph: Graph
+
+    @property
+    def job(self) -> Job:
+        """Measuring it again."""
+        return graph_job(self.graph, self.point.name, self.point.batch_size, whole=True)
+
+
+def references_of(
+    points: Sequence[Point], networks: Sequence[Predefined] = NETWORKS
+) -> list[Reference]:
+    """The points that are REFERENCES of this version, one of each.
+
+    Where none of those is there, all whole networks that are. InputError when there is none.
+    """
+    known = {n.name: n for n in networks}
+    able: dict[str, Reference] = {}
+    for point in points:
+        if point.whole and point.name in known and point.name not in able:
+            graph = known[point.name].make()
+            now = count(graph).total(point.batch_size)._asdict()
+            if all(point.counts.get(c) == now[c] for c in SAME_COUNTS):
+                able[point.name] = Reference(point, graph)
+    if not able:
+        raise InputError(
+            f"none of the model's {len(points)} points is a whole network of this version, so there is "
+            "nothing to measure again; expected a model learned by measuring: python learn_model.py cpu"
+        )
+    return [r for name, r in able.items() if name in REFERENCES] or list(able.values())
+
+
+def measured_again(references: Sequence[Reference], measured: Levels) -> tuple[Again, ...]:
+    """Those of `references` that a run has measured."""
+    keyed = [(r.point, job_key(r.point.name, r.point.batch_size)) for r in references]
+    return tuple(
+        Again(p, measured.jobs[key].latency_ms) for p, key in keyed if key in measured.jobs
+    )
+
+
 def examine(
     points: Sequence[Point],
     label: str,
@@ -81,84 +141,139 @@ def examine(
     is nothing to measure again, LolatError when it cannot be done.
     """
     began = clock()
-    chosen = choose(points, known_blocks(backend, networks))
-    here = comparable.here(learned, device)
-    state: dict[str, Any] = {
-        "load": here["load_at_start"],
-        "threads": environment.cpu_count(),
-    }
+    references = references_of(points, known_blocks(backend, networks))
+    here = environment.here(learned, device)
+    known: dict[str, Any] = {"load": here["load_at_start"], "threads": environment.cpu_count()}
+
+    def unmeasured(other: tuple[Difference, ...], remark: str = "") -> Examination:
+        return Examination(differences=other, seconds=clock() - began, remark=remark, **known)
+
     if device == "cpu":
-        other = comparable.differences_of_device(label, learned, here)
-        if other:
-            return Examination(differences=other, seconds=clock() - began, **state)
-        state["remark"] = comparable.unsaid(learned)
+        if other := environment.differences_of_device(label, learned, here):
+            return unmeasured(other)
+        known["remark"] = environment.unsaid(learned)
     try:
         runner = Runner(backend, device, progress, clock=clock)
     except DeviceError as error:
         if device == "cpu":
             raise
-        missing = (Difference("device", label, None),)
-        state["remark"] = str(error)
-        return Examination((), missing, seconds=clock() - began, **state)
+        return unmeasured((Difference("device", label, None),), str(error))
     with runner:
         starting_s = clock() - began
-        versions = here | runner.environment
-        if device != "cpu":
-            other = comparable.differences_of_device(label, learned, versions)
-            if other:
-                return Examination((), other, seconds=clock() - began, **state)
-        differences = comparable.differences(label, learned, versions)
-        jobs = reference_jobs(chosen)
+        now = here | runner.environment
+        if device != "cpu" and (other := environment.differences_of_device(label, learned, now)):
+            return unmeasured(other)
+        jobs = [r.job for r in references]
         outcome = runner.run(jobs, jobs, SETTINGS, None, free_bytes(runner, device))
-    found = levels(outcome.visits, environment.cpu_count())
+    measured = levels(outcome.visits, environment.cpu_count())
     return Examination(
-        again=measured_again(chosen, found),
-        differences=differences,
+        again=measured_again(references, measured),
+        differences=environment.differences(label, learned, now),
         failures=outcome.failures,
-        unrest=found.busy / found.quiet,
-        loaded=found.loaded,
+        unrest=measured.busy / measured.quiet,
+        loaded=measured.loaded,
         seconds=clock() - began,
         starting_s=starting_s,
-        **state,
+        **known,
     )
 
 
-def reference_jobs(chosen: Sequence[Chosen]) -> list[Job]:
-    """The jobs of measuring networks of a model again."""
-    return [predefined_job(graph, p.name, p.batch_size, whole=True) for p, graph in chosen]
+# ---- The verdict
 
 
-def measured_again(chosen: Sequence[Chosen], found: Levels) -> tuple[Again, ...]:
-    """Those of `chosen` that a run has measured."""
-    keyed = [(p, job_key(p.name, p.batch_size)) for p, _ in chosen]
-    return tuple(Again(p, found.jobs[key].latency_ms) for p, key in keyed if key in found.jobs)
+def diagnose(model: Model, examination: Examination) -> dict[str, Any]:
+    """Everything `doctor --json` prints.
 
-
-# ---- Which of a model's points to measure again: whole networks, which tell the state of the
-# machine.
-
-SAME = ("acts", "inp", "flops", "weights")
-"""A network of this name that counts otherwise is another one."""
-
-Chosen = tuple[Point, Graph]
-
-
-def choose(points: Sequence[Point], networks: Sequence[Predefined] = NETWORKS) -> list[Chosen]:
-    """The points that are REFERENCES of this version, one of each, with their graphs.
-
-    Where none of those is there, all whole networks that are. InputError when there is none.
+    `measured` is what the networks alone say, `verdict` the same unless the machine is another one;
+    `state`: what `predict --state` takes.
     """
-    known = {n.name: n for n in networks}
-    found: dict[str, Chosen] = {}
-    for point in points:
-        if point.whole and point.name in known and point.name not in found:
-            graph = known[point.name].make()
-            now = count(graph).total(point.batch_size)._asdict()
-            if all(point.counts.get(c) == now[c] for c in SAME):
-                found[point.name] = (point, graph)
-    if not found:
-        raise InputError(
-            f"none of the model's {len(points)} points is a whole network of this version, so there is "
-            "nothing to measure again; expected a model learned by measuring: python learn_model.py cpu"
+    again = examination.again
+    ratios = [a.ratio for a in again]
+    limit = limit_of(model)
+    measured = _of_networks(ratios, examination, limit) if ratios else None
+    state = state_now(model, again, examination.loaded)
+    return {
+        "model": model.name,
+        "device": model.device,
+        "verdict": OTHER if examination.differences or measured is None else measured,
+        "ratio": statistics.median(ratios) if ratios else None,
+        "measured": measured,
+        "spread": [min(ratios), max(ratios)] if ratios else None,
+        "limit": limit,
+        "network_limit": NETWORK * limit,
+        "state": None if state is None else state.to_dict(),
+        "networks": [
+            {
+                "name": a.point.name,
+                "batch_size": a.point.batch_size,
+                "learned_ms": a.point.latency_ms,
+                "now_ms": a.now_ms,
+                "ratio": a.ratio,
+            }
+            for a in again
+        ],
+        "unrest": examination.unrest,
+        "loaded": examination.loaded,
+        "seconds": round(examination.seconds, 2),
+        "starting_seconds": round(examination.starting_s, 2),
+        "differences": [
+            {"field": d.field, "learned": d.learned, "now": d.now} for d in examination.differences
+        ],
+        "failures": dict(examination.failures),
+        "warnings": list(_warnings(examination)),
+    }
+
+
+def state_now(model: Model, again: Sequence[Again], loaded: float = 1.0) -> State | None:
+    """The state of the machine that networks measured again tell; None without any.
+
+    `loaded`: by what factor all takes longer for other programs, if it is to be in it.
+    """
+    if not again:
+        return None
+    formula = model.predictor()
+    parts = []
+    for a in again:
+        terms = {
+            f: c * a.point.counts.get(f, 0)
+            for f, c in zip(formula.features, formula.coefficients, strict=True)
+        }
+        parts.append(parts_of(terms, formula.constant))
+    return state_of(parts, [loaded * a.ratio for a in again])
+
+
+def limit_of(model: Model) -> float:
+    """How far from 1 the median ratio may be: LIMIT, or the calmest or busiest tenth of learning."""
+    seen = (machine_factor(model.document, name) for name in ("quiet", "busy"))
+    return round(max([LIMIT, *(off(factor) for factor in seen if factor is not None)]), 4)
+
+
+def holds(ratios: Sequence[float], limit: float) -> bool:
+    """Whether the median is within `limit` of 1 and each ratio within NETWORK times that."""
+    return off(statistics.median(ratios)) <= limit and max(map(off, ratios)) <= NETWORK * limit
+
+
+def _of_networks(ratios: Sequence[float], examination: Examination, limit: float) -> str:
+    """What the measured networks say: OK, DRIFTED or UNSETTLED.
+
+    Where they are off and other programs are at work, or the machine changes while it is looked at, that
+    is its state and no drift.
+    """
+    if holds(ratios, limit):
+        return OK
+    unsteady = examination.unrest is not None and examination.unrest > UNSTEADY
+    return UNSETTLED if examination.busy or unsteady else DRIFTED
+
+
+def _warnings(examination: Examination) -> Iterator[str]:
+    if examination.remark:
+        yield examination.remark
+    for key, reason in examination.failures.items():
+        yield f"{key} could not be measured again, or not to the end: {reason}"
+    if examination.again and examination.busy:
+        yield (
+            f"the machine was busy before (load {examination.load} on {examination.threads} threads): "
+            "close other programs"
         )
-    return [c for name, c in found.items() if name in REFERENCES] or list(found.values())
+    if 0 < len(examination.again) < FEW:
+        yield f"only {len(examination.again)} of the model's networks could be measured again"

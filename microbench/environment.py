@@ -1,4 +1,4 @@
-"""What machine and what load a run was measured on."""
+"""What machine and what load a run was measured on, and what makes the times of two runs comparable."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # ---- Which processor this is: what the system says of its kind, instruction sets, caches and
-# machine.
-#
-# Two of one name may be far apart: a cloud calls all of a maker's server processors the same.
+# machine. Two of one name may be far apart: a cloud calls all of a maker's server processors the same.
 
 SYSTEM = Path("/")
 """Where /proc and /sys are; another folder in tests."""
@@ -50,14 +48,13 @@ def facts(system: Path = SYSTEM) -> dict[str, Any]:
     """
     info = text(system / "proc/cpuinfo")
     if not info and sys.platform == "darwin":
-        found = _of_macos(_sysctl())
+        known = _of_macos(_sysctl(*_SYSCTL, *_SYSCTL_SETS))
     else:
-        found = {**_identity(info), **_instruction_sets(info), **dict(_caches(system)),
-                 **_machine(system, info)}  # fmt: skip
-    return {k: v for k, v in found.items() if v not in (None, "")}
+        known = {**_identity(info), **dict(_caches(system)), **_machine(system, info)}
+    return {k: v for k, v in known.items() if v not in (None, "")}
 
 
-def label(name: str, known: Mapping[str, Any]) -> str:
+def processor_label(name: str, known: Mapping[str, Any]) -> str:
     """A processor's `name` with its kind, such as "AMD EPYC (family 25 model 17)"; `known`: its facts."""
     if "family" not in known or "model" not in known:
         return name
@@ -78,25 +75,37 @@ def text(path: Path) -> str:
 
 
 def _field(info: str, name: str) -> str | None:
-    """The first value of a field of /proc/cpuinfo."""
-    found = re.search(rf"^{name}[ \t]*:[ \t]*(\S.*)$", info, re.MULTILINE)
-    return found.group(1).strip() if found else None
+    """The first value of a field of /proc/cpuinfo or /proc/meminfo."""
+    line = re.search(rf"^{name}[ \t]*:[ \t]*(\S.*)$", info, re.MULTILINE)
+    return line.group(1).strip() if line else None
 
 
-def _number(said: str | None) -> int | None:
+def _number(word: str | None) -> int | None:
     try:
-        return int(said or "", 0)  # 25, or 0xd0c
+        return int(word or "", 0)  # 25, or 0xd0c
     except ValueError:
         return None
 
 
+def _kilobytes(info: str, name: str) -> int | None:
+    """Bytes of a field that is in kB."""
+    size = re.fullmatch(r"(\d+) kB", _field(info, name) or "")
+    return int(size.group(1)) * 1024 if size else None
+
+
 def _identity(info: str) -> dict[str, Any]:
-    vendor, part = _field(info, "vendor_id"), _number(_field(info, "CPU part"))
+    """Whose processor it is, and what it can do."""
+    words = _field(info, "flags") or _field(info, "Features")
+    sets = {"instruction_sets": sorted(INSTRUCTION_SETS & set(words.split())) if words else None}
+    part = _number(_field(info, "CPU part"))
     if part is None:
         numbers = {"family": "cpu family", "model": "model", "stepping": "stepping"}
-        return {"vendor": vendor, **{k: _number(_field(info, v)) for k, v in numbers.items()}}
+        return sets | {
+            "vendor": _field(info, "vendor_id"),
+            **{k: _number(_field(info, v)) for k, v in numbers.items()},
+        }
     variant, revision = (_number(_field(info, f"CPU {w}")) or 0 for w in ("variant", "revision"))
-    return {
+    return sets | {
         "vendor": _field(info, "CPU implementer"),
         "family": _number(_field(info, "CPU architecture")),
         "model": part,
@@ -104,20 +113,17 @@ def _identity(info: str) -> dict[str, Any]:
     }
 
 
-def _instruction_sets(info: str) -> dict[str, Any]:
-    said = _field(info, "flags") or _field(info, "Features")
-    return {"instruction_sets": sorted(INSTRUCTION_SETS & set(said.split())) if said else None}
-
-
 def _caches(system: Path) -> Iterator[tuple[str, Any]]:
     """Sizes of the caches of data, by level, and how many logical processors share each."""
     for folder in sorted((system / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        said = {n: text(folder / n).strip() for n in ("level", "type", "size", "shared_cpu_list")}
-        size = re.fullmatch(r"(\d+)([KMG]?)", said["size"])
-        if said["type"] in ("Data", "Unified") and size and said["level"].isdigit():
-            name = f"l{said['level']}{'d' if said['level'] == '1' else ''}"
-            yield f"{name}_bytes", int(size.group(1)) * _UNITS[size.group(2)]
-            yield f"{name}_shared_by", _listed(said["shared_cpu_list"])
+        level, what, size, shared = (
+            text(folder / n).strip() for n in ("level", "type", "size", "shared_cpu_list")
+        )
+        number = re.fullmatch(r"(\d+)([KMG]?)", size)
+        if what in ("Data", "Unified") and number and level.isdigit():
+            name = f"l{level}{'d' if level == '1' else ''}"
+            yield f"{name}_bytes", int(number.group(1)) * _UNITS[number.group(2)]
+            yield f"{name}_shared_by", _listed(shared)
 
 
 def _listed(processors: str) -> int | None:
@@ -129,61 +135,47 @@ def _listed(processors: str) -> int | None:
 
 
 def _machine(system: Path, info: str) -> dict[str, Any]:
-    kilobytes = re.search(r"^MemTotal:\s+(\d+) kB$", text(system / "proc/meminfo"), re.MULTILINE)
-    kind_of = text(system / "sys/hypervisor/type").strip()
+    hypervisor = text(system / "sys/hypervisor/type").strip()
     flags = _field(info, "flags")  # of x86 alone; elsewhere nothing says that there is none
     guest = "hypervisor" in flags.split() if flags else None
     clock = system / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
     return {
-        "memory_bytes": int(kilobytes.group(1)) * 1024 if kilobytes else None,
-        "hypervisor": True if kind_of else guest,
-        "hypervisor_type": kind_of,
+        "memory_bytes": _kilobytes(text(system / "proc/meminfo"), "MemTotal"),
+        "hypervisor": True if hypervisor else guest,
+        "hypervisor_type": hypervisor,
         "system_vendor": text(system / "sys/class/dmi/id/sys_vendor").strip(),
         "governor": text(clock).strip(),
     }
 
 
-def _sysctl() -> str:
-    """Lines "name: value"; names that this Mac has not are left out."""
+def _sysctl(*names: str) -> dict[str, str]:
+    """What macOS says of each name; those that this Mac has not are left out."""
     try:
-        asked = subprocess.run(
-            ["sysctl", *_SYSCTL, *_SYSCTL_SETS], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["sysctl", *names], capture_output=True, text=True, check=False)
     except OSError:
-        return ""
-    return asked.stdout
+        return {}
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
 
 
-def _of_macos(lines: str) -> dict[str, Any]:
-    said = dict(line.split(": ", 1) for line in lines.splitlines() if ": " in line)
-    found: dict[str, Any] = {ours: said.get(theirs) for theirs, ours in _SYSCTL.items()}
-    found |= {k: _number(v) for k, v in found.items() if k != "vendor"}
-    words = " ".join(said.get(name, "") for name in _SYSCTL_SETS).lower().split()
+def _of_macos(values: Mapping[str, str]) -> dict[str, Any]:
+    known: dict[str, Any] = {ours: values.get(theirs) for theirs, ours in _SYSCTL.items()}
+    known |= {k: _number(v) for k, v in known.items() if k != "vendor"}
+    words = " ".join(values.get(name, "") for name in _SYSCTL_SETS).lower().split()
     sets = INSTRUCTION_SETS & {_MACOS.get(w, w) for w in words}
     if platform.machine() == "arm64":
         sets |= {"asimd"}  # every one of them
-    return found | {"instruction_sets": sorted(sets) or None}
+    return known | {"instruction_sets": sorted(sets) or None}
 
 
-# ---- environment ----------------------------------------
+# ---- The machine as a model file has it
 
 
 def cpu_model(system: Path = SYSTEM) -> str:
     """The processor's name."""
-    info = text(system / "proc/cpuinfo")
-    found = re.search(r"^model name\s*:\s*(\S.*)$", info, re.MULTILINE)
-    if found:
-        return found.group(1).strip()
-    if sys.platform == "darwin":
-        asked = subprocess.run(
-            ["sysctl", "-n", "machdep.cpu.brand_string"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if asked.stdout.strip():
-            return asked.stdout.strip()
-    return platform.processor() or platform.machine() or "unknown processor"
+    name = _field(text(system / "proc/cpuinfo"), "model name")
+    if not name and sys.platform == "darwin":
+        name = _sysctl("machdep.cpu.brand_string").get("machdep.cpu.brand_string", "").strip()
+    return name or platform.processor() or platform.machine() or "unknown processor"
 
 
 def cpu_count() -> int:
@@ -227,8 +219,8 @@ def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
 
 def available_bytes(system: Path = SYSTEM) -> int | None:
     """Memory that can be had without swapping, in this container if it is one; None if not known."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", text(system / "proc/meminfo"), re.MULTILINE)
-    free = int(found.group(1)) * 1024 if found else _physical_bytes()
+    free = _kilobytes(text(system / "proc/meminfo"), "MemAvailable")
+    free = _physical_bytes() if free is None else free
     group = system / "sys/fs/cgroup"
     limit, used = (text(group / f"memory.{name}").strip() for name in ("max", "current"))
     if not limit.isdigit() or not used.isdigit():
@@ -257,7 +249,7 @@ def device_label(device: str, name: str | None = None, threads: int | None = Non
     `threads`: None for all that this process may use.
     """
     if device == "cpu":
-        return with_threads(label(cpu_model(), processor_facts()), threads)
+        return with_threads(processor_label(cpu_model(), processor_facts()), threads)
     return name or device
 
 
@@ -359,9 +351,9 @@ def differences_of_device(
     own = label_of(device, now)
     if device != "cpu":
         return () if label == own else (Difference("device", label, own),)
-    found = tuple(_of_processor(learned, now))
-    if found or "processor" in learned or {"cpu", "threads"} <= learned.keys():
-        return found
+    of_processor = tuple(_of_processor(learned, now))
+    if of_processor or "processor" in learned or {"cpu", "threads"} <= learned.keys():
+        return of_processor
     plain = with_threads(cpu_model(), now.get("threads"))
     return () if label in (own, plain) else (Difference("device", label, own),)
 
@@ -378,17 +370,17 @@ def here(learned: Mapping[str, Any], device: str) -> dict[str, Any]:
     A CPU has as many threads as the model asked for when it was learned, if there are as many.
     """
     where = describe(device)
-    asked = learned.get("threads_asked")
-    if device == "cpu" and type(asked) is int and asked > 0:
-        used = min(asked, where["threads"])
+    threads = learned.get("threads_asked")
+    if device == "cpu" and type(threads) is int and threads > 0:
+        used = min(threads, where["threads"])
         where |= {"threads": used, "threads_asked": used}
     return where
 
 
 def _facts(where: Mapping[str, Any]) -> Mapping[str, Any]:
     """The processor of an environment; nothing where the file does not say."""
-    found = where.get("processor")
-    return found if isinstance(found, Mapping) else {}
+    known = where.get("processor")
+    return known if isinstance(known, Mapping) else {}
 
 
 def _of_processor(learned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:

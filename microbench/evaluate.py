@@ -14,17 +14,10 @@ from lolat.readers import open_network
 from microbench import backends, environment
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
-from microbench.doctor import Again, choose, measured_again, reference_jobs
-from microbench.forecast import keep_bytes, peak_bytes
-from microbench.learn import (
-    SLICE_S,
-    free_bytes,
-    job_key,
-    noise_of,
-    predefined_job,
-    references,
-)
-from microbench.runner import Job, Progress, Runner, Settings
+from microbench.doctor import Again, measured_again, references_of
+from microbench.jobs import Job, Settings, graph_job, job_key, keep_bytes, peak_bytes
+from microbench.learn import SLICE_S, free_bytes, noise_of, references
+from microbench.runner import Progress, Runner
 from microbench.state import levels
 
 DEFAULT_NETWORKS = (
@@ -104,21 +97,20 @@ def measure_cases(
     `points`: of the model that is judged; some of its networks are measured in the same rounds and tell in
     what state the machine is. InputError for a block that a network does not have.
     """
-    read = {(c.spec, c.input_size): None for c in wanted}
-    opened = {(spec, size): open_network(spec, size).graph() for spec, size in read}
-    graphs = [case_graph(c, opened[c.spec, c.input_size]) for c in wanted]
+    cases_read = {(c.spec, c.input_size): None for c in wanted}
+    networks_read = {key: open_network(*key).graph() for key in cases_read}
+    graphs = [case_graph(c, networks_read[c.spec, c.input_size]) for c in wanted]
     jobs = [_job(c, g) for c, g in zip(wanted, graphs, strict=True)]
     try:
-        chosen = choose(points, known_blocks(backend, networks))
+        own = references_of(points, known_blocks(backend, networks))
     except InputError:
-        chosen = []
-    own = reference_jobs(chosen)
+        own = []
     with Runner(backend, device, progress) as runner:
         free = free_bytes(runner, device)
-        before = own or [j for j in jobs if j.whole] or _usual_networks(backend)
+        before = [r.job for r in own] or [j for j in jobs if j.whole] or _usual_networks(backend)
         more = [j for j in before if j not in jobs]
         outcome = runner.run([*jobs, *more], before, settings, None, free)
-    found = levels(outcome.visits, environment.cpu_count())
+    result = levels(outcome.visits, environment.cpu_count())
     measured = tuple(
         MeasuredNetwork(
             case.spec,
@@ -130,10 +122,10 @@ def measure_cases(
             case.block,
         )
         for case, graph, job in zip(wanted, graphs, jobs, strict=True)
-        if (level := found.jobs.get(job.key))
+        if (level := result.jobs.get(job.key))
     )
-    again = measured_again(chosen, found)
-    return Evaluation(measured, outcome.failures, again, outcome.environment, noise_of(found))
+    again = measured_again(own, result)
+    return Evaluation(measured, outcome.failures, again, outcome.environment, noise_of(result))
 
 
 def as_run(backend: str, graph: Graph) -> Graph:
@@ -146,28 +138,23 @@ def as_run(backend: str, graph: Graph) -> Graph:
 
 def case_graph(case: Case, network: Graph) -> Graph:
     """What a case of `network` consists of; InputError for a block that it does not have."""
-    if case.block is None:
-        return network
-    return block_graph(network, case.block, case.name)
+    return network if case.block is None else block_graph(network, case.block, case.name)
 
 
 def _usual_networks(backend: str) -> list[Job]:
     """Networks to measure blocks after where neither the model nor the cases have one."""
-    found = known_blocks(backend, references())
-    return [predefined_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in found]
+    known = known_blocks(backend, references())
+    return [graph_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in known]
 
 
 def _job(case: Case, graph: Graph) -> Job:
     """A network is built by its own framework's code, a block from its Graph."""
     if case.block is not None:
-        return predefined_job(graph, case.name, case.batch_size)
+        return graph_job(graph, case.name, case.batch_size)
+    payload = {"network": case.spec, "input_size": list(case.input_size)}
     return Job(
         key=job_key(case.name, case.batch_size),
-        payload={
-            "network": case.spec,
-            "input_size": list(case.input_size),
-            "batch_size": case.batch_size,
-        },
+        payload={**payload, "batch_size": case.batch_size},
         need_bytes=peak_bytes(graph, case.batch_size),
         keep_bytes=keep_bytes(graph, case.batch_size),
         whole=True,

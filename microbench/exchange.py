@@ -22,7 +22,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.training.exchange import Link, fill_buckets
 from lolat.units import percent
 from microbench import environment
-from microbench.replicas import Together, run_together
+from microbench.process import Together, run_together
 
 STRATEGIES: Mapping[str, str] = {
     "mirrored": "microbench.backends.tensorflow.replicas:exchange",
@@ -84,8 +84,8 @@ class MeasuredLink:
     def added_ms(self, variables: int, size_bytes: int) -> float:
         """What an exchange of so many tensors and bytes adds, by the line."""
         row = _row(self.strategy, self.replicas, variables, size_bytes)
-        found = row @ [self.link.latency_ms, self.variable_ms, self.link.byte_ms]
-        return self.fixed_ms + float(found)
+        of_row = row @ [self.link.latency_ms, self.variable_ms, self.link.byte_ms]
+        return self.fixed_ms + float(of_row)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""

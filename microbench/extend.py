@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,27 +17,25 @@ from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.blocks import Block
 from lolat.graph.subgraph import subgraph
-from microbench import environment as comparable
+from microbench import environment
 from microbench.backends import of_model
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
-from microbench.doctor import choose
+from microbench.doctor import Again, references_of
+from microbench.jobs import Settings, job_key
 from microbench.journal import Journal
-from microbench.learn import job_key, measure_blocks
-from microbench.runner import Progress, Settings
+from microbench.learn import measure_blocks
+from microbench.runner import Progress
 
 DRIFT = 0.1
 
 
 @dataclass(frozen=True)
 class Extension:
-    """What a run measured: the new points; (key, ms then, ms now) of the model's own; and the rest.
-
-    The journal is still on disk.
-    """
+    """What a run measured: new points; those of the model, then and now. The journal is still on disk."""
 
     points: tuple[Point, ...]
-    again: tuple[tuple[str, float, float], ...]
+    again: tuple[Again, ...]
     environment: Mapping[str, Any]
     noise: Mapping[str, Any]
     warnings: tuple[str, ...]
@@ -49,7 +47,10 @@ class Extension:
             "network": network,
             "date": self.environment["date"],
             "points": [job_key(p.name, p.batch_size) for p in self.points],
-            "again": [{"point": k, "learned_ms": a, "now_ms": b} for k, a, b in self.again],
+            "again": [
+                {"point": _key(a), "learned_ms": a.point.latency_ms, "now_ms": a.now_ms}
+                for a in self.again
+            ],
             "noise": dict(self.noise),
         }
 
@@ -62,7 +63,7 @@ def as_blocks(
     A name that a point of the model has (`taken`) is followed by a number: another network may have
     been called the same.
     """
-    found = []
+    blocks = []
     for block, batch_size in parts:
         name = wanted = f"{graph.name}/{block.label}"
         number = 1
@@ -70,8 +71,8 @@ def as_blocks(
             number += 1
             name = f"{wanted} ({number})"
         make = partial(subgraph, graph, block.operations, name)
-        found.append(Predefined(name, make, (batch_size,)))
-    return found
+        blocks.append(Predefined(name, make, (batch_size,)))
+    return blocks
 
 
 def measure_extension(
@@ -94,45 +95,39 @@ def measure_extension(
     """
     device, backend = str(learned["device"]), of_model(learned)
     if device == "cpu":  # known before anything is started
-        refuse_another(label, learned, comparable.here(learned, device))
+        refuse_another(label, learned, environment.here(learned, device))
     try:
-        known = known_blocks(backend, NETWORKS if networks is None else networks)
-        own = choose(points, known)
+        own = references_of(
+            points, known_blocks(backend, NETWORKS if networks is None else networks)
+        )
     except InputError:
         own = []
+    more = [
+        Predefined(r.point.name, partial(replace, r.graph), (r.point.batch_size,), True)
+        for r in own
+    ]
     check = partial(refuse_another, label, learned)
-    found, where, noise, warnings, journal = measure_blocks(
-        backend,
-        device,
-        journal_path,
-        now,
-        restart,
-        progress,
-        settings,
-        [*blocks, *(Predefined(p.name, partial(_graph, g), (p.batch_size,), True) for p, g in own)],
-        check,
-    )  # fmt: skip
-    names = {b.name for b in blocks}
-    new = tuple(p for p in found if p.name in names)
-    if not new:
-        journal.close()
-        raise MeasuringError(f"none of the blocks could be measured ({warnings[-1]})")
-    measured = {(p.name, p.batch_size): p.latency_ms for p in found}
-    again = tuple(
-        (job_key(*key), p.latency_ms, measured[key])
-        for p, _ in own
-        if (key := (p.name, p.batch_size)) in measured
+    run = measure_blocks(
+        backend, device, journal_path, now, restart, progress, settings, [*blocks, *more], check
     )
-    unsaid = comparable.unsaid(learned)
-    remarks = (*warnings, *[unsaid] * bool(unsaid), *disagreement(again))
-    return Extension(new, again, where, noise, remarks, journal)
+    names = {b.name for b in blocks}
+    new = tuple(p for p in run.points if p.name in names)
+    if not new:
+        run.journal.close()
+        raise MeasuringError(f"none of the blocks could be measured ({run.warnings[-1]})")
+    measured = {(p.name, p.batch_size): p.latency_ms for p in run.points}
+    again = tuple(
+        Again(r.point, measured[key])
+        for r in own
+        if (key := (r.point.name, r.point.batch_size)) in measured
+    )
+    unsaid = environment.unsaid(learned)
+    remarks = (*run.warnings, *[unsaid] * bool(unsaid), *disagreement(again))
+    return Extension(new, again, run.environment, run.noise, remarks, run.journal)
 
 
-def _graph(graph: Graph) -> Graph:
-    return graph
-
-
-EXTEND = "extend it where it was learned, or learn this one: python learn_model.py"
+def _key(again: Again) -> str:
+    return job_key(again.point.name, again.point.batch_size)
 
 
 def refuse_another(
@@ -143,16 +138,17 @@ def refuse_another(
     `label`, `learned`, `now`: as `microbench.environment.differences` takes them; `advice`: how to mend it,
     if not as when extending a model.
     """
-    found = comparable.differences(label, learned, now)
-    if found:
-        said = "; ".join(f"{d.field}: {d.learned}, here {d.now}" for d in found)
+    differences = environment.differences(label, learned, now)
+    if differences:
+        each = "; ".join(f"{d.field}: {d.learned}, here {d.now}" for d in differences)
+        usual = "extend it where it was learned, or learn this one: python learn_model.py"
         raise InputError(
-            f"the model was learned elsewhere ({said}) and times of two places are not to be mixed; "
-            + (advice or f"{EXTEND} {learned.get('device', 'cpu')}")
+            f"the model was learned elsewhere ({each}) and times of two places are not to be mixed; "
+            + (advice or f"{usual} {learned.get('device', 'cpu')}")
         )
 
 
-def disagreement(again: Sequence[tuple[str, float, float]]) -> Iterator[str]:
+def disagreement(again: Sequence[Again]) -> Iterator[str]:
     """A remark where the points measured again are more than DRIFT off at the median, or there are none."""
     if not again:
         yield (
@@ -160,9 +156,11 @@ def disagreement(again: Sequence[tuple[str, float, float]]) -> Iterator[str]:
             "agree is not known"
         )
         return
-    ratio = statistics.median(now / then for _, then, now in again)
+    ratio = statistics.median(a.ratio for a in again)
     if abs(ratio - 1.0) > DRIFT:
-        each = ", ".join(f"{key} {now:.3g} ms, was {then:.3g}" for key, then, now in again)
+        each = ", ".join(
+            f"{_key(a)} {a.now_ms:.3g} ms, was {a.point.latency_ms:.3g}" for a in again
+        )
         yield (
             f"the model's own points took {100 * (ratio - 1):+.0f} % when measured again ({each}): the "
             "machine is in another state than when the model was learned, and the new points with it; "

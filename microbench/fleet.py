@@ -22,7 +22,7 @@ from lolat.errors import LolatError
 from lolat.fitting.points import Point
 from microbench import environment
 
-ASKED_S = 60.0  # until a node has said what it is
+ANSWER_S = 60.0  # until a node has said what it is
 RETRIES = 1  # of a measurement whose process died, not its node; its journal is still there
 
 
@@ -75,17 +75,15 @@ def measure_here(
     from microbench.learn import measure_blocks
 
     started = time.monotonic()
-    chosen = pick(device, options)[0] if backend is None else backends.joined(backend, options)
+    full_name = pick(device, options)[0] if backend is None else backends.joined(backend, options)
     folder = Path(tempfile.gettempdir()) / f"lolat-fleet-{getpass.getuser()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    name = environment.slug(f"{socket.gethostname()} {device} {chosen}")
-    points, where, noise, warnings, journal = measure_blocks(
-        chosen, device, folder / f"{name}.journal.jsonl", time.time(), restart
-    )
-    where["seconds"] = round(time.monotonic() - started, 1)
-    journal.remove()
-    label = environment.label_of(device, where)
-    return Measured(points, where, noise, warnings, label)
+    name = environment.slug(f"{socket.gethostname()} {device} {full_name}")
+    run = measure_blocks(full_name, device, folder / f"{name}.journal.jsonl", time.time(), restart)
+    run.environment["seconds"] = round(time.monotonic() - started, 1)
+    run.journal.remove()
+    label = environment.label_of(device, run.environment)
+    return Measured(run.points, run.environment, run.noise, run.warnings, label)
 
 
 def survey(device: str) -> tuple[list[Node], list[Failed]]:
@@ -96,30 +94,28 @@ def survey(device: str) -> tuple[list[Node], list[Failed]]:
     """
     ray, affinity = _ray()
     ask = ray.remote(num_cpus=0, max_retries=0)(describe)
-    asked = {}
+    answers = {}
     for node in ray.nodes():
         has = node["Resources"]
         if node["Alive"] and has.get("CPU", 0) > 0 and (device == "cpu" or has.get("GPU", 0) > 0):
             there = affinity(node["NodeID"], soft=False)
-            asked[ask.options(scheduling_strategy=there).remote()] = node
-    answered, _ = (
-        ray.wait(list(asked), num_returns=len(asked), timeout=ASKED_S) if asked else ([], [])
-    )
-    found, failed = [], []
-    for reference, node in asked.items():
-        address = node["NodeManagerAddress"]
-        if reference not in answered:
-            failed.append(Failed(address, f"no answer within {ASKED_S:.0f} s"))
+            answers[ask.options(scheduling_strategy=there).remote()] = node
+    waited = list(answers)
+    done = ray.wait(waited, num_returns=len(waited), timeout=ANSWER_S)[0] if waited else []
+    nodes, failed = [], []
+    for reference, node in answers.items():
+        address, has = node["NodeManagerAddress"], node["Resources"]
+        if reference not in done:
+            failed.append(Failed(address, f"no answer within {ANSWER_S:.0f} s"))
             continue
         try:
             host, processor = ray.get(reference)
         except ray.exceptions.RayError as error:
             failed.append(Failed(address, reason(error)))
             continue
-        has = node["Resources"]
         label = processor if device == "cpu" else device
-        found.append(Node(node["NodeID"], address, host, label, has["CPU"], has.get("GPU", 0)))
-    return sorted(found, key=lambda n: (n.name, n.address, n.id)), failed
+        nodes.append(Node(node["NodeID"], address, host, label, has["CPU"], has.get("GPU", 0)))
+    return sorted(nodes, key=lambda n: (n.name, n.address, n.id)), failed
 
 
 def describe() -> tuple[str, str]:

@@ -16,7 +16,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lolat.errors import InputError, LolatError, MeasuringError
+from lolat.io.documents import Number, fault_of
 
 SCHEMA = "lolat-journal"
 FORMAT_VERSION = 1
@@ -130,36 +133,38 @@ def parse(content: bytes) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
 
 def _document(line: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(line)
+        document = msgspec.json.decode(line)
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
 
-def _is_record(document: Mapping[str, Any]) -> bool:
-    """Either the times of a visit or a failure.
+class _Failure(msgspec.Struct):
+    key: str
+    failed: str
 
-    Of a visit: each sample between two of the reference, or with what ran before it (`timer.sample`).
-    """
-    if not isinstance(document.get("key"), str):
-        return False
+
+class _Visit(msgspec.Struct):
+    """Each sample between two of the reference, or with what ran before it (`timing.sample`)."""
+
+    key: str
+    samples_ms: list[Number]
+    reference_ms: list[Number]
+    at_s: list[Number] = []
+    before: str | None = None
+
+
+def _is_record(document: Mapping[str, Any]) -> bool:
+    """Either the times of a visit, which fit together, or a failure."""
     if "failed" in document:
-        return isinstance(document["failed"], str)
-    samples, reference = document.get("samples_ms"), document.get("reference_ms")
-    if not isinstance(samples, list) or not isinstance(reference, list):
+        return fault_of(document, _Failure) is None
+    if fault_of(document, _Visit) is not None:
         return False
-    moments = document.get("at_s", [])
-    if not isinstance(moments, list):
-        return False
-    numbers = [*samples, *reference, *moments]
-    lengths = (len(reference), len(moments))
+    samples, lengths = len(document["samples_ms"]), [len(document["reference_ms"])]
+    lengths.append(len(document.get("at_s", ())))
     if "before" in document:
-        whole = (len(samples) * bool(document["before"]), len(samples))
-    else:
-        whole = (len(samples) + 1, 0)
-    return lengths == whole and all(
-        isinstance(t, (int, float)) and math.isfinite(t) for t in numbers
-    )
+        return lengths == [samples if document["before"] else 0, samples]
+    return lengths == [samples + 1, 0]
 
 
 def _why_not(old: Mapping[str, Any] | None, header: Mapping[str, Any]) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import json
 import re
 import statistics
 import sys
@@ -19,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.io.documents import to_json
+from lolat.io.tables import to_csv
+from lolat.io.writing import write_bytes
 from lolat.mlp.devices import DEVICES, Device, find, known, merged
 from lolat.mlp.layers import layer_counts, layer_name
 from lolat.mlp.table import (
@@ -31,28 +31,20 @@ from lolat.mlp.table import (
     TIME,
     LayerTable,
 )
-from lolat.model.file import write_bytes
 from microbench import environment
 from microbench.environment import SYSTEM, cpu_count, text
-from microbench.forecast import ITEM_BYTES, OVERHEAD_BYTES
+from microbench.jobs import ITEM_BYTES, OVERHEAD_BYTES, Job, Settings, reference_job
 from microbench.journal import Journal
-from microbench.learn import (
-    describe_noise,
-    free_bytes,
-    open_journal,
-    reference_job,
-    run_key,
-    warnings,
-)
-from microbench.runner import Job, Outcome, Progress, Runner, Settings
+from microbench.learn import Check, Run, noise_beside, run_jobs, warnings
+from microbench.runner import Progress, Runner
 from microbench.timing import (
-    ENOUGH_CALM,
+    ENOUGH_QUIET,
     Clock,
     Visit,
-    calm_samples,
-    centre,
-    is_calm,
-    settled_limit,
+    center,
+    final_limit,
+    is_quiet,
+    quiet_samples,
 )
 
 # ---- Random layers to measure, drawn as Justus et al. 2018 drew theirs, without those that
@@ -62,7 +54,7 @@ from microbench.timing import (
 # as the others):
 #
 #     both         batch 1 to 64; activation none, relu, tanh, sigmoid; half of the layers forward only, the
-#                  others with one of six optimisers
+#                  others with one of six optimizers
 #     convolution  input size 1 to 512, kernel 1 to 7 but no larger than the input, channels in and out 1 to
 #                  10,000 / input size, stride 1 to 4, padding same or valid, with or without a bias
 #     dense        features in and out 1 to 4095, always a bias
@@ -89,7 +81,7 @@ _MOST_BATCHES = 200
 def draw(layer: str, points: int, seed: int, most_work: float | None = None) -> LayerTable:
     """`points` different layers of a kind, "convolution" or "dense", without GPU and times.
 
-    Where one has more than `most_work` (see `work`) another is drawn with an optimiser if it has one,
+    Where one has more than `most_work` (see `work`) another is drawn with an optimizer if it has one,
     else without, so that half of them stay forward only; they are smaller than the paper's. The same seed
     gives the same layers, and fewer points the first ones of more. Raises InputError where hardly any
     layer is that small.
@@ -99,19 +91,19 @@ def draw(layer: str, points: int, seed: int, most_work: float | None = None) -> 
     generator, coin = (np.random.default_rng([seed, stream]) for stream in (0, 1))
     wanted = coin.random(points) < SHARE_FORWARD
     columns = _columns(layer)
-    found: dict[bool, dict[tuple[Any, ...], None]] = {True: {}, False: {}}  # forward only or not
+    rows: dict[bool, dict[tuple[Any, ...], None]] = {True: {}, False: {}}  # forward only or not
     for _ in range(_MOST_BATCHES):
-        if all(len(found[forward]) >= (wanted == forward).sum() for forward in found):
-            rows = {forward: iter(drawn) for forward, drawn in found.items()}
-            chosen = zip(*(next(rows[bool(forward)]) for forward in wanted), strict=True)
-            return LayerTable(layer, {c: np.array(v) for c, v in zip(columns, chosen, strict=True)})
+        if all(len(rows[forward]) >= (wanted == forward).sum() for forward in rows):
+            left = {forward: iter(drawn) for forward, drawn in rows.items()}
+            values = zip(*(next(left[bool(forward)]) for forward in wanted), strict=True)
+            return LayerTable(layer, {c: np.array(v) for c, v in zip(columns, values, strict=True)})
         drawn = _drawn(layer, generator)
         if most_work is not None:
             drawn = drawn.select(work(drawn) <= most_work)
         for row in zip(*(drawn[c].tolist() for c in columns), strict=True):
-            found[row[-1] == "none"][row] = None
+            rows[row[-1] == "none"][row] = None
     raise InputError(
-        f"of {_BATCH * _MOST_BATCHES} random {layer} layers {sum(map(len, found.values()))} have at most "
+        f"of {_BATCH * _MOST_BATCHES} random {layer} layers {sum(map(len, rows.values()))} have at most "
         f"{most_work:g} MACs of work; expected {points}: allow larger ones"
     )
 
@@ -120,12 +112,12 @@ def work(table: LayerTable) -> np.ndarray:
     """(n,) how much there is to do in each layer of n, in MACs: comparable to time on a processor.
 
     Multiply-accumulates, and ELEMENT_MACS for each element read or written (input, output, weights,
-    what the activation reads and writes); PASSES times where there is an optimiser.
+    what the activation reads and writes); PASSES times where there is an optimizer.
     """
     acts, inp, flops, traffic, weights, _ = layer_counts(table).T
     passes = np.where(table["optimizer"] == "none", 1, PASSES)
-    found: np.ndarray = passes * (flops + ELEMENT_MACS * (acts + inp + traffic + weights))
-    return found
+    macs: np.ndarray = passes * (flops + ELEMENT_MACS * (acts + inp + traffic + weights))
+    return macs
 
 
 def description(table: LayerTable, row: int) -> dict[str, Any]:
@@ -193,24 +185,23 @@ class Pace:
         self.shown, self.jobs, self.rounds, self.clock = shown, jobs, rounds, clock
         self.stage = ""
         self.last = 0.0  # when the stage or its last step began
-        self.begun = self.told = False
+        self.told = False
         self.notes = 0
         self.seen = self.left = 0  # jobs of the groups so far; steps of this group
-        self.building = _Mean()
-        self.visiting = _Mean()
+        self.building: list[float] = []  # seconds of each job of this group
+        self.visiting: list[float] = []  # of each visit
 
     def start(self, text: str, total: int) -> None:
         """A stage of a group begins."""
-        if not self.begun:
+        if not self.stage:
             self.shown.start("measuring", self.jobs * (1 + self.rounds))
-            self.begun = True
         if text == "building":
-            self.building = _Mean()
+            self.building = []
         elif text == "measuring":
             group = total // self.rounds
             self.seen += group
             self.left = total
-            for _ in range(group - self.building.number):
+            for _ in range(group - len(self.building)):
                 self.shown.step()
         self.stage, self.last = text, self.clock()
 
@@ -219,11 +210,11 @@ class Pace:
         now = self.clock()
         took, self.last = now - self.last, now
         if self.stage == "building":
-            self.building.add(took)
+            self.building.append(took)
         elif self.stage == "measuring":
             if took > PASSED_OVER_S:  # of the visit before
-                self.visiting.add(took)
-            if self.visiting.number >= EARLY_VISITS and self.building.number and not self.told:
+                self.visiting.append(took)
+            if len(self.visiting) >= EARLY_VISITS and self.building and not self.told:
                 self._tell()
             self.left -= 1
         else:
@@ -242,25 +233,10 @@ class Pace:
         """How long the rest takes, if it goes on like this."""
         self.told = True
         rest = self.jobs - self.seen
-        left = rest * self.building.mean + (rest * self.rounds + self.left) * self.visiting.mean
+        visit_s, build_s = map(statistics.fmean, (self.visiting, self.building))
+        left = rest * build_s + (rest * self.rounds + self.left) * visit_s
         words = f"{left / 60:.0f} minutes" if left >= 90 else f"{left:.0f} s"
         self.shown.note(f"about {words} for the layers that are left")
-
-
-class _Mean:
-    """The mean of numbers that come one by one."""
-
-    def __init__(self) -> None:
-        self.number, self.sum = 0, 0.0
-
-    def add(self, value: float) -> None:
-        """One more."""
-        self.number, self.sum = self.number + 1, self.sum + value
-
-    @property
-    def mean(self) -> float:
-        """Their mean; there must be one."""
-        return self.sum / self.number
 
 
 # ---- Facts of the device that layers were measured on, as the companion knows those of GPUs.
@@ -269,8 +245,7 @@ COPY_BYTES = 256 * 2**20  # more than caches hold
 COPIES = 5
 USUAL_CLOCK_MHZ = 2500.0  # where the system does not say
 
-# What /proc/cpuinfo calls the vector units -> float32 multiply-accumulates per processor and clock: two
-# units of 16, 8 or 4 numbers.
+# Vector units -> float32 multiply-accumulates per processor and clock: two units of 16, 8 or 4 numbers.
 _LANES = (("avx512f", 32), ("fma", 16), ("asimd", 8))
 _FEWEST_LANES = 4
 
@@ -286,9 +261,8 @@ def device_facts(
     `measure`: how they are found, `cpu_facts` if None. InputError for a GPU that is not known.
     """
     devices = merged(DEVICES, given)
-    found = find(name, devices)
-    if found is not None:
-        return found
+    if (device_known := find(name, devices)) is not None:
+        return device_known
     if device == "cpu":
         return (measure or cpu_facts)(name)
     return known([name], devices)[name]
@@ -324,12 +298,10 @@ def copy_bandwidth(threads: int, clock: Clock, size_bytes: int = COPY_BYTES) -> 
 
 
 def _lanes(system: Path) -> int:
-    info = text(system / "proc/cpuinfo")
-    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", info, re.MULTILINE)
-    words = set(flags.group(1).split()) if flags else set()
-    if not words and sys.platform == "darwin":
-        words = {"asimd"}
-    return next((lanes for word, lanes in _LANES if word in words), _FEWEST_LANES)
+    sets = environment.facts(system).get("instruction_sets")
+    if not sets and sys.platform == "darwin":
+        sets = ["asimd"]
+    return next((lanes for word, lanes in _LANES if word in (sets or ())), _FEWEST_LANES)
 
 
 def _clock_mhz(system: Path) -> float:
@@ -340,17 +312,17 @@ def _clock_mhz(system: Path) -> float:
     return max(map(float, now), default=USUAL_CLOCK_MHZ)
 
 
-# ---- learn layers ----------------------------------------
+# ---- A run, and the files of what it measured
 
 SETTINGS = Settings(
     rounds=5,  # repetitions, as in the paper
     slice_s=0.0,  # one call each
     extra_s=60.0,
-    least_calm=ENOUGH_CALM,
+    least_quiet=ENOUGH_QUIET,
     together=100,
 )
-SLOTS = 2  # at most: numbers that an optimiser keeps per weight
-MADE = 5  # tensors of the size of input and output at a time while a layer is trained, at most
+SLOTS = 2  # at most: numbers that an optimizer keeps per weight
+TENSORS_AT_ONCE = 5  # of the size of input and output while a layer is trained, at most
 TIMES = (TIME, *SPREADS)
 
 
@@ -380,30 +352,19 @@ def measure_layers(
     restart: bool = False,
     progress: Progress | None = None,
     settings: Settings = SETTINGS,
-    check: Callable[[Mapping[str, Any]], object] | None = None,
+    check: Check | None = None,
 ) -> MeasuredLayers:
-    """Time each of `layers` (without GPU and times) several times, in random order.
-
-    Goes on from the journal if it is of the same run; `now` is in seconds since the epoch. `check` gets
-    the environment before anything is measured, and may raise. Raises LolatError when device or backend
-    are not there, or nothing could be measured.
-    """
+    """Time each of `layers` (without GPU and times) several times, in random order; see `run_jobs`."""
     jobs = [_job(layers, row) for row in range(len(layers))]
-    reference = reference_job()
-    with Runner(backend, device, progress) as runner:
-        where = environment.describe(device) | runner.environment
-        if check is not None:
-            check(where)
-        key = run_key(runner, device, jobs, reference, settings, "layers") | {"backend": backend}
-        journal = open_journal(journal_path, key, now, restart, runner.progress)
-        runner.progress = Pace(runner.progress, len(jobs), settings.rounds, runner.clock)
-        try:
-            outcome = runner.run(jobs, reference, settings, journal, free_bytes(runner, device))
-        except BaseException:
-            journal.close()
-            raise
-    gpu = gpu_name(device, where)
-    return _measured(layers, jobs, outcome, settings, gpu, where, journal)
+
+    def paced(runner: Runner) -> Progress:
+        return Pace(runner.progress, len(jobs), settings.rounds, runner.clock)
+
+    with run_jobs(
+        backend, device, jobs, reference_job(), settings, journal_path, now, restart, progress, check,
+        "layers", paced,
+    ) as run:  # fmt: skip
+        return _measured(layers, jobs, gpu_name(device, run.environment), run)
 
 
 def gpu_name(device: str, where: Mapping[str, Any]) -> str:
@@ -417,12 +378,8 @@ def write_csv(path: Path, table: LayerTable) -> None:
     Gzipped where the name ends in .gz.
     """
     names = ("gpu", "run", *COLUMNS[table.layer][1:], *TIMES)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
     columns = [[f"{t:.6g}" for t in table[n]] if n in TIMES else table[n].tolist() for n in names]
-    writer.writerows(zip(*columns, strict=True))
-    content = text.getvalue().encode()
+    content = to_csv(names, zip(*columns, strict=True)).encode()
     write_bytes(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
@@ -449,18 +406,7 @@ def write_record(
             for row, (samples, reference) in enumerate(rows)
         ],
     }
-    write_bytes(path, (_lines(document) + "\n").encode("ascii"))
-
-
-def _lines(document: Mapping[str, Any]) -> str:
-    """JSON with a line per field and per point."""
-    points = ",\n".join("  " + json.dumps(point) for point in document["points"])
-    fields = {**document, "points": None}
-    lines = [
-        f" {json.dumps(k)}: " + (f"[\n{points}\n ]" if k == "points" else json.dumps(v))
-        for k, v in fields.items()
-    ]
-    return "{\n" + ",\n".join(lines) + "\n}"
+    write_bytes(path, to_json(document).encode("ascii"))
 
 
 def _job(layers: LayerTable, row: int) -> Job:
@@ -470,7 +416,7 @@ def _job(layers: LayerTable, row: int) -> Job:
     trained = one["optimizer"][0] != "none"
     moved = acts + inp + traffic  # of a dense layer, its input and output are traffic
     keep = moved + weights * (1 + SLOTS * trained)
-    need = keep + moved * (MADE if trained else 1) + weights * (1 + trained)
+    need = keep + moved * (TENSORS_AT_ONCE if trained else 1) + weights * (1 + trained)
     return Job(
         key=name(layers, row),
         payload={"layer": description(layers, row)},
@@ -479,16 +425,9 @@ def _job(layers: LayerTable, row: int) -> Job:
     )
 
 
-def _measured(
-    layers: LayerTable,
-    jobs: Sequence[Job],
-    outcome: Outcome,
-    settings: Settings,
-    gpu: str,
-    where: Mapping[str, Any],
-    journal: Journal,
-) -> MeasuredLayers:
-    limit = settled_limit(outcome.visits.values())
+def _measured(layers: LayerTable, jobs: Sequence[Job], gpu: str, run: Run) -> MeasuredLayers:
+    outcome = run.outcome
+    limit = final_limit(outcome.visits.values())
     rows = [row for row, job in enumerate(jobs) if outcome.visits.get(job.key)]
     visits = [outcome.visits[jobs[row].key] for row in rows]
     times = np.array([_times(v, limit) for v in visits])
@@ -501,23 +440,23 @@ def _measured(
             **dict(zip(TIMES, times.T, strict=True)),
         },
     )
-    restless = [jobs[row].key for row, v in zip(rows, visits, strict=True) if not is_calm(v, limit)]
+    noisy = [jobs[row].key for row, v in zip(rows, visits, strict=True) if not is_quiet(v, limit)]
     relative = [float(std / median) for median, _, _, std in times]
-    noise = describe_noise(outcome.reference(), limit, relative, len(restless))
+    noise = noise_beside(outcome.reference(), limit, relative, len(noisy))
     return MeasuredLayers(
         table,
         tuple(tuple(t for v in taken for t in v.samples) for taken in visits),
         tuple(tuple(t for v in taken for t in v.beside()) for taken in visits),
-        where,
+        run.environment,
         noise,
-        tuple(warnings(where, noise, outcome.failures, restless)),
-        journal,
+        tuple(warnings(run.environment, noise, outcome.failures, noisy)),
+        run.journal,
     )
 
 
 def _times(visits: Sequence[Visit], limit: float) -> tuple[float, float, float, float]:
-    """(centre, least, most, standard deviation) in ms: of calm moments where there are enough."""
-    counted = calm_samples(visits, limit)
-    if not is_calm(visits, limit):
+    """(center, least, most, standard deviation) in ms: of quiet moments where there are enough."""
+    counted = quiet_samples(visits, limit)
+    if not is_quiet(visits, limit):
         counted = [t for v in visits for t in v.samples]
-    return centre(visits, limit), min(counted), max(counted), statistics.pstdev(counted)
+    return center(visits, limit), min(counted), max(counted), statistics.pstdev(counted)

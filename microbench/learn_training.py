@@ -11,6 +11,7 @@ from typing import Any
 
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
+from lolat.io.process import ProcessDied, RequestFailed
 from lolat.training.learning import (
     SIMPLEST,
     EpochPoint,
@@ -22,24 +23,15 @@ from lolat.training.learning import (
 from lolat.training.memory import memory_bytes
 from lolat.training.settings import OPTIMIZERS, optimizer_named
 from lolat.training.terms import pass_rows, started, variables
-from microbench import environment, families
-from microbench import families as parts
+from microbench import families
 from microbench.backends.known import as_known
 from microbench.backends.training import check as check_backend
 from microbench.blocks import BLOCKS, Predefined
-from microbench.forecast import OVERHEAD_BYTES, keep_bytes
+from microbench.jobs import OVERHEAD_BYTES, Job, Settings, keep_bytes, reference_job
 from microbench.journal import Journal
-from microbench.learn import (
-    describe_noise,
-    free_bytes,
-    open_journal,
-    reference_job,
-    run_key,
-    warnings,
-)
-from microbench.process import JobFailed, WorkerDied
-from microbench.runner import Job, Outcome, Progress, Runner, Settings
-from microbench.timing import Visit, centre, is_calm, settled_limit, spread
+from microbench.learn import Check, Run, noise_beside, run_jobs, warnings
+from microbench.runner import Progress, Runner
+from microbench.timing import Visit, center, final_limit, is_quiet, spread
 
 # ---- What is measured to learn training: the predefined blocks, five more, and at which batch
 # sizes.
@@ -59,11 +51,11 @@ def batch_sizes(graph: Graph) -> tuple[int, ...]:
     Convolutions in groups of several channels are measured at 1 alone: TensorFlow's backward pass of
     one takes seconds on a CPU.
     """
-    found = count(graph).total(1)
-    if found.patches and any(is_unrolled(o.attributes) for o in graph.operations):
+    counts = count(graph).total(1)
+    if counts.patches and any(is_unrolled(o.attributes) for o in graph.operations):
         return (1,)
-    elements = found.acts + found.inp + found.traffic
-    able = [n for n in LARGE if n * found.flops <= MOST_FLOPS and n * elements <= MOST_ELEMENTS]
+    elements = counts.acts + counts.inp + counts.traffic
+    able = [n for n in LARGE if n * counts.flops <= MOST_FLOPS and n * elements <= MOST_ELEMENTS]
     norms = [o for o in graph.operations if o.kind == "batch_norm"]
     alone = any(prod(graph.tensors[o.inputs[0]].shape[1:-1]) == 1 for o in norms)
     return (2 if alone else 1, *able[-1:])
@@ -79,26 +71,24 @@ def reads_image(graph: Graph) -> bool:
     return all(graph.tensors[i].shape[-1] <= IMAGE for i in graph.inputs)
 
 
+def _block(name: str, make: Callable[..., Graph], *arguments: object) -> Predefined:
+    return Predefined(name, partial(make, *arguments), ())
+
+
 TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
     replace(b, batch_sizes=batch_sizes(b.make()))
     for b in (
         *BLOCKS,
-        Predefined("3 dense, dropout, norm 784", partial(parts.regularized, 784, 512, 3), ()),
-        Predefined("small vgg 3x32x32", partial(parts.small_vgg, 32, 32), ()),
+        _block("3 dense, dropout, norm 784", families.regularized, 784, 512, 3),
+        _block("small vgg 3x32x32", families.small_vgg, 32, 32),
         # Small networks from image to classes, some of which are started too.
-        Predefined("small resnet 3x224x224", partial(families.residual_network, 224, 64), ()),
-        Predefined(
-            "small mobile net 3x224x224", partial(families.mobile_network, 224, "relu6", False), ()
-        ),
-        Predefined(
-            "small mobile net silu 3x192x192",
-            partial(families.mobile_network, 192, "silu", True),
-            (),
-        ),
+        _block("small resnet 3x224x224", families.residual_network, 224, 64),
+        _block("small mobile net 3x224x224", families.mobile_network, 224, "relu6", False),
+        _block("small mobile net silu 3x192x192", families.mobile_network, 192, "silu", True),
     )
 )
 
-# ---- learn training ----------------------------------------
+# ---- A run
 
 SETTINGS = Settings(rounds=6, extra_s=60.0)
 SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
@@ -107,7 +97,7 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "middle": ((512, 512),) * 16,
     "large": ((2048, 2048),) * 4,
 }
-"""Variables that each optimiser updates: so that a variable and a parameter can be told apart."""
+"""Variables that each optimizer updates: so that a variable and a parameter can be told apart."""
 LOOPS = {
     "1 step": ((8, 8, 3), 8, 1),
     "33 steps": ((8, 8, 3), 8, 33),
@@ -115,7 +105,7 @@ LOOPS = {
 }
 """Epochs of next to nothing: (shape of a sample, batch size, steps)."""
 STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
-"""Whole networks among the blocks: SIMPLEST starts both, every other optimiser the first."""
+"""Whole networks among the blocks: SIMPLEST starts both, every other optimizer the first."""
 START_LIMIT_S = 120.0
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
@@ -129,56 +119,43 @@ def measure_training(
     progress: Progress | None = None,
     settings: Settings = SETTINGS,
     blocks: Sequence[Predefined] = TRAINING_BLOCKS,
-    check: Callable[[Mapping[str, Any]], object] | None = None,
+    check: Check | None = None,
 ) -> tuple[dict[str, Any], Journal]:
-    """What a model file has under "training", and the journal, still on disk.
+    """What a model file has under "training", and the journal, still on disk; see `run_jobs`.
 
-    Goes on from the journal if it is of the same run; `now` in seconds since the epoch; `check` gets the
-    environment before anything is measured, and may raise. LolatError when device or backend are not
-    there, the backend trains nothing, or too little could be measured.
+    LolatError where the backend trains nothing, or too little could be measured, too.
     """
     check_backend(backend)
     graphs = {b.name: as_known(backend, b.make()) for b in blocks}
-    with Runner(backend, device, progress) as runner:
-        jobs = [*_pass_jobs(blocks, graphs), *_update_jobs(), *_epoch_jobs()]
-        reference = reference_job()
-        where = environment.describe(device) | runner.environment
-        if check is not None:
-            check(where)
-        key = run_key(runner, device, jobs, reference, settings, "training")
-        journal = open_journal(
-            journal_path, {**key, "backend": backend}, now, restart, runner.progress
+    jobs = [*_pass_jobs(blocks, graphs), *_update_jobs(), *_epoch_jobs()]
+    with run_jobs(
+        backend, device, jobs, reference_job(), settings, journal_path, now, restart, progress, check,
+        "training",
+    ) as run:  # fmt: skip
+        starts, failed = _starts(run.runner, graphs)
+        section = _section(blocks, graphs, run, starts)
+    if failed:
+        without = "any optimizer" if SIMPLEST in failed else ", ".join(failed)
+        section["warnings"].append(
+            f"the start of a training could not be measured with {', '.join(failed)} (first: "
+            f"{next(iter(failed.values()))}): predictions with {without} do not tell what a first epoch "
+            "takes more; measure again with --restart"
         )
-        try:
-            outcome = runner.run(jobs, reference, settings, journal, free_bytes(runner, device))
-            starts, failed = _starts(runner, graphs)
-        except BaseException:
-            journal.close()
-            raise
-    try:
-        section = _section(blocks, graphs, outcome, starts, where, settings)
-        section["warnings"] += _not_started(failed)
-        return section, journal
-    except BaseException:
-        journal.close()
-        raise
+    return section, run.journal
 
 
 def _pass_jobs(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> list[Job]:
     jobs = []
     for block in blocks:
         graph = graphs[block.name]
-        given = {"graph": graph.to_dict(), "of_inputs": not reads_image(graph)}
+        payload = {"graph": graph.to_dict(), "of_inputs": not reads_image(graph)}
         for n in block.batch_sizes:
+            need = 2 * memory_bytes(graph, n, OPTIMIZERS["sgd"]) + OVERHEAD_BYTES
             for direction, backward in DIRECTIONS.items():
-                payload = {**given, "batch_size": n, "backward": backward}
+                passes = {**payload, "batch_size": n, "backward": backward}
+                key = _pass_key(block.name, n, direction)
                 jobs.append(
-                    Job(
-                        _pass_key(block.name, n, direction),
-                        {"training": {"passes": payload}},
-                        2 * memory_bytes(graph, n, OPTIMIZERS["sgd"]) + OVERHEAD_BYTES,
-                        2 * keep_bytes(graph, n),
-                    )
+                    Job(key, {"training": {"passes": passes}}, need, 2 * keep_bytes(graph, n))
                 )
     return jobs
 
@@ -192,15 +169,9 @@ def _update_jobs() -> list[Job]:
     for name, optimizer in OPTIMIZERS.items():
         for label, shapes in SHAPES.items():
             held = 4 * (2 + optimizer.slots) * sum(map(prod, shapes))
-            payload = {"optimizer": name, "shapes": [list(s) for s in shapes]}
-            jobs.append(
-                Job(
-                    f"{name} {label}",
-                    {"training": {"update": payload}},
-                    2 * held + OVERHEAD_BYTES,
-                    held,
-                )
-            )
+            update = {"optimizer": name, "shapes": [list(s) for s in shapes]}
+            need = 2 * held + OVERHEAD_BYTES
+            jobs.append(Job(f"{name} {label}", {"training": {"update": update}}, need, held))
     return jobs
 
 
@@ -208,26 +179,24 @@ def _epoch_jobs() -> list[Job]:
     jobs = []
     for label, (shape, batch_size, steps) in LOOPS.items():
         held = 4 * prod(shape) * batch_size * steps
-        payload = {"shape": list(shape), "batch_size": batch_size, "steps": steps}
-        job = Job(
-            f"epoch of {label}", {"training": {"epoch": payload}}, 3 * held + OVERHEAD_BYTES, held
-        )
-        jobs.append(job)
+        epoch = {"shape": list(shape), "batch_size": batch_size, "steps": steps}
+        need = 3 * held + OVERHEAD_BYTES
+        jobs.append(Job(f"epoch of {label}", {"training": {"epoch": epoch}}, need, held))
     return jobs
 
 
 def _starts(runner: Runner, graphs: Mapping[str, Graph]) -> tuple[list[StartPoint], dict[str, str]]:
-    """First steps of networks made anew, one time each; optimiser -> why it failed.
+    """First steps of networks made anew, one time each; optimizer -> why it failed.
 
     The simplest come first: without them the others are worth nothing, and a worker that dies ends it.
     """
     first, second = STARTED
-    asked = [(first, SIMPLEST), (second, SIMPLEST)]
-    asked += [(first, name) for name in OPTIMIZERS if name != SIMPLEST]
-    runner.progress.start("starting", len(asked))
+    others = [name for name in OPTIMIZERS if name != SIMPLEST]
+    wanted = [(first, SIMPLEST), (second, SIMPLEST), *((first, name) for name in others)]
+    runner.progress.start("starting", len(wanted))
     points: list[StartPoint] = []
     failed: dict[str, str] = {}
-    for block, optimizer in asked:
+    for at, (block, optimizer) in enumerate(wanted):
         runner.progress.step()
         if block not in graphs:
             continue
@@ -235,49 +204,33 @@ def _starts(runner: Runner, graphs: Mapping[str, Graph]) -> tuple[list[StartPoin
         job = {"graph": graph.to_dict(), "batch_size": 1, "optimizer": optimizer}
         try:
             answer = runner.worker.request({"do": "start", "job": job}, START_LIMIT_S)
-        except (WorkerDied, JobFailed) as problem:
+        except (ProcessDied, RequestFailed) as problem:
             runner.progress.note(
                 f"start of {block} with {optimizer}: {problem}; going on without it"
             )
             failed[optimizer] = str(problem)
-            if isinstance(problem, WorkerDied):  # whose place nothing takes for so little
-                failed |= {
-                    name: str(problem) for _, name in asked[asked.index((block, optimizer)) :]
-                }
-                break
+            if isinstance(problem, ProcessDied):  # whose place nothing takes for so little
+                return points, failed | {name: str(problem) for _, name in wanted[at:]}
             continue
         time_ms = round(answer["start_ms"], 3)
         points.append(StartPoint(optimizer, started(graph), variables(graph), time_ms))
     return points, failed
 
 
-def _not_started(failed: Mapping[str, str]) -> list[str]:
-    """A remark on starts that could not be measured."""
-    if not failed:
-        return []
-    without = "any optimiser" if SIMPLEST in failed else ", ".join(failed)
-    return [
-        f"the start of a training could not be measured with {', '.join(failed)} (first: "
-        f"{next(iter(failed.values()))}): predictions with {without} do not tell what a first epoch takes "
-        "more; measure again with --restart"
-    ]
-
-
 def _section(
     blocks: Sequence[Predefined],
     graphs: Mapping[str, Graph],
-    outcome: Outcome,
+    run: Run,
     starts: Sequence[StartPoint],
-    where: Mapping[str, Any],
-    settings: Settings,
 ) -> dict[str, Any]:
-    limit = settled_limit(outcome.visits.values())
+    visited = run.outcome.visits
+    limit = final_limit(visited.values())
     passes = [
         _pass_point(block.name, graphs[block.name], n, backward, visits, limit)
         for block in blocks
         for n in block.batch_sizes
         for direction, backward in DIRECTIONS.items()
-        if (visits := outcome.visits.get(_pass_key(block.name, n, direction)))
+        if (visits := visited.get(_pass_key(block.name, n, direction)))
     ]
     updates = [
         UpdatePoint(
@@ -285,23 +238,23 @@ def _section(
         )
         for name in OPTIMIZERS
         for label, shapes in SHAPES.items()
-        if (visits := outcome.visits.get(f"{name} {label}"))
+        if (visits := visited.get(f"{name} {label}"))
     ]
     epochs = [
         EpochPoint(steps, batch_size * prod(shape), *_times(visits, limit))
         for label, (shape, batch_size, steps) in LOOPS.items()
-        if (visits := outcome.visits.get(f"epoch of {label}"))
+        if (visits := visited.get(f"epoch of {label}"))
     ]
-    restless = [key for key, visits in outcome.visits.items() if not is_calm(visits, limit)]
-    noise = describe_noise(outcome.reference(), limit, [p.spread for p in passes], len(restless))
-    said = warnings(where, noise, outcome.failures, restless)
-    return training_section(passes, updates, epochs, starts, where, noise, said)
+    noisy = [key for key, visits in visited.items() if not is_quiet(visits, limit)]
+    noise = noise_beside(run.outcome.reference(), limit, [p.spread for p in passes], len(noisy))
+    remarks = warnings(run.environment, noise, run.outcome.failures, noisy)
+    return training_section(passes, updates, epochs, starts, run.environment, noise, remarks)
 
 
 def _times(visits: Sequence[Visit], limit: float) -> tuple[float, tuple[float, ...]]:
     """What visits stand for, ms, and their raw times."""
     raw = tuple(round(t, 4) for v in visits for t in v.samples)
-    return round(centre(visits, limit), 6), raw
+    return round(center(visits, limit), 6), raw
 
 
 def _pass_point(

@@ -67,7 +67,7 @@ class Levels:
 
 
 def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels:
-    """The levels of a run's jobs from their visits (`timer.sample`), by key; `processors`: that it may use.
+    """The levels of jobs by key, from their visits (`timing.sample`); `processors`: that the run may use.
 
     A network that ran before a block is a sample too, of that network in a loop that is broken up, and
     tells about the moment alone. ValueError without any sample.
@@ -92,14 +92,14 @@ def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels
         slowness -= np.median(slowness - loaded)
     for i, at in enumerate(members):
         job[i] = np.median(log_ms[at] - slowness[at])
-    found = {
+    jobs = {
         name[0]: Level(math.exp(job[i]), _spread((log_ms - slowness)[members[i]]))
         for i, name in enumerate(names)
         if name[1]
     }
     low, high = (math.exp(quantile(list(slowness - loaded), q)) for q in (QUIET, BUSY))
     others = float(np.mean(shares))
-    return Levels(found, low, high, others, math.exp(float(np.mean(loaded))))
+    return Levels(jobs, low, high, others, math.exp(float(np.mean(loaded))))
 
 
 def _others(visits: Mapping[str, Sequence[Visit]], moments: np.ndarray) -> np.ndarray:
@@ -145,8 +145,8 @@ def _around(rest: np.ndarray) -> np.ndarray:
     others = np.delete(windows, NEIGHBORS, axis=1)
     if len(rest) == 1:
         return np.zeros(1)
-    found = np.nanmedian(others, axis=1)
-    return found - np.median(found)
+    medians = np.nanmedian(others, axis=1)
+    return medians - np.median(medians)
 
 
 def _spread(values: np.ndarray) -> float | None:

@@ -1,12 +1,13 @@
-"""Times a call between calls of a reference block, and says which of the times to trust.
+"""Times a call as it is in use, and says which of the times to trust.
 
 Blocks are timed as they run inside a network: after something else has run, not in a hot loop of their
-own, which would find its weights in the caches. That something else is the reference block, which is
-timed too: where it is slow, the machine was disturbed, and the sample beside it does not count.
+own, which would find its weights in the caches. That something else is a network, or a reference block
+which is timed too: where it is slow, the machine was disturbed, and the sample beside it does not count.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,17 @@ from dataclasses import dataclass
 Clock = Callable[[], float]
 """Seconds, increasing; `time.perf_counter` outside tests."""
 
-CALM_FACTOR = 1.3
-CALM_QUANTILE = 0.02
+QUIET_FACTOR = 1.3  # times of the reference that are within it of each other are of one state
+QUIET_QUANTILE = 0.02
 LEAST_SHARE = 0.03
 MOST_JOBS = 0.7
 FAST_TENTH = 0.1
-CALM_NAP_S = 0.03
-ENOUGH_CALM = 3  # samples that a centre is made of
-LEAST_CALM = 6  # samples below which a point is visited again, while there is time
+QUIET_NAP_S = 0.03
+ENOUGH_QUIET = 3  # samples that a center is made of
+LEAST_QUIET = 6  # samples below which a point is visited again, while there is time
+REPLICA_WARM_CALLS = 3
+REPLICA_ROUNDS = 6
+REPLICA_CALLS = 3  # of each round that are counted, after one that is not
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ def sample(
     count: int,
     clock: Clock,
     now: Clock,
-) -> tuple[list[float], list[float], list[float]]:
-    """`count` samples of `call` as in use: (ms of each, ms of `before` ahead of each, when each began).
+) -> Visit:
+    """`count` samples of `call` as in use.
 
     Something smaller than a network runs once after the network `before`, which leaves caches and
     threads as a network does, with its input read (`touch`) as if just written. Without `before` it is a
@@ -91,10 +95,36 @@ def sample(
             touch()
         moments.append(now())
         samples.append(time_once(call, clock))
-    return samples, references, moments
+    return Visit(tuple(samples), tuple(references), tuple(moments))
 
 
-def wait_for_calm(
+def timed(
+    calls: Sequence[Callable[[], object]],
+    clock: Clock,
+    meet: Callable[[], object] = lambda: None,
+    rounds: int = REPLICA_ROUNDS,
+) -> list[list[float]]:
+    """Wall times of each call of a replica, ms: (calls, rounds x REPLICA_CALLS).
+
+    In rounds, each in an order of its own, so that a slow moment does not land on one call. The order is
+    the same in all processes, because calls exchange something; `meet` waits for the others before each.
+    """
+    for call in calls:
+        for _ in range(REPLICA_WARM_CALLS):
+            call()
+    times: list[list[float]] = [[] for _ in calls]
+    for number in range(rounds):
+        order = list(range(len(calls)))
+        random.Random(number).shuffle(order)
+        for index in order:
+            calls[index]()  # others have run: its tensors lie in memory rather than in a cache
+            for _ in range(REPLICA_CALLS):
+                meet()
+                times[index].append(time_once(calls[index], clock))
+    return times
+
+
+def wait_until_quiet(
     reference: Callable[[], object],
     limit_ms: float,
     patience_s: float,
@@ -109,11 +139,11 @@ def wait_for_calm(
     while time_once(reference, clock) > limit_ms:
         if clock() >= end:
             return False
-        sleep(CALM_NAP_S)
+        sleep(QUIET_NAP_S)
     return True
 
 
-def settle(
+def warm_up(
     call: Callable[[], object],
     clock: Clock,
     limit_s: float = 1.0,
@@ -138,6 +168,14 @@ def settle(
     return previous
 
 
+def calls_per_visit(estimate_ms: float, slice_s: float, least: int = 1, most: int = 4) -> int:
+    """How many samples fit into `slice_s` seconds, within bounds."""
+    return max(least, min(most, int(slice_s * 1e3 / max(estimate_ms, 1e-6))))
+
+
+# ---- Which samples beside a reference block count: those of quiet moments
+
+
 def quantile(values: Sequence[float], q: float) -> float:
     """The q-quantile, interpolated."""
     ordered = sorted(values)
@@ -156,12 +194,12 @@ def states(reference: Sequence[float]) -> Iterator[float]:
     """
     rest = list(reference)
     while rest:
-        limit = CALM_FACTOR * quantile(rest, CALM_QUANTILE)
+        limit = QUIET_FACTOR * quantile(rest, QUIET_QUANTILE)
         yield limit
         rest = [t for t in rest if t > limit]
 
 
-def calm_limit(reference: Sequence[float]) -> float:
+def quiet_limit(reference: Sequence[float]) -> float:
     """Up to which time of the reference the machine counts as undisturbed, ms.
 
     That of the fastest state, or of the next where hardly any of the run is that fast.
@@ -173,7 +211,7 @@ def calm_limit(reference: Sequence[float]) -> float:
     return limit
 
 
-def settled_limit(jobs: Collection[Sequence[Visit]]) -> float:
+def final_limit(jobs: Collection[Sequence[Visit]]) -> float:
     """The limit that a finished run is judged by: of the fastest state that most jobs were seen in.
 
     `jobs`: the visits of each. With different states for different jobs their times would not be
@@ -182,14 +220,13 @@ def settled_limit(jobs: Collection[Sequence[Visit]]) -> float:
     reference = [t for visits in jobs for v in visits for t in v.reference]
     limit = 0.0
     for limit in states(reference):
-        seen = sum(is_calm(visits, limit) for visits in jobs)
-        if seen >= MOST_JOBS * len(jobs):
+        if sum(is_quiet(visits, limit) for visits in jobs) >= MOST_JOBS * len(jobs):
             break
     return limit
 
 
-def calm_samples(visits: Sequence[Visit], limit: float) -> list[float]:
-    """The samples that were taken while the machine was calm."""
+def quiet_samples(visits: Sequence[Visit], limit: float) -> list[float]:
+    """The samples that were taken while the machine was quiet."""
     return [
         sample
         for v in visits
@@ -198,38 +235,32 @@ def calm_samples(visits: Sequence[Visit], limit: float) -> list[float]:
     ]
 
 
-def centre(visits: Sequence[Visit], limit: float) -> float:
-    """The latency that visits stand for: the median of the calm samples.
+def is_quiet(visits: Sequence[Visit], limit: float) -> bool:
+    """Whether there are quiet samples enough for `center` to be made of them alone."""
+    return len(quiet_samples(visits, limit)) >= ENOUGH_QUIET
 
-    With fewer than ENOUGH_CALM of those: the fast tenth of all samples, because what disturbs only
+
+def center(visits: Sequence[Visit], limit: float) -> float:
+    """The latency that visits stand for: the median of the quiet samples.
+
+    With fewer than ENOUGH_QUIET of those: the fast tenth of all samples, because what disturbs only
     ever adds time.
     """
-    calm = calm_samples(visits, limit)
-    if len(calm) >= ENOUGH_CALM:
-        return statistics.median(calm)
+    if is_quiet(visits, limit):
+        return statistics.median(quiet_samples(visits, limit))
     everything = [t for v in visits for t in v.samples]
     if not everything:
-        raise ValueError("centre() needs at least one sample")
+        raise ValueError("center() needs at least one sample")
     return quantile(everything, FAST_TENTH)
 
 
-def is_calm(visits: Sequence[Visit], limit: float) -> bool:
-    """Whether there are calm samples enough for `centre` to be made of them alone."""
-    return len(calm_samples(visits, limit)) >= ENOUGH_CALM
-
-
 def spread(visits: Sequence[Visit], limit: float) -> float | None:
-    """What measuring again gives: how far the centres of every other visit are apart, relative.
+    """What measuring again gives: how far the centers of every other visit are apart, relative.
 
-    None where a half has too few calm samples: then the two are not comparable.
+    None where a half has too few quiet samples: then the two are not comparable.
     """
     halves = [visits[start::2] for start in (0, 1)]
-    if not all(is_calm(half, limit) for half in halves):
+    if not all(is_quiet(half, limit) for half in halves):
         return None
-    centres = [centre(half, limit) for half in halves]
-    return abs(centres[0] - centres[1]) / statistics.mean(centres)
-
-
-def calls_per_visit(estimate_ms: float, slice_s: float, least: int = 1, most: int = 4) -> int:
-    """How many samples fit into `slice_s` seconds, within bounds."""
-    return max(least, min(most, int(slice_s * 1e3 / max(estimate_ms, 1e-6))))
+    centers = [center(half, limit) for half in halves]
+    return abs(centers[0] - centers[1]) / statistics.mean(centers)

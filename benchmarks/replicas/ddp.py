@@ -11,8 +11,8 @@ from lolat.readers import read
 from lolat.training.replicas import gradient_parts, parallel_iteration
 from microbench.backends.torch.replicas import Replica
 from microbench.exchange import measure_link
-from microbench.replicas import run_together, timed
-from microbench.timing import Clock
+from microbench.process import run_together
+from microbench.timing import Clock, timed
 
 NETWORKS = ("conv", "mixed", "dense")
 REPLICAS = (2, 4)

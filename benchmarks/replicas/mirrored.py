@@ -17,8 +17,8 @@ from lolat.training.replicas import parallel_iteration
 from microbench.backends.tensorflow.replicas import Replicas, training_step
 from microbench.environment import cpu_count
 from microbench.exchange import MeasuredLink, measure_link
-from microbench.replicas import run_together, timed
-from microbench.timing import Clock
+from microbench.process import run_together
+from microbench.timing import Clock, timed
 
 REPLICAS = (2, 4)
 BATCH = 16

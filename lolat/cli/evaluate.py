@@ -108,9 +108,9 @@ def _measured(
     from lolat.cli.progress import progress
     from lolat.fitting.points import Point
     from lolat.model import load
-    from lolat.report.diagnosis import state_now
     from lolat.report.evaluation import compare, lines
     from microbench import backends, environment
+    from microbench.doctor import state_now
     from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, cases, measure_cases
 
     if plot is not None:
@@ -251,7 +251,8 @@ def doctor(model: str, as_json: bool) -> None:
     machine is busy or in another state). Nothing is written.
     """
     from lolat.model import load
-    from lolat.report.diagnosis import OK, diagnose, lines
+    from lolat.report.diagnosis import lines
+    from microbench.doctor import OK, diagnose
 
     loaded = load(model)
     result = diagnose(loaded, examined(loaded))

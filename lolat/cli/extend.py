@@ -219,7 +219,7 @@ def without(document: Mapping[str, Any], network: str) -> Mapping[str, Any]:
     """A model file without what was measured for `network` when it was extended, fitted again."""
     from lolat.fitting.points import Point
     from lolat.model.learning import model_document
-    from microbench.learn import job_key
+    from microbench.jobs import job_key
 
     where = document["environment"]
     records = where.get("extended", ())

@@ -120,7 +120,7 @@ def _state(given: str, loaded: Any, model: str) -> Any:
     if given != "now":
         return read_state(given)
     from lolat.cli.evaluate import examined
-    from lolat.report.diagnosis import state_now
+    from microbench.doctor import state_now
 
     found = examined(loaded)
     state = state_now(loaded, found.again, found.loaded)

@@ -1,28 +1,24 @@
-"""The reading process as the server sees it: started early, ended when it is slow, replaced when dead."""
+"""The process that reads networks for the pages: started early, ended when it is slow, replaced when dead.
+
+Keras is loaded there and not in the server, so that the page is there at once; and a file that crashes a
+framework, or eats memory, ends that process alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
 
-from lolat.errors import InputError, NetworkError
+from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
+from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
 
 LIMIT_S = 60.0
 """For one network; the largest of keras.applications takes about ten."""
-START_LIMIT_S = 180.0
-
-# It imports from where the server does; -P, so that no file of the working directory does harm.
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from lolat.web.reader_process import main; main()"
-)
+MEMORY_BYTES = 4 * 2**30
+"""What reading may take on top of what the frameworks take themselves."""
 
 
 class Reader:
@@ -30,61 +26,36 @@ class Reader:
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self.limit_s = limit_s
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Child | None = None
         self._lock = threading.Lock()  # of `_process`, which `close` takes from another thread
         self._closed = False
 
     def start(self) -> None:
         """Have a process that is ready; NetworkError where none comes up."""
-        if self._process is not None and self._process.poll() is not None:
-            self._end()
-        with self._lock:
-            if self._closed:
-                raise NetworkError("the server is stopping")
-            if self._process is not None:
-                return
-            path = json.dumps([p for p in sys.path if isinstance(p, str)])
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                encoding="utf-8",
-                # No GPU is needed, and one would take its memory from whoever is training on it.
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
-                start_new_session=True,  # Ctrl-C in the terminal is the server's to handle
-            )
-        if self._next(START_LIMIT_S) is None:
-            self._end()
-            raise NetworkError("the process that reads networks did not start; try again")
+        self._ready()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that reads, if there is one."""
+        return None if self._process is None else self._process.pid
 
     def read(self, network: str, size: Sequence[int] = ()) -> Graph:
         """The network as a Graph; `network` is NETWORK of the command line, or a file's path.
 
         NetworkError: what the reader says, or that the process ended or took more than `limit_s`.
         """
-        self.start()
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
+        process = self._ready()
         try:
-            process.stdin.write(json.dumps({"network": network, "size": list(size)}) + "\n")
-            process.stdin.flush()
-            found = self._next(self.limit_s)
-        except OSError:
-            found = None
-        if found is None:
+            return Graph.from_dict(
+                process.request({"network": network, "size": list(size)}, self.limit_s)
+            )
+        except ProcessDied as died:
             self._end()
             raise NetworkError(
                 f"reading it was given up: it took more than {self.limit_s:g} s or too much memory; "
                 "expected a network that can be read in that time"
-            )
-        if "error" in found:
-            raise NetworkError(found["error"])
-        try:
-            return Graph.from_dict(found["graph"])
-        except InputError as error:
+            ) from died
+        except (RequestFailed, InputError) as error:
             raise NetworkError(str(error)) from error
 
     def close(self) -> None:
@@ -93,30 +64,66 @@ class Reader:
             self._closed = True
         self._end()
 
-    def _next(self, limit_s: float) -> dict[str, Any] | None:
-        """The next answer; None where the process ends, or does not give one in time."""
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        timer = threading.Timer(limit_s, process.kill)
-        timer.daemon = True
-        timer.start()
+    def _ready(self) -> Child:
+        """The process, a new one where there is none or the last one has died."""
+        if self._process is not None and not self._process.is_running():
+            self._end()
+        with self._lock:
+            if self._closed:
+                raise NetworkError("the server is stopping")
+            if self._process is None:
+                # No GPU is needed, and one would take its memory from whoever is training on it.
+                self._process = Child(
+                    "lolat.web.reading:start_reading", environment={"CUDA_VISIBLE_DEVICES": "-1"}
+                )
+            process = self._process
         try:
-            line = process.stdout.readline()
-            return json.loads(line) if line.endswith("\n") else None
-        except ValueError:
-            return None
-        finally:
-            timer.cancel()
+            process.ready()
+        except (ProcessDied, RequestFailed) as problem:
+            self._end()
+            raise NetworkError(
+                "the process that reads networks did not start; try again"
+            ) from problem
+        return process
 
     def _end(self) -> None:
         with self._lock:
             process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        process.wait()
+        if process is not None:
+            process.close()
+
+
+# ---- What goes on in that process
+
+
+def start_reading(memory_bytes: int = MEMORY_BYTES) -> Handler:
+    """What it does with requests, once what takes long is loaded; its memory is limited from then on."""
+    from lolat.readers.keras import import_keras
+
+    with contextlib.suppress(LolatError):  # without Keras the error is the answer to who needs it
+        import_keras()
+    limit_memory(memory_bytes, on_top=True)
+    return answer
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The Graph of the network that is asked for, as JSON has it; NetworkError, or what readers raise."""
+    from lolat.readers import read
+
+    try:
+        return read(request["network"], tuple(request["size"])).to_dict()
+    except LolatError:
+        raise
+    except MemoryError:
+        raise NetworkError(
+            f"reading it needs more than {MEMORY_BYTES / 2**30:.0f} GiB of memory; expected a "
+            "network, whose weights are never loaded: is the file damaged?"
+        ) from None
+    except RecursionError:
+        raise NetworkError(
+            "it is nested too deeply to be read; expected a network's file"
+        ) from None
+    except Exception as error:  # what a damaged file makes a framework raise, whatever it is
+        raise NetworkError(
+            f"it cannot be read ({type(error).__name__}); expected a network's file"
+        ) from error

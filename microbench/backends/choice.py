@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
+from lolat.io.process import ProcessDied, RequestFailed
 from microbench.backends import OPTIONS, flag, has, joined
-from microbench.process import JobFailed, WorkerDied, WorkerProcess
+from microbench.process import WorkerProcess
 
 PACKAGES = {
     "tensorflow": ("keras", "tensorflow"),
@@ -85,7 +86,7 @@ def _for_gpu(
         try:
             with start(backend, "gpu") as worker:
                 answer = worker.request({"do": "environment"}, ASK_LIMIT_S)["environment"]
-        except (LolatError, WorkerDied, JobFailed) as problem:
+        except (LolatError, ProcessDied, RequestFailed) as problem:
             passed_over.append(f"{name}: {_brief(problem)}")
             continue
         return backend, _said(name, answer, passed_over)

@@ -1,24 +1,17 @@
-"""A backend without a framework, for a real worker process that misbehaves in every way there is.
-
-A network is written as what shall happen when it is prepared, such as `sleep` or `abort`.
-"""
+"""A backend without a framework, and a worker process that has it."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
-import time
 from typing import Any
 
 import microbench.worker
 from lolat.errors import DeviceError, MeasuringError
+from lolat.io.process import Handler
+from microbench import backends
 from microbench.backends import Prepared
 
-GREETING = "import broken"
-# What else runs on the machine of the tests is none of theirs.
-microbench.worker.others_s = lambda pids: None  # type: ignore[assignment]
+START = "tests.microbench.fake_backend:start"
 
 
 class Fake:
@@ -28,17 +21,12 @@ class Fake:
         if device == "gpu":
             raise DeviceError("no gpu here: looked under the table")
         if device == "broken":
-            raise RuntimeError(GREETING)
+            raise RuntimeError("import broken")
         # As it was when threads of a framework would have been started.
         self.nice = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
 
     def environment(self) -> dict[str, Any]:
-        return {
-            "framework": "fake",
-            "cwd_on_path": "" in sys.path,
-            "ints": list(range(100_000)),
-            "nice": self.nice,
-        }
+        return {"framework": "fake", "nice": self.nice}
 
     def available_bytes(self) -> int | None:
         return 12345
@@ -47,51 +35,16 @@ class Fake:
         return Prepared(lambda: None)
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
-        match spec:
-            case "sleep":
-                time.sleep(600)
-            case "abort":
-                os.write(2, b"Fatal: the kernel is on fire\n")
-                os.abort()
-            case "exit":
-                sys.exit(7)
-            case "kill":
-                os.kill(os.getpid(), 9)
-            case "realtime signal":
-                os.kill(os.getpid(), 36)
-            case "print":
-                print('{"answer": "from a network"}', flush=True)
-                os.write(1, b'{"answer": "from below"}\n')
-                subprocess.run(["echo", "from a child"], check=True)
-            case "chatter":
-                os.write(2, b"chatter\n" * 200_000)
-            case "read":
-                assert sys.stdin.read() == ""
-                assert os.read(0, 10) == b""
-            case "temporary":
-                tempfile.NamedTemporaryFile(prefix="left_behind", delete=False).close()
-            case "heir":  # a child that inherits every pipe and outlives its parent
-                if os.fork() == 0:
-                    time.sleep(30)
-                    os._exit(0)
-                os.kill(os.getpid(), 9)
-            case "torn":
-                answers = max(int(n) for n in os.listdir("/proc/self/fd") if _is_pipe(n))
-                os.write(answers, b'{"estimate_')
-                os.kill(os.getpid(), 9)
-            case "memory":
-                raise MemoryError
-            case "lines":
-                raise ValueError("first line\nsecond line")
-            case "silent":
-                raise ValueError
-            case "known":
-                raise MeasuringError("operation 'foo' is not built here")
+        if spec == "kill":
+            os.kill(os.getpid(), 9)
+        if spec == "unknown":
+            raise MeasuringError("operation 'foo' is not built here")
         return Prepared(lambda: None)
 
 
-def _is_pipe(descriptor: str) -> bool:
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:")
-    except OSError:
-        return False
+def start(backend: str, device: str) -> Handler:
+    """What `microbench.worker` does, with the fake among the backends."""
+    backends.BACKENDS["fake"] = "tests.microbench.fake_backend:Fake"
+    # What else runs on the machine of the tests is none of theirs.
+    microbench.worker.others_s = lambda pids: None  # type: ignore[assignment]
+    return microbench.worker.start(backend, device)

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from microbench.process import JobFailed, WorkerDied
+from lolat.graph import Graph
+from lolat.graph.layers import Layers
+from lolat.io.process import ProcessDied, RequestFailed
 
 START_S = 1.7e9
 
@@ -26,7 +28,7 @@ class FakeDevice:
         self.dies: Counter[tuple[str, str]] = Counter()
         self.refuses: Counter[tuple[str, str]] = Counter()
         self.estimate_ms: dict[str, float] = {}
-        self.restless: set[str] = set()
+        self.noisy: set[str] = set()
         self.ms: dict[str, float] = {}
         self.slowness: Callable[[float], float] = lambda at_s: 1.0
         self.moments = 0
@@ -72,10 +74,10 @@ class FakeWorker:
         if device.dies[verb, key] > 0:
             device.dies[verb, key] -= 1
             self.dead = True
-            raise WorkerDied("the measuring process was killed")
+            raise ProcessDied("the measuring process was killed")
         if device.refuses[verb, key] > 0:
             device.refuses[verb, key] -= 1
-            raise JobFailed("ResourceExhausted: no")
+            raise RequestFailed("ResourceExhausted: no")
         if verb == "environment":
             return {"environment": device.environment}
         if verb == "memory":
@@ -92,7 +94,7 @@ class FakeWorker:
         assert verb == "time", f"unknown request {verb!r}"
         assert {key, document["reference"]} <= self.prepared, "timed what is not prepared"
         calls = document["calls"]
-        reference = 50.0 if key in device.restless else 5.0
+        reference = 50.0 if key in device.noisy else 5.0
         return {"samples_ms": [2.0] * calls, "reference_ms": [reference] * (calls + 1)}
 
     def sample(self, key: str, before: str, calls: int) -> dict[str, Any]:
@@ -111,3 +113,34 @@ class FakeWorker:
 
     def close(self) -> None:
         self.closed = True
+
+
+class Watcher:
+    """Progress that notes what a run says, and calls `at_step` ahead of each measurement."""
+
+    def __init__(self, at_step: Callable[[], object] = lambda: None) -> None:
+        self.stages: list[tuple[str, int]] = []
+        self.steps = 0
+        self.notes: list[str] = []
+        self.at_step = at_step
+
+    def start(self, text: str, total: int) -> None:
+        self.stages.append((text, total))
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.stages[-1][0] == "measuring":
+            self.at_step()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def tiny(channels: int) -> Callable[[], Graph]:
+    """What makes a small graph: a convolution with norm and activation."""
+
+    def make() -> Graph:
+        n = Layers.on(f"tiny {channels}", 8, 8, 3)
+        return n.done(n.conv_norm_act(n.input, channels, 3))
+
+    return make

@@ -1,4 +1,4 @@
-"""What processes of `microbench.replicas` are asked to do in the tests."""
+"""What processes of `microbench.process` are asked to do in the tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import DeviceError
-from microbench.replicas import meeting_file
+from microbench.process import meeting_file
 
 Clock = Callable[[], float]
 

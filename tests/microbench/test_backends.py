@@ -11,10 +11,10 @@ import pytest
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
+from lolat.io.process import ProcessDied, RequestFailed
 from microbench import backends, families
 from microbench.backends import choice
 from microbench.backends.known import as_known, without_batch_norms
-from microbench.process import JobFailed, WorkerDied
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,24 @@ def test_what_there_is_not(written: str, said: str) -> None:
 
 
 def test_as_many_groups_as_channels_are_depthwise_but_to_tensorflow() -> None:
-    graph = families.convnext(14, 8)
+    graph = families.chain(families.convnext, 14, 8)
     grouped = count(graph).total()
     assert grouped.groups == 8
     assert as_known("tensorflow+jit", graph) is graph
     for backend in ("torch+half", "onnxruntime"):  # there is no batch norm
         known = as_known(backend, graph)
-        assert count(known).total() == count(families.convnext(14, 8, grouped=False)).total()
+        assert (
+            count(known).total()
+            == count(families.chain(families.convnext, 14, 8, grouped=False)).total()
+        )
         assert count(known).total().groups == 0
-    narrow = families.grouped(14, 8, groups=4)
+    narrow = families.chain(Layers.conv_norm_act, 14, 8, filters=8, kernel=3, groups=4)
     assert count(as_known("torch", narrow)).total() == count(narrow).total()
 
 
 def test_batch_norms_behind_convolutions_are_folded_in_onnx_files() -> None:
     """By hand: of a bottleneck's three batch norms none is left, and each becomes a bias."""
-    graph = families.bottleneck(14, 64)
+    graph = families.chain(families.bottleneck, 14, 64)
     known = as_known("onnxruntime", graph)
     left = [o.kind for o in known.operations]
     assert left == ["conv", "relu", "conv", "relu", "conv", "add", "relu"]
@@ -85,7 +88,7 @@ def test_batch_norms_behind_convolutions_are_folded_in_onnx_files() -> None:
     assert (ours.acts, ours.inp, ours.flops) == (theirs.acts, theirs.inp, theirs.flops)
     assert known.shapes(known.outputs) == graph.shapes(graph.outputs)
     # In front of its convolution, as in DenseNet, it stays; the one behind the 1x1 goes.
-    dense = as_known("onnxruntime", families.dense_net(14, 64))
+    dense = as_known("onnxruntime", families.chain(families.dense_net, 14, 64))
     assert [o.kind for o in dense.operations] == [
         "batch_norm", "relu", "conv", "relu", "conv", "concatenate",
     ]  # fmt: skip
@@ -211,8 +214,8 @@ def test_on_a_gpu_the_first_that_finds_one(installed: set[str]) -> None:
 def test_no_gpu_says_what_was_looked_for(installed: set[str]) -> None:
     installed.discard("onnxruntime")
     for problem, reason in (
-        (WorkerDied("the measuring process was killed"), "the measuring process was killed"),
-        (JobFailed("RuntimeError: driver too old"), "RuntimeError: driver too old"),
+        (ProcessDied("the measuring process was killed"), "the measuring process was killed"),
+        (RequestFailed("RuntimeError: driver too old"), "RuntimeError: driver too old"),
     ):
         start = Started({"torch": NO_TORCH, "tensorflow": problem})
         with pytest.raises(DeviceError) as caught:

@@ -1,69 +1,227 @@
-"""What machine it is, read from a /proc and /sys of our own."""
+"""What machine it is, read from a /proc and /sys of our own, and from this machine's by other ways."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from microbench import environment
 
-CPUINFO = """processor\t: 0
-vendor_id\t: AuthenticAMD
-model\t\t: 1
-model name\t: AMD EPYC 7B13 64-Core Processor
-processor\t: 1
-model name\t: another
-"""
 MEMINFO = "MemTotal:  100 kB\nMemFree:  10 kB\nMemAvailable:       60 kB\n"
+MILAN = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 25
+model\t\t: 1
+model name\t: AMD EPYC 7B13
+stepping\t: 0
+cache size\t: 512 KB
+flags\t\t: fpu sse4_1 sse4_2 fma avx f16c hypervisor avx2 smap
+
+processor\t: 1
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 143
+stepping\t: 8
+"""
+SAPPHIRE = """processor\t: 0
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 143
+model name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz
+stepping\t: 8
+flags\t\t: sse4_1 avx avx2 fma avx512f avx512_bf16 avx512_vnni amx_bf16 amx_tile amx_int8
+"""
+GRAVITON2 = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd evtstrm aes asimdhp asimddp crc32
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: 0xd0c
+CPU revision\t: 1
+"""
+XEN = {"sys/hypervisor/type": "xen\n"}
+CACHE = "sys/devices/system/cpu/cpu0/cache"
 
 
-def system(folder: Path, **files: str) -> Path:
-    places = {
-        "cpuinfo": "proc/cpuinfo",
-        "meminfo": "proc/meminfo",
-        **{n: f"sys/fs/cgroup/memory.{n}" for n in ("max", "current", "stat")},
-    }
+def system(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
-        path = folder / places[name]
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
 
 
-def test_the_processors_name(tmp_path: Path) -> None:
-    assert (
-        environment.cpu_model(system(tmp_path, cpuinfo=CPUINFO))
-        == "AMD EPYC 7B13 64-Core Processor"
-    )
+def cache(index: int, level: int, kind: str, size: str, shared: str) -> dict[str, str]:
+    said = {"level": f"{level}\n", "type": f"{kind}\n", "size": f"{size}\n",
+            "shared_cpu_list": f"{shared}\n"}  # fmt: skip
+    return {f"{CACHE}/index{index}/{name}": text for name, text in said.items()}
 
 
-def test_a_processor_without_a_name_is_its_architecture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_virtual_machine_of_x86(tmp_path: Path) -> None:
+    files = {
+        "proc/cpuinfo": MILAN,
+        "proc/meminfo": "MemTotal:       16384000 kB\nMemFree: 1 kB\n",
+        **cache(0, 1, "Data", "32K", "0,8"),
+        **cache(1, 1, "Instruction", "64K", "0"),
+        **cache(2, 2, "Unified", "512K", "0,8"),
+        **cache(3, 3, "Unified", "32M", "0-3,8-11"),
+        "sys/class/dmi/id/sys_vendor": "Google\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+    }
+    found = environment.facts(system(tmp_path, files))
+    assert found == {
+        "vendor": "AuthenticAMD", "family": 25, "model": 1, "stepping": 0,
+        "instruction_sets": ["avx", "avx2", "f16c", "fma", "sse4_1", "sse4_2"],
+        "l1d_bytes": 32 * 1024, "l1d_shared_by": 2,
+        "l2_bytes": 512 * 1024, "l2_shared_by": 2,
+        "l3_bytes": 32 * 1024 * 1024, "l3_shared_by": 8,
+        "memory_bytes": 16_384_000 * 1024,
+        "hypervisor": True, "system_vendor": "Google", "governor": "performance",
+    }  # fmt: skip
+    assert environment.kind(found) == {
+        k: found[k]
+        for k in ("vendor", "family", "model", "stepping", "instruction_sets", "l1d_bytes",
+                  "l2_bytes", "l3_bytes")
+    }  # fmt: skip
+
+
+def test_a_machine_without_a_hypervisor(tmp_path: Path) -> None:
+    found = environment.facts(system(tmp_path, {"proc/cpuinfo": SAPPHIRE}))
+    xen = environment.facts(system(tmp_path / "xen", {"proc/cpuinfo": SAPPHIRE, **XEN}))
+    assert xen == found | {"hypervisor": True, "hypervisor_type": "xen"}
+    assert found == {
+        "vendor": "GenuineIntel", "family": 6, "model": 143, "stepping": 8, "hypervisor": False,
+        "instruction_sets": ["amx_bf16", "amx_int8", "amx_tile", "avx", "avx2", "avx512_bf16",
+                             "avx512_vnni", "avx512f", "fma", "sse4_1"],
+    }  # fmt: skip
+    name = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+    assert environment.processor_label(name, found) == f"{name} (family 6 model 143)"
+
+
+def test_an_arm_has_other_names_for_it(tmp_path: Path) -> None:
+    found = environment.facts(system(tmp_path, {"proc/cpuinfo": GRAVITON2}))
+    assert found == {
+        "vendor": "0x41", "family": 8, "model": 0xD0C, "stepping": 0x31,
+        "instruction_sets": ["asimd", "asimddp", "asimdhp"],
+    }  # fmt: skip
+    assert environment.processor_label("aarch64", found) == "aarch64 (family 8 model 3340)"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, {}),
+        ({"proc/cpuinfo": "processor\t: 0\nmodel\t\t: many\nstepping\t: unknown\nvendor_id\t: \n"}, {}),
+        ({"proc/cpuinfo": "flags\t: fpu\n"}, {"instruction_sets": [], "hypervisor": False}),
+        ({"proc/cpuinfo": "cpu family\t: 6\nmodel name\t: X\n"}, {"family": 6}),
+        (cache(0, 1, "Data", "big", "0"), {}),
+        (cache(0, 2, "Unified", "1G", "zero"), {"l2_bytes": 2**30}),
+        ({f"{CACHE}/index0/level": "1\n"}, {}),
+    ],
+)  # fmt: skip
+def test_what_the_system_does_not_say_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], found: dict[str, Any]
 ) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert environment.facts(system(tmp_path, files)) == found
+    if "model" not in found:
+        assert environment.processor_label("a chip", found) == "a chip"
+
+
+INTEL_MAC = """machdep.cpu.vendor: GenuineIntel
+machdep.cpu.family: 6
+machdep.cpu.model: 158
+machdep.cpu.stepping: 10
+hw.l1dcachesize: 32768
+hw.l2cachesize: 262144
+hw.l3cachesize: 12582912
+hw.memsize: 17179869184
+machdep.cpu.features: FPU VME SSE4.1 SSE4.2 AVX1.0 F16C FMA
+machdep.cpu.leaf7_features: RDWRFSGS AVX2 SMAP
+"""
+
+
+def test_macos_says_it_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 1, said, "sysctl: unknown oid")
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    said = INTEL_MAC
+    assert environment.facts(tmp_path) == {
+        "vendor": "GenuineIntel", "family": 6, "model": 158, "stepping": 10,
+        "instruction_sets": ["avx", "avx2", "f16c", "fma", "sse4_1", "sse4_2"],
+        "l1d_bytes": 2**15, "l2_bytes": 2**18, "l3_bytes": 12 * 2**20, "memory_bytes": 2**34,
+    }  # fmt: skip
+    assert asked[0][0] == "sysctl"
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    said = "hw.l1dcachesize: 65536\nhw.memsize: 8589934592\n"
+    assert environment.facts(tmp_path) == {
+        "l1d_bytes": 2**16, "memory_bytes": 2**33, "instruction_sets": ["asimd"],
+    }  # fmt: skip
+
+    def none(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError("sysctl")
+
+    monkeypatch.setattr(subprocess, "run", none)
+    assert environment.facts(tmp_path) == {"instruction_sets": ["asimd"]}
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="not Linux")
+def test_this_machine_as_the_c_library_and_python_see_it() -> None:
+    found = environment.facts()
+    assert json.loads(json.dumps(found)) == found
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert found["memory_bytes"] == pages
+    # getconf asks the processor itself (cpuid), where it says so; 0 or nothing where it does not.
+    for ours, theirs in (("l1d_bytes", "LEVEL1_DCACHE_SIZE"), ("l2_bytes", "LEVEL2_CACHE_SIZE")):
+        asked = subprocess.run(["getconf", theirs], capture_output=True, text=True, check=False)
+        if re.fullmatch(r"[1-9]\d*\n", asked.stdout) and ours in found:
+            assert found[ours] == int(asked.stdout)
+
+
+# ---- The machine as a model file has it
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "machine", "name"),
+    [
+        (MILAN, "aarch64", "AMD EPYC 7B13"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", "aarch64", "aarch64"),
+        ("model name\t: \n", "aarch64", "aarch64"),
+        ("", "", "unknown processor"),
+    ],
+)
+def test_the_processors_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpuinfo: str, machine: str, name: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "processor", lambda: "")
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    for text in ("processor\t: 0\nBogoMIPS\t: 50.00\n", "model name\t: \n"):
-        assert environment.cpu_model(system(tmp_path, cpuinfo=text)) == "aarch64"
-    assert environment.cpu_model(tmp_path / "nothing") == "aarch64"
-    monkeypatch.setattr(platform, "machine", lambda: "")
-    assert environment.cpu_model(tmp_path / "nothing") == "unknown processor"
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert environment.cpu_model(system(tmp_path, {"proc/cpuinfo": cpuinfo})) == name
 
 
-def test_free_memory(tmp_path: Path) -> None:
-    assert environment.available_bytes(system(tmp_path, meminfo=MEMINFO)) == 60 * 1024
-
-
-def test_where_proc_does_not_say_it_is_all_memory(
+def test_where_proc_does_not_say_what_is_free_it_is_all_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__, raising=False)
     assert environment.available_bytes(tmp_path) == 4_096_000  # macOS
-    assert environment.available_bytes(system(tmp_path, meminfo="MemTotal: 1 kB\n")) == 4_096_000
+    old = system(tmp_path, {"proc/meminfo": "MemTotal: 1 kB\n"})
+    assert environment.available_bytes(old) == 4_096_000
     monkeypatch.delattr(os, "sysconf")  # Windows
     assert environment.available_bytes(tmp_path) is None
 
@@ -71,6 +229,7 @@ def test_where_proc_does_not_say_it_is_all_memory(
 @pytest.mark.parametrize(
     ("files", "answer"),
     [
+        ({}, 60 * 1024),
         ({"max": "50000\n", "current": "20000\n"}, 30_000),
         ({"max": "50000\n", "current": "20000\n", "stat": "anon 5\ninactive_file 7000\n"}, 37_000),
         ({"max": "9999999999\n", "current": "0\n"}, 60 * 1024),
@@ -80,7 +239,9 @@ def test_where_proc_does_not_say_it_is_all_memory(
     ],
 )
 def test_a_container_may_have_less(tmp_path: Path, files: dict[str, str], answer: int) -> None:
-    assert environment.available_bytes(system(tmp_path, meminfo=MEMINFO, **files)) == answer
+    group = {f"sys/fs/cgroup/memory.{name}": text for name, text in files.items()}
+    given = system(tmp_path, {"proc/meminfo": MEMINFO, **group})
+    assert environment.available_bytes(given) == answer
 
 
 @pytest.mark.parametrize(
@@ -94,19 +255,16 @@ def test_a_container_may_have_less(tmp_path: Path, files: dict[str, str], answer
 def test_a_device_is_named_after_processor_kind_and_threads(
     monkeypatch: pytest.MonkeyPatch, facts: dict[str, int], kind: str
 ) -> None:
-    monkeypatch.setattr(environment, "cpu_model", lambda: "Intel(R) Xeon(R) @ 2.20GHz")
+    monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon(R) @ 2.20GHz")
     monkeypatch.setattr(environment, "processor_facts", lambda: facts)
-    for count, label in (
-        (2, f"Intel(R) Xeon(R) @ 2.20GHz{kind}, 2 threads"),
-        (1, f"Intel(R) Xeon(R) @ 2.20GHz{kind}, 1 thread"),
-    ):
+    for count, threads in ((2, "2 threads"), (1, "1 thread")):
         monkeypatch.setattr(environment, "cpu_count", lambda n=count: n)
-        assert environment.device_label("cpu") == label
+        label = environment.device_label("cpu")
+        assert label == f"Xeon(R) @ 2.20GHz{kind}, {threads}"
         assert environment.device_label("cpu", threads=9) == label.partition(",")[0] + ", 9 threads"
     assert environment.device_label("gpu") == "gpu"
     assert environment.device_label("gpu", "NVIDIA T4") == "NVIDIA T4"
-    if not kind:
-        assert environment.slug("cpu " + label) == "cpu-intel-r-xeon-r-2-20ghz-1-thread"
+    assert environment.slug("cpu Xeon(R) @ 2.20GHz, 1 thread") == "cpu-xeon-r-2-20ghz-1-thread"
 
 
 def test_load_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

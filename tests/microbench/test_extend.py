@@ -10,6 +10,7 @@ import pytest
 
 from lolat.cli.common import run
 from lolat.cli.main import lolat as command
+from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.layers import Layers
@@ -18,9 +19,11 @@ from lolat.model.file import read, write
 from lolat.model.learning import model_document
 from microbench import environment, extend, learn
 from microbench.blocks import Predefined
+from microbench.doctor import Again
 from microbench.environment import UNSAID
 from microbench.extend import as_blocks, disagreement
-from microbench.runner import Runner, Settings
+from microbench.jobs import Settings
+from microbench.runner import Runner
 from tests import synthetic
 from tests.microbench import fakes
 from tests.microbench.fakes import FakeDevice, FakeWorker
@@ -112,11 +115,15 @@ def test_a_network_outside_is_inside_afterwards(
     assert json.dumps(old) == json.dumps(before["points"])
     labels = [name.partition(" · ")[0] for name in prediction.measure]
     assert [p["name"] for p in new] == [f"hand made/{label}" for label in labels]
-    assert {len(p["samples_ms"]) for p in new} == {learn.MOST_ROUNDS}, "measured as learning does"
+    assert {len(p["samples_ms"]) for p in new} == {learn.USUAL.most_rounds}, (
+        "measured as learning does"
+    )
     ran = {
         (r["key"].partition("/")[0], r["before"]) for r in device.requests if r["do"] == "sample"
     }
     assert {before for name, before in ran if name == "hand made"} == OWN
+    timed = set(device.keys("sample"))
+    assert timed == {f"{p['name']} x1" for p in new} | OWN, "only what is needed"
     assert set(after["domain"]["kinds"]) == {*before["domain"]["kinds"], "dense"}
     assert len(after["predictors"]["extended"]["residuals"]) == len(after["points"])
     assert before["environment"].items() <= after["environment"].items()
@@ -137,25 +144,17 @@ def test_a_network_outside_is_inside_afterwards(
     assert len(device.asked) == asked
 
 
-def test_only_the_blocks_that_are_needed_are_measured(
-    device: FakeDevice, model: Path, lolat: Lolat
+def test_several_batch_sizes_in_one_go_into_another_file(
+    device: FakeDevice, model: Path, lolat: Lolat, tmp_path: Path
 ) -> None:
-    wanted = Model(read(model)).predict(NETWORK).measure
-    lolat("--extend", model, "--for", "x")
-    timed = set(device.keys("sample"))
-    assert len([k for k in timed if k.startswith("hand made/")]) == len(wanted)
-    assert {k for k in timed if not k.startswith("hand made/")} == OWN
-
-
-def test_several_batch_sizes_in_one_go(device: FakeDevice, model: Path, lolat: Lolat) -> None:
-    code, out, _ = lolat(
-        "cpu", "--extend", model, "--for", "x", "--batch-size", 1, "--batch-size", 16
-    )
-    assert code == 0
+    content, output = model.read_bytes(), tmp_path / "sub" / "new.json"
+    sizes = ("--batch-size", 1, "--batch-size", 16)
+    code, out, _ = lolat("cpu", "--extend", model, "--for", "x", *sizes, "--output", output)
+    assert (code, model.read_bytes(), read(output)["name"]) == (0, content, "new")
     for n in (1, 16):
         assert f"hand made at batch {n} is inside the measured domain now" in out
-        assert Model(read(model)).predict(NETWORK, n).in_domain
-    assert {p["batch_size"] for p in read(model)["points"]} >= {16}
+        assert Model(read(output)).predict(NETWORK, n).in_domain
+    assert {p["batch_size"] for p in read(output)["points"]} >= {16}
 
 
 def test_a_name_that_a_point_has_is_not_given_again() -> None:
@@ -197,15 +196,6 @@ def test_a_model_that_is_shipped_stays_as_it_is(
     assert other.read_bytes() == content
 
 
-def test_the_output_that_was_asked_for(
-    device: FakeDevice, model: Path, lolat: Lolat, tmp_path: Path
-) -> None:
-    content, output = model.read_bytes(), tmp_path / "sub" / "new.json"
-    assert lolat("--extend", model, "--for", "x", "--output", output)[0] == 0
-    assert model.read_bytes() == content
-    assert read(output)["name"] == "new"
-
-
 def test_a_run_that_is_interrupted_goes_on(
     device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +222,7 @@ def test_a_run_that_is_interrupted_goes_on(
     assert lolat("--extend", model, "--for", "x")[0] == 0
     again = len(device.keys("sample")) - first
     jobs = len(set(device.keys("sample")))
-    assert again == learn.MOST_ROUNDS * jobs - first, "nothing twice"
+    assert again == learn.USUAL.most_rounds * jobs - first, "nothing twice"
     assert not journal.exists()
 
 
@@ -267,14 +257,19 @@ def test_another_framework_is_refused_before_measuring(
     assert model.read_bytes() == content
 
 
+@pytest.mark.parametrize("same_name", [False, True])
 def test_another_machine_is_refused_before_anything_is_started(
-    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch
+    device: FakeDevice, model: Path, lolat: Lolat, monkeypatch: pytest.MonkeyPatch, same_name: bool
 ) -> None:
-    monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
+    if same_name:
+        document = read(model)
+        document["environment"]["processor"] |= {"vendor": "Other", "family": 1, "model": 2}
+        write(model, document)
+    else:
+        monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
     workers = len(device.workers)
     said = lolat.refused("--extend", model, "--for", "x")
-    assert "(processor: EPYC (" in said
-    assert "), here Xeon (" in said
+    assert ("(processor: EPYC (Other family 1 model 2" if same_name else "), here Xeon (") in said
     assert len(device.workers) == workers
 
 
@@ -289,18 +284,6 @@ def test_a_model_that_does_not_say_its_processor_is_extended_with_a_remark(
     assert code == 0, err
     assert f"warning: {UNSAID}" in err
     assert any(UNSAID in w for w in read(model)["warnings"])
-
-
-def test_another_processor_of_the_same_name_is_refused(
-    device: FakeDevice, model: Path, lolat: Lolat
-) -> None:
-    document = read(model)
-    facts = document["environment"]["processor"]
-    document["environment"]["processor"] = facts | {"vendor": "Other", "family": 1, "model": 2}
-    write(model, document)
-    said = lolat.refused("--extend", model, "--for", "x")
-    assert "(processor: EPYC (Other family 1 model 2" in said
-    assert device.keys("sample") == []
 
 
 def test_a_machine_in_another_state_is_said(device: FakeDevice, model: Path, lolat: Lolat) -> None:
@@ -344,9 +327,12 @@ def test_what_a_busy_machine_measured_is_measured_anew(
 
 
 def test_disagreement_begins_at_a_tenth() -> None:
-    close = [("a x1", 1.0, 1.09), ("b x1", 2.0, 2.0), ("c x1", 3.0, 4.5)]
+    def again(name: str, then: float, now: float) -> Again:
+        return Again(Point(name, 1, {}, then), now)
+
+    close = [again("a", 1.0, 1.09), again("b", 2.0, 2.0), again("c", 3.0, 4.5)]
     assert list(disagreement(close)) == []
-    (said,) = disagreement([("a x1", 1.0, 1.11)])
+    (said,) = disagreement([again("a", 1.0, 1.11)])
     assert said.startswith(
         "the model's own points took +11 % when measured again (a x1 1.11 ms, was 1)"
     )

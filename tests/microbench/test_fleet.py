@@ -19,10 +19,11 @@ from lolat.errors import InputError, MeasuringError
 from lolat.model import load
 from microbench import fleet
 from microbench.fleet import Failed, Measured, Node
+from microbench.learn import MeasuredBlocks
 from tests import ray_cluster, synthetic
 from tests.cli.commands import Command
 from tests.cli.conftest import lolat as lolat_fixture
-from tests.microbench.processes import wait_until
+from tests.processes import wait_until
 
 lolat = lolat_fixture
 CLUSTER = (1, 2, 3)
@@ -194,7 +195,7 @@ def test_what_is_measured_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(
             (backend, device, path.parent.parent, path.name.endswith("-cpu-torch.journal.jsonl"))
         )
-        return ["points"], {"device_name": "x"}, {}, ["w"], journal
+        return MeasuredBlocks(["points"], {"device_name": "x"}, {}, ["w"], journal)
 
     monkeypatch.setattr("microbench.learn.measure_blocks", blocks)
     monkeypatch.setattr("microbench.backends.joined", lambda name, options: name)

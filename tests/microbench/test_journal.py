@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError, LolatError, MeasuringError
 from microbench.journal import Journal, parse
-from microbench.runner import Outcome, recall
+from microbench.runner import Outcome
 from microbench.timing import Visit
 
 KEY = {"blocks": "abc", "framework_version": "2.21", "flags": {}}
@@ -67,7 +67,7 @@ def test_a_record_is_on_disk_and_synced_when_append_returns(
 
 def test_the_same_run_goes_on(path: Path) -> None:
     written(path, VISIT, FAILURE)
-    journal = Journal(path, KEY, NOW + 3600)
+    journal = Journal(path, KEY, NOW + 24 * 3600 - 1)
     assert journal.records == [VISIT, FAILURE]
     assert (journal.dropped, journal.aside) == ("", None)
     journal.append(VISIT)
@@ -75,58 +75,59 @@ def test_the_same_run_goes_on(path: Path) -> None:
     assert opened(path).records == [VISIT, FAILURE, VISIT]
 
 
-@pytest.mark.parametrize("cut", [1, 2, 10, len(json.dumps(VISIT)), len(json.dumps(VISIT)) + 1])
-def test_a_torn_last_line_is_the_only_loss(path: Path, cut: int) -> None:
-    written(path, VISIT, FAILURE, VISIT)
+@pytest.mark.parametrize("record", [VISIT, AFTER, LOOP, FAILURE])
+@pytest.mark.parametrize("cut", [1, 2, 10, 29])
+def test_a_torn_last_line_is_the_only_loss(path: Path, record: dict[str, Any], cut: int) -> None:
+    written(path, VISIT, FAILURE, record)
     path.write_bytes(path.read_bytes()[:-cut])
     journal = Journal(path, KEY, NOW + 60)
-    whole = 3 if cut == 1 else 2  # without its line end, the record is whole
-    assert journal.records == [VISIT, FAILURE, VISIT][:whole]
+    kept = [VISIT, FAILURE, record][: 3 if cut == 1 else 2]  # without its line end it is whole
+    assert journal.records == kept
     journal.append(FAILURE)
     journal.close()
-    assert opened(path).records == [*[VISIT, FAILURE, VISIT][:whole], FAILURE]
-
-
-@pytest.mark.parametrize("record", [AFTER, LOOP])
-@pytest.mark.parametrize("cut", range(1, 60, 4))
-def test_a_torn_record_of_a_sample_is_the_only_loss(
-    path: Path, record: dict[str, Any], cut: int
-) -> None:
-    written(path, LOOP, AFTER, record)
-    path.write_bytes(path.read_bytes()[:-cut])
-    assert opened(path).records == [LOOP, AFTER, record][: 3 if cut == 1 else 2]
+    assert opened(path).records == [*kept, FAILURE]
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "record",
     [
-        {"reference_ms": []},  # a block, but what ran before it is not there
-        {"reference_ms": [40.0, 41.0]},
-        {"at_s": []},
-        {"at_s": [1.7e9, 1.8e9]},
-        {"at_s": None},
-        {"at_s": ["noon"]},
-        {"at_s": [math.nan]},
-        {"samples_ms": [math.inf]},
-        {"samples_ms": []},
-        {"before": ""},  # a network in a loop of its own has nothing before it
+        AFTER | {"reference_ms": []},  # a block, but what ran before it is not there
+        AFTER | {"reference_ms": [40.0, 41.0]},
+        AFTER | {"at_s": []},
+        AFTER | {"at_s": [1.7e9, 1.8e9]},
+        AFTER | {"at_s": None},
+        AFTER | {"at_s": ["noon"]},
+        AFTER | {"at_s": [math.nan]},
+        AFTER | {"samples_ms": [math.inf]},
+        AFTER | {"samples_ms": []},
+        AFTER | {"before": ""},  # a network in a loop of its own has nothing before it
+        LOOP | {"reference_ms": [1.0, 2.0]},
+        LOOP | {"at_s": [1.0]},
+        VISIT | {"reference_ms": [4.0, 5.0]},
+        VISIT | {"samples_ms": "12"},
+        VISIT | {"key": 1},
+        {"key": "a x1", "failed": None},
+        {},
     ],
 )
-def test_a_sample_that_does_not_fit_together_is_left_out(
-    path: Path, changes: dict[str, Any]
+def test_a_record_that_does_not_fit_together_is_left_out(
+    path: Path, record: dict[str, Any]
 ) -> None:
-    written(path, AFTER, AFTER | changes, LOOP)
+    written(path, AFTER, record, LOOP)
     assert opened(path).records == [AFTER, LOOP]
 
 
-def test_a_network_alone_with_a_reference_is_left_out(path: Path) -> None:
-    written(path, LOOP | {"reference_ms": [1.0, 2.0]}, LOOP | {"at_s": [1.0]}, LOOP)
-    assert opened(path).records == [LOOP]
+@pytest.mark.parametrize("line", ["[1, 2]", "\x00\x00\x00", "[" * 100_000])
+def test_a_damaged_line_is_left_out_and_the_others_stay(path: Path, line: str) -> None:
+    written(path, VISIT)
+    with path.open("a") as file:
+        file.write(line + "\n" + json.dumps(FAILURE) + "\n")
+    assert opened(path).records == [VISIT, FAILURE]
 
 
 def test_a_record_comes_back_as_the_visit_that_it_was(path: Path) -> None:
     outcome = Outcome()
-    recall(outcome, opened(written(path, LOOP, AFTER, VISIT)).records)
+    outcome.recall(opened(written(path, LOOP, AFTER, VISIT)).records)
     assert outcome.visits == {
         "net x1": [Visit((40.5, 41.0), (), (1.7e9, 1.7e9 + 0.04), "")],
         "conv x1": [
@@ -134,27 +135,6 @@ def test_a_record_comes_back_as_the_visit_that_it_was(path: Path) -> None:
             Visit((1.5, 2.5), (4.0, 5.0, 6.0)),
         ],
     }
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "[1, 2]",
-        "{}",
-        '{"key": "a x1", "samples_ms": [1], "reference_ms": [1]}',
-        '{"key": "a x1", "samples_ms": [NaN], "reference_ms": [1, 2]}',
-        '{"key": "a x1", "samples_ms": "12", "reference_ms": [1, 2, 3]}',
-        '{"key": 1, "failed": "no"}',
-        '{"key": "a x1", "failed": null}',
-        "\x00\x00\x00",
-        "[" * 100_000,
-    ],
-)
-def test_a_damaged_line_is_left_out_and_the_others_stay(path: Path, line: str) -> None:
-    written(path, VISIT)
-    with path.open("a") as file:
-        file.write(line + "\n" + json.dumps(FAILURE) + "\n")
-    assert opened(path).records == [VISIT, FAILURE]
 
 
 @given(st.binary(max_size=200))
@@ -185,11 +165,6 @@ def test_a_journal_of_another_run_is_kept_aside(
     assert opened(path, now + 1, key=key).dropped == ""  # the new one is a journal of its own
 
 
-def test_the_last_moment_of_the_day(path: Path) -> None:
-    written(path, VISIT)
-    assert opened(path, NOW + 24 * 3600 - 1).records == [VISIT]
-
-
 def test_what_is_aside_already_stays(path: Path) -> None:
     for number in (1, 2):
         written(path, {**FAILURE, "failed": str(number)})
@@ -199,27 +174,25 @@ def test_what_is_aside_already_stays(path: Path) -> None:
     assert [parse(p.read_bytes())[1][0]["failed"] for p in kept] == ["1", "2"]
 
 
-def test_a_file_that_is_no_journal_is_kept_aside(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_text("my diary\n")
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('"version": 1', '"version": 2', "version 2"),
+        ('"schema": "lolat-journal"', '"schema": "diary"', "not a journal"),
+        ('"started": 1700000000.0', '"started": "yesterday"', "older than a day"),
+        ('"started": 1700000000.0', '"started": null', "older than a day"),
+    ],
+)
+def test_what_is_no_journal_of_this_version_is_kept_aside(
+    path: Path, old: str, new: str, why: str
+) -> None:
+    content = written(path, VISIT).read_text()
+    assert old in content
+    path.write_text(content.replace(old, new, 1))
     journal = opened(path)
-    assert "not a journal" in journal.dropped
+    assert why in journal.dropped
     assert journal.aside is not None
-    assert journal.aside.read_text() == "my diary\n"
-
-
-def test_a_journal_of_another_version_is_kept_aside(path: Path) -> None:
-    written(path, VISIT)
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2', 1))
-    assert "version 2" in opened(path).dropped
-
-
-@pytest.mark.parametrize("started", ["yesterday", None])
-def test_a_journal_without_a_time_is_not_gone_on_from(path: Path, started: Any) -> None:
-    written(path, VISIT)
-    header, *rest = path.read_text().splitlines(keepends=True)
-    path.write_text(json.dumps({**json.loads(header), "started": started}) + "\n" + "".join(rest))
-    assert "older than a day" in opened(path).dropped
+    assert journal.aside.read_text() == content.replace(old, new, 1)
 
 
 def test_an_empty_journal_of_another_run_is_nothing_to_keep(path: Path) -> None:
@@ -301,13 +274,10 @@ def test_a_folder_that_takes_nothing(
     assert str(caught.value).isprintable()
 
 
-def test_a_folder_in_its_place(path: Path) -> None:
+def test_where_no_journal_can_be(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.mkdir(parents=True)
     with pytest.raises(InputError, match="cannot write the journal"):
         Journal(path, KEY, NOW)
-
-
-def test_a_disk_that_is_full_from_the_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "write", half_a_write_then(errno.ENOSPC))
     with pytest.raises(MeasuringError, match="make room"):
-        Journal(path, KEY, NOW)
+        Journal(path.with_name("other"), KEY, NOW)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import statistics
@@ -13,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.errors import InputError, MeasuringError
 from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import LayerTable, read_table
-from microbench import learn_layers
+from microbench import learn, learn_layers
 from microbench.learn_layers import draw, measure_layers, name, write_csv, write_record
 from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice, FakeWorker
@@ -62,9 +60,7 @@ class TimedWorker(FakeWorker):
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Timed:
     found = Timed()
-    monkeypatch.setattr(
-        learn_layers, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock)
-    )
+    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
     monkeypatch.setattr(
         learn_layers.environment,
         "device_label",
@@ -132,24 +128,16 @@ def test_the_csv_is_read_back_with_exactly_the_columns_of_the_paper(
     for kind, header in (("convolution", JUSTUS), ("dense", JUSTUS_DENSE)):
         layers = draw(kind, 25, 2, 1e9)
         table = measure(tmp_path / kind, layers).table
-        path = tmp_path / f"{kind}.csv"
+        path, zipped = tmp_path / f"{kind}.csv", tmp_path / f"{kind}.csv.gz"
         write_csv(path, table)
+        write_csv(zipped, table)
         assert path.read_text().splitlines()[0] == header
+        assert gzip.decompress(zipped.read_bytes()) == path.read_bytes()
         again = read_table(path, kind)
         assert len(again) == 25
         for column in layers.columns:
             assert again[column].tolist() == layers[column].tolist()
         assert again.times_ms.tolist() == table.times_ms.tolist()
-
-
-def test_a_gzipped_csv(device: Timed, tmp_path: Path) -> None:
-    table = measure(tmp_path / "j", draw("dense", 20, 1, 1e9)).table
-    write_csv(tmp_path / "t.csv.gz", table)
-    with gzip.open(tmp_path / "t.csv.gz", "rt", newline="") as file:
-        rows = list(csv.reader(file))
-    assert ",".join(rows[0]) == JUSTUS_DENSE
-    assert len(rows) == 21
-    assert read_table(tmp_path / "t.csv.gz", "dense").times_ms.tolist() == [3.0] * 20
 
 
 def test_the_record_has_the_facts_and_every_raw_time(device: Timed, tmp_path: Path) -> None:
@@ -168,7 +156,7 @@ def test_the_record_has_the_facts_and_every_raw_time(device: Timed, tmp_path: Pa
     }  # fmt: skip
 
 
-class TestDeath:
+class TestRuns:
     def test_a_layer_that_kills_the_worker_is_left_out_and_said(
         self, device: Timed, tmp_path: Path
     ) -> None:
@@ -180,75 +168,25 @@ class TestDeath:
         assert "1 point could not be measured (first: conv" in measured.warnings[-1]
         assert set(measured.table["time_ms_median"]) == {3.0}
 
-    @pytest.mark.parametrize("after", [1, 50, 99, 100])
-    def test_a_run_that_was_killed_loses_nothing_and_repeats_nothing(
-        self, device: Timed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
-    ) -> None:
+    def test_a_run_goes_on_with_its_own_layers(self, device: Timed, tmp_path: Path) -> None:
         layers = draw("dense", 20, 1, 1e9)
-        append = learn_layers.open_journal
-
-        def stopping(*arguments: Any) -> Any:
-            journal = append(*arguments)
-            real = journal.append
-
-            def stop(record: Any) -> None:
-                real(record)
-                if len(journal.records) == after:
-                    raise KeyboardInterrupt
-
-            journal.append = stop
-            return journal
-
-        monkeypatch.setattr(learn_layers, "open_journal", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            measure(tmp_path / "j", layers)
-        assert len(device.keys("time")) == after
-        monkeypatch.setattr(learn_layers, "open_journal", append)
-        measured = measure(tmp_path / "j", layers)
-        assert len(device.keys("time")) == 100
-        assert measured.samples_ms == ((1.0, 2.0, 3.0, 4.0, 5.0),) * 20
-
-    def test_other_layers_are_another_run(self, device: Timed, tmp_path: Path) -> None:
-        measure(tmp_path / "j", draw("dense", 20, 1, 1e9))
+        first = measure(tmp_path / "j", layers)
+        again = measure(tmp_path / "j", layers)
+        assert len(device.keys("time")) == 100, "nothing twice"
+        assert again.samples_ms == first.samples_ms
         measure(tmp_path / "j", draw("dense", 20, 2, 1e9))
         assert len(device.keys("time")) == 200
         assert (tmp_path / "j.old").exists()
-
-    def test_restart_throws_away(self, device: Timed, tmp_path: Path) -> None:
-        layers = draw("dense", 20, 1, 1e9)
-        measure(tmp_path / "j", layers)
-        measure(tmp_path / "j", layers, restart=True)
-        assert len(device.keys("time")) == 200
-
-    def test_nothing_measurable(self, device: Timed, tmp_path: Path) -> None:
-        layers = draw("dense", 20, 1, 1e9)
-        for row in range(20):
-            device.refuses["prepare", name(layers, row)] = 1
-        with pytest.raises(MeasuringError, match="nothing could be measured"):
-            measure(tmp_path / "j", layers)
 
 
 def test_what_does_not_fit_into_memory_is_left_out(device: Timed, tmp_path: Path) -> None:
     layers = draw("dense", 40, 1)
     device.free_bytes = 64 * 2**20
     measured = measure(tmp_path / "j", layers, device="gpu")
-    # 32 MiB for the function, weights twice over and what the optimiser keeps
+    # 32 MiB for the function, weights twice over and what the optimizer keeps
     weights = 4 * layers["in_features"] * layers["out_features"]
     few = {name(layers, row) for row in range(40) if weights[row] > 32 * 2**20}
     kept = {name(measured.table, row) for row in range(len(measured.table))}
     assert few
     assert not kept & few
     assert 0 < len(kept) < 40
-
-
-def test_a_check_may_refuse_before_anything_is_measured(device: Timed, tmp_path: Path) -> None:
-    device.environment = {"framework": "fake", "device_name": "Banana 9000"}
-
-    def check(where: Any) -> None:
-        assert learn_layers.gpu_name("gpu", where) == "Banana 9000"
-        raise InputError("no bananas")
-
-    with pytest.raises(InputError, match="no bananas"):
-        measure(tmp_path / "j", draw("dense", 20, 1), device="gpu", check=check)
-    assert device.keys("prepare") == []
-    assert not (tmp_path / "j").exists()

@@ -9,7 +9,9 @@ import pytest
 
 from lolat.errors import DeviceError
 from microbench.exchange import STRATEGIES
-from microbench.replicas import CALLS, ROUNDS, run_together
+from microbench.process import run_together
+from microbench.timing import REPLICA_CALLS as CALLS
+from microbench.timing import REPLICA_ROUNDS as ROUNDS
 from tests.microbench import replica_calls
 
 CALL = f"{replica_calls.__name__}"

@@ -22,7 +22,7 @@ from microbench.backends.onnxruntime import tape as onnxruntime_tape
 from microbench.backends.onnxruntime.tape import OnnxTape, block_model
 from microbench.backends.shapes import first
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
-from microbench.runner import Settings
+from microbench.jobs import Settings
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")
@@ -132,7 +132,7 @@ def test_what_runs_is_what_onnx_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block with all sorts of operations, run by ONNX Runtime and by onnx' own evaluator."""
     n = Layers.on("sorts", 8, 8, 3)
     x = n.squeeze_excite(
-        n.norm_act(n.depthwise(n.conv_norm_act(n.input, 8, 3, act="relu6"), 5, 2), "hard_silu"),
+        n.depthwise_norm_act(n.conv_norm_act(n.input, 8, 3, act="relu6"), 5, 2, act="hard_silu"),
         2,
         flat=True,
     )

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from microbench.jobs import Job, Settings
 from microbench.journal import Journal
 from microbench.learn_layers import EARLY_VISITS, MOST_NOTES, Pace
-from microbench.runner import Job, Runner, Settings
+from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice
 
 JOBS = [Job(str(i), {}) for i in range(40)]
-SETTINGS = Settings(rounds=2, slice_s=0.0, extra_s=1e9, together=16, least_calm=2)
+SETTINGS = Settings(rounds=2, slice_s=0.0, extra_s=1e9, together=16, least_quiet=2)
 
 
 class Watcher:
@@ -41,7 +42,7 @@ def run(device: FakeDevice, watcher: Watcher, journal: Journal | None = None) ->
 
 def test_one_stage_whose_steps_are_builds_and_visits() -> None:
     device, watcher = FakeDevice(), Watcher()
-    device.restless = {"3", "20"}  # visited once more and again
+    device.noisy = {"3", "20"}  # visited once more and again
     run(device, watcher)
     assert watcher.stages == [("measuring", 120)]
     assert watcher.steps == 120

@@ -14,7 +14,7 @@ import pytest
 
 from lolat.model.file import read
 from microbench.journal import parse
-from tests.microbench.processes import is_running, wait_until
+from tests.processes import is_running, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
@@ -27,7 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the test
 from microbench import learn, process
 from microbench.blocks import Predefined
 from lolat.graph.layers import Layers
-from microbench.runner import Settings
+from microbench.jobs import Settings
 
 def tiny(size, channels):
     n = Layers.on("tiny", size, size, 3)

@@ -1,21 +1,31 @@
-"""A run's order, its groups, and what it does when a worker dies; with a fake worker and clock."""
+"""What a run does, beside a reference block or after networks, and when its worker dies; a fake one."""
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lolat.errors import DeviceError, MeasuringError
+from microbench.jobs import Job, Settings
 from microbench.journal import Journal
-from microbench.runner import Job, Outcome, Runner, Settings
-from microbench.timing import LEAST_CALM
-from tests.microbench.fakes import FakeDevice
+from microbench.runner import MOST_DEATHS, MOST_LOOPS, Outcome, Runner
+from microbench.timing import LEAST_QUIET
+from tests.microbench.fakes import START_S, FakeDevice, Watcher
 
 REFERENCE = Job("reference", {})
 ABC = [Job(key, {"graph": key}) for key in "abc"]
+MANY = [Job(k, {}) for k in "abcdefghijkl"]
+NETWORKS = [Job(key, {"graph": key}, whole=True) for key in ("n1", "n2", "n3")]
+BLOCKS = [Job(key, {"graph": key}) for key in "abcdef"]
+MIXED = [*BLOCKS, *NETWORKS]
 ALWAYS = 10**6
+ONCE_MORE = Settings(rounds=2, extra_rounds=3, extra_s=1e9)
+HOW = pytest.mark.parametrize("how", ["dies", "refuses"])
+REASONS = {"refuses": "ResourceExhausted: no", "dies": "the measuring process was killed"}
 
 
 @pytest.fixture
@@ -23,30 +33,64 @@ def device() -> FakeDevice:
     return FakeDevice()
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "m.json.journal.jsonl"
+
+
 def run(
     device: FakeDevice,
     jobs: list[Job] = ABC,
+    reference: Any = REFERENCE,
     settings: Settings = Settings(rounds=3, extra_rounds=0),  # noqa: B008 - frozen
     journal: Journal | None = None,
     available_bytes: int | None = None,
-    progress: FailAfter | None = None,
+    progress: Watcher | None = None,
 ) -> Outcome:
     """A run, and a check that no worker is left."""
-    with Runner("fake", "cpu", progress, device.start, device.clock) as runner:
-        try:
-            return runner.run(jobs, REFERENCE, settings, journal, available_bytes)
-        finally:
-            runner.__exit__()
-            assert all(w.closed for w in device.workers)
+    try:
+        with Runner("fake", "cpu", progress, device.start, device.clock) as runner:
+            return runner.run(jobs, reference, settings, journal, available_bytes)
+    finally:
+        assert all(w.closed for w in device.workers)
+
+
+def after(
+    device: FakeDevice, jobs: list[Job] = MIXED, networks: Any = NETWORKS, **o: Any
+) -> Outcome:
+    """A run of blocks after networks."""
+    return run(device, jobs, networks, **{"settings": Settings(rounds=3), **o})
+
+
+def visits(outcome: Outcome) -> dict[str, int]:
+    return {key: len(taken) for key, taken in outcome.visits.items()}
+
+
+def ran_before(device: FakeDevice) -> Counter[str]:
+    """How often each network ran before a block."""
+    requests = (r for r in device.requests if r["do"] == "sample" and r["key"] in "abcdef")
+    return Counter(r["before"] for r in requests)
+
+
+def breaking(device: FakeDevice, key: str, number: int, how: str, verb: str = "time") -> Watcher:
+    """Makes a job fail after some visits."""
+
+    def act() -> None:
+        if device.keys(verb).count(key) == number:
+            getattr(device, how)[verb, key] = ALWAYS
+
+    return Watcher(act)
+
+
+# ---- Beside a reference block
 
 
 def test_every_job_is_visited_once_a_round(device: FakeDevice) -> None:
     outcome = run(device)
     timed = device.keys("time")
     assert [sorted(timed[i : i + 3]) for i in (0, 3, 6)] == [["a", "b", "c"]] * 3
-    assert {key: len(visits) for key, visits in outcome.visits.items()} == {"a": 3, "b": 3, "c": 3}
-    assert outcome.failures == {}
-    assert outcome.environment == {"framework": "fake"}
+    assert visits(outcome) == {"a": 3, "b": 3, "c": 3}
+    assert (outcome.failures, outcome.environment) == ({}, {"framework": "fake"})
     assert sorted(device.keys("prepare")) == ["a", "b", "c", "reference"]
 
 
@@ -56,91 +100,71 @@ def test_a_visit_is_as_long_as_a_slice(device: FakeDevice) -> None:
     assert {k: len(v[0].samples) for k, v in outcome.visits.items()} == {"a": 4, "b": 2, "c": 1}
 
 
-class TestWhileThereIsTime:
-    """Three jobs, 10 s each (and 10 s once for the reference): a round takes 30 s."""
-
-    SETTINGS = Settings(rounds=2, extra_rounds=0, most_rounds=9, enough_s=135.0)
-
-    def test_there_are_more_rounds(self, device: FakeDevice) -> None:
-        device.request_s = 10
-        outcome = run(device, settings=self.SETTINGS)
-        assert {k: len(v) for k, v in outcome.visits.items()} == {"a": 4, "b": 4, "c": 4}
-        timed = device.keys("time")
-        assert [sorted(timed[i : i + 3]) for i in (0, 3, 6, 9)] == [["a", "b", "c"]] * 4
-
-    def test_there_are_no_more_than_the_most(self, device: FakeDevice) -> None:
-        outcome = run(device, settings=self.SETTINGS)
-        assert {len(v) for v in outcome.visits.values()} == {9}
-
-    def test_the_first_rounds_take_the_time_that_they_take(self, device: FakeDevice) -> None:
-        device.request_s = 1e4
-        outcome = run(device, settings=self.SETTINGS)
-        assert {len(v) for v in outcome.visits.values()} == {2}
-
-    def test_what_a_journal_holds_is_not_measured_again(
-        self, device: FakeDevice, tmp_path: Path
-    ) -> None:
-        journal = Journal(tmp_path / "j", {}, 0.0)
-        run(device, settings=self.SETTINGS, journal=journal)
-        journal.close()
+@pytest.mark.parametrize(
+    ("request_s", "rounds"),
+    [(10, 4), (0, 9), (1e4, 2)],  # a round takes three requests, and one for the reference once
+    ids=["as many as there is time for", "no more than the most", "the first ones in any case"],
+)
+def test_more_rounds_while_there_is_time(
+    device: FakeDevice, path: Path, request_s: float, rounds: int
+) -> None:
+    settings = Settings(rounds=2, extra_rounds=0, most_rounds=9, enough_s=135.0)
+    device.request_s = request_s
+    with closing(Journal(path, {}, 0.0)) as journal:
+        outcome = run(device, settings=settings, journal=journal)
+    assert visits(outcome) == dict.fromkeys("abc", rounds)
+    timed = device.keys("time")
+    assert all(sorted(timed[i : i + 3]) == ["a", "b", "c"] for i in range(0, 3 * rounds, 3))
+    if rounds == 9:  # all of it is in the journal
         again = FakeDevice()
-        run(again, settings=self.SETTINGS, journal=Journal(tmp_path / "j", {}, 0.0))
+        with closing(Journal(path, {}, 0.0)) as journal:
+            run(again, settings=settings, journal=journal)
         assert again.keys("time") == []
 
 
 class TestExtraRounds:
-    def test_only_for_those_that_saw_no_calm(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
-        jobs = [Job(k, {}) for k in "abcdefghijkl"]
-        run(device, jobs, Settings(rounds=2, extra_rounds=3, extra_s=1e9))
+    def test_only_for_those_that_saw_no_quiet_moment_for_which_they_wait(
+        self, device: FakeDevice
+    ) -> None:
+        device.noisy = {"b"}
+        run(device, MANY, settings=Settings(2, extra_rounds=3, extra_s=1e9, patience_s=0.7))
         assert device.keys("time")[24:] == ["b", "b", "b"]
+        asked = [(r.get("quiet_ms"), r.get("patience_s")) for r in device.requests if "calls" in r]
+        # the reference takes 5 ms everywhere but beside b
+        assert asked == [(None, None)] * 24 + [(pytest.approx(6.5), 0.7)] * 3
 
     def test_end_when_it_has_seen_enough(self, device: FakeDevice) -> None:
-        # one calm sample a visit, two of them after the rounds
-        device.estimate_ms = {"a": 400.0}
-        run(device, [Job("a", {})], Settings(rounds=2, extra_rounds=9, extra_s=1e9))
-        assert len(device.keys("time")) == LEAST_CALM
+        device.estimate_ms = {"a": 400.0}  # one quiet sample a visit
+        run(device, [Job("a", {})], settings=Settings(rounds=2, extra_rounds=9, extra_s=1e9))
+        assert len(device.keys("time")) == LEAST_QUIET
 
     def test_end_with_their_time(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
-        device.request_s = 10
-        jobs = [Job(k, {}) for k in "abcdefghijkl"]
-        run(device, jobs, Settings(rounds=2, extra_rounds=9, extra_s=25))
+        device.noisy, device.request_s = {"b"}, 10
+        run(device, MANY, settings=Settings(rounds=2, extra_rounds=9, extra_s=25))
         assert device.keys("time")[24:] == ["b", "b", "b"]  # at 0, 10 and 20 of 25 s
 
-    def test_wait_for_a_calm_moment(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
-        jobs = [Job(k, {}) for k in "abcdefghijkl"]
-        run(device, jobs, Settings(rounds=2, extra_rounds=2, extra_s=1e9, patience_s=0.7))
-        asked = [(r.get("calm_ms"), r.get("patience_s")) for r in device.requests if "calls" in r]
-        # the reference takes 5 ms everywhere but beside b
-        assert asked == [(None, None)] * 24 + [(pytest.approx(6.5), 0.7)] * 2
-
     def test_not_for_a_job_that_failed(self, device: FakeDevice) -> None:
-        device.restless = {"b"}
+        device.noisy = {"b"}
         device.refuses["prepare", "b"] = ALWAYS
-        jobs = [Job(k, {}) for k in "abcdefghijkl"]
-        outcome = run(device, jobs, Settings(rounds=2, extra_rounds=3, extra_s=1e9))
+        assert list(run(device, MANY, settings=ONCE_MORE).failures) == ["b"]
         assert device.keys("time").count("b") == 0
-        assert list(outcome.failures) == ["b"]
 
 
 class TestMemory:
     def test_what_does_not_fit_is_skipped_with_a_reason(self, device: FakeDevice) -> None:
         big = Job("big", {}, need_bytes=3 * 2**30)
         outcome = run(device, [*ABC, big], available_bytes=2**31)
-        assert outcome.failures == {
-            "big": "skipped: needs about 3.0 GiB of memory, 2.0 GiB are free"
-        }
+        assert "needs about 3.0 GiB of memory, 2.0 GiB are free" in outcome.failures.pop("big")
+        assert outcome.failures == {}
         assert "big" not in [key for _, _, key in device.asked]
         assert sorted(outcome.visits) == ["a", "b", "c"]
         assert device.keys("forget") == [], "what is skipped makes no groups"
+        assert "big" in run(FakeDevice(), [big]).visits, "where memory is not known all is tried"
 
-    def test_where_memory_is_not_known_everything_is_tried(self, device: FakeDevice) -> None:
-        assert "big" in run(device, [Job("big", {}, need_bytes=2**60)]).visits
-
-    def test_groups_are_forgotten_one_after_the_other(self, device: FakeDevice) -> None:
+    @pytest.mark.parametrize("dies", [0, 1])
+    def test_groups_are_forgotten_one_after_the_other(self, device: FakeDevice, dies: int) -> None:
         jobs = [Job(k, {}, need_bytes=40, keep_bytes=30) for k in "abcd"]
+        device.dies["forget", ""] = dies
         outcome = run(device, jobs, available_bytes=120)
         forgotten = [r["keys"] for r in device.requests if r["do"] == "forget"]
         assert forgotten == [["a", "b"], ["c", "d"]]
@@ -148,107 +172,81 @@ class TestMemory:
         assert set(device.keys("time")[6:]) == {"c", "d"}
         assert sorted(outcome.visits) == ["a", "b", "c", "d"]
 
-    def test_a_worker_that_dies_while_forgetting_is_replaced(self, device: FakeDevice) -> None:
-        jobs = [Job(k, {}, keep_bytes=30) for k in "abcd"]
-        device.dies["forget", ""] = 1
-        assert sorted(run(device, jobs, available_bytes=120).visits) == ["a", "b", "c", "d"]
-
 
 class TestDeath:
-    def test_while_preparing(self, device: FakeDevice) -> None:
-        device.dies["prepare", "b"] = ALWAYS
-        outcome = run(device)
-        assert outcome.failures == {"b": "the measuring process was killed"}
-        assert {k: len(v) for k, v in outcome.visits.items()} == {"a": 3, "c": 3}
-        assert device.keys("prepare").count("b") == 1, "what kills is not tried again"
+    @pytest.mark.parametrize("verb", ["prepare", "time"])
+    @HOW
+    def test_what_fails_is_left_out_and_not_tried_again(
+        self, device: FakeDevice, path: Path, verb: str, how: str
+    ) -> None:
+        getattr(device, how)[verb, "b"] = ALWAYS
+        with closing(Journal(path, {}, 0)) as journal:
+            outcome = run(device, journal=journal)
+        assert outcome.failures == {"b": REASONS[how]}
+        assert visits(outcome) == {"a": 3, "c": 3}
+        assert device.keys(verb).count("b") == 1
+        assert len(device.workers) == (2 if how == "dies" else 1)
+        assert [r["key"] for r in journal.records if "failed" in r] == ["b"]
+        if how == "dies" and verb == "time":
+            again = {k for worker, do, k in device.asked if (worker, do) == (1, "prepare")}
+            assert again == {"a", "c", "reference"}
 
-    def test_while_timing(self, device: FakeDevice, tmp_path: Path) -> None:
-        journal = Journal(tmp_path / "j", {}, 0)
-        device.dies["time", "b"] = ALWAYS
-        outcome = run(device, journal=journal)
-        assert list(outcome.failures) == ["b"]
-        assert {k: len(v) for k, v in outcome.visits.items()} == {"a": 3, "c": 3}
-        second = [(verb, key) for worker, verb, key in device.asked if worker == 1]
-        assert {k for verb, k in second if verb == "prepare"} == {"a", "c", "reference"}
-        assert next(r for r in journal.records if "failed" in r)["key"] == "b"
-
-    def test_refusing_a_job_is_not_dying(self, device: FakeDevice) -> None:
-        device.refuses["time", "b"] = ALWAYS
-        outcome = run(device)
-        assert outcome.failures == {"b": "ResourceExhausted: no"}
-        assert len(device.workers) == 1
-        assert device.keys("time").count("b") == 1
-
-    def test_times_of_a_job_that_fails_later_do_not_count(self, device: FakeDevice) -> None:
-        settings = Settings(rounds=3, extra_rounds=0)
-        with Runner("fake", "cpu", None, device.start, device.clock) as runner:
-            progress = FailAfter(device, "b", visits=2)
-            runner.progress = progress
-            outcome = runner.run(ABC, REFERENCE, settings)
+    def test_times_of_a_job_that_is_refused_later_do_not_count(self, device: FakeDevice) -> None:
+        progress = breaking(device, "b", 2, "refuses")
+        assert "b" not in run(device, progress=progress).visits
         assert device.keys("time").count("b") == 3
-        assert "b" not in outcome.visits
         assert "b: ResourceExhausted: no; going on without it" in progress.notes
 
-    def test_times_before_a_death_count_if_there_are_enough(self, device: FakeDevice) -> None:
-        # four samples a visit; with two, one visit is too few
-        for estimate_ms, kept in ((1.0, True), (12.0, False)):
-            fake = FakeDevice()
-            fake.estimate_ms = {"b": estimate_ms}
-            progress = FailAfter(fake, "b", 1, "dies")
-            outcome = run(fake, progress=progress, settings=Settings(rounds=3, extra_rounds=5))
-            assert ("b" in outcome.visits) == kept
-            assert ("b" in outcome.failures) != kept
-            assert fake.keys("time").count("b") == 2, "what kills is not tried again"
-            assert progress.notes[0].endswith(
-                "going on with the times that it has" if kept else "going on without it"
-            )
+    @pytest.mark.parametrize(("estimate_ms", "kept"), [(1.0, True), (12.0, False)])
+    def test_times_before_a_death_count_if_there_are_enough(
+        self, device: FakeDevice, estimate_ms: float, kept: bool
+    ) -> None:
+        """Four samples a visit; with two, one visit is too few."""
+        device.estimate_ms = {"b": estimate_ms}
+        progress = breaking(device, "b", 1, "dies")
+        outcome = run(device, progress=progress, settings=Settings(rounds=3, extra_rounds=5))
+        assert (("b" in outcome.visits), ("b" in outcome.failures)) == (kept, not kept)
+        assert device.keys("time").count("b") == 2, "what kills is not tried again"
+        assert ("with the times that it has" in progress.notes[0]) == kept
 
-    def test_five_in_a_row_are_not_the_jobs(self, device: FakeDevice) -> None:
-        jobs = [Job(str(i), {}) for i in range(20)]
-        for job in jobs:
-            device.dies["prepare", job.key] = ALWAYS
-        with pytest.raises(MeasuringError, match="died 5 times in a row"):
-            run(device, jobs)
-        assert len(device.workers) == 5
-
-    def test_five_with_others_between_are(self, device: FakeDevice) -> None:
+    def test_five_in_a_row_are_not_the_jobs_but_with_others_between_they_are(
+        self, device: FakeDevice
+    ) -> None:
         jobs = [Job(str(i), {}) for i in range(20)]
         for job in jobs[::2]:
             device.dies["prepare", job.key] = ALWAYS
         assert len(run(device, jobs).failures) == 10
+        for job in jobs:
+            device.dies["prepare", job.key] = ALWAYS
+        before = len(device.workers)
+        with pytest.raises(MeasuringError, match=f"died {MOST_DEATHS} times in a row"):
+            run(device, jobs)
+        assert len(device.workers) == before + MOST_DEATHS
 
+    @pytest.mark.parametrize(
+        ("verb", "key", "words"),
+        [
+            ("prepare", "reference", "reference block cannot be measured"),
+            ("environment", "", "does not say what it is"),
+        ],
+    )
+    @HOW
+    def test_what_there_is_no_run_without(
+        self, device: FakeDevice, how: str, verb: str, key: str, words: str
+    ) -> None:
+        getattr(device, how)[verb, key] = ALWAYS
+        with pytest.raises(MeasuringError, match=words):
+            run(device)
 
-class FailAfter:
-    """Progress that makes a job fail after some visits."""
-
-    def __init__(self, device: FakeDevice, key: str, visits: int, how: str = "refuses") -> None:
-        self.device, self.key, self.visits, self.how = device, key, visits, how
-        self.notes: list[str] = []
-
-    def start(self, text: str, total: int) -> None:
-        pass
-
-    def step(self) -> None:
-        if self.device.keys("time").count(self.key) == self.visits:
-            getattr(self.device, self.how)["time", self.key] = ALWAYS
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-@pytest.mark.parametrize("how", ["dies", "refuses"])
-def test_without_the_reference_there_is_no_run(device: FakeDevice, how: str) -> None:
-    getattr(device, how)["prepare", "reference"] = ALWAYS
-    with pytest.raises(MeasuringError, match="reference block cannot be measured"):
-        run(device)
-
-
-@pytest.mark.parametrize("how", ["dies", "refuses"])
-def test_a_backend_that_does_not_say_what_it_is(device: FakeDevice, how: str) -> None:
-    getattr(device, how)["environment", ""] = ALWAYS
-    with pytest.raises(MeasuringError, match="does not say what it is"):
-        run(device)
-    assert device.workers[0].closed
+    def test_nothing_measurable(self, device: FakeDevice) -> None:
+        for key in "abc":
+            device.refuses["prepare", key] = ALWAYS
+        with pytest.raises(
+            MeasuringError, match=r"nothing could be measured \(a: ResourceExhausted"
+        ):
+            run(device)
+        with pytest.raises(MeasuringError, match="no jobs"):
+            run(FakeDevice(), [])
 
 
 def test_what_a_worker_cannot_start_with_is_said_as_it_is() -> None:
@@ -259,127 +257,224 @@ def test_what_a_worker_cannot_start_with_is_said_as_it_is() -> None:
         Runner("fake", "gpu", None, refuse)
 
 
-def test_nothing_measurable(device: FakeDevice) -> None:
-    for key in "abc":
-        device.refuses["prepare", key] = ALWAYS
-    with pytest.raises(MeasuringError, match=r"nothing could be measured \(a: ResourceExhausted"):
-        run(device)
-    with pytest.raises(MeasuringError, match="no jobs"):
-        run(FakeDevice(), [])
-
-
 class TestResume:
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        return tmp_path / "m.json.journal.jsonl"
+    def resumed(self, device: FakeDevice, path: Path, progress: Any = None, **o: Any) -> Outcome:
+        with closing(Journal(path, {"same": "run"}, 0.0)) as journal:
+            return run(device, journal=journal, progress=progress, **o)
 
     def interrupted(self, device: FakeDevice, path: Path, after: int) -> None:
         """A run that is stopped after some visits."""
-        with OpenJournal(path) as journal:
-            append = journal.append
 
-            def stop(record: Any) -> None:
-                append(record)
-                if len(journal.records) == after:
+        class Stopping(Journal):
+            def append(self, record: Any) -> None:
+                super().append(record)
+                if len(self.records) == after:
                     raise KeyboardInterrupt
 
-            journal.append = stop  # type: ignore[method-assign]
-            with pytest.raises(KeyboardInterrupt):
-                run(device, journal=journal)
+        with (
+            closing(Stopping(path, {"same": "run"}, 0.0)) as journal,
+            pytest.raises(KeyboardInterrupt),
+        ):
+            run(device, journal=journal)
 
-    @pytest.mark.parametrize("after", range(1, 9))
+    @pytest.mark.parametrize("after", range(1, 10))
     def test_measures_what_is_missing_and_nothing_else(self, path: Path, after: int) -> None:
         first, second = FakeDevice(), FakeDevice()
         self.interrupted(first, path, after)
-        with OpenJournal(path) as journal:
-            outcome = run(second, journal=journal)
+        outcome = self.resumed(second, path)
         assert len(first.keys("time")) + len(second.keys("time")) == 9
-        assert {k: len(v) for k, v in outcome.visits.items()} == {"a": 3, "b": 3, "c": 3}
+        assert visits(outcome) == {"a": 3, "b": 3, "c": 3}
         missing = set(second.keys("time"))
-        assert set(second.keys("prepare")) == missing | {"reference"}
+        assert set(second.keys("prepare")) == (missing | {"reference"} if missing else set())
 
-    def test_of_a_run_that_was_done_asks_nothing(self, path: Path) -> None:
-        self.interrupted(FakeDevice(), path, 9)
-        device = FakeDevice()
-        with OpenJournal(path) as journal:
-            run(device, journal=journal)
-        assert [verb for _, verb, _ in device.asked] == ["environment"]
-
-    def test_a_job_that_failed_stays_out(self, path: Path, device: FakeDevice) -> None:
+    def test_a_job_that_was_refused_stays_out(self, path: Path, device: FakeDevice) -> None:
         device.refuses["prepare", "b"] = ALWAYS
         self.interrupted(device, path, 3)
-        again, notes = FakeDevice(), FailAfter(FakeDevice(), "", -1)
-        with OpenJournal(path) as journal:
-            outcome = run(again, journal=journal, progress=notes)
-        assert outcome.failures == {"b": "ResourceExhausted: no"}
+        again, progress = FakeDevice(), Watcher()
+        assert self.resumed(again, path, progress).failures == {"b": "ResourceExhausted: no"}
         assert "b" not in [key for _, _, key in again.asked]
-        assert notes.notes == ["1 skipped, failed before (first: b: ResourceExhausted: no)"]
+        (note,) = progress.notes
+        assert "1 skipped, failed before (first: b: ResourceExhausted: no)" in note
 
     def test_a_job_that_the_worker_died_of_is_tried_once_more(
         self, path: Path, device: FakeDevice
     ) -> None:
         device.dies["prepare", "b"] = ALWAYS
         self.interrupted(device, path, 3)
-        notes = FailAfter(FakeDevice(), "", -1)
-        with OpenJournal(path) as journal:
-            outcome = run(FakeDevice(), journal=journal, progress=notes)
-        assert notes.notes == ["trying again what the measuring process died of: b"]
-        assert outcome.failures == {}
-        assert {k: len(v) for k, v in outcome.visits.items()} == {"a": 3, "b": 3, "c": 3}
+        progress = Watcher()
+        outcome = self.resumed(FakeDevice(), path, progress)
+        (note,) = progress.notes
+        assert note.startswith("trying again")
+        assert note.endswith(": b")
+        assert (outcome.failures, visits(outcome)) == ({}, {"a": 3, "b": 3, "c": 3})
 
-    @pytest.mark.parametrize("how", ["dies", "refuses"])
+    @HOW
     def test_and_not_a_second_time(self, path: Path, device: FakeDevice, how: str) -> None:
         device.dies["prepare", "b"] = ALWAYS
         self.interrupted(device, path, 3)
         again, third = FakeDevice(), FakeDevice()
         getattr(again, how)["prepare", "b"] = ALWAYS
         for fake in (again, third):
-            with OpenJournal(path) as journal:
-                outcome = run(fake, journal=journal)
-            assert list(outcome.failures) == ["b"]
+            assert list(self.resumed(fake, path).failures) == ["b"]
         assert again.keys("prepare").count("b") == 1
         assert "b" not in [key for _, _, key in third.asked]
 
-    def test_what_a_job_had_before_the_death_is_kept(self, path: Path, device: FakeDevice) -> None:
-        with OpenJournal(path) as journal:
-            run(device, journal=journal, progress=FailAfter(device, "b", 2, "dies"))
-        again = FakeDevice()
-        with OpenJournal(path) as journal:
-            outcome = run(again, journal=journal)
-        assert again.keys("time") == ["b"], "the third visit, and nothing else"
-        assert len(outcome.visits["b"]) == 3
-
-    def test_a_second_death_leaves_the_times_and_asks_no_more(
-        self, path: Path, device: FakeDevice
+    @pytest.mark.parametrize("dies_again", [False, True])
+    def test_what_a_job_had_before_the_death_is_kept(
+        self, path: Path, device: FakeDevice, dies_again: bool
     ) -> None:
+        self.resumed(device, path, breaking(device, "b", 2, "dies"))
         again, third = FakeDevice(), FakeDevice()
-        again.dies["time", "b"] = 1
-        with OpenJournal(path) as journal:
-            run(device, journal=journal, progress=FailAfter(device, "b", 2, "dies"))
+        again.dies["time", "b"] = dies_again
         for fake in (again, third):
-            with OpenJournal(path) as journal:
-                outcome = run(fake, journal=journal)
-            assert (len(outcome.visits["b"]), outcome.failures) == (2, {})
-        assert again.keys("time") == ["b"]
+            outcome = self.resumed(fake, path)
+            assert (len(outcome.visits["b"]), outcome.failures) == (3 - dies_again, {})
+        assert again.keys("time") == ["b"], "the third visit, and nothing else"
         assert [verb for _, verb, _ in third.asked] == ["environment"]
 
     def test_what_is_measured_already_needs_no_memory(self, path: Path) -> None:
         self.interrupted(FakeDevice(), path, 9)
         jobs = [Job(j.key, j.payload, need_bytes=100) for j in ABC]
-        with OpenJournal(path) as journal:
-            outcome = run(FakeDevice(), jobs, journal=journal, available_bytes=10)
-        assert outcome.failures == {}
-        assert len(outcome.visits) == 3
+        outcome = self.resumed(FakeDevice(), path, jobs=jobs, available_bytes=10)
+        assert (outcome.failures, len(outcome.visits)) == ({}, 3)
 
 
-class OpenJournal(Journal):
-    """The journal of these tests, closed at the end."""
+# ---- After whole networks
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, {"same": "run"}, 0.0)
 
-    def __enter__(self) -> OpenJournal:
-        return self
+@pytest.mark.parametrize("jobs", [MIXED, BLOCKS], ids=["jobs too", "no jobs"])
+def test_blocks_come_after_the_networks_in_turns(device: FakeDevice, jobs: list[Job]) -> None:
+    outcome = after(device, jobs)
+    asked, keys = device.keys("sample"), sorted(j.key for j in jobs)
+    number = len(jobs)
+    assert [sorted(asked[i * number : (i + 1) * number]) for i in range(3)] == [keys] * 3
+    assert visits(outcome) == dict.fromkeys(keys, 3)
+    assert device.keys("time") == [], "no reference block, no extra rounds"
+    assert sorted(device.keys("prepare")) == sorted(j.key for j in MIXED), "each once"
+    before = [r["before"] for r in device.requests if r["do"] == "sample" and r["before"]]
+    assert ran_before(device) == {"n1": 6, "n2": 6, "n3": 6}
+    assert all(before[i] == before[i + 3] for i in range(15))
+    assert all(len(set(before[i : i + 3])) == 3 for i in range(15))
 
-    def __exit__(self, *unused: object) -> None:
-        self.close()
+
+def test_a_block_is_measured_once_and_a_network_in_a_loop(device: FakeDevice) -> None:
+    device.estimate_ms = {"a": 0.01, "n1": 1.0, "n2": 45.0, "n3": 900.0}
+    outcome = after(device, settings=Settings(rounds=1, slice_s=0.1))
+    calls = {k: len(v[0].samples) for k, v in outcome.visits.items()}
+    assert calls == {**dict.fromkeys("abcdef", 1), "n1": MOST_LOOPS, "n2": 2, "n3": 1}
+    for key, (visit,) in outcome.visits.items():
+        alone = key.startswith("n")
+        assert ((visit.before == ""), len(visit.reference)) == (alone, 0 if alone else 1)
+        assert len(visit.at_s) == len(visit.samples)
+
+
+def test_what_is_kept_is_what_the_worker_said(device: FakeDevice, path: Path) -> None:
+    device.ms = {"a": 3.0, "n1": 40.0}
+    with closing(Journal(path, {}, 0)) as journal:
+        outcome = after(
+            device, [BLOCKS[0], NETWORKS[0]], NETWORKS[:1], settings=Settings(1), journal=journal
+        )
+    (visit,) = outcome.visits["a"]
+    assert (visit.samples, visit.reference, visit.before) == ((3.0,), (40.0,), "n1")
+    assert START_S < visit.at_s[0] < START_S + 1
+    records = {r["key"]: r for r in journal.records}
+    assert records["a"].keys() == {"key", "samples_ms", "reference_ms", "at_s", "before", "at"}
+    assert (records["a"]["before"], records["n1"]["before"]) == ("n1", "")
+
+
+@pytest.mark.parametrize("together", [None, 3], ids=["at once", "blocks first"])
+@HOW
+def test_a_network_that_cannot_be_built_is_left_out_and_the_blocks_are_not(
+    device: FakeDevice, how: str, together: int | None
+) -> None:
+    getattr(device, how)["prepare", "n2"] = ALWAYS
+    outcome = after(device, settings=Settings(rounds=3, together=together))
+    assert list(outcome.failures) == ["n2"]
+    assert device.keys("prepare").count("n2") == 1, "and is not tried again"
+    assert set(ran_before(device)) == {"n1", "n3"}
+    assert set(visits(outcome).values()) == {3}
+
+
+@HOW
+def test_a_network_that_cannot_be_built_again_is_not_the_blocks_fault(
+    device: FakeDevice, how: str
+) -> None:
+    """The worker died of something else; in the new one a network that was there cannot be built."""
+
+    def break_n1() -> None:
+        if len(device.workers) == 2:
+            getattr(device, how)["prepare", "n1"] = ALWAYS
+
+    device.dies["sample", "b"] = ALWAYS
+    watch = Watcher(break_n1)
+    outcome = after(device, progress=watch)
+    assert set(outcome.failures) | outcome.stopped == {"b", "n1"}
+    assert {k: n for k, n in visits(outcome).items() if k in "acdef"} == dict.fromkeys("acdef", 3)
+    assert any(n.startswith("n1: ") for n in watch.notes)
+
+
+def test_a_network_that_kills_the_worker_in_its_own_loop(device: FakeDevice) -> None:
+    device.dies["sample", "n3"] = ALWAYS
+    outcome = after(device)
+    assert list(outcome.failures) == ["n3"]
+    assert device.keys("sample").count("n3") == 1
+    assert visits(outcome) == dict.fromkeys([*"abcdef", "n1", "n2"], 3)
+    death = next(i for i, asked in enumerate(device.asked) if asked == (0, "sample", "n3"))
+    later = {r["before"] for r in device.requests[death:] if r["do"] == "sample" and r["before"]}
+    assert later <= {"n1", "n2"}
+
+
+@HOW
+def test_without_any_network_there_is_no_run(device: FakeDevice, how: str) -> None:
+    for network in NETWORKS:
+        getattr(device, how)["prepare", network.key] = ALWAYS
+    with pytest.raises(MeasuringError, match=rf"can be run \(first: n1: {REASONS[how]}"):
+        after(device)
+    with pytest.raises(MeasuringError, match=r"can be run \(first: none\)"):
+        after(FakeDevice(), networks=[])
+
+
+def test_networks_alone_need_no_others(device: FakeDevice) -> None:
+    assert sorted(after(device, NETWORKS, []).visits) == ["n1", "n2", "n3"]
+
+
+def test_blocks_that_all_kill_the_worker_are_not_the_blocks(device: FakeDevice) -> None:
+    """A network is built anew between two deaths, which does not make them fewer in a row."""
+    for block in BLOCKS:
+        device.dies["sample", block.key] = ALWAYS
+    with pytest.raises(MeasuringError, match=f"died {MOST_DEATHS} times in a row"):
+        after(device, BLOCKS)
+
+
+@pytest.mark.parametrize(("rounds", "kept"), [(2, False), (3, True)])
+def test_a_block_that_dies_before_it_was_seen_often_enough_is_out(
+    device: FakeDevice, rounds: int, kept: bool
+) -> None:
+    """Three samples are enough, one a round; two are not."""
+    progress = breaking(device, "b", rounds, "dies", "sample")
+    outcome = after(device, settings=Settings(rounds=5), progress=progress)
+    assert (("b" in outcome.visits), ("b" in outcome.failures)) == (kept, not kept)
+    assert device.keys("sample").count("b") == rounds + 1
+
+
+@pytest.mark.parametrize("number", [1, 5, 13, 26])
+def test_a_run_of_both_that_was_interrupted_goes_on(path: Path, number: int) -> None:
+    first, second = FakeDevice(), FakeDevice()
+
+    def stop() -> None:
+        if len(first.keys("sample")) == number:
+            raise KeyboardInterrupt
+
+    with closing(Journal(path, {}, 0)) as journal, pytest.raises(KeyboardInterrupt):
+        after(first, journal=journal, progress=Watcher(stop))
+    with closing(Journal(path, {}, 1)) as journal:
+        outcome = after(second, journal=journal)
+    assert len(first.keys("sample")) + len(second.keys("sample")) == 27
+    assert visits(outcome) == {j.key: 3 for j in MIXED}
+
+
+def test_a_network_that_needs_too_much_memory_is_not_run_before_others(device: FakeDevice) -> None:
+    networks = [NETWORKS[0], Job("n2", {}, need_bytes=2**40, whole=True), NETWORKS[2]]
+    outcome = after(device, [*BLOCKS, *networks], networks, available_bytes=2**30)
+    assert list(outcome.failures) == ["n2"]
+    assert ran_before(device) == {"n1": 9, "n3": 9}

@@ -21,12 +21,13 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.kinds import FREE
 from lolat.graph.layers import Layers
+from lolat.io.process import RequestFailed
 from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
 from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
-from microbench.process import JobFailed, WorkerProcess
+from microbench.process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +272,7 @@ def test_a_real_block_is_prepared_timed_and_forgotten(worker: WorkerProcess) -> 
     assert [len(taken[k]) for k in ("samples_ms", "reference_ms")] == [3, 4]
     assert all(t > 0 for times in taken.values() for t in times)
     worker.request({"do": "forget", "keys": ["tiny"]}, 60)
-    with pytest.raises(JobFailed, match="tiny"):
+    with pytest.raises(RequestFailed, match="tiny"):
         worker.request({"do": "time", "key": "tiny", "reference": "reference", "calls": 1}, 60)
 
 
@@ -295,12 +296,12 @@ def test_a_users_network_runs_whatever_it_prints(
 
 
 def test_a_network_that_fails_is_one_line(worker: WorkerProcess) -> None:
-    with pytest.raises(JobFailed, match=r"ValueError: first") as caught:
+    with pytest.raises(RequestFailed, match=r"ValueError: first") as caught:
         worker.request(network("failing"), 60)
     assert str(caught.value).isprintable()
     b = GraphBuilder("odd")
     graph = b.build([b.add("fft", [b.input((1, 8))], (1, 8))])
     job = {"graph": graph.to_dict(), "batch_size": 1}
-    with pytest.raises(JobFailed, match="cannot build operation 'fft'"):
+    with pytest.raises(RequestFailed, match="cannot build operation 'fft'"):
         worker.request({"do": "prepare", "key": "odd", "job": job}, 60)
     assert "environment" in worker.request({"do": "environment"}, 60)

@@ -19,7 +19,7 @@ from microbench import learn
 from microbench.backends import create
 from microbench.backends.torch.tape import block_module
 from microbench.blocks import Predefined
-from microbench.runner import Settings
+from microbench.jobs import Settings
 
 torch: Any = pytest.importorskip("torch")
 torch_networks: Any = importlib.import_module("examples.torch_networks")

@@ -1,17 +1,25 @@
-"""What a worker does for each request, in this process; the process around it: test_process."""
+"""What a worker does for each request, in this process and in one of its own."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from microbench import backends, worker
+from lolat.errors import DeviceError, InputError, MeasuringError
+from lolat.io.process import ProcessDied, RequestFailed
+from microbench import backends, process, worker
 from microbench.backends import Prepared
-from microbench.worker import FIRST, Worker, go_first
-from tests.microbench.fake_backend import Fake
+from microbench.process import WorkerProcess
+from microbench.worker import HIGHEST_PRIORITY, Worker, raise_priority
+from tests.microbench import fake_backend
+from tests.processes import is_running
 
 
 @pytest.fixture
@@ -19,63 +27,50 @@ def called() -> list[str]:
     return []
 
 
+class Noted(Prepared):
+    """Writes down when it is called and touched."""
+
+    def touch(self) -> None:
+        self.run("touch ")  # type: ignore[call-arg]
+
+
 @pytest.fixture
 def working(monkeypatch: pytest.MonkeyPatch, called: list[str]) -> Worker:
     """A worker that has three things prepared: two that can be touched, and a plain function."""
-    monkeypatch.setattr(backends, "create", lambda backend, device: Fake(device))
+    monkeypatch.setattr(backends, "create", lambda backend, device: fake_backend.Fake(device))
     found = Worker("fake", "cpu")
 
-    class Noted(Prepared):
-        """Writes down when it is called and touched."""
-
-        name = ""
-
-        def touch(self) -> None:
-            called.append(f"touch {self.name}")
-
     def make(name: str) -> Prepared:
-        call = Noted(lambda: called.append(name))
-        object.__setattr__(call, "name", name)
-        return call
+        return Noted(lambda how="": called.append(how + name))
 
     found.calls = {n: make(n) for n in ("net", "block")}
     found.calls["layer"] = lambda: called.append("layer")
     return found
 
 
-def test_a_block_runs_after_the_network_with_its_own_input_touched(
-    working: Worker, called: list[str]
-) -> None:
-    answer = working.answer({"do": "sample", "key": "block", "before": "net", "calls": 2})
-    assert called == ["net", "touch block", "block"] * 2
-    assert answer["before"] == "net"
-    assert (len(answer["samples_ms"]), len(answer["reference_ms"]), len(answer["at_s"])) == (
-        2,
-        2,
-        2,
-    )
-
-
-def test_a_network_runs_in_a_loop(working: Worker, called: list[str]) -> None:
-    answer = working.answer({"do": "sample", "key": "net", "before": "", "calls": 2})
-    assert called == ["net"] * 3
-    assert (len(answer["samples_ms"]), answer["reference_ms"], answer["before"]) == (2, [], "")
-
-
-def test_what_has_no_input_to_touch_runs_all_the_same(working: Worker, called: list[str]) -> None:
-    working.answer({"do": "sample", "key": "layer", "before": "net", "calls": 1})
-    assert called == ["net", "layer"]
-
-
-def test_moments_are_on_the_systems_clock(working: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("key", "before", "calls"),
+    [
+        ("block", "net", ["net", "touch block", "block"] * 2),
+        ("net", "", ["net"] * 3),  # a loop of its own
+        ("layer", "net", ["net", "layer"] * 2),  # which has no input to touch
+    ],
+)
+def test_samples_of_a_job_in_use(
+    working: Worker, called: list[str], monkeypatch: pytest.MonkeyPatch,
+    key: str, before: str, calls: list[str],
+) -> None:  # fmt: skip
     monkeypatch.setattr(worker.time, "time", lambda: 1.7e9 + 0.12345)
-    answer = working.answer({"do": "sample", "key": "net", "before": "", "calls": 1})
-    assert answer["at_s"] == [1.7e9 + 0.123]
+    answer = working.answer({"do": "sample", "key": key, "before": before, "calls": 2})
+    assert called == calls
+    assert answer["before"] == before
+    assert (len(answer["samples_ms"]), len(answer["reference_ms"])) == (2, 2 * bool(before))
+    assert answer["at_s"] == [1.7e9 + 0.123] * 2, "of the system's clock"
 
 
-def test_what_it_is_not_asked_for() -> None:
+def test_what_it_is_not_asked_for(working: Worker) -> None:
     with pytest.raises(ValueError, match="unknown request 'dance'"):
-        Worker.answer(object.__new__(Worker), {"do": "dance"})
+        working.answer({"do": "dance"})
 
 
 def test_touching_reads_the_inputs() -> None:
@@ -91,14 +86,13 @@ def test_touching_reads_the_inputs() -> None:
     runs: list[int] = []
     call = Prepared(lambda: runs.append(1), inputs)
     call.touch()
-    assert read == ["(2, 3)", "(5,)"]
-    assert runs == []
+    assert (read, runs) == (["(2, 3)", "(5,)"], [])
     call()
     assert runs == [1]
-    Prepared(lambda: None).touch()
 
 
-def priorities(monkeypatch: pytest.MonkeyPatch, error: OSError | None = None) -> list[Any]:
+@pytest.mark.parametrize("error", [None, PermissionError(13, "no"), OSError(1, "no")])
+def test_it_asks_to_go_first(monkeypatch: pytest.MonkeyPatch, error: OSError | None) -> None:
     asked: list[Any] = []
 
     def setpriority(which: int, who: int, priority: int) -> None:
@@ -108,25 +102,92 @@ def priorities(monkeypatch: pytest.MonkeyPatch, error: OSError | None = None) ->
 
     monkeypatch.setattr(os, "setpriority", setpriority, raising=False)
     monkeypatch.setattr(os, "PRIO_PROCESS", 0, raising=False)
-    return asked
+    raise_priority()
+    assert asked == [(0, 0, HIGHEST_PRIORITY)]
+    monkeypatch.delattr(os, "setpriority")
+    raise_priority()
 
 
-def test_it_asks_to_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = priorities(monkeypatch)
-    go_first()
-    assert asked == [(os.PRIO_PROCESS, 0, FIRST)]
-    assert FIRST == -20
+# ---- In a process of its own
 
 
-@pytest.mark.parametrize("error", [PermissionError(13, "no"), OSError(1, "no")])
-def test_without_permission_it_stays_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, error: OSError
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "WORKER", fake_backend.START)
+
+
+@pytest.fixture
+def started() -> Iterator[WorkerProcess]:
+    with WorkerProcess("fake", "cpu") as found:
+        yield found
+
+
+def prepare(key: str = "job", network: str = "good") -> dict[str, Any]:
+    job = {"network": network, "input_size": [], "batch_size": 1}
+    return {"do": "prepare", "key": key, "job": job}
+
+
+def test_prepare_time_sample_forget(started: WorkerProcess) -> None:
+    for key in ("ref", "job"):
+        assert started.request(prepare(key), 10)["estimate_ms"] >= 0
+    time_it = {"do": "time", "key": "job", "reference": "ref", "calls": 3}
+    taken = started.request(time_it, 10)
+    assert (len(taken["samples_ms"]), len(taken["reference_ms"])) == (3, 4)
+    began = time.time()
+    after = started.request({"do": "sample", "key": "job", "before": "ref", "calls": 2}, 10)
+    assert began - 0.001 <= after["at_s"][0] <= after["at_s"][-1] <= time.time() + 0.001
+    assert (len(after["samples_ms"]), after["others_s"]) == (2, None)
+    started.request({"do": "forget", "keys": ["job", "never there"]}, 10)
+    with pytest.raises(RequestFailed, match="KeyError: 'job'"):
+        started.request(time_it, 10)
+    assert started.request({"do": "memory"}, 10) == {"available_bytes": 12345}
+
+
+def test_a_job_that_fails_and_one_that_kills(started: WorkerProcess) -> None:
+    with pytest.raises(RequestFailed, match="operation 'foo' is not built here"):
+        started.request(prepare(network="unknown"), 10)
+    started.request(prepare(), 10)
+    with pytest.raises(ProcessDied, match=r"^the measuring process was killed"):
+        started.request(prepare(network="kill"), 10)
+    assert not is_running(started.pid)
+
+
+@pytest.mark.skipif(not hasattr(os, "setpriority"), reason="where there are priorities")
+def test_it_goes_before_other_programs_where_that_is_allowed(started: WorkerProcess) -> None:
+    """Whether it is, a process says that tries it, and ends."""
+    ask = "import os; os.setpriority(os.PRIO_PROCESS, 0, -20)"
+    allowed = subprocess.run([sys.executable, "-c", ask], capture_output=True).returncode == 0
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    nice = started.request({"do": "environment"}, 10)["environment"]["nice"]
+    assert nice == (-20 if allowed else own), "of the thread in which the framework was started"
+    assert os.getpriority(os.PRIO_PROCESS, started.pid) == nice
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own, "the parent stays as it is"
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "error", "words"),
+    [
+        ("fake", "gpu", DeviceError, "looked under the table"),
+        ("none", "cpu", InputError, "no backend 'none'"),
+        ("fake", "broken", MeasuringError, "did not start.*import broken"),
+    ],
+)
+def test_what_cannot_start(backend: str, device: str, error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        WorkerProcess(backend, device)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, ProcessDied])
+def test_what_comes_between_while_it_starts_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
 ) -> None:
-    asked = priorities(monkeypatch, error)
-    go_first()
-    assert len(asked) == 1
+    pids = []
 
+    def interrupt(self: WorkerProcess) -> Any:
+        pids.append(self.pid)
+        raise stop
 
-def test_where_there_are_no_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "setpriority", raising=False)
-    go_first()
+    monkeypatch.setattr(WorkerProcess, "ready", interrupt)
+    with pytest.raises(MeasuringError if stop is ProcessDied else stop):
+        WorkerProcess("fake", "cpu")
+    assert not is_running(pids[0])

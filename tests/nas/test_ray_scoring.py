@@ -19,8 +19,8 @@ from lolat.model import Model
 from lolat.nas.scoring import Scores, answer_of, in_short, make_job, on_ray, run
 from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
-from tests.microbench.processes import is_running, wait_until
 from tests.nas.ray_spaces import CHUNK, GATE, KillsOnce, most_convolutions, wrong_shape
+from tests.processes import is_running, wait_until
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")

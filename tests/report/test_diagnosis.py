@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 
 from lolat.fitting.points import Point
 from lolat.model import Model
-from lolat.report.diagnosis import LIMIT, NETWORK, diagnose, holds, lines, off, state_now
-from microbench.doctor import Again, Difference, Examination
+from lolat.report.diagnosis import lines
+from lolat.units import off
+from microbench.doctor import (
+    LIMIT,
+    NETWORK,
+    Again,
+    Difference,
+    Examination,
+    diagnose,
+    holds,
+    state_now,
+)
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())

@@ -16,8 +16,7 @@ import numpy as np
 from lolat.errors import DeviceError, MissingPackageError
 from lolat.readers.keras import import_keras
 from microbench.backends.tensorflow.training import OPTIMIZERS
-from microbench.replicas import timed
-from microbench.timing import Clock
+from microbench.timing import Clock, timed
 
 FLOAT_BYTES = 4
 

@@ -10,8 +10,8 @@ from typing import Any
 from lolat.errors import DeviceError
 from lolat.readers.torch import import_torch
 from microbench.backends.torch.training import OPTIMIZERS
-from microbench.replicas import meeting_file, timed
-from microbench.timing import Clock
+from microbench.process import meeting_file
+from microbench.timing import Clock, timed
 
 FLOAT_BYTES = 4
 

@@ -14,7 +14,7 @@ from lolat.cli import mlp_fit as fit_module
 from lolat.errors import DeviceError, LolatError
 from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import read_table
-from microbench import learn_layers
+from microbench import learn as measuring
 from microbench import learn_layers as device_facts
 from microbench.backends import choice
 from microbench.runner import Runner
@@ -29,7 +29,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """A device on which every layer takes 2 ms."""
     found = FakeDevice()
     monkeypatch.setattr(
-        learn_layers, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock)
+        measuring, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock)
     )
     monkeypatch.setattr(
         "microbench.environment.device_label",

@@ -1,4 +1,4 @@
-"""Starting real workers with the fake backend, and looking at processes."""
+"""Looking at processes from outside."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-from microbench import process
-
-REAL_START = process._START
-FAKE_START = REAL_START.replace(
-    "from microbench.worker",
-    "from microbench import backends; "
-    "backends.BACKENDS['fake'] = 'tests.microbench.fake_backend:Fake'; from microbench.worker",
-)
-assert FAKE_START != REAL_START
 
 
 def is_running(pid: int) -> bool:

@@ -1,12 +1,23 @@
-"""Memory foreseen, against sums done by hand."""
+"""The order of a run, what is held in memory together, and memory foreseen, against sums done by hand."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.layers import Layers
-from microbench.forecast import activation_bytes, keep_bytes, peak_bytes, weight_bytes
+from microbench.jobs import (
+    Job,
+    Settings,
+    activation_bytes,
+    groups,
+    keep_bytes,
+    peak_bytes,
+    visiting_order,
+    weight_bytes,
+)
 
 MIB = 2**20
 
@@ -36,15 +47,13 @@ def test_weights() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 5])
-def test_a_chain_keeps_two_tensors_at_a_time(batch: int) -> None:
-    # 30+105, 105+105, 105+60
-    assert activation_bytes(chain(), batch) == 4 * 210 * batch
-
-
-@pytest.mark.parametrize("batch", [1, 5])
-def test_a_shortcut_is_kept_until_it_is_added(batch: int) -> None:
-    # 30+105, 30+105+30, 30+30+30
-    assert activation_bytes(residual(), batch) == 4 * 165 * batch
+@pytest.mark.parametrize(
+    ("graph", "elements"),
+    [(chain(), 105 + 105), (residual(), 30 + 105 + 30)],
+    ids=["two tensors at a time", "a shortcut until it is added"],
+)
+def test_the_largest_sum_of_what_is_alive(graph: Graph, elements: int, batch: int) -> None:
+    assert activation_bytes(graph, batch) == 4 * elements * batch
 
 
 def test_an_output_is_kept_to_the_end() -> None:
@@ -79,3 +88,36 @@ def test_the_peak_is_twice_all_of_it_and_some() -> None:
     graph = chain()
     assert peak_bytes(graph, 1) == 2 * 4 * 161 + 2 * 4 * 210 + 32 * MIB
     assert keep_bytes(graph, 3) == 4 * 161 + 3 * 4 * 30
+
+
+# ---- Order and groups
+
+
+def test_the_order_is_random_and_the_same_for_the_same_seed() -> None:
+    jobs = [Job(str(i), {}) for i in range(30)]
+
+    def order(seed: int) -> list[str]:
+        return [j.key for _, j in visiting_order(jobs, Settings(rounds=2, seed=seed))]
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+    assert order(1)[:30] != order(1)[30:]
+    assert order(1)[:30] != [j.key for j in jobs]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1),
+    st.integers(100, 300),
+)
+def test_a_group_fits(sizes: list[tuple[int, int]], free: int) -> None:
+    jobs = [
+        Job(str(i), {}, need_bytes=keep + more, keep_bytes=keep)
+        for i, (keep, more) in enumerate(sizes)
+    ]
+    assert groups(jobs, None) == [jobs]
+    made = groups(jobs, free)
+    assert [j for group in made for j in group] == jobs
+    for group in made:
+        held = sum(j.keep_bytes for j in group)
+        more = max(j.need_bytes - j.keep_bytes for j in group)
+        assert len(group) == 1 or (held <= free / 2 and held + more <= free)
