@@ -24,8 +24,8 @@ from lolat.training.settings import OPTIMIZERS, optimizer_named
 from lolat.training.terms import pass_rows, started, variables
 from microbench import environment, families
 from microbench import families as parts
+from microbench.backends import check_trains
 from microbench.backends.known import as_known
-from microbench.backends.training import check as check_backend
 from microbench.blocks import BLOCKS, Predefined
 from microbench.forecast import OVERHEAD_BYTES, keep_bytes
 from microbench.journal import Journal
@@ -137,7 +137,7 @@ def measure_training(
     environment before anything is measured, and may raise. LolatError when device or backend are not
     there, the backend trains nothing, or too little could be measured.
     """
-    check_backend(backend)
+    check_trains(backend)
     graphs = {b.name: as_known(backend, b.make()) for b in blocks}
     with Runner(backend, device, progress) as runner:
         jobs = [*_pass_jobs(blocks, graphs), *_update_jobs(), *_epoch_jobs()]

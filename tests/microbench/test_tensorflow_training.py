@@ -11,7 +11,8 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.mlp.table import OPTIMIZERS as NAMES
-from microbench.backends import create, training
+from microbench import backends
+from microbench.backends import create
 from microbench.backends.tensorflow import training as tensorflow_training
 from microbench.backends.tensorflow.training import OPTIMIZERS, Training
 from microbench.layers import Layers
@@ -245,10 +246,10 @@ def test_every_call_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_worker_finds_every_part(trained: Training) -> None:
-    found = training.of(trained.backend)
+    found = backends.training_of(trained.backend)
     jobs: list[dict[str, Any]] = [
         {"passes": {"graph": dense().to_dict(), "batch_size": 2, "backward": False, "of_inputs": True}},
         {"update": {"optimizer": "sgd", "shapes": [[3, 2], []]}},
     ]  # fmt: skip
-    calls: list[Callable[[], object]] = [training.prepare(found, job) for job in jobs]
+    calls: list[Callable[[], object]] = [backends.prepare_training(found, job) for job in jobs]
     assert [call() for call in calls] == [None, None]

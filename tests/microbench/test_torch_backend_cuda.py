@@ -157,7 +157,7 @@ def test_out_of_memory_while_building(cuda: FakeCuda, monkeypatch: pytest.Monkey
         raise cuda.OutOfMemoryError("CUDA out of memory")
 
     backend = create("torch", "gpu")
-    monkeypatch.setattr("microbench.backends.torch.materialise", full)
+    monkeypatch.setattr("microbench.backends.torch.materialize", full)
     with pytest.raises(MeasuringError, match="the device's memory does not suffice: CUDA out"):
         backend.prepare_graph(small(), 1)
     assert cuda.calls == ["empty_cache"]

@@ -12,9 +12,10 @@ import pytest
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, GraphBuilder
 from lolat.mlp.table import OPTIMIZERS as NAMES
-from microbench.backends import create, training
+from microbench import backends
+from microbench.backends import create
 from microbench.backends.torch import training as torch_training
-from microbench.backends.torch.tape import block_module, materialise
+from microbench.backends.torch.layers import block_module, materialize
 from microbench.backends.torch.training import OPTIMIZERS, Loop, Passes, Training, Update
 from microbench.blocks import Predefined
 from microbench.layers import Layers
@@ -106,7 +107,7 @@ def test_dropout_drops_in_training_alone(backend: Any) -> None:
     (trained,) = passes.module(x)
     assert set(trained.unique().tolist()) == {0.0, 2.0}
     assert 0.4 < trained.mean() / 2 < 0.6
-    built = materialise(torch, block_module(torch, alone("dropout"))[0], "cpu")
+    built = materialize(torch, block_module(torch, alone("dropout"))[0], "cpu")
     assert torch.equal(built(x)[0], x)
     passes()  # backwards, what was dropped gets nothing
     assert passes.flowing is not None
@@ -314,7 +315,7 @@ def test_memory_that_does_not_suffice_is_a_job_less() -> None:
 
 
 def test_the_worker_finds_every_part(backend: Any) -> None:
-    trained = training.of(backend)
+    trained = backends.training_of(backend)
     jobs: dict[type, dict[str, Any]] = {
         Passes: {
             "passes": {
@@ -325,7 +326,7 @@ def test_the_worker_finds_every_part(backend: Any) -> None:
         Loop: {"epoch": {"shape": [4, 4, 3], "batch_size": 2, "steps": 2}},
     }  # fmt: skip
     for kind, job in jobs.items():
-        call = training.prepare(trained, job)
+        call = backends.prepare_training(trained, job)
         assert isinstance(call, kind)
         call()
     job = {"graph": small().to_dict(), "batch_size": 2, "optimizer": "rmsprop"}

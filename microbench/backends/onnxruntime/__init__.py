@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import subprocess
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +15,9 @@ from lolat.graph import Graph
 from lolat.readers.onnx import file as onnx_file
 from lolat.readers.onnx import shapes as onnx_inputs
 from lolat.units import shortened
-from microbench.backends import Prepared
-from microbench.backends import threads as of_threads
-from microbench.backends.onnxruntime.tape import at_batch, block_model
+from microbench.backends import Prepared, environment_of
+from microbench.backends.onnxruntime.layers import block_model
+from microbench.backends.tape import at_batch
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
          "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES")  # fmt: skip
@@ -79,8 +78,7 @@ class OnnxRuntimeBackend:
             "shared_threads": self.shares_threads,
             "libraries": self.libraries(),
             "optimisation": options.graph_optimization_level.name,
-            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
-            **of_threads.environment(self.threads),
+            **environment_of(self.threads, FLAGS),
             **({"device_name": self.device_name} if self.device_name else {}),
         }
 

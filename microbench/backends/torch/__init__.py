@@ -14,18 +14,13 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
 from lolat.units import one_line, shortened
-from microbench.backends import Prepared
-from microbench.backends import threads as of_threads
+from microbench.backends import Prepared, environment_of
 from microbench.backends.shapes import Shape
-from microbench.backends.torch.tape import block_module, materialise
-
-# ---- Where PyTorch's tensors lie and how to wait for what is computed there: the host, or a
-# CUDA device.
-#
-# PyTorch calls AMD's GPUs CUDA devices too.
+from microbench.backends.tape import at_batch
+from microbench.backends.torch.layers import block_module, materialize
 
 PLACE = "cuda:0"
-"""The device that is measured; CUDA_VISIBLE_DEVICES chooses which one of several that is."""
+"""The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
 
 
 class Host:
@@ -99,16 +94,17 @@ class Cuda(Host):
         }
 
 
-# ---- The libraries that PyTorch computes with on a CPU, as it says: which are built in, and
-# switched on.
+# ---- the libraries that PyTorch computes with, and their memory -----------------------------------
 
-_SAID = {
+_VERSIONS = {
     "onednn_version": r"(?:MKL-DNN|oneDNN) v(\S+)",
     "mkl_version": r"Math Kernel Library Version (\S+)",
     "openmp_version": r"- OpenMP (\d+)",
     "blas": r"BLAS_INFO=(\w+)",
 }
 """Where `torch.__config__.show()` says it."""
+# Parameters of glibc's mallopt (malloc.h).
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 def libraries(torch: Any) -> dict[str, Any]:
@@ -116,26 +112,17 @@ def libraries(torch: Any) -> dict[str, Any]:
 
     What this version does not say is left out.
     """
-    built = torch.__config__.show()
-    found: dict[str, Any] = {
-        name: said.group(1) for name, where in _SAID.items() if (said := re.search(where, built))
-    }
-    backends = torch.backends
-    found["onednn"] = bool(backends.mkldnn.is_available())
-    found["onednn_enabled"] = bool(backends.mkldnn.enabled)
-    found["mkl"] = bool(backends.mkl.is_available())
-    found["openmp"] = bool(backends.openmp.is_available())
+    backends, built = torch.backends, torch.__config__.show()
+    matches = {name: re.search(pattern, built) for name, pattern in _VERSIONS.items()}
     capability = getattr(getattr(backends, "cpu", None), "get_cpu_capability", None)
-    if capability is not None:
-        found["cpu_capability"] = str(capability())
-    return found
-
-
-# ---- Lets this process keep the memory that PyTorch frees, so that every call finds it the
-# same.
-
-# Parameters of glibc's mallopt (malloc.h).
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+    return {
+        **{name: match.group(1) for name, match in matches.items() if match},
+        "onednn": bool(backends.mkldnn.is_available()),
+        "onednn_enabled": bool(backends.mkldnn.enabled),
+        "mkl": bool(backends.mkl.is_available()),
+        "openmp": bool(backends.openmp.is_available()),
+        **({} if capability is None else {"cpu_capability": str(capability())}),
+    }
 
 
 def keep_freed_memory() -> bool:
@@ -154,7 +141,7 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, -1))
 
 
-# ---- Runs an exported program without loading its weights, which in a file may be pickles.
+# ---- exported programs ---------------------------------------------------------------------------
 
 
 def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_size: int) -> Any:
@@ -166,40 +153,34 @@ def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_si
     """
     from lolat.readers.torch.program import of_program, opened
 
-    if isinstance(source, str):
-        program = opened(source, size)
-    else:
-        program = of_program(source, name, size)
-    for node in program.graph_module.graph.nodes:
-        if node.op == "placeholder" and node.name in program.inputs:
-            own = getattr(node.meta.get("val"), "shape", ())[:1]
-            if own and isinstance(own[0], int) and own[0] != batch_size:
-                raise MeasuringError(
-                    f"{name!r} was exported for batch size {own[0]} and cannot run at {batch_size}; export "
-                    'it with an open one, torch.export.Dim("batch")'
-                )
-    return _module(torch, program.graph_module, program.inputs)
+    program = opened(source, size) if isinstance(source, str) else of_program(source, name, size)
+    placeholders = [n for n in program.graph_module.graph.nodes if n.op == "placeholder"]
+    for node in placeholders:
+        own = getattr(node.meta.get("val"), "shape", ())[:1] if node.name in program.inputs else ()
+        if own and isinstance(own[0], int) and own[0] != batch_size:
+            raise MeasuringError(
+                f"{name!r} was exported for batch size {own[0]} and cannot run at {batch_size}; export "
+                'it with an open one, torch.export.Dim("batch")'
+            )
 
-
-def _module(torch: Any, graph_module: Any, inputs: frozenset[str]) -> Any:
     class Exported(torch.nn.Module):
+        """The program's code; what it reads besides its inputs are buffers."""
+
         def __init__(self) -> None:
             super().__init__()
-            self.code = graph_module
-            self.order: list[str | None] = []
-            for node in graph_module.graph.nodes:
-                if node.op != "placeholder":
-                    continue
-                if node.name in inputs:
-                    self.order.append(None)
-                    continue
-                own = f"given_{len(self.order)}"
-                self.register_buffer(own, _made_up(torch, node.meta.get("val")))
-                self.order.append(own)
+            self.code = program.graph_module
+            for node in placeholders:
+                if node.name not in program.inputs:
+                    self.register_buffer(f"own_{node.name}", _made_up(torch, node.meta.get("val")))
 
-        def forward(self, *given: Any) -> Any:
-            left = iter(given)
-            return self.code(*(next(left) if n is None else getattr(self, n) for n in self.order))
+        def forward(self, *inputs: Any) -> Any:
+            left = iter(inputs)
+            return self.code(
+                *(
+                    next(left) if n.name in program.inputs else getattr(self, f"own_{n.name}")
+                    for n in placeholders
+                )
+            )
 
     return Exported()
 
@@ -213,11 +194,10 @@ def _made_up(torch: Any, fake: Any) -> Any:
         return torch.zeros(shape, dtype=fake.dtype)
     if len(shape) < 2:
         return torch.ones(shape, dtype=fake.dtype)
-    inside = max(1, fake[0].numel())
-    return torch.randn(shape).mul_(inside**-0.5).to(fake.dtype)
+    return torch.randn(shape).mul_(max(1, fake[0].numel()) ** -0.5).to(fake.dtype)
 
 
-# ---- torch ----------------------------------------
+# ---- the backend ---------------------------------------------------------------------------------
 
 FLAGS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
@@ -280,8 +260,7 @@ class TorchBackend:
             "keeps_freed_memory": self.keeps_memory,
             "libraries": libraries(torch),
             **self.options,
-            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
-            **of_threads.environment(self.threads),
+            **environment_of(self.threads, FLAGS),
             **self.device.environment(),
         }
 
@@ -293,15 +272,18 @@ class TorchBackend:
         """A block as one call."""
 
         def make() -> Prepared:
-            module, shapes = block_module(self.torch, graph)
-            module = materialise(self.torch, module, self.device.place)
-            inputs = [
-                self.value(graph.tensors[i], shape, batch_size)
-                for i, shape in zip(graph.inputs, shapes, strict=True)
-            ]
-            return self._call(self.as_asked(module), inputs)
+            module, inputs = self.block(graph, batch_size)
+            return self._call(self.with_options(module), inputs)
 
         return self.within_memory(make)()
+
+    def block(self, graph: Graph, batch_size: int) -> tuple[Any, list[Any]]:
+        """(the module of a block on the device, its inputs there)."""
+        module, shapes = block_module(self.torch, graph)
+        inputs = zip(graph.inputs, shapes, strict=True)
+        return materialize(self.torch, module, self.device.place), [
+            self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs
+        ]
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
@@ -318,36 +300,39 @@ class TorchBackend:
             if program or not isinstance(module, self.torch.nn.Module):
                 module = runnable(self.torch, module, input_size, network.name, batch_size)
             module = module.eval().to(self.device.place)
-            inputs = [self.value(t, t.shape, batch_size) for t in _inputs(graph)]
-            return self._call(self.as_asked(module), inputs)
+            tensors = [graph.tensors[i] for i in graph.inputs]
+            inputs = [self.value(t, t.shape, batch_size) for t in tensors]
+            return self._call(self.with_options(module), inputs)
 
         return self.within_memory(make)()
 
-    def as_asked(self, module: Any) -> Any:
+    def with_options(self, module: Any) -> Any:
         """A module with the options: precision, memory format, compiled."""
-        torch = self.torch
         if self.options["half"]:
             module = module.half()
         if self.options["channels_last"]:
-            module = module.to(memory_format=torch.channels_last)
+            module = module.to(memory_format=self.torch.channels_last)
         if self.options[
             "compile"
-        ]:  # for each batch size by itself, as blocks and networks alike are asked
-            module = torch.compile(module, dynamic=False)
+        ]:  # for each batch size by itself, as blocks and networks alike are
+            module = self.torch.compile(module, dynamic=False)
         return module
 
     def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
-        """Values of a graph's input, on the device; some other axis than the first never grows."""
-        torch = self.torch
-        grown = (shape[0] * batch_size if tensor.batched else shape[0], *shape[1:]) if shape else ()
+        """Values of a graph's input of `shape` at batch size 1, on the device."""
+        torch, grown = self.torch, at_batch(tensor, shape, batch_size)
         dtype = getattr(torch, tensor.dtype)
         if not dtype.is_floating_point:
             return torch.ones(grown, dtype=dtype, device=self.device.place)
-        if self.options["half"]:
-            dtype = torch.float16
-        x = torch.randn(grown, dtype=dtype, device=self.device.place)
+        return self.on_device(torch.randn(grown, dtype=dtype, device=self.device.place))
+
+    def on_device(self, x: Any) -> Any:
+        """Values on the device, as the options have them."""
+        if self.options["half"] and x.is_floating_point():
+            x = x.half()
+        x = x.to(self.device.place)
         if self.options["channels_last"] and x.dim() == 4:
-            x = x.to(memory_format=torch.channels_last)
+            x = x.to(memory_format=self.torch.channels_last)
         return x
 
     def _call(self, module: Any, inputs: Sequence[Any]) -> Prepared:
@@ -376,10 +361,6 @@ class TorchBackend:
             raise MeasuringError(f"the device's memory does not suffice: {said}")
 
         return guarded if refusals else act
-
-
-def _inputs(graph: Graph) -> list[Tensor]:
-    return [graph.tensors[i] for i in graph.inputs]
 
 
 def _other_kind(spec: str) -> str:
