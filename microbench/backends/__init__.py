@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, MissingPackageError
 from lolat.graph import Graph
 from microbench.environment import cpu_count
 
@@ -156,12 +156,21 @@ def of_model(environment: Mapping[str, Any]) -> str:
     return joined(name, options)
 
 
+def imported(package: str, who: str, hint: str = "") -> Any:
+    """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{who} needs {package}, which cannot be imported ({error}); install it with: "
+            f"pip install 'lolat[{package}]'{hint}"
+        ) from error
+
+
 def environment_of(threads: int | None, flags: Sequence[str]) -> dict[str, Any]:
     """What every backend's environment says: the variables `flags` that are set, and `threads` if given."""
-    found: dict[str, Any] = {
-        "flags": {name: os.environ[name] for name in flags if name in os.environ}
-    }
-    return found if threads is None else {**found, "threads": threads, "threads_asked": threads}
+    said: dict[str, Any] = {"flags": {n: os.environ[n] for n in flags if n in os.environ}}
+    return said if threads is None else {**said, "threads": threads, "threads_asked": threads}
 
 
 # ---- threads -------------------------------------------------------------------------------------

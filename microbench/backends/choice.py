@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from collections.abc import Callable, Sequence
 
@@ -30,11 +29,10 @@ def lacking(name: str) -> list[str]:
 
 
 def _is_installed(package: str) -> bool:
-    with contextlib.suppress(
-        ImportError, ValueError
-    ):  # ValueError: a module that hides where it is from
+    try:
         return importlib.util.find_spec(package) is not None
-    return False
+    except (ImportError, ValueError):  # a module that hides where it is from
+        return False
 
 
 def pick(

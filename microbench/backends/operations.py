@@ -43,16 +43,13 @@ def _stack(c: Call) -> Any:
 def parts(c: Call) -> list[Any]:
     """One part of the first operand for each output."""
     nodes = []
-    for found, out in zip(shapes.parts(c.shape, c.outs, c.attributes), c.outs, strict=True):
-        if found is not None:
-            index, shape = found
-            nodes.append(c.reshape(c.tape.index(c.x, index), out, shape))
-            continue
-        rows = shapes.flat_rows(c.shape, out)
-        flat = c.reshape(c.x, (rows, prod(c.shape) // rows))
-        nodes.append(
-            c.reshape(c.tape.index(flat, (slice(None), slice(0, prod(out) // rows, 1))), out)
-        )
+    for part, out in zip(shapes.parts(c.shape, c.outs, c.attributes), c.outs, strict=True):
+        node, index, shape = c.x, *(part or ((), ()))
+        if part is None:
+            rows = shapes.flat_rows(c.shape, out)
+            node = c.reshape(c.x, (rows, prod(c.shape) // rows))
+            index = (slice(None), slice(0, prod(out) // rows, 1))
+        nodes.append(c.reshape(c.tape.index(node, index), out, shape))
     return nodes
 
 

@@ -152,12 +152,12 @@ def parts(
     One integer or slice per axis. Several outputs lie side by side. None where the shapes do not fit axis
     by axis, so that all that can be taken is so many elements.
     """
-    found: list[tuple[Index, Shape] | None] = []
+    taken: list[tuple[Index, Shape] | None] = []
     following: dict[int, int] = {}  # axis -> where its next part begins
     for after in outs:
         sizes = _sizes(before, after, attributes)
         if sizes is None:
-            found.append(None)
+            taken.append(None)
             continue
         index: list[int | slice] = []
         for axis, (was, (size, kept)) in enumerate(zip(before, sizes, strict=True)):
@@ -167,8 +167,8 @@ def parts(
                 following[axis] = start + size
             part = slice(start, start + (size - 1) * step + 1, step)
             index.append(start if not kept else slice(None) if size == was else part)
-        found.append((tuple(index), tuple(size for size, kept in sizes if kept)))
-    return found
+        taken.append((tuple(index), tuple(size for size, kept in sizes if kept)))
+    return taken
 
 
 def _start(axis: int, was: int, size: int, attributes: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,29 +71,17 @@ def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
     onnx.save(block_model(onnx, graph, 1)[0], str(path))
     read = read_file(str(path))
     assert count(read).warnings == ()
-    ours, theirs = (dict(count(g).total(3)._asdict()) for g in (graph, read))
-    if any(
-        o.kind == "rescale" for o in graph.operations
-    ):  # one operation; there a product and a sum
-        elements = 3 * 3 * 224 * 224
-        assert theirs.pop("ops") == ours.pop("ops") + 1
-        for column in ("traffic", "pair_elements"):
-            assert theirs.pop(column) == ours.pop(column) + 2 * elements
-        assert theirs.pop("pair_ops") == ours.pop("pair_ops") + 1
-        for column in ("serial", "threaded", "streamed"):
-            theirs.pop(column), ours.pop(column)
-    scores = [o for o in graph.operations if o.kind == "scale"]
-    if (
-        scores
-    ):  # ONNX' product takes the keys turned, by a transposition that ONNX Runtime fuses into it
-        keys = 0
-        for scale in scores:
-            (product,) = (o for o in graph.operations if scale.inputs[0] in o.outputs)
-            keys += 3 * int(np.prod(graph.tensors[product.inputs[1]].shape))
-        for column in ("traffic", "moved_elements"):
-            assert theirs.pop(column) == ours.pop(column) + 2 * keys
-        for column in ("ops", "move_ops"):
-            assert theirs.pop(column) == ours.pop(column) + len(scores)
+    ours, theirs = (Counter(count(g).total(3)._asdict()) for g in (graph, read))
+    for operation in graph.operations:
+        elements = 3 * graph.tensors[operation.outputs[0]].elements()
+        if operation.kind == "rescale":  # one operation; there a product and a sum
+            ours.update(ops=1, pair_ops=1, traffic=2 * elements, pair_elements=2 * elements)
+        elif operation.kind == "scale":
+            # ONNX' product takes the keys turned, by a transposition that ONNX Runtime fuses into it.
+            (product,) = (o for o in graph.operations if operation.inputs[0] in o.outputs)
+            keys = 3 * graph.tensors[product.inputs[1]].elements()
+            ours.update(ops=1, move_ops=1, traffic=2 * keys, moved_elements=2 * keys)
+    if any(o.kind in ("scale", "rescale") for o in graph.operations):
         for column in ("serial", "threaded", "streamed"):
             theirs.pop(column), ours.pop(column)
     assert theirs == ours
@@ -136,17 +125,19 @@ def test_what_runs_is_what_onnx_says(monkeypatch: pytest.MonkeyPatch) -> None:
     backend: Any = create("onnxruntime", "cpu")
     built = block_model(onnx, graph, 2)
     monkeypatch.setattr(onnxruntime, "block_model", lambda *_: built)
-    found: list[Any] = []
-    real = backend._call
+    sessions: list[Any] = []
+    real = runtime.InferenceSession
     monkeypatch.setattr(
-        backend, "_call", lambda s, given: found.extend([s, given]) or real(s, given)
+        runtime, "InferenceSession", lambda *a, **k: sessions.append(real(*a, **k)) or sessions[0]
     )
     call = backend.prepare_graph(graph, 2)
     assert call() is None
-    session, given = found
+    given = {
+        x.name: values for x, values in zip(sessions[0].get_inputs(), call.inputs, strict=True)
+    }
     expected = ran(built[0], built[1], *given.values())
     assert expected.shape == (2, 4)
-    np.testing.assert_allclose(session.run(None, given)[0], expected, atol=1e-5)
+    np.testing.assert_allclose(sessions[0].run(None, given)[0], expected, atol=1e-5)
     np.testing.assert_allclose(expected.sum(axis=1), 1.0, atol=1e-5)
 
 
@@ -176,26 +167,16 @@ def saved(path: Path, batch: int | str, size: int | str = 8) -> Path:
     return path
 
 
-def given(monkeypatch: pytest.MonkeyPatch, path: Path, size: tuple[int, ...], batch: int) -> Any:
-    """What an onnx file is run with; it is run too."""
-    backend: Any = create("onnxruntime", "cpu")
-    found: list[Any] = []
-    real = backend._call
-    monkeypatch.setattr(backend, "_call", lambda s, values: found.append(values) or real(s, values))
-    backend.prepare_network(str(path), size, batch)()
-    return found[0]
-
-
-def test_a_file_is_run_at_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_run_at_a_size(tmp_path: Path) -> None:
+    backend = create("onnxruntime", "cpu")
     path = saved(tmp_path / "net.onnx", "batch", "side")
-    ((name, values),) = given(monkeypatch, path, (12,), 5).items()
-    assert (name, values.shape, values.dtype) == ("image", (5, 3, 12, 12), np.float32)
-    fixed = saved(tmp_path / "fixed.onnx", 2)
-    assert given(monkeypatch, fixed, (), 2)["image"].shape == (2, 3, 8, 8)
-    with pytest.raises(
-        MeasuringError, match="is made for batch size 2 and cannot run at 1; export it"
-    ):
-        given(monkeypatch, fixed, (), 1)
+    call = backend.prepare_network(str(path), (12,), 5)
+    call()
+    assert [(x.shape, x.dtype) for x in call.inputs] == [((5, 3, 12, 12), np.float32)]
+    fixed = str(saved(tmp_path / "fixed.onnx", 2))
+    assert backend.prepare_network(fixed, (), 2).inputs[0].shape == (2, 3, 8, 8)
+    with pytest.raises(MeasuringError, match=r"batch size 2 and cannot run at 1; export it"):
+        backend.prepare_network(fixed, (), 1)
 
 
 # ---- environment, and a GPU ----------------------------------------------------------------------
@@ -227,7 +208,7 @@ def test_sessions_share_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> N
     spinning = "session.intra_op.allow_spinning"
     for shares, expected in ((True, None), (False, "0")):
         backend.shares_threads = shares
-        options = backend._options()
+        options = backend.session_options()
         assert options.use_per_session_threads is not shares
         assert options.get_session_config_entry("session.use_env_allocators") == "1"
         if expected is not None:
@@ -240,14 +221,23 @@ def test_sessions_share_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> N
         "create_and_register_allocator",
     )
     older = SimpleNamespace(**{n: getattr(runtime, n) for n in names})
-    assert onnxruntime._share(older) is False
+    assert onnxruntime.share_pools(older) is False
 
     def refuse(*unused: int) -> None:
         raise RuntimeError("no threads left")
 
     older.set_global_thread_pool_sizes = refuse
-    assert onnxruntime._share(older) is False
-    assert onnxruntime._share(runtime) is True, "called again: they are there already"
+    assert onnxruntime.share_pools(older) is False
+    assert onnxruntime.share_pools(runtime) is True, "called again: they are there already"
+
+
+def test_a_pool_that_is_there_already_is_no_pool_of_one_thread() -> None:
+    onnxruntime.share_pools(runtime)
+    backend: Any = create("onnxruntime+threads=1", "cpu")
+    options = backend.session_options()
+    assert options.use_per_session_threads is True
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (1, 1)
+    assert backend.environment()["shared_threads"] is False
 
 
 @pytest.fixture

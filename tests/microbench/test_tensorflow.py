@@ -76,12 +76,12 @@ def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
     for batch_size in (1, 3):
         assert count(read).total(batch_size) == count(graph).total(batch_size)
     assert windows(read) == Counter({as_keras_has_it(k): n for k, n in windows(graph).items()})
-    # Keras' own count; it has four vectors per batch normalisation, two per layer normalisation
+    # Keras' own count; it has four vectors per batch normalization, two per layer normalization
     vectors = {"batch_norm": 4, "layer_norm": 2}
-    normalisation = sum(
+    normalization = sum(
         vectors.get(o.kind, 0) * graph.tensors[o.outputs[0]].shape[-1] for o in graph.operations
     )
-    assert model.count_params() == count(graph).total().weights + normalisation
+    assert model.count_params() == count(graph).total().weights + normalization
 
 
 def test_a_users_keras_settings_do_not_change_the_blocks(keras: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,13 +54,13 @@ def test_what_is_built_has_the_shapes_and_the_work_of_the_graph(block: Predefine
         assert tuple(out.shape[1:]) in (wanted[1:], first(wanted)[1:] if len(wanted) > 2 else ())
         # PyTorch's own counter has two for a multiplication and an addition.
         assert counter.get_total_flops() == 2 * count(graph).total(batch_size).flops
-    normalisation = sum(
+    normalization = sum(
         2 * graph.tensors[o.outputs[0]].shape[-1]
         for o in graph.operations
         if o.kind in ("batch_norm", "layer_norm")
     )
     parameters = sum(p.numel() for p in module.parameters())
-    assert parameters == count(graph).total().weights + normalisation
+    assert parameters == count(graph).total().weights + normalization
 
 
 @pytest.mark.parametrize("name", READ_BACK)
@@ -70,13 +71,10 @@ def test_read_again_it_counts_the_same(name: str) -> None:
     size = shapes[0][1:] if len(shapes) == 1 else [s[1:] for s in shapes]
     read = read_model(module, "again", size)
     assert count(read).warnings == ()
-    ours, theirs = count(graph).total(3)._asdict(), count(read).total(3)._asdict()
+    ours, theirs = (Counter(count(g).total(3)._asdict()) for g in (graph, read))
     if name.startswith("stem"):  # a rescaling is one operation here, a product and a sum there
         image = 3 * 3 * 224 * 224
-        assert theirs.pop("ops") == ours.pop("ops") + 1
-        for column in ("traffic", "pair_elements"):
-            assert theirs.pop(column) == ours.pop(column) + 2 * image
-        assert theirs.pop("pair_ops") == ours.pop("pair_ops") + 1
+        ours.update(ops=1, pair_ops=1, traffic=2 * image, pair_elements=2 * image)
         for column in ("serial", "threaded", "streamed"):
             theirs.pop(column), ours.pop(column)
     assert theirs == ours

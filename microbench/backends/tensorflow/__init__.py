@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import DeviceError, MissingPackageError, NetworkError
+from lolat.errors import DeviceError, NetworkError
 from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.units import shortened
-from microbench.backends import Prepared, environment_of
+from microbench.backends import Prepared, environment_of, imported
 from microbench.backends.tape import at_batch
 from microbench.backends.tensorflow.layers import build_graph
 
@@ -25,18 +25,6 @@ FLAGS = (
     "DNNL_MAX_CPU_ISA",
 )  # fmt: skip
 """Environment variables that make times different."""
-
-
-def import_tensorflow(who: str) -> Any:
-    """TensorFlow; MissingPackageError, naming `who` needs it, where it cannot be imported."""
-    try:
-        import tensorflow
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{who} needs TensorFlow, which cannot be imported ({error}); install it with: "
-            "pip install 'lolat[tensorflow]'"
-        ) from error
-    return tensorflow
 
 
 def waiting(tf: Any, function: Callable[..., Any], is_gpu: bool, *given: Any) -> Callable[[], None]:
@@ -68,7 +56,7 @@ class TensorFlowBackend:
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
         self.keras = import_keras()
-        self.tf = import_tensorflow("the tensorflow backend")
+        self.tf = imported("tensorflow", "the tensorflow backend")
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.tf.config.threading.set_intra_op_parallelism_threads(threads)

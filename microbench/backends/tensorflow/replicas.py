@@ -15,7 +15,8 @@ import numpy as np
 
 from lolat.errors import DeviceError
 from lolat.readers.keras import import_keras
-from microbench.backends.tensorflow import import_tensorflow, waiting
+from microbench.backends import imported
+from microbench.backends.tensorflow import waiting
 from microbench.backends.tensorflow.training import OPTIMIZERS, descend
 from microbench.replicas import timed
 from microbench.timing import Clock
@@ -37,7 +38,7 @@ class Replicas:
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         os.environ["KERAS_BACKEND"] = "tensorflow"  # this process is the strategy's own
         self.keras = import_keras()
-        self.tf = import_tensorflow("MirroredStrategy")
+        self.tf = imported("tensorflow", "MirroredStrategy")
         self.is_gpu = device == "gpu"
         config = self.tf.config
         physical = config.list_physical_devices(device.upper())
@@ -72,7 +73,7 @@ class Replicas:
         """One compiled call of what `make` gives, on every replica under the strategy."""
         with self.strategy.scope():
             step = make()
-        return self._call(lambda: self.strategy.run(step))
+        return waiting(self.tf, self.tf.function(lambda: self.strategy.run(step)), self.is_gpu)
 
     def beside(
         self, make: Callable[[], Callable[[], Any]], devices: int | None = None
@@ -90,11 +91,7 @@ class Replicas:
                     results.append(step())
             return results
 
-        return self._call(together)
-
-    def _call(self, function: Callable[[], Any]) -> Callable[[], None]:
-        # On a CPU it returns when all devices are done.
-        return waiting(self.tf, self.tf.function(function), self.is_gpu)
+        return waiting(self.tf, self.tf.function(together), self.is_gpu)  # of all devices
 
 
 def exchange(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:

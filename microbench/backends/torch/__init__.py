@@ -7,6 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError, NetworkError
@@ -19,101 +21,86 @@ from microbench.backends.shapes import Shape
 from microbench.backends.tape import at_batch
 from microbench.backends.torch.layers import block_module, materialize
 
+FLAGS = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
+    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGINFO_DBG", "TORCH_CUDNN_V8_API_DISABLED",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
+)  # fmt: skip
+"""Environment variables that make times different."""
 PLACE = "cuda:0"
 """The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
-
-
-class Host:
-    """The processors: a call has its result when it returns."""
-
-    place = "cpu"
-    refusals: tuple[type[BaseException], ...] = ()
-    """What is raised where the device's memory does not suffice; the host's is left to the system."""
-
-    def wait(self) -> None:
-        """Nothing to wait for."""
-
-    def free_bytes(self) -> int | None:
-        """None: what is free on the host, the host says."""
-        return None
-
-    def tidy(self) -> None:
-        """Nothing is held back."""
-
-    def environment(self) -> dict[str, Any]:
-        """Nothing besides what PyTorch says of itself."""
-        return {}
-
-
-class Cuda(Host):
-    """The first CUDA device."""
-
-    def __init__(self, torch: Any) -> None:
-        """Raises DeviceError when PyTorch finds none."""
-        self.torch = torch
-        self.place = PLACE
-        if not torch.cuda.is_available():
-            built = torch.version.cuda or getattr(torch.version, "hip", None)
-            why = (
-                f"is built with CUDA {built}, but finds no device"
-                if built
-                else "is built without it"
-            )
-            raise DeviceError(
-                f"no gpu here: PyTorch {torch.__version__} looked for a CUDA device and {why}; use "
-                "`learn_model.py cpu`, or install a PyTorch with CUDA and a driver"
-            )
-        self.refusals = (torch.cuda.OutOfMemoryError,)
-
-    def wait(self) -> None:
-        """Until the device has done everything that it was asked for."""
-        self.torch.cuda.synchronize(self.place)
-
-    def free_bytes(self) -> int | None:
-        """What the device has free, and what PyTorch holds back there unused."""
-        free, _ = self.torch.cuda.mem_get_info(self.place)
-        held = self.torch.cuda.memory_reserved(self.place)
-        return int(free + held - self.torch.cuda.memory_allocated(self.place))
-
-    def tidy(self) -> None:
-        """Give back what PyTorch holds unused."""
-        self.torch.cuda.empty_cache()
-
-    def environment(self) -> dict[str, Any]:
-        """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
-        torch = self.torch
-        return {
-            "device_name": torch.cuda.get_device_name(self.place),
-            "cuda_version": torch.version.cuda or getattr(torch.version, "hip", None),
-            "cudnn_version": torch.backends.cudnn.version(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "tf32": {
-                "convolutions": torch.backends.cudnn.allow_tf32,
-                "products": torch.backends.cuda.matmul.allow_tf32,
-            },
-        }
-
-
-# ---- the libraries that PyTorch computes with, and their memory -----------------------------------
-
-_VERSIONS = {
+MOST_COMPILED = 10_000
+"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
+LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
+          "accumulated_cache_size_limit")  # fmt: skip
+"""What PyTorch's versions call that."""
+VERSIONS = {
     "onednn_version": r"(?:MKL-DNN|oneDNN) v(\S+)",
     "mkl_version": r"Math Kernel Library Version (\S+)",
     "openmp_version": r"- OpenMP (\d+)",
     "blas": r"BLAS_INFO=(\w+)",
 }
-"""Where `torch.__config__.show()` says it."""
-# Parameters of glibc's mallopt (malloc.h).
+"""Where `torch.__config__.show()` says them."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Parameters of glibc's mallopt (malloc.h)."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where tensors lie, and how to wait for what is computed there; by default the host: not at all."""
+
+    place: str = "cpu"
+    wait: Callable[[], object] = lambda: None
+    """Until the device has done everything that it was asked for."""
+    refusals: tuple[type[BaseException], ...] = ()
+    """What is raised where the device's memory does not suffice; the host's is left to the system."""
+    tidy: Callable[[], object] = lambda: None
+    """Give back what PyTorch holds unused."""
+    free_bytes: Callable[[], int | None] = lambda: None
+    """What the device has free, and what PyTorch holds back there unused; None: the host says that."""
+    environment: Callable[[], dict[str, Any]] = dict
+    """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
+
+
+def cuda_device(torch: Any) -> Device:
+    """The first CUDA device; DeviceError when PyTorch finds none."""
+    cuda, cudnn = torch.cuda, torch.backends.cudnn
+    version = torch.version.cuda or getattr(torch.version, "hip", None)
+    if not cuda.is_available():
+        built = f"with CUDA {version}, but finds no device" if version else "without it"
+        raise DeviceError(
+            f"no gpu here: PyTorch {torch.__version__} looked for a CUDA device and is built {built}; "
+            "use `learn_model.py cpu`, or install a PyTorch with CUDA and a driver"
+        )
+
+    def free_bytes() -> int:
+        held = cuda.memory_reserved(PLACE) - cuda.memory_allocated(PLACE)
+        return int(cuda.mem_get_info(PLACE)[0] + held)
+
+    def environment() -> dict[str, Any]:
+        products = torch.backends.cuda.matmul.allow_tf32
+        return {
+            "device_name": cuda.get_device_name(PLACE),
+            "cuda_version": version,
+            "cudnn_version": cudnn.version(),
+            "cudnn_benchmark": cudnn.benchmark,
+            "tf32": {"convolutions": cudnn.allow_tf32, "products": products},
+        }
+
+    refusals = (cuda.OutOfMemoryError,)
+    wait = partial(cuda.synchronize, PLACE)
+    return Device(PLACE, wait, refusals, lambda: cuda.empty_cache(), free_bytes, environment)
 
 
 def libraries(torch: Any) -> dict[str, Any]:
     """oneDNN (PyTorch's mkldnn), MKL, OpenMP and BLAS; `cpu_capability`: of PyTorch's own kernels.
 
-    What this version does not say is left out.
+    As PyTorch says: which are built in, and switched on. What this version does not say is left out.
     """
     backends, built = torch.backends, torch.__config__.show()
-    matches = {name: re.search(pattern, built) for name, pattern in _VERSIONS.items()}
+    matches = {name: re.search(pattern, built) for name, pattern in VERSIONS.items()}
     capability = getattr(getattr(backends, "cpu", None), "get_cpu_capability", None)
     return {
         **{name: match.group(1) for name, match in matches.items() if match},
@@ -135,21 +122,16 @@ def keep_freed_memory() -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # musl
-        return False
-    return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, -1))
-
-
-# ---- exported programs ---------------------------------------------------------------------------
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
+    return bool(mallopt and mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
 def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_size: int) -> Any:
     """An nn.Module that runs a `.pt2` file (`source`: its path) or an ExportedProgram with random weights.
 
-    The graph is read as the reader does it, which executes nothing of the file; weights, buffers and
-    constants are made up: their shapes and types are what times depend on. MeasuringError where the
-    program is of another batch size.
+    The graph is read as the reader does it, which executes nothing of the file, whose weights may be
+    pickles; weights, buffers and constants are made up: their shapes and types are what times depend on.
+    MeasuringError where the program is of another batch size.
     """
     from lolat.readers.torch.program import of_program, opened
 
@@ -169,18 +151,16 @@ def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_si
         def __init__(self) -> None:
             super().__init__()
             self.code = program.graph_module
-            for node in placeholders:
-                if node.name not in program.inputs:
-                    self.register_buffer(f"own_{node.name}", _made_up(torch, node.meta.get("val")))
+            self.buffer_names = [
+                None if n.name in program.inputs else f"own_{n.name}" for n in placeholders
+            ]
+            for node, own in zip(placeholders, self.buffer_names, strict=True):
+                if own:
+                    self.register_buffer(own, _made_up(torch, node.meta.get("val")))
 
         def forward(self, *inputs: Any) -> Any:
             left = iter(inputs)
-            return self.code(
-                *(
-                    next(left) if n.name in program.inputs else getattr(self, f"own_{n.name}")
-                    for n in placeholders
-                )
-            )
+            return self.code(*(getattr(self, n) if n else next(left) for n in self.buffer_names))
 
     return Exported()
 
@@ -197,33 +177,15 @@ def _made_up(torch: Any, fake: Any) -> Any:
     return torch.randn(shape).mul_(max(1, fake[0].numel()) ** -0.5).to(fake.dtype)
 
 
-# ---- the backend ---------------------------------------------------------------------------------
-
-FLAGS = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
-    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
-    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
-    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGINFO_DBG", "TORCH_CUDNN_V8_API_DISABLED",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
-)  # fmt: skip
-"""Environment variables that make times different."""
-MOST_COMPILED = 10_000
-"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
-
-
 class TorchBackend:
     """Graph -> something that runs, and how to wait for it, with PyTorch."""
 
     name = "torch"
 
     def __init__(
-        self,
-        device: str,
-        compile: bool = False,
-        channels_last: bool = False,
-        half: bool = False,
+        self, device: str, compile: bool = False, channels_last: bool = False, half: bool = False,
         threads: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`device`: cpu or gpu. Options: torch.compile, images channels last in memory, float16.
 
         `threads`: None for as many as PyTorch takes by itself.
@@ -232,7 +194,7 @@ class TorchBackend:
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         self.torch: Any = import_torch()
-        self.device: Host = Cuda(self.torch) if device == "gpu" else Host()
+        self.device = cuda_device(self.torch) if device == "gpu" else Device()
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.torch.set_num_threads(threads)
@@ -241,12 +203,9 @@ class TorchBackend:
         # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
         self.torch.set_flush_denormal(True)
         self.keeps_memory = keep_freed_memory()
-        if compile:
-            config = self.torch._dynamo.config
-            for limit in ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
-                          "accumulated_cache_size_limit"):  # fmt: skip
-                if hasattr(config, limit):
-                    setattr(config, limit, MOST_COMPILED)
+        for limit in LIMITS if compile else ():
+            if hasattr(self.torch._dynamo.config, limit):
+                setattr(self.torch._dynamo.config, limit, MOST_COMPILED)
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads, flags and options: what makes times comparable."""
@@ -287,17 +246,22 @@ class TorchBackend:
 
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        if spec.startswith(("keras:", "generate:")) or spec.lower().endswith((".keras", ".onnx")):
-            raise NetworkError(_other_kind(spec))
-        program = spec.lower().endswith(".pt2")
-        network = open_network(spec, input_size, weights=not program)
-        if not program and not is_network(network.model):
-            raise NetworkError(_other_kind(spec))
+        is_program = spec.lower().endswith(".pt2")
+        is_other = spec.startswith(("keras:", "generate:")) or spec.lower().endswith(
+            (".keras", ".onnx")
+        )
+        network = None if is_other else open_network(spec, input_size, weights=not is_program)
+        if network is None or not (is_program or is_network(network.model)):
+            raise NetworkError(
+                f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; "
+                "expected package.module:callable that returns a torch.nn.Module, or a .pt2 file (a model "
+                "learned with tensorflow or onnxruntime is for the others)"
+            )
         graph = network.graph()
 
         def make() -> Prepared:
             module = network.model
-            if program or not isinstance(module, self.torch.nn.Module):
+            if is_program or not isinstance(module, self.torch.nn.Module):
                 module = runnable(self.torch, module, input_size, network.name, batch_size)
             module = module.eval().to(self.device.place)
             tensors = [graph.tensors[i] for i in graph.inputs]
@@ -355,17 +319,9 @@ class TorchBackend:
             try:
                 return act()
             except refusals as error:
-                said = one_line(error)
+                refusal = one_line(error)
             # Behind the except clause, when the error no longer holds what was under way.
             self.device.tidy()
-            raise MeasuringError(f"the device's memory does not suffice: {said}")
+            raise MeasuringError(f"the device's memory does not suffice: {refusal}")
 
         return guarded if refusals else act
-
-
-def _other_kind(spec: str) -> str:
-    return (
-        f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; expected "
-        "package.module:callable that returns a torch.nn.Module, or a .pt2 file (a model learned with "
-        "tensorflow or onnxruntime is for the others)"
-    )
