@@ -17,8 +17,15 @@ CONSTANTS = {"maximum": 0.5, "minimum": 0.5, "power": 3.0}
 
 
 def reshape(c: Call) -> Any:
-    """A view; where the channels only change their place, that."""
-    order = shapes.channel_order(c.shape, c.out) if c.tape.channels_first else None
+    """A view; of another order of the axes where the Graph says so, or channels only change place."""
+    order = None
+    if c.tape.channels_first:  # elsewhere it costs nothing, as the Graph counts it
+        permutation = c.attributes.get("permutation")
+        order = (
+            shapes.channel_order(c.shape, c.out)
+            if permutation is None
+            else shapes.transposition(c.shape, c.out, permutation)
+        )
     return c.reshape(c.x, c.out) if order is None else c.tape.permute(c.x, order)
 
 

@@ -44,6 +44,11 @@ def _with(axis: int | None, others: Iterable[int], rank: int) -> Iterator[int]:
     yield from others
 
 
+def _axes(axis: int | Sequence[int] | None, rank: int) -> set[int]:
+    """The axes that an attribute says."""
+    return {a % rank for a in ([axis] if isinstance(axis, int) else axis or ())}
+
+
 def channel_order(before: Shape, after: Shape) -> Shape | None:
     """The order of the axes where only the channels go to the other end; None where it is not that."""
     rank = len(before)
@@ -89,7 +94,7 @@ def reduced_axes(
     rank = len(before)
     tries: list[Sequence[int]] = []
     if axis is not None:
-        tries.append(sorted(a % rank for a in ([axis] if isinstance(axis, int) else axis)))
+        tries.append(sorted(_axes(axis, rank)))
     others = [*range(1, rank), 0]
     tries += (chosen for count in range(1, rank + 1) for chosen in combinations(others, count))
     for chosen in tries:
@@ -190,14 +195,14 @@ def _sizes(
     """
     if len(after) == len(before) and all(n <= was for n, was in zip(after, before, strict=True)):
         return [(n, True) for n in after]
-    gone = attributes.get("axis")
+    gone = _axes(attributes.get("axis"), len(before))
     lead = int(before[0] == after[0])
 
     def likely(kept: tuple[int, ...], wanted: Shape) -> tuple[bool, bool, int]:
         sizes = dict(zip(kept, wanted, strict=True))
         fits = all(_start(i, before[i], n, attributes) for i, n in sizes.items())
         same = sum(before[i] == n for i, n in sizes.items())
-        return isinstance(gone, int) and gone % len(before) not in kept, fits, same
+        return not gone.intersection(kept), fits, same
 
     for wanted in (after[lead:], tuple(n for n in after[lead:] if n > 1)):
         choices = [

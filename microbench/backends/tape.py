@@ -233,7 +233,8 @@ def _call(
             v if graph.tensors[i].batched else replace(v, node=tape.grown(v.node, v.shape))
             for v, i in zip(operands, operation.inputs, strict=True)
         ]
-    if operation.kind == "reshape" and turning:  # one position per channel: an image already
+    if turning and operation.kind == "reshape" and not _reorders(operation):
+        # One position per channel: an image already.
         turned = len(written[0].shape) > 3 and prod(written[0].shape[1:-1]) == 1
     return Call(
         tape, operation, [v.node for v in operands], [v.shape for v in operands],
@@ -263,7 +264,7 @@ def _laid(
     tape: Tape, operation: Operation, values: list[Value], turning: bool
 ) -> tuple[list[Value], bool]:
     """Operands as the operation wants them, and whether what it writes is turned."""
-    if not turning or operation.kind in RAW or not values:
+    if not turning or not values or (operation.kind in RAW and not _reorders(operation)):
         return values, False
     turned = operation.kind in SPATIAL or (
         operation.kind in ANY
@@ -271,6 +272,11 @@ def _laid(
         and any(v.turned for v in values)
     )
     return [_turn(tape, v, turned) for v in values], turned
+
+
+def _reorders(operation: Operation) -> bool:
+    """Whether a reshape is a view of another order of the axes."""
+    return "permutation" in operation.attributes
 
 
 def _turn(tape: Tape, value: Value, turned: bool) -> Value:

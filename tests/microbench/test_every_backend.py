@@ -163,6 +163,15 @@ def test_what_attributes_say_is_built(name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch", "onnxruntime"])
+def test_a_view_of_another_order_is_one(name: str) -> None:
+    graph = one("reshape", (1, 4, 4, 5), (1, 4, 4, 5), permutation=(0, 2, 1, 3))
+    x = np.random.default_rng(1).standard_normal((2, 4, 4, 5), np.float32)
+    given = x.transpose(0, 3, 1, 2)  # channels first, as images come
+    (found,) = computed(name, graph, np.ascontiguousarray(given))
+    np.testing.assert_array_equal(found, x.transpose(0, 2, 1, 3))
+
+
+@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
 def test_an_axis_is_that_of_the_graph_where_images_are_turned(name: str) -> None:
     """Channels last in the Graph, channels first in the framework; rows and channels are as many."""
     b = GraphBuilder("turned")

@@ -206,7 +206,7 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda x: ops.reshape(layers.Dense(4)(ops.reshape(x, (-1, 6))), (-1, 10, 4)),
         (STEPS,),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ONE)

@@ -217,21 +217,17 @@ def _transposed(c: Call) -> Any:
     )  # fmt: skip
 
 
-def _pool(kind: str) -> Maker:
-    def make(c: Call) -> Any:
-        w = window(c.attributes, c.shape[2:], c.out[2:])
-        pads = (*w.before, *w.after)
-        return c.tape.add(kind, c.x, kernel_shape=w.kernel, strides=w.strides, pads=pads)
-
-    return make
+def _pool(c: Call) -> Any:
+    w = window(c.attributes, c.shape[2:], c.out[2:])
+    kind = "MaxPool" if c.operation.kind == "max_pool" else "AveragePool"
+    pads = (*w.before, *w.after)
+    return c.tape.add(kind, c.x, kernel_shape=w.kernel, strides=w.strides, pads=pads)
 
 
-def _global_pool(kind: str) -> Maker:
-    def make(c: Call) -> Any:
-        x = c.tape.add(kind, c.x)
-        return x if len(c.out) == len(c.shape) else c.tape.add("Flatten", x, axis=1)
-
-    return make
+def _global_pool(c: Call) -> Any:
+    kind = "Max" if c.operation.kind == "global_max_pool" else "Average"
+    x = c.tape.add(f"Global{kind}Pool", c.x)
+    return x if len(c.out) == len(c.shape) else c.tape.add("Flatten", x, axis=1)
 
 
 def _normalization(kind: str, vectors: int, channels: int, **attributes: Any) -> Maker:
@@ -277,10 +273,8 @@ MAKERS: dict[str, Maker] = {
     **operations.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
-    "max_pool": _pool("MaxPool"),
-    "average_pool": _pool("AveragePool"),
-    "global_max_pool": _global_pool("GlobalMaxPool"),
-    "global_average_pool": _global_pool("GlobalAveragePool"),
+    **dict.fromkeys(("max_pool", "average_pool"), _pool),
+    **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
     "batch_norm": _normalization("BatchNormalization", 4, 1),
     "layer_norm": _normalization("LayerNormalization", 2, -1, axis=-1),
     "instance_norm": _normalization("InstanceNormalization", 2, 1),

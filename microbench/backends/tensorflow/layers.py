@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import isqrt, prod
 from typing import Any, ClassVar
@@ -112,85 +112,59 @@ def _padded(c: Call, data_format: str) -> tuple[Any, Shape]:
     return c.tape.pad(c.x, pairs), shape
 
 
-def _fitting(c: Call, shape: Shape, make: Callable[[Shape, str], Any]) -> Any:
-    """The layer of given strides and padding; where the Graph does not say, the first that fits."""
-    strides, padding = c.attributes.get("strides"), c.attributes.get("padding")
-    choices = [tuple(strides)] if strides else [(s,) * (len(shape) - 2) for s in range(1, 33)]
-    for stride, how in product(choices, (padding,) if padding else ("same", "valid")):
-        layer = make(stride, how)
+def _fitting(c: Call, name: str, x: Any, shape: Shape, **options: Any) -> Any:
+    """What a layer makes of `x`; where the Graph does not say strides or padding, the first that fits.
+
+    Where the size of a transposed convolution needs an output padding, the first that gives it.
+    """
+    a, kernel = c.attributes, tuple(c.attributes["kernel"])
+    cls = getattr(c.tape.keras.layers, name.format(f"{len(kernel)}D"))
+    strides = [a["strides"]] if a.get("strides") else [(s,) * len(kernel) for s in range(1, 33)]
+    paddings = [a["padding"]] if a.get("padding") else ["same", "valid"]
+    if name.startswith("Depthwise"):  # has no causal padding; as much is computed
+        paddings = ["same" if p == "causal" else p for p in paddings]
+    extras: list[dict[str, Any]] = [{}]
+    if name.endswith("Transpose"):
+        extras += [{"output_padding": n} for n in range(max(a.get("strides") or (4,)))]
+    for extra, stride, padding in product(extras, strides, paddings):
+        how = {"strides": tuple(stride), "padding": padding, **extra}
+        window = "pool_size" if "Pooling" in name else "kernel_size"
         try:
+            layer = cls(**{window: kernel}, **how, **options)
             made = tuple(layer.compute_output_shape((None, *shape[1:])))
         except ValueError:
             continue
         if made[1:] == c.out[1:]:
-            return layer
+            return layer(x)
     raise ValueError(f"no {c.operation.kind} of this kernel goes from {shape} to {c.out}")
 
 
 def _convolution(c: Call) -> Any:
-    a, layers, kernel = c.attributes, c.tape.keras.layers, tuple(c.attributes["kernel"])
+    a, kind = c.attributes, c.operation.kind
     data_format = _data_format(c.shape, a["in_channels"])
     x, shape = _padded(c, data_format)
-    dilation = a.get("dilation") or (1,) * len(kernel)
-    common = {"use_bias": a["bias"], "data_format": data_format, "dilation_rate": dilation}
-    depthwise = getattr(layers, f"DepthwiseConv{len(kernel)}D", None)
-
-    def make(strides: Shape, padding: str) -> Any:
-        if c.operation.kind == "depthwise_conv" and depthwise:
-            multiplier = a["out_channels"] // a["in_channels"]
-            # There is no causal padding here; as much is computed.
-            how = "same" if padding == "causal" else padding
-            return depthwise(kernel, strides, how, depth_multiplier=multiplier, **common)
-        cls = getattr(layers, f"Conv{len(kernel)}D")
-        return cls(a["out_channels"], kernel, strides, padding, groups=a["groups"], **common)
-
-    return _fitting(c, shape, make)(x)
+    options: dict[str, Any] = {"use_bias": a["bias"], "data_format": data_format}
+    if kind == "transposed_conv":
+        return _fitting(c, "Conv{}Transpose", x, shape, filters=a["out_channels"], **options)
+    options["dilation_rate"] = a.get("dilation") or (1,) * len(a["kernel"])
+    if kind == "depthwise_conv" and len(a["kernel"]) < 3:
+        multiplier = a["out_channels"] // a["in_channels"]
+        return _fitting(c, "DepthwiseConv{}", x, shape, depth_multiplier=multiplier, **options)
+    more = {"filters": a["out_channels"], "groups": a["groups"]}
+    return _fitting(c, "Conv{}", x, shape, **more, **options)
 
 
-def _transposed(c: Call) -> Any:
-    """Where the Graph's size needs an output padding, the first that gives it."""
-    a = c.attributes
-    data_format = _data_format(c.shape, a["in_channels"])
-    x, shape = _padded(c, data_format)
-    cls = getattr(c.tape.keras.layers, f"Conv{len(a['kernel'])}DTranspose")
-    failed: ValueError | None = None
-    for extra in (None, *range(max(a.get("strides") or (4,)))):
-
-        def make(strides: Shape, padding: str, extra: int | None = extra) -> Any:
-            return cls(
-                a["out_channels"], tuple(a["kernel"]), strides, padding, use_bias=a["bias"],
-                output_padding=extra, data_format=data_format,
-            )  # fmt: skip
-
-        try:
-            return _fitting(c, shape, make)(x)
-        except ValueError as error:
-            failed = error
-    raise failed or ValueError("it has no strides")
+def _pool(c: Call) -> Any:
+    name = "MaxPooling{}" if c.operation.kind == "max_pool" else "AveragePooling{}"
+    return _fitting(c, name, c.x, c.shape, data_format=_data_format(c.shape, c.out[-1]))
 
 
-def _pool(name: str) -> Maker:
-    def make(c: Call) -> Any:
-        kernel = tuple(c.attributes["kernel"])
-        cls = getattr(c.tape.keras.layers, f"{name}Pooling{len(kernel)}D")
-        data_format = _data_format(c.shape, c.out[-1])
-
-        def layer(strides: Shape, padding: str) -> Any:
-            return cls(kernel, strides, padding, data_format=data_format)
-
-        return _fitting(c, c.shape, layer)(c.x)
-
-    return make
-
-
-def _global_pool(name: str) -> Maker:
-    def make(c: Call) -> Any:
-        first = c.out[1] == c.shape[1] and prod(c.out[1:]) != c.shape[-1]
-        data_format = "channels_first" if first else "channels_last"
-        keep = len(c.out) == len(c.shape)
-        return _layer(c, f"Global{name}Pooling{{}}", keepdims=keep, data_format=data_format)
-
-    return make
+def _global_pool(c: Call) -> Any:
+    name = "Max" if c.operation.kind == "global_max_pool" else "Average"
+    first = c.out[1] == c.shape[1] and prod(c.out[1:]) != c.shape[-1]
+    data_format = "channels_first" if first else "channels_last"
+    keep = len(c.out) == len(c.shape)
+    return _layer(c, f"Global{name}Pooling{{}}", keepdims=keep, data_format=data_format)
 
 
 def _adaptive_pool(c: Call) -> Any:
@@ -261,20 +235,16 @@ def _dense(c: Call) -> Any:
     return c.reshape(layer(apart), c.out)
 
 
-def _recurrent(name: str) -> Maker:
-    def make(c: Call) -> Any:
-        a = c.attributes
-        options = {"use_bias": a["bias"], "return_sequences": a.get("sequences", len(c.out) > 2)}
-        if name == "GRU":
-            options["reset_after"] = a.get("bias_vectors", 2) == 2
-        layer = getattr(c.tape.keras.layers, name)(
-            a["units"], return_state=len(c.outs) > 1, **options
-        )
-        steps = c.shape if len(c.shape) == 3 else (c.shape[0], a["timesteps"], a["in_features"])
-        x = c.reshape(c.x, steps, c.shape)
-        return layer(x, initial_state=c.inputs[1:]) if len(c.inputs) > 1 else layer(x)
-
-    return make
+def _recurrent(c: Call) -> Any:
+    a = c.attributes
+    options = {"use_bias": a["bias"], "return_sequences": a.get("sequences", len(c.out) > 2)}
+    if c.operation.kind == "gru":
+        options["reset_after"] = a.get("bias_vectors", 2) == 2
+    cls = getattr(c.tape.keras.layers, _RECURRENT[c.operation.kind])
+    layer = cls(a["units"], return_state=len(c.outs) > 1, **options)
+    steps = c.shape if len(c.shape) == 3 else (c.shape[0], a["timesteps"], a["in_features"])
+    x = c.reshape(c.x, steps, c.shape)
+    return layer(x, initial_state=c.inputs[1:]) if len(c.inputs) > 1 else layer(x)
 
 
 def _matmul(c: Call) -> Any:
@@ -365,6 +335,7 @@ exponential squareplus hard_tanh log_sigmoid hard_shrink soft_shrink tanh_shrink
 sparsemax
 """
 _FUNCTIONS = "erf sqrt rsqrt square absolute negative log exp reciprocal round sign"
+_RECURRENT = {"lstm": "LSTM", "gru": "GRU", "simple_rnn": "SimpleRNN"}
 _LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "layer_norm": ("LayerNormalization", {"epsilon": 1e-6}),
     "instance_norm": ("GroupNormalization", {"groups": -1}),
@@ -377,12 +348,9 @@ _LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 MAKERS: dict[str, Maker] = {
     **operations.MAKERS,
-    **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
-    "transposed_conv": _transposed,
-    "max_pool": _pool("Max"),
-    "average_pool": _pool("Average"),
-    "global_max_pool": _global_pool("Max"),
-    "global_average_pool": _global_pool("Average"),
+    **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv", "transposed_conv"), _convolution),
+    **dict.fromkeys(("max_pool", "average_pool"), _pool),
+    **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
     "adaptive_pool": _adaptive_pool,
     "batch_norm": _batch_norm,
     "group_norm": _group_norm,
@@ -405,9 +373,7 @@ MAKERS: dict[str, Maker] = {
     "embedding": lambda c: _layer(
         c, "Embedding", c.attributes["rows"], c.attributes["out_features"]
     ),
-    "lstm": _recurrent("LSTM"),
-    "gru": _recurrent("GRU"),
-    "simple_rnn": _recurrent("SimpleRNN"),
+    **dict.fromkeys(_RECURRENT, _recurrent),
     "gather": _gather,
     "transpose": _transpose,
     "resize": _resize,

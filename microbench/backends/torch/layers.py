@@ -171,33 +171,28 @@ def _transposed(c: Call) -> Any:
     )  # fmt: skip
 
 
-def _pool(name: str) -> Maker:
-    def make(c: Call) -> Any:
-        w = window(c.attributes, c.shape[2:], c.out[2:])
-        cls = getattr(c.tape.torch.nn, f"{name}Pool{len(w.kernel)}d")
-        # As Keras and NASNet's ports have it: the mean is of what is there.
-        options = {"count_include_pad": False} if name == "Avg" else {}
-        if w.symmetric and all(2 * p <= k for p, k in zip(w.before, w.kernel, strict=True)):
-            return c.tape.module("pool", cls(w.kernel, w.strides, w.before, **options), c.x)
-        if not any(w.before) and max(w.after) < max(w.strides):  # the last window ends outside
-            layer = cls(w.kernel, w.strides, ceil_mode=True, **options)
-            node = c.tape.module("pool", layer, c.x)
-            if c.tape.shape(node) == c.out:
-                return node
-        x = c.tape.pad(c.x, w.pairs, float("-inf") if name == "Max" else 0.0)
-        return c.tape.module("pool", cls(w.kernel, w.strides), x)
-
-    return make
+def _pool(c: Call) -> Any:
+    w = window(c.attributes, c.shape[2:], c.out[2:])
+    is_mean = c.operation.kind == "average_pool"
+    cls = getattr(c.tape.torch.nn, f"{'Avg' if is_mean else 'Max'}Pool{len(w.kernel)}d")
+    # As Keras and NASNet's ports have it: the mean is of what is there.
+    options = {"count_include_pad": False} if is_mean else {}
+    if w.symmetric and all(2 * p <= k for p, k in zip(w.before, w.kernel, strict=True)):
+        return c.tape.module("pool", cls(w.kernel, w.strides, w.before, **options), c.x)
+    if not any(w.before) and max(w.after) < max(w.strides):  # the last window ends outside
+        layer = cls(w.kernel, w.strides, ceil_mode=True, **options)
+        node = c.tape.module("pool", layer, c.x)
+        if c.tape.shape(node) == c.out:
+            return node
+    x = c.tape.pad(c.x, w.pairs, 0.0 if is_mean else float("-inf"))
+    return c.tape.module("pool", cls(w.kernel, w.strides), x)
 
 
-def _global_pool(name: str) -> Maker:
+def _global_pool(c: Call) -> Any:
     """An adaptive pool to one position; the axes go where the Graph has none."""
-
-    def make(c: Call) -> Any:
-        x = _layer(c, f"Adaptive{name}Pool{{}}", 1)
-        return x if len(c.out) == len(c.shape) else c.tape.call(c.tape.torch.flatten, x, 1)
-
-    return make
+    name = "Max" if c.operation.kind == "global_max_pool" else "Avg"
+    x = _layer(c, f"Adaptive{name}Pool{{}}", 1)
+    return x if len(c.out) == len(c.shape) else c.tape.function("flatten", x, 1)
 
 
 def _adaptive_pool(c: Call) -> Any:
@@ -236,30 +231,26 @@ def _flatten(c: Call) -> Any:
     return operations.reshape(c)
 
 
-def _recurrent(name: str) -> Maker:
+def _recurrent(c: Call) -> Any:
     """Of batch-first operands; the last states where the Graph has them."""
-
-    def make(c: Call) -> Any:
-        a, tape = c.attributes, c.tape
-        x = c.x
-        if len(c.shape) != 3:
-            x = tape.reshape(x, (-1, a["timesteps"], a["in_features"]))
-        layer = getattr(tape.torch.nn, name)(
-            a["in_features"], a["units"], bias=a["bias"], batch_first=True
-        )
-        both = tape.module(name.lower(), layer, x)
-        steps, states = (tape.call(operator.getitem, both, at) for at in (0, 1))
-        if not a.get("sequences", len(c.out) > 2):
-            steps = tape.call(tape.torch.select, steps, 1, -1)
-        nodes = [steps]
-        for at, wanted in enumerate(c.outs[1:]):
-            state = tape.call(operator.getitem, states, at) if name == "LSTM" else states
-            nodes.append(c.reshape(state, wanted))
-        return nodes
-
-    return make
+    a, tape, name = c.attributes, c.tape, _RECURRENT[c.operation.kind]
+    x = c.x
+    if len(c.shape) != 3:
+        x = tape.reshape(x, (-1, a["timesteps"], a["in_features"]))
+    cls = getattr(tape.torch.nn, name)
+    layer = cls(a["in_features"], a["units"], bias=a["bias"], batch_first=True)
+    both = tape.module(name.lower(), layer, x)
+    steps, states = (tape.call(operator.getitem, both, at) for at in (0, 1))
+    if not a.get("sequences", len(c.out) > 2):
+        steps = tape.function("select", steps, 1, -1)
+    nodes = [steps]
+    for at, wanted in enumerate(c.outs[1:]):
+        state = tape.call(operator.getitem, states, at) if name == "LSTM" else states
+        nodes.append(c.reshape(state, wanted))
+    return nodes
 
 
+_RECURRENT = {"lstm": "LSTM", "gru": "GRU", "simple_rnn": "RNN"}
 _LAYERS = {
     "elu": "ELU", "selu": "SELU", "celu": "CELU", "mish": "Mish", "sigmoid": "Sigmoid",
     "hard_sigmoid": "Hardsigmoid", "gelu": "GELU", "tanh": "Tanh", "softplus": "Softplus",
@@ -279,10 +270,8 @@ MAKERS: dict[str, Maker] = {
     **operations.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
-    "max_pool": _pool("Max"),
-    "average_pool": _pool("Avg"),
-    "global_max_pool": _global_pool("Max"),
-    "global_average_pool": _global_pool("Avg"),
+    **dict.fromkeys(("max_pool", "average_pool"), _pool),
+    **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
     "adaptive_pool": _adaptive_pool,
     "batch_norm": lambda c: _layer(c, "BatchNorm{}", c.shape[1]),
     "group_norm": _group_norm,
@@ -299,9 +288,7 @@ MAKERS: dict[str, Maker] = {
     "embedding": lambda c: _layer(
         c, "Embedding", c.attributes["rows"], c.attributes["out_features"]
     ),
-    "lstm": _recurrent("LSTM"),
-    "gru": _recurrent("GRU"),
-    "simple_rnn": _recurrent("RNN"),
+    **dict.fromkeys(_RECURRENT, _recurrent),
     **{kind: _function(name) for kind, name in _FUNCTIONS.items()},
     "clip": _function("clamp", 0.0, 6.0),
     "flatten": _flatten,
