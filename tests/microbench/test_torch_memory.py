@@ -21,6 +21,9 @@ from microbench.layers import Layers
 torch: Any = pytest.importorskip("torch")
 
 
+REAL_CUDA = torch.cuda
+
+
 class FakeCuda:
     """In place of torch.cuda: 4 GiB, of which PyTorch holds one and uses a quarter."""
 
@@ -33,6 +36,9 @@ class FakeCuda:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(REAL_CUDA, name)  # what PyTorch itself looks for
 
     def synchronize(self, place: str) -> None:
         self.calls.append(f"synchronize {place}")
