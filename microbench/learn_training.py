@@ -24,8 +24,8 @@ from lolat.training.memory import memory_bytes
 from lolat.training.settings import OPTIMIZERS, optimizer_named
 from lolat.training.terms import pass_rows, started, variables
 from microbench import families
+from microbench.backends import check_trains
 from microbench.backends.known import as_known
-from microbench.backends.training import check as check_backend
 from microbench.blocks import BLOCKS, Predefined
 from microbench.jobs import OVERHEAD_BYTES, Job, Settings, keep_bytes, reference_job
 from microbench.journal import Journal
@@ -125,7 +125,7 @@ def measure_training(
 
     LolatError where the backend trains nothing, or too little could be measured, too.
     """
-    check_backend(backend)
+    check_trains(backend)
     graphs = {b.name: as_known(backend, b.make()) for b in blocks}
     jobs = [*_pass_jobs(blocks, graphs), *_update_jobs(), *_epoch_jobs()]
     with run_jobs(

@@ -12,7 +12,6 @@ from typing import Any
 from lolat.graph import Graph
 from lolat.io.process import Handler
 from microbench import backends
-from microbench.backends import training
 from microbench.environment import others_s
 from microbench.timing import sample, visit, wait_until_quiet, warm_up
 
@@ -47,7 +46,7 @@ class Worker:
             case "start":
                 job = request["job"]
                 graph = Graph.from_dict(job["graph"])
-                trained = training.of(self.backend)
+                trained = backends.training_of(self.backend)
                 return {"start_ms": trained.start(graph, job["batch_size"], job["optimizer"])}
             case "forget":
                 for key in request["keys"]:
@@ -60,7 +59,7 @@ class Worker:
     def prepare(self, job: dict[str, Any]) -> Callable[[], object]:
         """A job is a layer, a part of training, or a Graph or the NETWORK of a user and a batch size."""
         if "training" in job:
-            return training.prepare(training.of(self.backend), job["training"])
+            return backends.prepare_training(backends.training_of(self.backend), job["training"])
         if "layer" in job:
             return backends.layer_step(self.backend, job["layer"])
         if "graph" in job:

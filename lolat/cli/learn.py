@@ -173,9 +173,9 @@ def _only_with_extend(network: str | None, batch_sizes: Sequence[int], size: Seq
 def _check_threads(threads: int | None, device: str, of_nodes: bool) -> None:
     """InputError where there are not so many: before anything is started; how many nodes have, they say."""
     if threads is not None:
-        from microbench.backends.threads import check, check_asked
+        from microbench.backends import check_threads
 
-        (check_asked if of_nodes else check)(threads, device)
+        check_threads(threads, device, here=not of_nodes)
 
 
 def _learn(
@@ -197,10 +197,9 @@ def _learn(
     started = time.monotonic()
     backend, output = _backend_and_output(device, output, name, options)
     if training:
-        from microbench.backends import threads_of
-        from microbench.backends.training import check
+        from microbench.backends import check_trains, threads_of
 
-        check(backend)
+        check_trains(backend)
         known = None if restart else known_model(output, device, threads_of(backend))
         if known is not None:
             say(f"{output} is of this device: its latencies are kept, training is added")

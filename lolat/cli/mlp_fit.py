@@ -288,7 +288,7 @@ def _backend(device: str, name: str | None) -> str:
     if name is not None:
         return name
     found, remark = pick(device, ())
-    if found not in backends.LAYER_STEPS:
+    if found not in backends.TRAINING:
         raise MissingPackageError(
             f"{found} is installed, but runs no backward pass; install one that does, for example with: "
             "pip install 'lolat[tensorflow]'"

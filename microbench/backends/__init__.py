@@ -1,4 +1,4 @@
-"""Backends: a Graph or a network -> something that runs, and how to wait for it. One module each.
+"""Backends: a Graph or a network -> something that runs, and how to wait for it. One package each.
 
 A backend is written as its name and the options it is to run with: `torch`, `torch+compile+threads=2`.
 Options make times different, so they are part of what a run is called, and of the environment that it
@@ -8,28 +8,36 @@ records.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, MissingPackageError
 from lolat.graph import Graph
-from microbench.backends import threads
+from microbench.environment import cpu_count
 
 BACKENDS = {
     "tensorflow": "microbench.backends.tensorflow:TensorFlowBackend",
     "torch": "microbench.backends.torch:TorchBackend",
     "onnxruntime": "microbench.backends.onnxruntime:OnnxRuntimeBackend",
 }
-LAYER_STEPS = {
-    "tensorflow": "microbench.backends.tensorflow.training:prepare",
-    "torch": "microbench.backends.torch.training:prepare",
+TRAINING = {
+    "tensorflow": "microbench.backends.tensorflow.training:Training",
+    "torch": "microbench.backends.torch.training:Training",
 }
-"""Backends that can train a layer."""
+"""Backends that can train, a block or a single layer."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
 """Backend -> options that it has; each is a field of its environment, true or false. All have threads=N."""
+LEARNING_RATE = 1e-4
+"""So small that the numbers stay as they are, however often a step of training is timed."""
+MOMENTUM = 0.9
+CLASSES = 10
+"""Of the networks that are timed for the loop around them."""
+THREADS = "threads="
+"""The option of a number of threads; without it a framework takes as many as there are processors."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +74,41 @@ class Backend(Protocol):
         """The same for a user's NETWORK."""
 
 
-def layer_step(backend: Backend, layer: Mapping[str, Any]) -> Callable[[], None]:
-    """A call that runs one layer: forward, or with backward and update too, and waits for the result.
+class Training(Protocol):
+    """Parts of training; each call waits for what it started. Shapes have no batch unless said."""
 
-    `layer`: its kind under "layer", and what `lolat.mlp.table.COLUMNS` has for that kind but for the GPU;
-    optimizer "none" is forward only. InputError where the backend trains nothing.
-    """
-    if backend.name not in LAYER_STEPS:
-        raise InputError(
-            f"the {backend.name} backend trains no layers; expected {' or '.join(LAYER_STEPS)}"
-        )
-    module, _, attribute = LAYER_STEPS[backend.name].partition(":")
-    found: Callable[[], None] = getattr(importlib.import_module(module), attribute)(backend, layer)
-    return found
+    def passes(
+        self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
+    ) -> Callable[[], object]:
+        """A call of a block's forward pass in training mode, with `backward` of both passes.
+
+        The gradients are those of the weights and, with `of_inputs`, of what the block reads. What comes
+        back from the layers behind the block is made up.
+        """
+
+    def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], object]:
+        """A call of an update of variables of these shapes, their gradients given."""
+
+    def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], object]:
+        """A call of an epoch with next to nothing to compute: what the framework's loop itself takes.
+
+        `shape`: of a sample, channels last.
+        """
+
+    def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
+        """From a network made anew to the end of its first step, ms."""
+
+    def layer(self, layer: Mapping[str, Any]) -> Callable[[], None]:
+        """A call of one layer: forward, or with backward and update too.
+
+        `layer`: its kind under "layer", and what `lolat.mlp.table.COLUMNS` has for that kind but for the
+        GPU; optimizer "none" is forward only. The loss is the mean squared difference from ones, as in the
+        measurements of Justus et al. 2018; the gradient is that of the weights and of the input, as for a
+        layer in the middle of a network.
+        """
+
+
+# ---- names and options ---------------------------------------------------------------------------
 
 
 def flag(option: str) -> str:
@@ -88,7 +118,7 @@ def flag(option: str) -> str:
 
 def has(name: str, option: str) -> bool:
     """Whether a backend has an option, such as `half` or `threads=2`."""
-    return option in OPTIONS.get(name, ()) or option.startswith(threads.PREFIX)
+    return option in OPTIONS.get(name, ()) or option.startswith(THREADS)
 
 
 def joined(name: str, options: Collection[str] = ()) -> str:
@@ -96,31 +126,19 @@ def joined(name: str, options: Collection[str] = ()) -> str:
     if name not in BACKENDS:
         raise InputError(f"no backend {name!r}; this version has {', '.join(sorted(BACKENDS))}")
     own = OPTIONS.get(name, ())
-    strange = [flag(o) for o in options if not has(name, o)]
-    if strange:
+    unknown = [flag(o) for o in options if not has(name, o)]
+    if unknown:
         known = f"it has {', '.join(map(flag, own))}" if own else "it has no options"
-        raise InputError(f"the {name} backend has no {', '.join(strange)}; {known}")
-    asked = [threads.number(o) for o in options if o.startswith(threads.PREFIX)]
-    valued = [f"{threads.PREFIX}{n}" for n in asked[-1:]]
-    return "+".join([name, *(o for o in own if o in options), *valued])
+        raise InputError(f"the {name} backend has no {', '.join(unknown)}; {known}")
+    counts = [_thread_count(o) for o in options if o.startswith(THREADS)]
+    threads = [f"{THREADS}{count}" for count in counts[-1:]]
+    return "+".join([name, *(o for o in own if o in options), *threads])
 
 
 def split(backend: str) -> tuple[str, list[str]]:
     """(name, options) of what `joined` gave."""
     name, *options = backend.split("+")
     return name, options
-
-
-def threads_of(backend: str) -> int | None:
-    """How many threads `backend` is to use; None where that was not asked for."""
-    asked = [threads.number(o) for o in split(backend)[1] if o.startswith(threads.PREFIX)]
-    return asked[-1] if asked else None
-
-
-def without_threads(backend: str) -> str:
-    """`backend` as it is without the option `threads=N`."""
-    name, options = split(backend)
-    return joined(name, [o for o in options if not o.startswith(threads.PREFIX)])
 
 
 def check(backend: str) -> None:
@@ -132,20 +150,123 @@ def of_model(environment: Mapping[str, Any]) -> str:
     """The backend that a model was learned with, its options too; TensorFlow if the file does not say."""
     name = str(environment.get("framework", "tensorflow"))
     options = [o for o in OPTIONS.get(name, ()) if environment.get(o) is True]
-    asked = environment.get("threads_asked")
-    if type(asked) is int and asked > 0:
-        options.append(f"{threads.PREFIX}{asked}")
+    threads = environment.get("threads_asked")
+    if type(threads) is int and threads > 0:
+        options.append(f"{THREADS}{threads}")
     return joined(name, options)
+
+
+def imported(package: str, who: str, hint: str = "") -> Any:
+    """A framework's package; MissingPackageError, with how to install it, where it cannot be imported."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{who} needs {package}, which cannot be imported ({error}); install it with: "
+            f"pip install 'lolat[{package}]'{hint}"
+        ) from error
+
+
+def environment_of(threads: int | None, flags: Sequence[str]) -> dict[str, Any]:
+    """What every backend's environment says: the variables `flags` that are set, and `threads` if given."""
+    said: dict[str, Any] = {"flags": {n: os.environ[n] for n in flags if n in os.environ}}
+    return said if threads is None else {**said, "threads": threads, "threads_asked": threads}
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+def threads_of(backend: str) -> int | None:
+    """How many threads `backend` is to use; None where that was not asked for."""
+    counts = [_thread_count(o) for o in split(backend)[1] if o.startswith(THREADS)]
+    return counts[-1] if counts else None
+
+
+def without_threads(backend: str) -> str:
+    """`backend` as it is without the option `threads=N`."""
+    name, options = split(backend)
+    return joined(name, [o for o in options if not o.startswith(THREADS)])
+
+
+def check_threads(threads: int | None, device: str, here: bool = True) -> None:
+    """InputError where `device` (cpu or gpu) cannot have so many `threads` (None: not asked for).
+
+    `here`: this process is to have them, and not a node of a cluster.
+    """
+    if threads is None:
+        return
+    if device != "cpu":
+        raise InputError(
+            f"--threads {threads} is for the cpu; a {device} computes with all that it has: leave it out"
+        )
+    _thread_count(f"{THREADS}{threads}")
+    most = cpu_count()
+    if here and threads > most:
+        several = f"{most} processors" if most > 1 else "one processor"
+        raise InputError(
+            f"--threads {threads}: this process may use {several}; expected a number from 1 to {most}"
+        )
+
+
+def _thread_count(option: str) -> int:
+    """N of `threads=N`; InputError where it is no whole number from 1."""
+    given = option.removeprefix(THREADS)
+    # Such digits as ² are no number to `int`.
+    count = int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
+    if count < 1:
+        raise InputError(f"--threads {given}: expected a whole number of threads, 1 or more")
+    return count
+
+
+# ---- what runs -----------------------------------------------------------------------------------
 
 
 def create(backend: str, device: str) -> Backend:
     """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
     check(backend)
-    asked = threads_of(backend)
-    threads.check(asked, device)
+    threads = threads_of(backend)
+    check_threads(threads, device)
     name, options = split(without_threads(backend))
-    module, _, attribute = BACKENDS[name].partition(":")
-    found: Backend = getattr(importlib.import_module(module), attribute)(
-        device, **dict.fromkeys(options, True), **({} if asked is None else {"threads": asked})
+    made: Backend = _attribute(BACKENDS[name])(
+        device, **dict.fromkeys(options, True), **({} if threads is None else {"threads": threads})
     )
-    return found
+    return made
+
+
+def check_trains(backend: str) -> None:
+    """InputError where `backend` (its name and options) trains nothing."""
+    name, _ = split(backend)
+    if name not in TRAINING:
+        raise InputError(
+            f"the {name} backend trains nothing; expected {' or '.join(TRAINING)} for --mode training"
+        )
+
+
+def training_of(backend: Backend) -> Training:
+    """The training of a backend; InputError where it trains nothing."""
+    check_trains(backend.name)
+    made: Training = _attribute(TRAINING[backend.name])(backend)
+    return made
+
+
+def prepare_training(training: Training, job: Mapping[str, Any]) -> Callable[[], object]:
+    """The call of a job: {"passes" | "update" | "epoch": arguments of the method of that name}."""
+    if "passes" in job:
+        arguments = dict(job["passes"])
+        return training.passes(Graph.from_dict(arguments.pop("graph")), **arguments)
+    return training.update(**job["update"]) if "update" in job else training.epoch(**job["epoch"])
+
+
+def layer_step(backend: Backend, layer: Mapping[str, Any]) -> Callable[[], None]:
+    """A call of one layer, see `Training.layer`. InputError where the backend trains nothing."""
+    if backend.name not in TRAINING:
+        raise InputError(
+            f"the {backend.name} backend trains no layers; expected {' or '.join(TRAINING)}"
+        )
+    return training_of(backend).layer(layer)
+
+
+def _attribute(path: str) -> Any:
+    """What `module:name` is."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from lolat.errors import DeviceError, InputError, LolatError, MissingPackageError
 from lolat.io.process import ProcessDied, RequestFailed
@@ -28,14 +26,14 @@ ASK_LIMIT_S = 60.0
 
 def lacking(name: str) -> list[str]:
     """Packages of a backend that are not installed; whether they work is not tried."""
-    missing = []
-    for package in PACKAGES[name]:
-        found = None
-        with contextlib.suppress(ImportError, ValueError):
-            found = importlib.util.find_spec(package)
-        if found is None:
-            missing.append(package)
-    return missing
+    return [package for package in PACKAGES[name] if not _is_installed(package)]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # a module that hides where it is from
+        return False
 
 
 def pick(
@@ -57,20 +55,20 @@ def pick(
 
 
 def _for_cpu(able: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
-    found = next((n for n in able if not lacking(n)), None)
-    if found is None:
+    name = next((n for n in able if not lacking(n)), None)
+    if name is None:
         needs = "; ".join(f"{n} needs {' and '.join(lacking(n))}" for n in able)
         raise MissingPackageError(
             f"nothing is installed to measure with ({needs}); install one, for example with: "
             f"pip install 'lolat[{able[0]}]'"
         )
-    first = ORDER["cpu"][0]
-    if found == first:
-        return joined(found, options), ""
-    why = "which has that" if first not in able else f"as {first} is not installed"
-    if found != able[0] and first not in able:
-        why += f", as {able[0]} is not installed"
-    return joined(found, options), f"measuring with {found}, {why}"
+    usual = ORDER["cpu"][0]
+    if name == usual:
+        return joined(name, options), ""
+    why = f"as {usual} is not installed"
+    if usual not in able:
+        why = "which has that" + (f", as {able[0]} is not installed" if name != able[0] else "")
+    return joined(name, options), f"measuring with {name}, {why}"
 
 
 def _for_gpu(
@@ -87,25 +85,15 @@ def _for_gpu(
             with start(backend, "gpu") as worker:
                 answer = worker.request({"do": "environment"}, ASK_LIMIT_S)["environment"]
         except (LolatError, ProcessDied, RequestFailed) as problem:
-            passed_over.append(f"{name}: {_brief(problem)}")
+            # What a backend says of a device that is not there, without its advice.
+            reason = str(problem).partition("; use ")[0].removeprefix("no gpu here: ")
+            passed_over.append(f"{name}: {reason}")
             continue
-        return backend, _said(name, answer, passed_over)
+        version = f"{name} {answer.get('framework_version', '')}".strip()
+        place = f" on {answer['device_name']}" if answer.get("device_name") else ""
+        others = f" ({'; '.join(passed_over)})" if passed_over else ""
+        return backend, f"measuring with {version}{place}{others}; --backend chooses another"
     raise DeviceError(
         f"no gpu here: {'; '.join(passed_over)}; use `learn_model.py cpu`, or install one of these for "
         "your GPU, and its driver"
     )
-
-
-def _said(name: str, environment: dict[str, Any], passed_over: Sequence[str]) -> str:
-    """What was picked, and what was not."""
-    version, device = environment.get("framework_version", ""), environment.get("device_name")
-    rest = f" ({'; '.join(passed_over)})" if passed_over else ""
-    return (
-        f"measuring with {' '.join(filter(None, [name, str(version)]))}"
-        f"{f' on {device}' if device else ''}{rest}; --backend chooses another"
-    )
-
-
-def _brief(problem: Exception) -> str:
-    """What a backend says of a device that is not there, without its advice."""
-    return str(problem).partition("; use ")[0].removeprefix("no gpu here: ")

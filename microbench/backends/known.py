@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,26 +24,23 @@ def as_known(backend: str, graph: Graph) -> Graph:
     name, _ = split(backend)
     if name not in ("torch", "onnxruntime"):
         return graph
-    operations = tuple(map(_depthwise, graph.operations))
+    operations = tuple(
+        replace(o, kind="depthwise_conv")
+        if o.kind == "grouped_conv" and o.attributes["groups"] == o.attributes["in_channels"]
+        else o
+        for o in graph.operations
+    )
     known = replace(graph, operations=operations, cache={})
     return without_batch_norms(known) if name == "onnxruntime" else known
 
 
 def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]:
     """The blocks as a backend's points have them."""
-    return [replace(b, make=partial(_made, backend, b.make)) for b in blocks]
+    return [replace(b, make=partial(_made, backend, b)) for b in blocks]
 
 
-def _made(backend: str, make: Callable[[], Graph]) -> Graph:
-    return as_known(backend, make())
-
-
-def _depthwise(operation: Operation) -> Operation:
-    if operation.kind == "grouped_conv":
-        a = operation.attributes
-        if a["groups"] == a["in_channels"]:
-            return replace(operation, kind="depthwise_conv")
-    return operation
+def _made(backend: str, block: Predefined) -> Graph:
+    return as_known(backend, block.make())
 
 
 def without_batch_norms(graph: Graph) -> Graph:
@@ -51,11 +48,13 @@ def without_batch_norms(graph: Graph) -> Graph:
     readers = graph.consumers()
     folded: dict[int, Operation] = {}  # what a convolution writes -> the batch norm
     for operation in graph.operations:
-        if operation.kind in _FOLDED_INTO:
-            written = operation.outputs[0]
-            users = [graph.operations[at] for at in readers.get(written, ())]
-            if len(users) == 1 and users[0].kind == "batch_norm" and written not in graph.outputs:
-                folded[written] = users[0]
+        written = operation.outputs[0]
+        users = [graph.operations[at] for at in readers.get(written, ())]
+        if (
+            operation.kind in _FOLDED_INTO and written not in graph.outputs
+            and [user.kind for user in users] == ["batch_norm"]
+        ):  # fmt: skip
+            folded[written] = users[0]
     gone = {id(norm) for norm in folded.values()}
     operations = []
     for operation in graph.operations:

@@ -1,43 +1,55 @@
-"""What a Graph does not say of an operation and its shapes tell: axes, orders, sizes of a product.
+"""What an operation does to its axes: as its attributes say, else what its shapes tell.
 
-A Graph knows what an operation costs, not all that it does. Where several answers fit the shapes (which
-of two transpositions, where a slice begins), one is taken that moves as many elements. All functions raise
-ValueError, saying why, where none fits.
+A Graph has `axis`, `permutation`, `starts`, `steps` and `padding` of an operation where its reader knows
+them; a Graph written by hand or edited has shapes alone. What an attribute says is tried first, and taken
+where it fits the shapes. Of several answers that fit these (which of two transpositions, where a slice
+begins), one is taken that moves as many elements. All functions raise ValueError, saying why, where none
+fits. Shapes are at batch size 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations
 from math import prod
-from typing import Any, Protocol
-
-from lolat.errors import MeasuringError
-from lolat.graph import CONVOLUTIONS, Graph, Operation, Tensor
-from lolat.graph.kinds import ELEMENTWISE, POOLINGS
+from typing import Any
 
 Shape = tuple[int, ...]
+Index = tuple[int | slice, ...]
 
 
-def concatenation_axis(ins: Sequence[Shape], out: Shape) -> int:
+def concatenation_axis(ins: Sequence[Shape], out: Shape, axis: int | None = None) -> int:
     """The axis along which operands are put together, the last that fits."""
-    for axis in reversed(range(len(out))):
-        rests = {(*s[:axis], *s[axis + 1 :]) for s in (*ins, out)}
-        if len(rests) == 1 and sum(s[axis] for s in ins) == out[axis]:
-            return axis
+    for i in _with(axis, reversed(range(len(out))), len(out)):
+        rests = {(*s[:i], *s[i + 1 :]) for s in (*ins, out)}
+        if len(rests) == 1 and sum(s[i] for s in ins) == out[i]:
+            return i
     raise ValueError(f"no axis puts {list(ins)} together to {out}")
 
 
-def stacking_axis(ins: Sequence[Shape], out: Shape) -> int:
+def stacking_axis(ins: Sequence[Shape], out: Shape, axis: int | None = None) -> int:
     """The new axis of a stack."""
-    for axis in range(len(out)):
-        if out[axis] == len(ins) and (*out[:axis], *out[axis + 1 :]) == ins[0]:
-            return axis
+    for i in _with(axis, range(len(out)), len(out)):
+        if out[i] == len(ins) and (*out[:i], *out[i + 1 :]) == ins[0]:
+            return i
     raise ValueError(f"no axis stacks {list(ins)} to {out}")
 
 
-def channel_order(before: Shape, after: Shape) -> tuple[int, ...] | None:
+def _with(axis: int | None, others: Iterable[int], rank: int) -> Iterator[int]:
+    """The axis that an attribute says, then others."""
+    if axis is not None and -rank <= axis < rank:
+        yield axis % rank
+    yield from others
+
+
+def _axes(axis: int | Sequence[int] | None, rank: int) -> set[int]:
+    """The axes that an attribute says."""
+    return {a % rank for a in ([axis] if isinstance(axis, int) else axis or ())}
+
+
+def channel_order(before: Shape, after: Shape) -> Shape | None:
     """The order of the axes where only the channels go to the other end; None where it is not that."""
     rank = len(before)
     if rank < 3 or len(after) != rank or before == after:
@@ -48,44 +60,77 @@ def channel_order(before: Shape, after: Shape) -> tuple[int, ...] | None:
     return None
 
 
-def transposition(before: Shape, after: Shape) -> tuple[int, ...] | None:
+def transposition(
+    before: Shape, after: Shape, permutation: Sequence[int] | None = None
+) -> Shape | None:
     """The first order of the axes, not theirs, that gives the shape; the batch stays where it can."""
+    if permutation is not None and sorted(permutation) == list(range(len(before))):
+        order = tuple(permutation)
+        if tuple(before[i] for i in order) == after:
+            return order
     if sorted(before) != sorted(after):
         return None
-    start = 1 if before[0] == after[0] else 0
-    for order in permutations(range(start, len(before))):
-        full = (*range(start), *order)
-        if full != tuple(range(len(before))) and tuple(before[i] for i in full) == after:
-            return full
+    kept = range(int(before[0] == after[0]))
+    for rest in permutations(range(len(kept), len(before))):
+        order = (*kept, *rest)
+        if list(order) != sorted(order) and tuple(before[i] for i in order) == after:
+            return order
     return None
 
 
-def reduced_axes(before: Shape, after: Shape) -> tuple[int, ...]:
+_REDUCTIONS = ["logsumexp", "argmax", "argmin", "mean", "sum", "max", "min", "var", "std", "prod"]
+
+
+def reduction(name: str) -> str:
+    """Which reduction an operation is, by its name ("amax_3": "max"); the mean where that says nothing."""
+    own = re.sub(r"[\d_:.]+$", "", name.lower())
+    return own if own in ("any", "all") else next((r for r in _REDUCTIONS if r in own), "mean")
+
+
+def reduced_axes(
+    before: Shape, after: Shape, axis: int | Sequence[int] | None = None
+) -> tuple[int, ...]:
     """Axes that a reduction folds, the batch last of all."""
-    for axes in _folds(before, after):
-        return axes
+    rank = len(before)
+    tries: list[Sequence[int]] = []
+    if axis is not None:
+        tries.append(sorted(_axes(axis, rank)))
+    others = [*range(1, rank), 0]
+    tries += (chosen for count in range(1, rank + 1) for chosen in combinations(others, count))
+    for chosen in tries:
+        kept = tuple(n for i, n in enumerate(before) if i not in chosen)
+        if after in (kept, tuple(1 if i in chosen else n for i, n in enumerate(before))):
+            return tuple(sorted(chosen))
     raise ValueError(f"no axes reduce {before} to {after}")
 
 
-def _folds(before: Shape, after: Shape) -> Iterator[tuple[int, ...]]:
-    axes = [*range(1, len(before)), 0]
-    for count in range(1, len(before) + 1):
-        for chosen in combinations(axes, count):
-            kept = tuple(n for i, n in enumerate(before) if i not in chosen)
-            if after in (kept, tuple(1 if i in chosen else n for i, n in enumerate(before))):
-                yield tuple(sorted(chosen))
+def repetitions(before: Shape, after: Shape) -> tuple[Shape, Shape]:
+    """(`before`, with a new axis of one where the rank grows, how often each axis is repeated)."""
+    raised = [before]
+    if len(after) == len(before) + 1:
+        raised = [(*before[:i], 1, *before[i:]) for i in range(1, len(after))]
+    for shape in raised:
+        if len(shape) == len(after) and not any(
+            n % was for n, was in zip(after, shape, strict=True)
+        ):
+            return shape, tuple(n // was for n, was in zip(after, shape, strict=True))
+    raise ValueError(f"{before} does not repeat to {after}")
 
 
-def repetitions(before: Shape, after: Shape) -> tuple[int, ...]:
-    """How often each axis is repeated."""
-    pairs = list(zip(after, before, strict=False))
-    if len(before) != len(after) or any(n % was for n, was in pairs):
-        raise ValueError(f"{before} does not repeat to {after}")
-    return tuple(n // was for n, was in pairs)
+def padding(
+    before: Shape, after: Shape, pairs: Sequence[Sequence[int]] = ()
+) -> list[tuple[int, int]]:
+    """(before, after) of each axis; where the pairs do not say, half of what is added each side.
 
-
-def padding(before: Shape, after: Shape) -> list[tuple[int, int]]:
-    """(before, after) of each axis, half of what is added each side."""
+    `pairs`: of all axes but the batch, or of the spatial ones, whose channels are last or first.
+    """
+    given = [(int(p[0]), int(p[1])) for p in pairs]
+    none = (0, 0)
+    for full in ([none, *given], [none, *given, none], [none, none, *given]):
+        if len(full) == len(before) and after == tuple(
+            n + sum(p) for n, p in zip(before, full, strict=True)
+        ):
+            return full
     more = [n - was for n, was in zip(after, before, strict=True)]
     if min(more) < 0:
         raise ValueError(f"a padding does not go from {before} to {after}")
@@ -101,26 +146,74 @@ def product_sizes(left: Shape, right: Shape, out: Shape, summed: int) -> tuple[i
     return batch, sizes[0] // (batch * summed), sizes[1] // (batch * summed)
 
 
-def cuts(
-    before: Shape, after: Shape, starts: dict[int, int]
-) -> tuple[list[tuple[int, int, int]], int | None] | None:
-    """((axis, start, size) of each axis that is cut, the axis that goes or None); None if not so.
+# ---- parts of a tensor ---------------------------------------------------------------------------
 
-    `starts`: where the next part of an axis begins; moved on.
+
+def parts(
+    before: Shape, outs: Sequence[Shape], attributes: Mapping[str, Any]
+) -> list[tuple[Index, Shape] | None]:
+    """For each output of a slice or split (index of what it is of the operand, the shape of that).
+
+    One integer or slice per axis. Several outputs lie side by side. None where the shapes do not fit axis
+    by axis, so that all that can be taken is so many elements.
+    """
+    taken: list[tuple[Index, Shape] | None] = []
+    following: dict[int, int] = {}  # axis -> where its next part begins
+    for after in outs:
+        sizes = _sizes(before, after, attributes)
+        if sizes is None:
+            taken.append(None)
+            continue
+        index: list[int | slice] = []
+        for axis, (was, (size, kept)) in enumerate(zip(before, sizes, strict=True)):
+            start, step = _start(axis, was, size, attributes) or (0, 1)
+            if size < was and len(outs) > 1:
+                start = min(following.get(axis, 0), was - size)
+                following[axis] = start + size
+            part = slice(start, start + (size - 1) * step + 1, step)
+            index.append(start if not kept else slice(None) if size == was else part)
+        taken.append((tuple(index), tuple(size for size, kept in sizes if kept)))
+    return taken
+
+
+def _start(axis: int, was: int, size: int, attributes: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(first element, step) along an axis, as the attributes say; None where that does not fit."""
+    starts, steps = attributes.get("starts", ()), attributes.get("steps", ())
+    start = int(starts[axis]) if axis < len(starts) else 0
+    step = int(steps[axis]) if axis < len(steps) else 1
+    fits = start >= 0 and step > 0 and start + (size - 1) * step < was
+    return (start, step) if fits else None
+
+
+def _sizes(
+    before: Shape, after: Shape, attributes: Mapping[str, Any]
+) -> list[tuple[int, bool]] | None:
+    """(length, whether it stays an axis) of each axis of a part; None where none fits.
+
+    Of axes that may go, those go that an attribute says, or whose length is not that of the others; axes
+    of one element may come.
     """
     if len(after) == len(before) and all(n <= was for n, was in zip(after, before, strict=True)):
-        found = []
-        for axis, (n, was) in enumerate(zip(after, before, strict=True)):
-            if n < was:
-                start = min(starts.get(axis, 0), was - n)
-                starts[axis] = start + n
-                found.append((axis, start, n))
-        return found, None
-    for axis in (*range(1, len(before)), 0):
-        if (*before[:axis], *before[axis + 1 :]) == after:
-            start = min(starts.get(axis, 0), before[axis] - 1)
-            starts[axis] = start + 1
-            return [(axis, start, 1)], axis
+        return [(n, True) for n in after]
+    gone = _axes(attributes.get("axis"), len(before))
+    lead = int(before[0] == after[0])
+
+    def likely(kept: tuple[int, ...], wanted: Shape) -> tuple[bool, bool, int]:
+        sizes = dict(zip(kept, wanted, strict=True))
+        fits = all(_start(i, before[i], n, attributes) for i, n in sizes.items())
+        same = sum(before[i] == n for i, n in sizes.items())
+        return not gone.intersection(kept), fits, same
+
+    for wanted in (after[lead:], tuple(n for n in after[lead:] if n > 1)):
+        choices = [
+            kept
+            for kept in combinations(range(lead, len(before)), len(wanted))
+            if all(before[i] >= n for i, n in zip(kept, wanted, strict=True))
+        ]
+        if choices:
+            kept = max(choices, key=lambda c: likely(c, wanted))
+            sizes = {**dict(enumerate(before[:lead])), **dict(zip(kept, wanted, strict=True))}
+            return [(sizes.get(i, 1), i in sizes) for i in range(len(before))]
     return None
 
 
@@ -132,242 +225,7 @@ def flat_rows(before: Shape, after: Shape) -> int:
     return rows
 
 
-# ---- A Graph for frameworks whose images are channels first: which operand lies how, and
-# paddings.
-#
-# The predefined blocks and Keras' networks are written channels last, PyTorch's and ONNX' networks channels
-# first; both are built. Of a Graph that is channels last, images flow channels first between convolutions,
-# pools and batch norms, and are turned round where an operation works along the channels (a dense layer, a
-# layer norm), as PyTorch's own ConvNeXt does. A Graph that is channels first is built as it is written.
-
-
-SPATIAL = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "prelu", "resize"}
-"""Kinds that have the channels on the second axis."""
-ANY = (ELEMENTWISE - {"softmax", "log_softmax", "glu", "one_hot", "prelu"}) | {
-    "concatenate", "identity", "dropout",
-}  # fmt: skip
-"""Kinds to which it is all the same where the channels are."""
-RAW = frozenset({"flatten", "reshape"})
-"""Kinds that take the elements as they lie."""
-
-
-class Tape(Protocol):
-    """Where a framework's builder writes down what it builds; a node is whatever it gives back."""
-
-    def input(self, tensor: Tensor, shape: Shape) -> Any:
-        """An input of `shape` at batch size 1."""
-
-    def constant(self, tensor: Tensor) -> Any:
-        """An operand that nothing writes."""
-
-    def grown(self, node: Any, shape: Shape) -> Any:
-        """`node`, of `shape`, once for each sample of the batch, along the first axis."""
-
-    def permute(self, node: Any, order: Sequence[int]) -> Any:
-        """`node` with its axes in another order."""
-
-    def shape(self, node: Any) -> Shape | None:
-        """Shape of `node` at batch size 1; None where it is not known yet."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor on the tape; `turned`: channels first, although the Graph has them last."""
-
-    node: Any
-    shape: Shape
-    turned: bool = False
-
-
-@dataclass(frozen=True)
-class Call:
-    """One operation: operands on the tape with their shapes, and the shapes that are to come out.
-
-    All shapes are at batch size 1, as the operands lie on the tape.
-    """
-
-    tape: Any
-    operation: Operation
-    inputs: list[Any]
-    ins: list[Shape]
-    outs: list[Shape]
-    batched: bool
-    dtype: str
-    reusable: bool
-    """Whether nothing else reads the first operand, so that its memory may be overwritten."""
-
-    @property
-    def x(self) -> Any:
-        """The first operand."""
-        return self.inputs[0]
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of the first operand."""
-        return self.ins[0]
-
-    @property
-    def out(self) -> Shape:
-        """Shape of the first output."""
-        return self.outs[0]
-
-    def target(self, shape: Shape) -> Shape:
-        """What a reshape to `shape` is to be told, so that it works at every batch size."""
-        return (-1, *shape[1:]) if self.batched else shape
-
-
-Maker = Callable[[Call], Any]
-
-
-def first(shape: Sequence[int]) -> Shape:
-    """A channels-last shape, channels first."""
-    return (shape[0], shape[-1], *shape[1:-1])
-
-
-def last(shape: Sequence[int]) -> Shape:
-    """A channels-first shape, channels last."""
-    return (shape[0], *shape[2:], shape[1])
-
-
-def is_channels_last(graph: Graph) -> bool:
-    """Whether a Graph's images are channels last: by its convolutions, else by square images."""
-    votes = 0
-    for operation in graph.operations:
-        if operation.kind in CONVOLUTIONS and operation.inputs:
-            shape = graph.tensors[operation.inputs[0]].shape
-            channels = operation.attributes["in_channels"]
-            votes += (shape[-1] == channels) - (shape[1] == channels)
-    if not votes:
-        images = (t.shape for t in graph.tensors if len(t.shape) == 4)
-        votes = sum(
-            (s[1] == s[2] != s[3]) - (s[2] == s[3] != s[1]) for s in images if prod(s[1:3]) > 1
-        )
-    return votes >= 0
-
-
-def build(
-    graph: Graph, tape: Tape, makers: Mapping[str, Maker], backend: str
-) -> tuple[list[Any], list[Shape]]:
-    """Put `graph` on `tape`: (nodes of its outputs, shapes of its inputs at batch size 1).
-
-    MeasuringError names an operation that cannot be built, and says why.
-    """
-    turning = is_channels_last(graph)
-    values: dict[int, Value] = {}
-    readers = graph.consumers()
-    keep = {*graph.inputs, *graph.outputs}
-    for i in graph.inputs:
-        shape = graph.tensors[i].shape
-        users = {graph.operations[at].kind for at in readers.get(i, ())}
-        turned = turning and len(shape) > 3 and bool(users & (SPATIAL | ANY | RAW))
-        shape = first(shape) if turned else shape
-        values[i] = Value(tape.input(graph.tensors[i], shape), shape, turned)
-    for operation in graph.operations:
-        for i in operation.inputs:
-            if i not in values:
-                values[i] = _constant(tape, graph.tensors[i])
-        written = [graph.tensors[i] for i in operation.outputs]
-        operands, turned = _laid(tape, operation, [values[i] for i in operation.inputs], turning)
-        if (
-            operation.kind == "repeat" and written[0].batched
-        ):  # along the batch: nothing else grows it
-            own = [graph.tensors[i].batched for i in operation.inputs]
-            operands = [
-                v if b else replace(v, node=tape.grown(v.node, v.shape))
-                for v, b in zip(operands, own, strict=True)
-            ]
-        if operation.kind in RAW and turning:  # one position per channel: an image already
-            shape = written[0].shape
-            turned = len(shape) > 3 and prod(shape[1:-1]) == 1 and operation.kind == "reshape"
-        call = Call(
-            tape,
-            operation,
-            [v.node for v in operands],
-            [v.shape for v in operands],
-            [first(t.shape) if turned and len(t.shape) > 2 else t.shape for t in written],
-            written[0].batched,
-            written[0].dtype,
-            _is_reusable(graph, operation, readers, keep),
-        )
-        try:
-            nodes = _made(makers, call)
-        except Exception as error:  # whatever a framework raises for what does not fit
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:400]
-            raise MeasuringError(
-                f"the {backend} backend cannot build operation {operation.kind!r} "
-                f"({operation.full_name!r}): {reason}"
-            ) from error
-        for i, node, shape in zip(operation.outputs, nodes, call.outs, strict=True):
-            values[i] = Value(node, shape, turned and len(shape) > 2)
-    return [values[i].node for i in graph.outputs], [values[i].shape for i in graph.inputs]
-
-
-def _constant(tape: Tape, tensor: Tensor) -> Value:
-    node = tape.constant(tensor)
-    return Value(tape.grown(node, tensor.shape) if tensor.batched else node, tensor.shape)
-
-
-def _made(makers: Mapping[str, Maker], call: Call) -> list[Any]:
-    """The outputs of an operation. ValueError, saying why, where it cannot be built."""
-    maker = makers.get(call.operation.kind)
-    if maker is None:
-        raise ValueError("there is nothing to build this kind with")
-    made = maker(call)
-    nodes = list(made) if isinstance(made, (list, tuple)) else [made]
-    for node, wanted in zip(nodes, call.outs, strict=True):
-        shape = call.tape.shape(node)
-        if shape is not None and shape != wanted:
-            raise ValueError(f"from {call.ins} to {wanted}: it came out as {shape}")
-    return nodes
-
-
-def _laid(
-    tape: Tape, operation: Operation, values: list[Value], turning: bool
-) -> tuple[list[Value], bool]:
-    """Operands as the operation wants them, and whether what it writes is turned."""
-    if not turning or operation.kind in RAW or not values:
-        return values, False
-    ranks = {len(v.shape) for v in values}
-    if operation.kind in SPATIAL:
-        return [_turned(tape, v) for v in values], True
-    if operation.kind in ANY and len(ranks) == 1 and any(v.turned for v in values):
-        return [_turned(tape, v) for v in values], True
-    return [_as_written(tape, v) for v in values], False
-
-
-def _turned(tape: Tape, value: Value) -> Value:
-    rank = len(value.shape)
-    if value.turned or rank < 3:
-        return value
-    return Value(tape.permute(value.node, first(range(rank))), first(value.shape), True)
-
-
-def _as_written(tape: Tape, value: Value) -> Value:
-    if not value.turned:
-        return value
-    return Value(tape.permute(value.node, last(range(len(value.shape)))), last(value.shape))
-
-
-def _is_reusable(
-    graph: Graph, operation: Operation, readers: Mapping[int, list[int]], keep: set[int]
-) -> bool:
-    """Whether nobody else needs the first operand; what may share its memory with others does not count."""
-    if not operation.inputs or operation.inputs[0] in keep:
-        return False
-    source = operation.inputs[0]
-    writer = next((o for o in graph.operations if source in o.outputs), None)
-    shares = writer is None or writer.kind in RAW | {
-        "identity",
-        "dropout",
-        "slice",
-        "split",
-        "crop",
-    }
-    return not shares and len(readers.get(source, ())) == 1
-
-
-# ---- The windows of convolutions and pools, channels first: which padding gives the size that
-# a Graph has.
+# ---- windows of convolutions and pools: which padding gives the size that a Graph has ------------
 
 
 @dataclass(frozen=True)
@@ -385,50 +243,46 @@ class Window:
         """Whether as much is padded behind as in front."""
         return self.before == self.after
 
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The padding of each spatial axis."""
+        return list(zip(self.before, self.after, strict=True))
 
-def window(call: Call) -> Window:
-    """The window of a convolution or pool, from its attributes and the sizes before and after.
+
+def window(attributes: Mapping[str, Any], inside: Shape, outside: Shape) -> Window:
+    """The window of a convolution or pool between these spatial sizes.
 
     Padding is as much on both sides where that gives the size, as PyTorch's networks have it; else
     what Keras' "same" has: the odd element behind. A stride that is not known is what the sizes say.
     """
-    a = call.operation.attributes
-    kernel = tuple(int(n) for n in a["kernel"])
-    inside, outside = call.shape[2:], call.out[2:]
-    strides = a.get("strides") or [-(-n // m) for n, m in zip(inside, outside, strict=True)]
-    dilation = a.get("dilation") or (1,) * len(kernel)
-    pairs = [
-        _padding(*sizes) for sizes in zip(inside, outside, kernel, strides, dilation, strict=True)
+    kernel = tuple(int(n) for n in attributes["kernel"])
+    strides = attributes.get("strides") or [
+        -(-n // m) for n, m in zip(inside, outside, strict=True)
     ]
-    return Window(
-        kernel,
-        tuple(int(n) for n in strides),
-        tuple(int(n) for n in dilation),
-        tuple(p[0] for p in pairs),
-        tuple(p[1] for p in pairs),
-    )
+    dilation = attributes.get("dilation") or (1,) * len(kernel)
+    pairs = []
+    for size, wanted, k, stride, d in zip(inside, outside, kernel, strides, dilation, strict=True):
+        reach = (k - 1) * d + 1
+        total = max(0, (wanted - 1) * stride + reach - size)
+        half = -(-total // 2)
+        both = (size + 2 * half - reach) // stride + 1 == wanted
+        pairs.append((half, half) if both else (total // 2, total - total // 2))
+    before, after = (tuple(p[side] for p in pairs) for side in (0, 1))
+    return Window(kernel, tuple(map(int, strides)), tuple(map(int, dilation)), before, after)
 
 
-def _padding(size: int, wanted: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """(before, after) of one axis."""
-    reach = (kernel - 1) * dilation + 1
-    total = max(0, (wanted - 1) * stride + reach - size)
-    half = -(-total // 2)
-    if (size + 2 * half - reach) // stride + 1 == wanted:
-        return half, half
-    return total // 2, total - total // 2
-
-
-def transposed_padding(call: Call) -> tuple[Shape, Shape, Shape]:
+def transposed_padding(
+    attributes: Mapping[str, Any], inside: Shape, outside: Shape
+) -> tuple[Shape, Shape, Shape]:
     """(strides, padding on both sides, output padding) of a transposed convolution."""
-    a = call.operation.attributes
-    inside, outside = call.shape[2:], call.out[2:]
-    kernel = [int(n) for n in a["kernel"]]
-    strides = a.get("strides") or [max(1, m // n) for n, m in zip(inside, outside, strict=True)]
-    dilation = a.get("dilation") or (1,) * len(kernel)
-    padding, extra = [], []
+    kernel = [int(n) for n in attributes["kernel"]]
+    strides = attributes.get("strides") or [
+        max(1, m // n) for n, m in zip(inside, outside, strict=True)
+    ]
+    dilation = attributes.get("dilation") or (1,) * len(kernel)
+    both, extra = [], []
     for n, m, k, s, d in zip(inside, outside, kernel, strides, dilation, strict=True):
         more = (n - 1) * s + (k - 1) * d + 1 - m
-        padding.append(max(0, -(-more // 2)))
-        extra.append(2 * padding[-1] - more)
-    return tuple(int(s) for s in strides), tuple(padding), tuple(extra)
+        both.append(max(0, -(-more // 2)))
+        extra.append(2 * both[-1] - more)
+    return tuple(int(s) for s in strides), tuple(both), tuple(extra)

@@ -1,4 +1,4 @@
-"""A layer, its loss, its gradients and the optimisers' rules in numpy, float64: what backends must do."""
+"""A layer, its loss, its gradients and the optimizers' rules in numpy, float64: what backends must do."""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
 
 def averaged(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     """Gradients of a parameter that are rank + 1, as DistributedDataParallel leaves them."""
-    from microbench.backends.torch.replicas import Replica, _known_gradients
+    from microbench.backends.torch.replicas import Replica, known_gradients
 
     with Replica(request) as replica:
-        module = _known_gradients(replica.torch, 2, 5)
+        module = known_gradients(replica.torch, 2, 5)
         parallel = replica.parallel(module)
         step = replica.step(parallel, lambda m: m())
         step()

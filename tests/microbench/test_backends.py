@@ -1,9 +1,12 @@
-"""What a backend with options is called, and which one is picked when none is given."""
+"""What a backend with options is called, what it trains, and which one is picked when none is given."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from lolat.errors import DeviceError, InputError, LolatError, MissingPackageErro
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.process import ProcessDied, RequestFailed
-from microbench import backends, families
+from microbench import backends, environment, families
 from microbench.backends import choice
 from microbench.backends.known import as_known, without_batch_norms
 
@@ -24,6 +27,9 @@ from microbench.backends.known import as_known, without_batch_norms
         ("tensorflow", ["jit"], "tensorflow+jit"),
         ("torch", ["half", "compile"], "torch+compile+half"),
         ("onnxruntime", [], "onnxruntime"),
+        ("onnxruntime", ["threads=1"], "onnxruntime+threads=1"),
+        ("tensorflow", ["threads=12", "jit"], "tensorflow+jit+threads=12"),
+        ("torch", ["half", "threads=2", "compile"], "torch+compile+half+threads=2"),
     ],
 )
 def test_a_backend_with_options_is_one_word(name: str, options: list[str], written: str) -> None:
@@ -31,48 +37,95 @@ def test_a_backend_with_options_is_one_word(name: str, options: list[str], writt
     again, found = backends.split(written)
     assert (again, sorted(found)) == (name, sorted(options))
     backends.check(written)
-    environment = {"framework": name, **dict.fromkeys(options, True), "channels_last": False}
-    assert backends.of_model(environment) == written
+    flags = [o for o in options if "=" not in o]
+    plain = backends.joined(name, flags)
+    assert backends.without_threads(written) == plain
+    threads = next((int(o.partition("=")[2]) for o in options if "=" in o), None)
+    assert backends.threads_of(written) == threads
+    said = {"framework": name, **dict.fromkeys(flags, True), "channels_last": False, "threads": 3}
+    assert backends.of_model(said) == plain, "as many threads as there were, unasked"
+    if threads:
+        assert backends.of_model({**said, "threads_asked": threads}) == written
+
+
+@pytest.mark.parametrize("threads", [None, True, "1", 0, -1, 1.0])
+def test_a_damaged_number_in_a_model_file_is_none(threads: Any) -> None:
+    assert backends.of_model({"framework": "torch", "threads_asked": threads}) == "torch"
 
 
 def test_a_model_that_does_not_say_its_backend() -> None:
     assert backends.of_model({}) == "tensorflow"
     assert backends.of_model({"framework": "tensorflow", "jit": "yes"}) == "tensorflow"
-    with pytest.raises(
-        InputError, match="no backend 'jax'; this version has onnxruntime, tensorflow"
-    ):
+    with pytest.raises(InputError, match=r"'jax'; .* onnxruntime, tensorflow, torch"):
         backends.of_model({"framework": "jax"})
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "words"),
     [
-        ("jax", "no backend 'jax'; this version has onnxruntime, tensorflow, torch"),
-        ("tensorflow+half", "the tensorflow backend has no --half; it has --jit"),
-        ("torch+jit", "the torch backend has no --jit; it has --compile, --channels-last, --half"),
-        ("onnxruntime+jit", "the onnxruntime backend has no --jit; it has no options"),
+        ("jax", ["'jax'", "onnxruntime, tensorflow, torch"]),
+        ("tensorflow+half", ["tensorflow", "--half", "--jit"]),
+        ("torch+jit", ["torch", "--jit", "--compile, --channels-last, --half"]),
+        ("onnxruntime+jit", ["onnxruntime", "--jit", "no options"]),
+        *((f"torch+threads={n}", [f"--threads {n}", "1 or more"])
+          for n in ("0", "-1", "x", "", "1.5", "²", "9" * 5000)),
     ],
-)
-def test_what_there_is_not(written: str, said: str) -> None:
+)  # fmt: skip
+def test_what_there_is_not(written: str, words: list[str]) -> None:
     for refuse in (backends.check, lambda b: backends.create(b, "cpu")):
         with pytest.raises(InputError) as caught:
             refuse(written)
-        assert str(caught.value) == said
+        assert all(word in str(caught.value) for word in words)
+
+
+def test_more_threads_than_processors_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "cpu_count", lambda: 3)
+    for fine in (None, 1, 3):
+        backends.check_threads(fine, "cpu")
+    backends.check_threads(4, "cpu", here=False)  # a node of a cluster may have them
+    for refuse in (
+        lambda: backends.check_threads(4, "cpu"),
+        lambda: backends.create("torch+threads=4", "cpu"),
+    ):
+        with pytest.raises(InputError, match=r"--threads 4: .* 3 processors; .* from 1 to 3"):
+            refuse()
+    for refuse in (
+        lambda: backends.check_threads(1, "gpu", here=False),
+        lambda: backends.create("onnxruntime+threads=1", "gpu"),
+    ):
+        with pytest.raises(InputError, match=r"--threads 1 is for the cpu; a gpu .*: leave it out"):
+            refuse()
+    monkeypatch.setattr(backends, "cpu_count", lambda: 1)
+    with pytest.raises(InputError, match="one processor; expected a number from 1 to 1"):
+        backends.check_threads(2, "cpu")
+
+
+def test_the_devices_name_says_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
+    monkeypatch.setattr(environment, "processor_facts", dict)
+    monkeypatch.setattr(environment, "cpu_count", lambda: 8)
+    for where, label in (
+        ({}, "EPYC, 8 threads"),
+        ({"threads": 2}, "EPYC, 8 threads"),
+        ({"threads": 2, "threads_asked": 2}, "EPYC, 2 threads"),
+        ({"threads_asked": 1}, "EPYC, 1 thread"),
+    ):
+        assert environment.label_of("cpu", where) == label
+    assert environment.label_of("gpu", {"device_name": "T4"}) == "T4"
+
+
+# ---- what a backend takes a Graph for ------------------------------------------------------------
 
 
 def test_as_many_groups_as_channels_are_depthwise_but_to_tensorflow() -> None:
     graph = families.chain(families.convnext, 14, 8)
-    grouped = count(graph).total()
-    assert grouped.groups == 8
+    assert count(graph).total().groups == 8
     assert as_known("tensorflow+jit", graph) is graph
     for backend in ("torch+half", "onnxruntime"):  # there is no batch norm
-        known = as_known(backend, graph)
-        assert (
-            count(known).total()
-            == count(families.chain(families.convnext, 14, 8, grouped=False)).total()
-        )
-        assert count(known).total().groups == 0
-    narrow = families.chain(Layers.conv_norm_act, 14, 8, filters=8, kernel=3, groups=4)
+        known = count(as_known(backend, graph)).total()
+        assert known == count(families.chain(families.convnext, 14, 8, grouped=False)).total()
+        assert known.groups == 0
+    narrow = families.chain(families.grouped, 14, 8, groups=4)
     assert count(as_known("torch", narrow)).total() == count(narrow).total()
 
 
@@ -89,89 +142,124 @@ def test_batch_norms_behind_convolutions_are_folded_in_onnx_files() -> None:
     assert known.shapes(known.outputs) == graph.shapes(graph.outputs)
     # In front of its convolution, as in DenseNet, it stays; the one behind the 1x1 goes.
     dense = as_known("onnxruntime", families.chain(families.dense_net, 14, 64))
-    assert [o.kind for o in dense.operations] == [
-        "batch_norm", "relu", "conv", "relu", "conv", "concatenate",
-    ]  # fmt: skip
+    kinds = ["batch_norm", "relu", "conv", "relu", "conv", "concatenate"]
+    assert [o.kind for o in dense.operations] == kinds
 
 
-def test_a_batch_norm_is_not_folded_where_others_read_the_convolution() -> None:
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_batch_norm_is_not_folded_where_others_read_the_convolution(returned: bool) -> None:
     n = Layers.on("read twice", 8, 8, 3)
     x = n.conv(n.input, 4)
-    graph = n.done(n.same("add", x, n.same("batch_norm", x)))
+    y = n.same("batch_norm", x)
+    graph = n.done(x, y) if returned else n.done(n.same("add", x, y))
     assert without_batch_norms(graph).operations == graph.operations
-    n = Layers.on("returned", 8, 8, 3)
-    x = n.conv(n.input, 4)
-    graph = n.done(x, n.same("batch_norm", x))
-    assert without_batch_norms(graph).operations == graph.operations
+
+
+# ---- training ------------------------------------------------------------------------------------
+
+
+def test_backends_that_train() -> None:
+    for backend in ("tensorflow", "tensorflow+jit", "torch+compile+half"):
+        backends.check_trains(backend)
+    other: Any = SimpleNamespace(name="onnxruntime")
+    for refuse in (
+        lambda: backends.check_trains("onnxruntime"),
+        lambda: backends.training_of(other),
+        lambda: backends.layer_step(other, {}),
+    ):
+        with pytest.raises(InputError, match=r"onnxruntime backend trains no.*tensorflow or torch"):
+            refuse()
+
+
+@pytest.mark.parametrize("name", sorted(backends.TRAINING))
+def test_what_is_promised_is_there(name: str) -> None:
+    assert name in backends.BACKENDS
+    pytest.importorskip(name)
+    module, _, attribute = backends.TRAINING[name].partition(":")
+    cls = getattr(importlib.import_module(module), attribute)
+    for part in ("passes", "update", "epoch", "start", "layer"):
+        wanted = inspect.signature(getattr(backends.Training, part)).parameters
+        assert list(inspect.signature(getattr(cls, part)).parameters) == list(wanted)
+
+
+def test_a_job_is_the_part_it_names() -> None:
+    n = Layers.on("small", 4, 4, 3)
+    graph = n.done(n.same("relu", n.input))
+    parts = {
+        part: lambda *a, part=part, **k: lambda: (part, a, k)
+        for part in ("passes", "update", "epoch")
+    }
+    training: Any = SimpleNamespace(**parts)
+    how = {"batch_size": 4, "backward": True, "of_inputs": False}
+    for part, given, passed in (
+        ("passes", {"graph": graph.to_dict(), **how}, ((graph,), how)),
+        ("update", {"optimizer": "adam", "shapes": [[2, 3]]}, ()),
+        ("epoch", {"shape": [8, 8, 3], "batch_size": 2, "steps": 5}, ()),
+    ):
+        for _ in range(2):  # a job may be prepared again
+            call: Callable[[], Any] = backends.prepare_training(training, {part: given})
+            assert call() == (part, *(passed or ((), given)))
 
 
 # ---- the choice ----------------------------------------------------------------------------------
+
+KNOWN = {"keras", "tensorflow", "torch", "onnx", "onnxruntime"}
 
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Packages that are there; a test takes some away."""
-    there = {"keras", "tensorflow", "torch", "onnx", "onnxruntime"}
+    there = set(KNOWN)
     find = importlib.util.find_spec
 
-    def found(name: str, *rest: Any) -> Any:
-        known = {"keras", "tensorflow", "torch", "onnx", "onnxruntime"}
-        return find(name, *rest) if name not in known else object() if name in there else None
+    def spec(name: str, *rest: Any) -> Any:
+        return find(name, *rest) if name not in KNOWN else object() if name in there else None
 
-    monkeypatch.setattr(importlib.util, "find_spec", found)
+    monkeypatch.setattr(importlib.util, "find_spec", spec)
     return there
 
 
 @pytest.mark.parametrize(
-    ("gone", "options", "picked", "said"),
+    ("gone", "options", "picked", "remark"),
     [
         ("", [], "tensorflow", ""),
         ("torch", ["jit"], "tensorflow+jit", ""),
-        ("keras", [], "torch", "measuring with torch, as tensorflow is not installed"),
-        (
-            "keras torch",
-            [],
-            "onnxruntime",
-            "measuring with onnxruntime, as tensorflow is not installed",
-        ),
-        ("", ["half"], "torch+half", "measuring with torch, which has that"),
+        ("", ["threads=1"], "tensorflow+threads=1", ""),
+        ("keras", [], "torch", "with torch, as tensorflow is not installed"),
+        ("keras torch", [], "onnxruntime", "with onnxruntime, as tensorflow is not installed"),
+        ("", ["half", "threads=1"], "torch+half+threads=1", "with torch, which has that"),
     ],
 )
 def test_on_a_cpu_the_first_that_is_installed(
-    installed: set[str], gone: str, options: list[str], picked: str, said: str
+    installed: set[str], gone: str, options: list[str], picked: str, remark: str
 ) -> None:
     installed -= set(gone.split())
-    assert choice.pick("cpu", options) == (picked, said)
+    assert choice.pick("cpu", options) == (picked, remark and f"measuring {remark}")
 
 
 def test_nothing_is_installed(installed: set[str]) -> None:
     installed.clear()
-    with pytest.raises(MissingPackageError) as caught:
+    needs = "tensorflow needs keras and tensorflow; torch needs torch; onnxruntime needs onnx and"
+    with pytest.raises(MissingPackageError, match=rf"{needs}.*pip install 'lolat\[tensorflow\]'"):
         choice.pick("cpu", [])
-    assert str(caught.value) == (
-        "nothing is installed to measure with (tensorflow needs keras and tensorflow; torch needs torch; "
-        "onnxruntime needs onnx and onnxruntime); install one, for example with: "
-        "pip install 'lolat[tensorflow]'"
-    )
     with pytest.raises(MissingPackageError, match=r"torch needs torch\).*'lolat\[torch\]'"):
         choice.pick("cpu", ["half"])
-    with pytest.raises(
-        InputError, match="no backend has --jit and --half together; tensorflow has"
-    ):
+    with pytest.raises(InputError, match=r"no backend has --jit and --half .* tensorflow has"):
         choice.pick("cpu", ["jit", "half"])
 
 
 class Started:
     """In place of a worker process: what starting it raises, or what it says."""
 
-    def __init__(self, found: Mapping[str, Exception | dict[str, Any]]) -> None:
-        self.found, self.started, self.closed = found, [], 0  # type: ignore[var-annotated]
+    def __init__(self, answers: Mapping[str, Exception | dict[str, Any]]) -> None:
+        self.answers, self.closed = answers, 0
+        self.started: list[tuple[str, str]] = []
 
     def __call__(self, backend: str, device: str) -> Any:
         self.started.append((backend, device))
-        self.now = self.found[backend]
-        if isinstance(self.now, LolatError):
-            raise self.now
+        self.answer = self.answers[backend]
+        if isinstance(self.answer, LolatError):
+            raise self.answer
         return self
 
     def __enter__(self) -> Any:
@@ -183,49 +271,39 @@ class Started:
     def request(self, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
         assert document == {"do": "environment"}
         assert limit_s > 0
-        if isinstance(self.now, Exception):
-            raise self.now
-        return {"environment": self.now}
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return {"environment": self.answer}
 
 
-NO_TORCH = DeviceError(
-    "no gpu here: PyTorch 2.13 looked for a CUDA device; use `learn_model.py cpu`"
-)
+NO_TORCH = DeviceError("no gpu here: PyTorch 2.13 looked; use `learn_model.py cpu`")
 CARD = {"framework_version": "2.13.0", "device_name": "NVIDIA T4"}
 
 
 def test_on_a_gpu_the_first_that_finds_one(installed: set[str]) -> None:
-    start = Started({"torch": CARD})
-    assert choice.pick("gpu", [], start) == (
-        "torch", "measuring with torch 2.13.0 on NVIDIA T4; --backend chooses another",
-    )  # fmt: skip
-    assert start.started == [("torch", "gpu")]
-    assert start.closed == 1
-    start = Started({"torch": NO_TORCH, "tensorflow": {}})
-    assert choice.pick("gpu", [], start) == (
-        "tensorflow",
-        "measuring with tensorflow (torch: PyTorch 2.13 looked for a CUDA device); "
-        "--backend chooses another",
-    )
-    start = Started({"torch+half": CARD})
+    start: Any = Started({"torch": CARD, "torch+half": CARD})
+    backend, remark = choice.pick("gpu", [], start)
+    assert backend == "torch"
+    assert remark == "measuring with torch 2.13.0 on NVIDIA T4; --backend chooses another"
+    assert (start.started, start.closed) == ([("torch", "gpu")], 1)
     assert choice.pick("gpu", ["half"], start)[0] == "torch+half"
+    start = Started({"torch": NO_TORCH, "tensorflow": {}})
+    backend, remark = choice.pick("gpu", [], start)
+    assert backend == "tensorflow"
+    assert remark.startswith("measuring with tensorflow (torch: PyTorch 2.13 looked); ")
 
 
-def test_no_gpu_says_what_was_looked_for(installed: set[str]) -> None:
+@pytest.mark.parametrize("problem", [ProcessDied("it was killed"), RequestFailed("driver too old")])
+def test_no_gpu_says_what_was_looked_for(installed: set[str], problem: Exception) -> None:
     installed.discard("onnxruntime")
-    for problem, reason in (
-        (ProcessDied("the measuring process was killed"), "the measuring process was killed"),
-        (RequestFailed("RuntimeError: driver too old"), "RuntimeError: driver too old"),
-    ):
-        start = Started({"torch": NO_TORCH, "tensorflow": problem})
-        with pytest.raises(DeviceError) as caught:
-            choice.pick("gpu", [], start)
-        assert str(caught.value) == (
-            f"no gpu here: torch: PyTorch 2.13 looked for a CUDA device; tensorflow: {reason}; "
-            "onnxruntime: onnxruntime not installed; use `learn_model.py cpu`, or install one of these "
-            "for your GPU, and its driver"
-        )
-        assert start.closed == 1
+    start: Any = Started({"torch": NO_TORCH, "tensorflow": problem})
+    with pytest.raises(DeviceError) as caught:
+        choice.pick("gpu", [], start)
+    assert str(caught.value).startswith(
+        f"no gpu here: torch: PyTorch 2.13 looked; tensorflow: {problem}; "
+        "onnxruntime: onnxruntime not installed; use `learn_model.py cpu`, or install"
+    )
+    assert start.closed == 1
 
 
 def test_a_module_that_hides_where_it_is_from(monkeypatch: pytest.MonkeyPatch) -> None:

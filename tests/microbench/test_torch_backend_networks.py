@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import MeasuringError, NetworkError
+from lolat.errors import MeasuringError
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
-from lolat.graph.layers import Layers
 from lolat.graph.subgraph import subgraph
 from lolat.readers import open_network
-from microbench import learn
 from microbench.backends import create
-from microbench.backends.torch.tape import block_module
-from microbench.blocks import Predefined
-from microbench.jobs import Settings
+from microbench.backends.torch.layers import block_module
 
 torch: Any = pytest.importorskip("torch")
 torch_networks: Any = importlib.import_module("examples.torch_networks")
@@ -83,9 +79,6 @@ def tokens():
 def two():
     return Two(), (torch.zeros(1, 3, 8, 8), torch.zeros(1, 5, dtype=torch.int64))
 
-def keras_one():
-    import keras
-    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
 """
 
 
@@ -98,48 +91,39 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asked(backend: str, spec: str, size: tuple[int, ...], batch_size: int) -> tuple[Any, list[Any]]:
-    """(module, inputs) that the backend calls; it is called once too."""
-    made: Any = create(backend, "cpu")
-    found: list[Any] = []
-    real = made._call
+def run(
+    monkeypatch: pytest.MonkeyPatch, options: str, spec: str, size: tuple[int, ...], batch_size: int
+) -> tuple[Any, list[Any]]:
+    """(module, inputs) of a network's call, which is called once too."""
+    seen: list[Any] = []
+    backend: Any = create(f"torch{options}", "cpu")
+    monkeypatch.setattr(
+        backend,
+        "with_options",
+        lambda m, real=backend.with_options: seen.append(real(m)) or seen[0],
+    )
+    call = backend.prepare_network(spec, size, batch_size)
+    seen[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs))
+    call()
+    module, inputs = seen
+    return module, inputs
 
-    def call(module: Any, inputs: Any) -> Any:
-        found.extend([module, inputs])
-        return real(module, inputs)
 
-    made._call = call
-    made.prepare_network(spec, size, batch_size)()
-    return found[0], found[1]
-
-
-def test_a_module_is_run_as_it_is(folder: Path) -> None:
-    module, (x,) = asked("torch", "own_torch_networks:tiny", (9,), 4)
+def test_a_module_is_run_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, (x,) = run(monkeypatch, "", "own_torch_networks:tiny", (9,), 4)
     assert tuple(x.shape) == (4, 3, 9, 9)
     assert not any(m.training for m in module.modules())
-    module, (x,) = asked("torch+half+channels_last", "own_torch_networks:tiny", (3, 9, 7), 2)
+    module, (x,) = run(monkeypatch, "+half+channels_last", "own_torch_networks:tiny", (3, 9, 7), 2)
     assert tuple(x.shape) == (2, 3, 9, 7)
     assert x.dtype == next(module.parameters()).dtype == torch.float16
     assert x.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_indices_stay_indices(folder: Path) -> None:
-    _, (x,) = asked("torch+half", "own_torch_networks:tokens", (6,), 3)
+def test_indices_stay_indices(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (x,) = run(monkeypatch, "+half", "own_torch_networks:tokens", (6,), 3)
     assert (tuple(x.shape), x.dtype) == ((3, 6), torch.int64)
-    _, (image, text) = asked("torch", "own_torch_networks:two", (), 3)
+    _, (image, text) = run(monkeypatch, "", "own_torch_networks:two", (), 3)
     assert (tuple(image.shape), tuple(text.shape)) == ((3, 3, 8, 8), (3, 5))
-
-
-@pytest.mark.parametrize(
-    "spec", ["keras:ResNet50", "net.keras", "net.onnx", "own_torch_networks:keras_one"]
-)
-def test_another_frameworks_network_is_refused(folder: Path, spec: str) -> None:
-    if spec.endswith("keras_one"):
-        pytest.importorskip("keras")
-    with pytest.raises(
-        NetworkError, match="is no PyTorch network, and the torch backend runs those"
-    ):
-        create("torch", "cpu").prepare_network(spec, (), 1)
 
 
 def exported(path: Path, dynamic: bool) -> None:
@@ -166,49 +150,20 @@ def test_a_pt2_file_runs_without_its_weights_being_loaded(
     monkeypatch.setattr(torch, "load", never)
     monkeypatch.setattr(torch.export, "load", never)
     monkeypatch.setattr("pickle.load", never)
-    module, (x,) = asked("torch", "net.pt2", (), 3)
+    module, (x,) = run(monkeypatch, "", "net.pt2", (), 3)
     assert tuple(x.shape) == (3, 3, 8, 8)
     with torch.no_grad():
         made = module(x)
     assert tuple(made[0].shape) == (3, 5)
-    asked("torch+half", "net.pt2", (), 1)
+    run(monkeypatch, "+half", "net.pt2", (), 1)
 
 
-def test_a_pt2_file_of_one_batch_size_runs_at_that_alone(folder: Path) -> None:
+def test_a_pt2_file_of_one_batch_size_runs_at_that_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exported(folder / "fixed.pt2", dynamic=False)
-    _, (x,) = asked("torch", "fixed.pt2", (), 2)
+    _, (x,) = run(monkeypatch, "", "fixed.pt2", (), 2)
     assert tuple(x.shape) == (2, 3, 8, 8)
     said = r"'fixed' was exported for batch size 2 and cannot run at 3; export it with an open one"
     with pytest.raises(MeasuringError, match=said):
         create("torch", "cpu").prepare_network("fixed.pt2", (), 3)
-
-
-# ---- a whole run ---------------------------------------------------------------------------------
-
-
-def tiny_block(channels: int) -> Any:
-    def make() -> Any:
-        n = Layers.on(f"tiny {channels}", 8, 8, 3)
-        return n.done(n.conv_norm_act(n.input, channels, 3))
-
-    return make
-
-
-TINY = (
-    Predefined("a", tiny_block(4), (1, 2)),
-    Predefined("b", tiny_block(5), (1,)),
-    Predefined("net", tiny_block(8), (1,), True),
-)
-
-
-def test_a_tiny_run_in_a_real_worker(tmp_path: Path) -> None:
-    settings = Settings(rounds=2, slice_s=0.001)
-    points, where, noise, _, journal = learn.measure_blocks(
-        "torch+channels_last", "cpu", tmp_path / "j", 1e9, settings=settings, blocks=TINY
-    )
-    journal.remove()
-    assert [(p.name, p.batch_size) for p in points] == [("a", 1), ("a", 2), ("b", 1), ("net", 1)]
-    assert [len(p.reference_ms) for p in points] == [2, 2, 2, 0], "a network before each of a block"
-    assert all(p.latency_ms > 0 for p in points)
-    assert (where["framework"], where["channels_last"], where["half"]) == ("torch", True, False)
-    assert 0 < noise["quiet"] <= noise["busy"]

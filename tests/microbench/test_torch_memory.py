@@ -1,14 +1,169 @@
-"""Memory that is freed stays with the process, so that the next call finds it."""
+"""PyTorch's memory; and the path of a GPU with a stand-in for CUDA: tensors lie on the host."""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
 import sys
+import weakref
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from microbench.backends import torch as torch_memory
+from lolat.errors import DeviceError, MeasuringError
+from lolat.graph import Graph
+from lolat.graph.layers import Layers
+from microbench.backends import create
+from microbench.backends import torch as torch_cuda
+from microbench.backends.torch import keep_freed_memory
+
+torch: Any = pytest.importorskip("torch")
+
+
+REAL_CUDA = torch.cuda
+
+
+class FakeCuda:
+    """In place of torch.cuda: 4 GiB, of which PyTorch holds one and uses a quarter."""
+
+    OutOfMemoryError = torch.cuda.OutOfMemoryError
+    is_available = staticmethod(lambda: True)
+    mem_get_info = staticmethod(lambda place: (3 << 30, 4 << 30))
+    memory_reserved = staticmethod(lambda place: 1 << 30)
+    memory_allocated = staticmethod(lambda place: 1 << 28)
+    get_device_name = staticmethod(lambda place: "NVIDIA T4")
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(REAL_CUDA, name)  # what PyTorch itself looks for
+
+    def synchronize(self, place: str) -> None:
+        self.calls.append(f"synchronize {place}")
+
+    def empty_cache(self) -> None:
+        self.calls.append("empty_cache")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    found = FakeCuda()
+    monkeypatch.setattr(torch, "cuda", found)
+    monkeypatch.setattr(torch_cuda, "PLACE", "cpu")
+    return found
+
+
+def small() -> Graph:
+    n = Layers.on("small", 8, 8, 3)
+    return n.done(n.conv_norm_act(n.input, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("built", "hip", "why"),
+    [(None, None, "without it"), ("12.8", None, "CUDA 12.8"), (None, "6.2", "CUDA 6.2")],
+)
+def test_a_gpu_where_there_is_none(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, built: str | None, hip: str | None, why: str
+) -> None:
+    cuda.is_available = lambda: False
+    monkeypatch.setattr(torch, "version", SimpleNamespace(cuda=built, hip=hip))
+    with pytest.raises(DeviceError, match=f"no gpu here: .*{why}.*; use .*install a PyTorch with"):
+        create("torch", "gpu")
+
+
+def test_a_call_is_over_when_the_device_is_done(cuda: FakeCuda) -> None:
+    call = create("torch", "gpu").prepare_graph(small(), 2)
+    assert cuda.calls == [], "nothing was run yet"
+    call()
+    call()
+    assert cuda.calls == ["synchronize cpu"] * 2
+
+
+def test_free_memory_is_what_the_device_and_pytorch_have_left(cuda: FakeCuda) -> None:
+    assert create("torch", "gpu").available_bytes() == (3 << 30) + (1 << 30) - (1 << 28)
+
+
+def test_the_environment_names_the_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "version", SimpleNamespace(cuda="12.8", hip=None))
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90700)
+    found = create("torch+half", "gpu").environment()
+    assert found["device_name"] == "NVIDIA T4"
+    assert (found["cuda_version"], found["cudnn_version"]) == ("12.8", 90700)
+    assert found["cudnn_benchmark"] is False
+    assert set(found["tf32"]) == {"convolutions", "products"}
+    assert all(isinstance(v, bool) for v in found["tf32"].values())
+    assert found["half"] is True
+
+
+MEMORY = "the device's memory does not suffice: CUDA out of memory. Tried to allocate 9 GiB"
+
+
+def test_out_of_memory_in_the_middle_is_one_job_less(cuda: Any) -> None:
+    """The cache is emptied when what the failed call held is gone, and the next call works."""
+    backend: Any = create("torch", "gpu")
+    held: list[Any] = []
+    freed: list[bool] = []
+    cuda.empty_cache = lambda: freed.append(held[0]() is None)
+
+    def run() -> None:
+        if not held:
+            large = torch.ones(8)
+            held.append(weakref.ref(large))
+            raise cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB\nsecond line")
+
+    call = backend.within_memory(run)
+    with pytest.raises(MeasuringError) as caught:
+        call()
+    assert str(caught.value) == MEMORY
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+    assert freed == [True]
+    call()
+
+    def other() -> None:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        backend.within_memory(other)()
+    assert freed == [True], "another error is not taken for it"
+
+
+def test_out_of_memory_while_building(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*unused: Any) -> None:
+        raise cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    monkeypatch.setattr("microbench.backends.torch.materialize", full)
+    with pytest.raises(MeasuringError, match=MEMORY):
+        create("torch", "gpu").prepare_graph(small(), 1)
+    assert cuda.calls == ["empty_cache"]
+
+
+def test_a_worker_goes_on_after_it(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that cannot run is not kept; the ones before and after it are."""
+    from microbench.worker import Worker
+
+    worker = Worker("torch", "gpu")
+    full = [False]
+    settled: list[str] = []
+
+    def settle(call: Any, clock: Any) -> float:
+        if full[0]:
+            raise MeasuringError("the device's memory does not suffice: CUDA out of memory")
+        settled.append("settled")
+        return 1.0
+
+    monkeypatch.setattr("microbench.worker.settle", settle)
+    job = {"graph": small().to_dict(), "batch_size": 1}
+    worker.answer({"do": "prepare", "key": "a", "job": job})
+    full[0] = True
+    with pytest.raises(MeasuringError):
+        worker.answer({"do": "prepare", "key": "b", "job": job})
+    assert set(worker.calls) == {"a"}
+    assert worker.answer({"do": "memory"}) == {"available_bytes": (3 << 30) + (1 << 30) - (1 << 28)}
+
+
+# ---- memory of the host ---------------------------------------------------------------------------
 
 PROGRAM = """
 import resource, sys
@@ -47,14 +202,9 @@ def test_memory_that_was_freed_is_not_fetched_again() -> None:
     assert with_switch < without / 10
 
 
-@pytest.mark.parametrize("system", ["darwin", "win32"])
+@pytest.mark.parametrize("system", ["darwin", "win32", "linux"])
 def test_elsewhere_nothing_is_switched(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
-    monkeypatch.setattr(torch_memory.sys, "platform", system)
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("asked for the C library"))
-    assert torch_memory.keep_freed_memory() is False
-
-
-def test_a_c_library_without_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_memory.sys, "platform", "linux")
+    """On Linux with a C library that has no switch either."""
+    monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert torch_memory.keep_freed_memory() is False
+    assert keep_freed_memory() is False

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
 import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
+from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.onnx import file as onnx_file
 from lolat.readers.onnx import shapes as onnx_inputs
 from lolat.units import shortened
-from microbench.backends import Prepared
-from microbench.backends import threads as of_threads
-from microbench.backends.onnxruntime.tape import at_batch, block_model
+from microbench.backends import Prepared, environment_of, imported
+from microbench.backends.onnxruntime.layers import block_model
+from microbench.backends.tape import at_batch
 
 FLAGS = ("OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "MLAS_GEMM_DISABLE_SPIN", "NVIDIA_TF32_OVERRIDE",
          "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES")  # fmt: skip
@@ -47,29 +45,24 @@ class OnnxRuntimeBackend:
         Raises MissingPackageError or DeviceError when it is not there.
         """
         self.onnx = onnx_file.import_onnx()
-        try:
-            self.runtime: Any = importlib.import_module("onnxruntime")
-        except ImportError as error:
-            raise MissingPackageError(
-                f"the onnxruntime backend needs ONNX Runtime, which cannot be imported ({error}); install "
-                "it with: pip install 'lolat[onnxruntime]' (for a GPU: pip install onnxruntime-gpu)"
-            ) from error
+        hint = " (for a GPU: pip install onnxruntime-gpu)"
+        self.runtime: Any = imported("onnxruntime", "the onnxruntime backend", hint)
         self.provider = PROVIDERS[device]
         self.place = "cuda" if device == "gpu" else "cpu"
-        found = self.runtime.get_available_providers()
-        if self.provider not in found:
+        providers = self.runtime.get_available_providers()
+        if self.provider not in providers:
             raise DeviceError(
                 f"no {device} here: ONNX Runtime {self.runtime.__version__} looked for "
-                f"{self.provider} and has {', '.join(found)}; use `learn_model.py cpu`, or install "
+                f"{self.provider} and has {', '.join(providers)}; use `learn_model.py cpu`, or install "
                 "onnxruntime-gpu"
             )
         self.device_name, _ = self._graphics_card() if device == "gpu" else (None, None)
         self.threads = threads
-        self.shares_threads = _share(self.runtime, threads)
+        self.shares_threads = share_pools(self.runtime, threads)
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable. 0 threads: as many as cores."""
-        options = self._options()
+        options = self.session_options()
         return {
             "framework": "onnxruntime",
             "framework_version": self.runtime.__version__,
@@ -79,15 +72,14 @@ class OnnxRuntimeBackend:
             "shared_threads": self.shares_threads,
             "libraries": self.libraries(),
             "optimisation": options.graph_optimization_level.name,
-            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
-            **of_threads.environment(self.threads),
+            **environment_of(self.threads, FLAGS),
             **({"device_name": self.device_name} if self.device_name else {}),
         }
 
     def libraries(self) -> dict[str, Any]:
         """How ONNX Runtime was built, as it says; older versions do not."""
-        said = getattr(self.runtime, "get_build_info", None)
-        return {} if said is None else {"build": str(said())}
+        build_info = getattr(self.runtime, "get_build_info", None)
+        return {} if build_info is None else {"build": str(build_info())}
 
     def available_bytes(self) -> int | None:
         """Free memory of the GPU, as its driver says; None for the host."""
@@ -96,7 +88,7 @@ class OnnxRuntimeBackend:
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """A block as one call."""
         model, weights, inputs = block_model(self.onnx, graph, batch_size)
-        options = self._options()
+        options = self.session_options()
         held = [self.runtime.OrtValue.ortvalue_from_numpy(v) for v in weights.values()]
         if held:
             options.add_external_initializers(list(weights), held)
@@ -121,12 +113,13 @@ class OnnxRuntimeBackend:
                 f"{shown!r} is made for batch size {inputs.fixed} and cannot run at {batch_size}; export "
                 "it with an open batch size"
             )
-        session = self._session(spec, self._options())
+        session = self._session(spec, self.session_options())
         types = {n: self.onnx.helper.tensor_dtype_to_np_dtype(t) for n, t in inputs.dtypes.items()}
         sizes = inputs.at(batch_size)
         return self._call(session, {name: _values(sizes[name], types[name]) for name in sizes})
 
-    def _options(self) -> Any:
+    def session_options(self) -> Any:
+        """Of every session of this process."""
         options = self.runtime.SessionOptions()
         options.log_severity_level = 3
         options.use_per_session_threads = not self.shares_threads
@@ -157,10 +150,10 @@ class OnnxRuntimeBackend:
     def _graphics_card(self) -> tuple[str | None, int | None]:
         """(name, free bytes) of the first GPU, which ONNX Runtime does not say; None where not known."""
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
-            asked = subprocess.run(
+            answer = subprocess.run(
                 ASK, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=True
             )
-            name, _, free = asked.stdout.strip().splitlines()[0].rpartition(",")
+            name, _, free = answer.stdout.strip().splitlines()[0].rpartition(",")
             return name.strip(), int(free) * 2**20
         return None, None
 
@@ -173,10 +166,11 @@ def _pools(threads: int | None) -> tuple[int, int]:
     return (0, 0) if threads is None else (threads, 1)
 
 
-def _share(runtime: Any, threads: int | None = None) -> bool:
+def share_pools(runtime: Any, threads: int | None = None) -> bool:
     """Let all sessions of this process have one pool of memory, and of threads where there can be one.
 
-    Where there is a pool of threads already and `threads` are asked for, each session has its own.
+    Whether they share threads: where there is a pool of these already and `threads` are given, each
+    session has its own.
     """
     kind = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = runtime.OrtMemoryInfo("Cpu", kind, 0, runtime.OrtMemType.DEFAULT)

@@ -2,86 +2,249 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from microbench.backends import shapes
-from microbench.backends.shapes import Call, Maker, Shape, transposed_padding, window
+from lolat.errors import MeasuringError
+from lolat.graph import Graph, Tensor
+from microbench.backends import operations
+from microbench.backends.shapes import Index, Shape, transposed_padding, window
+from microbench.backends.tape import Call, Maker, Tape, at_batch, build
 
-# ---- Operations that move, drop or fold elements, as ONNX nodes; what shapes leave open,
-# `shapes` decides.
+OPSET = 20
+IR_VERSION = 9
+"""The oldest with that operator set, so that older releases of ONNX Runtime read it too."""
+
+_BINARY = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "power": "Pow",
+    "maximum": "Max", "minimum": "Min",
+}  # fmt: skip
+_REDUCTIONS = {
+    "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "argmax": "ReduceMax",
+    "argmin": "ReduceMin",
+}  # fmt: skip
 
 
-def reshaped(
-    c: Call, x: str, target: Shape, left_rank: int | None = None, right: Shape = ()
-) -> Any:
-    """A reshape, left out where a product of these ranks has the output's already."""
-    if left_rank is not None and max(left_rank, len(right)) == len(c.out):
-        return x
-    return c.tape.add("Reshape", x, c.tape.integers(*target))
+class OnnxTape(Tape):
+    """Collects nodes and initializers; a node is the name of the tensor that it makes."""
+
+    def __init__(self, onnx: Any, batch_size: int) -> None:
+        self.onnx, self.batch_size = onnx, batch_size
+        self.nodes: list[Any] = []
+        self.inputs: list[tuple[str, Tensor, Shape]] = []
+        self.small: list[Any] = []
+        self.weights: dict[str, np.ndarray] = {}
+        self.known: dict[Any, str] = {}
+        self.random = np.random.default_rng(1)
+        self._count = 0
+        self.input, self.index, self.stack, self.dense = (
+            self._input, self._index, self._stack, self._dense,
+        )  # fmt: skip
+        self.constant = lambda tensor: self.array(np.ones(tensor.shape, np.dtype(tensor.dtype)))
+        self.shape = lambda node: None  # before the model is whole
+        self.grown = lambda node, shape: self.tile(node, (batch_size, *[1] * (len(shape) - 1)))
+        self.permute = lambda node, order: self.add("Transpose", node, perm=list(order))
+        self.copied = lambda node: node
+        self.reshape = lambda node, target: self.add("Reshape", node, self.integers(*target))
+        self.tile = lambda node, times: self.add("Tile", node, self.integers(*times))
+        self.concatenate = lambda nodes, axis: self.add("Concat", *nodes, axis=axis)
+        self.pad = lambda node, pairs: self.add(  # ONNX has what is in front of all axes first
+            "Pad", node, self.integers(*(p[0] for p in pairs), *(p[1] for p in pairs))
+        )
+        self.reduce = lambda node, name, axes, keep: self.add(
+            _REDUCTIONS.get(name, "ReduceMean"), node, self.integers(*axes), keepdims=int(keep)
+        )
+        self.matmul = lambda left, right: self.add("MatMul", left, right)
+        self.binary = lambda kind, left, right: self.add(
+            _BINARY[kind], left, right if isinstance(right, str) else self.number(right)
+        )
+
+    def _input(self, tensor: Tensor, shape: Shape) -> str:
+        self.inputs.append((f"x{len(self.inputs)}", tensor, shape))
+        return self.inputs[-1][0]
+
+    def _index(self, node: str, index: Index) -> str:
+        """Slices; the axes of single elements go."""
+        gone = [axis for axis, at in enumerate(index) if isinstance(at, int)]
+        for axis, at in enumerate(index):
+            if at != slice(None):
+                part = slice(at, at + 1, 1) if isinstance(at, int) else at
+                steps = (part.step,) if part.step != 1 else ()
+                bounds = (part.start, part.stop, axis, *steps)
+                node = self.add("Slice", node, *(self.integers(n) for n in bounds))
+        return self.add("Squeeze", node, self.integers(*gone)) if gone else node
+
+    def _stack(self, nodes: Sequence[str], axis: int) -> str:
+        raised = [self.add("Unsqueeze", x, self.integers(axis)) for x in nodes]
+        return self.add("Concat", *raised, axis=axis)
+
+    def _dense(self, node: str, rank: int, inside: int, made: int, bias: bool) -> str:
+        """Gemm of a matrix, else a product and a sum, as exporters write Linear."""
+        if rank == 2:
+            operands = [self.weight(made, inside)] + ([self.weight(made)] if bias else [])
+            return self.add("Gemm", node, *operands, transB=1)
+        node = self.add("MatMul", node, self.weight(inside, made))
+        return self.add("Add", self.weight(made), node) if bias else node
+
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """A node with one output."""
+        name = self._name(kind.lower())
+        self.nodes.append(self.onnx.helper.make_node(kind, inputs, [name], name, **attributes))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        """A kernel with random values; a vector of ones."""
+        if len(shape) < 2:
+            return self.array(np.ones(shape, np.float32))
+        name = self._name("weight")
+        values = self.random.random(shape, np.float32)
+        values -= np.float32(0.5)
+        values *= np.float32(3.5 * prod(shape[1:]) ** -0.5)  # a variance of 1 / what is summed
+        self.weights[name] = values
+        return name
+
+    def array(self, values: np.ndarray) -> str:
+        """An initializer with these values."""
+        name = self._name("constant")
+        self.small.append(self.onnx.numpy_helper.from_array(values, name))
+        return name
+
+    def number(self, value: float) -> str:
+        """A scalar of float32, once for each value."""
+        if value not in self.known:
+            self.known[value] = self.array(np.array(value, np.float32))
+        return self.known[value]
+
+    def integers(self, *values: int) -> str:
+        """A vector of int64, once for each."""
+        if values not in self.known:
+            self.known[values] = self.array(np.array(values, np.int64))
+        return self.known[values]
+
+    def _name(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}_{self._count}"
+
+    def finished(self, outputs: Sequence[str], name: str) -> Any:
+        """The ModelProto; the contents of large weights are to be given to the session."""
+        onnx, helper = self.onnx, self.onnx.helper
+        declared = []
+        for weight, values in self.weights.items():
+            tensor = onnx.TensorProto(
+                name=weight, data_type=onnx.TensorProto.FLOAT, dims=values.shape
+            )
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="in_memory")
+            declared.append(tensor)
+        inputs = [
+            helper.make_tensor_value_info(
+                n,
+                helper.np_dtype_to_tensor_dtype(np.dtype(t.dtype)),
+                at_batch(t, s, self.batch_size),
+            )
+            for n, t, s in self.inputs
+        ]
+        results = [helper.make_empty_tensor_value_info(o) for o in dict.fromkeys(outputs)]
+        graph = helper.make_graph(self.nodes, name, inputs, results, [*self.small, *declared])
+        opset = [helper.make_opsetid("", OPSET)]
+        return helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
 
 
-def _reshape(c: Call) -> Any:
-    order = shapes.channel_order(c.shape, c.out)
-    if order is not None:
-        return c.tape.permute(c.x, order)
-    return reshaped(c, c.x, c.target(c.out))
+def block_model(
+    onnx: Any, graph: Graph, batch_size: int
+) -> tuple[Any, dict[str, np.ndarray], list[tuple[str, Tensor, Shape]]]:
+    """(ModelProto of `graph` at `batch_size`, contents of its large weights, name and shape of its inputs).
+
+    The inputs' shapes are at batch size 1. MeasuringError names an operation that cannot be built.
+    """
+    tape = OnnxTape(onnx, batch_size)
+    outputs, _ = build(graph, tape, MAKERS, "onnxruntime")
+    model = tape.finished(outputs, graph.name)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except Exception as error:  # the package's own exceptions
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1][:400]
+        raise MeasuringError(
+            f"the onnxruntime backend built {graph.name!r} wrongly: {reason}; report that, please"
+        ) from error
+    made = {o.name: o for o in inferred.graph.output}
+    for index, name in zip(graph.outputs, outputs, strict=True):
+        elements = graph.tensors[index].elements(batch_size)
+        sizes = [d.dim_value for d in made[name].type.tensor_type.shape.dim]
+        if sizes and prod(sizes) not in (0, elements):
+            raise MeasuringError(
+                f"the onnxruntime backend built {graph.name!r} wrongly: {sizes} where "
+                f"{graph.tensors[index].shape} is expected at batch size 1; report that, please"
+            )
+    return inferred, tape.weights, tape.inputs
+
+
+def _node(kind: str, **attributes: Any) -> Maker:
+    """A node of the operands."""
+    return lambda c: c.tape.add(kind, *c.inputs, **attributes)
+
+
+# ---- convolutions, pools, normalizations ---------------------------------------------------------
+
+
+def _kernel(c: Call, *channels: int) -> list[str]:
+    """The operands of a convolution whose kernel has these channels: the bias too, where there is one."""
+    a, tape = c.attributes, c.tape
+    bias = [tape.weight(a["out_channels"])] if a["bias"] else []
+    return [c.x, tape.weight(*channels, *map(int, a["kernel"])), *bias]
+
+
+def _convolution(c: Call) -> Any:
+    a, w = c.attributes, window(c.attributes, c.shape[2:], c.out[2:])
+    groups = a.get("groups", 1)
+    return c.tape.add(
+        "Conv", *_kernel(c, a["out_channels"], a["in_channels"] // groups), kernel_shape=w.kernel,
+        strides=w.strides, dilations=w.dilation, group=groups, pads=(*w.before, *w.after),
+    )  # fmt: skip
+
+
+def _transposed(c: Call) -> Any:
+    a, kernel = c.attributes, tuple(c.attributes["kernel"])
+    strides, padding, extra = transposed_padding(a, c.shape[2:], c.out[2:])
+    groups = a.get("groups", 1)
+    return c.tape.add(
+        "ConvTranspose", *_kernel(c, a["in_channels"], a["out_channels"] // groups), strides=strides,
+        kernel_shape=kernel, group=groups, dilations=a.get("dilation") or (1,) * len(kernel),
+        pads=(*padding, *padding), output_padding=extra,
+    )  # fmt: skip
+
+
+def _pool(c: Call) -> Any:
+    w = window(c.attributes, c.shape[2:], c.out[2:])
+    kind = "MaxPool" if c.operation.kind == "max_pool" else "AveragePool"
+    pads = (*w.before, *w.after)
+    return c.tape.add(kind, c.x, kernel_shape=w.kernel, strides=w.strides, pads=pads)
+
+
+def _global_pool(c: Call) -> Any:
+    kind = "Max" if c.operation.kind == "global_max_pool" else "Average"
+    x = c.tape.add(f"Global{kind}Pool", c.x)
+    return x if len(c.out) == len(c.shape) else c.tape.add("Flatten", x, axis=1)
+
+
+def _normalization(kind: str, vectors: int, channels: int, **attributes: Any) -> Maker:
+    """A node with so many vectors of the length of an axis."""
+    return lambda c: c.tape.add(
+        kind, c.x, *(c.tape.weight(c.shape[channels]) for _ in range(vectors)), **attributes
+    )
+
+
+def _limited(c: Call) -> Any:
+    return c.tape.add("Clip", c.x, c.tape.number(0.0), c.tape.number(6.0))
 
 
 def _flatten(c: Call) -> Any:
     if len(c.out) == 2 and c.out[0] == c.shape[0]:
         return c.tape.add("Flatten", c.x, axis=1)
-    return _reshape(c)
-
-
-def _transpose(c: Call) -> Any:
-    order = shapes.transposition(c.shape, c.out)
-    if order is not None:
-        return c.tape.permute(c.x, order)
-    rows = c.target((1, 0))[0]
-    flat = reshaped(c, c.x, (rows, prod(c.shape[1:-1]), c.shape[-1]))
-    return reshaped(c, c.tape.permute(flat, (0, 2, 1)), c.target(c.out))
-
-
-def _concatenate(c: Call) -> Any:
-    return c.tape.add("Concat", *c.inputs, axis=shapes.concatenation_axis(c.ins, c.out))
-
-
-def _stack(c: Call) -> Any:
-    axis = shapes.stacking_axis(c.ins, c.out)
-    raised = [c.tape.add("Unsqueeze", x, c.tape.integers(axis)) for x in c.inputs]
-    return c.tape.add("Concat", *raised, axis=axis)
-
-
-def _part(c: Call, wanted: Shape, starts: dict[int, int]) -> Any:
-    found = shapes.cuts(c.shape, wanted, starts)
-    if found is None:
-        rows = shapes.flat_rows(c.shape, wanted)
-        flat = reshaped(c, c.x, c.target((rows, prod(c.shape) // rows)))
-        some = _sliced(c, flat, 1, 0, prod(wanted) // rows)
-        return reshaped(c, some, c.target(wanted))
-    node = c.x
-    for axis, start, size in found[0]:
-        node = _sliced(c, node, axis, start, size)
-    return node if found[1] is None else c.tape.add("Squeeze", node, c.tape.integers(found[1]))
-
-
-def _sliced(c: Call, x: str, axis: int, start: int, size: int) -> Any:
-    bounds = (start, start + size, axis)
-    return c.tape.add("Slice", x, *(c.tape.integers(n) for n in bounds))
-
-
-def _slices(c: Call) -> list[Any]:
-    starts: dict[int, int] = {}
-    return [_part(c, shape, starts) for shape in c.outs]
-
-
-def _pad(c: Call) -> Any:
-    pairs = shapes.padding(c.shape, c.out)
-    amounts = (*(p[0] for p in pairs), *(p[1] for p in pairs))
-    return c.tape.add("Pad", c.x, c.tape.integers(*amounts))
+    return operations.reshape(c)
 
 
 def _resize(c: Call) -> Any:
@@ -93,178 +256,9 @@ def _resize(c: Call) -> Any:
     )  # fmt: skip
 
 
-def _reduce(c: Call) -> Any:
-    axes, keep = shapes.reduced_axes(c.shape, c.out), len(c.out) == len(c.shape)
-    kinds = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}
-    kind = next((k for n, k in kinds.items() if n in c.operation.name.lower()), "ReduceMean")
-    return c.tape.add(kind, c.x, c.tape.integers(*axes), keepdims=int(keep))
-
-
-def _repeat(c: Call) -> Any:
-    return c.tape.add("Tile", c.x, c.tape.integers(*shapes.repetitions(c.shape, c.out)))
-
-
-_MOVES: dict[str, Maker] = {
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
-    "flatten": _flatten,
-    "transpose": _transpose,
-    "concatenate": _concatenate,
-    "stack": _stack,
-    **dict.fromkeys(("slice", "split", "crop"), _slices),
-    "pad": _pad,
-    "resize": _resize,
-    "reduce": _reduce,
-    "repeat": _repeat,
-}
-"""Kind of operation -> how it is built."""
-
-# ---- onnxruntime layers ----------------------------------------
-
-
-def _node(kind: str, **attributes: Any) -> Maker:
-    """A node of the operands."""
-    return lambda c: c.tape.add(kind, *c.inputs, **attributes)
-
-
-# ---- convolutions, pools, normalisations ---------------------------------------------------------
-
-
-def _convolution(c: Call) -> Any:
-    a, w = c.operation.attributes, window(c)
-    groups = a.get("groups", 1)
-    inputs = [c.x, c.tape.weight(a["out_channels"], a["in_channels"] // groups, *w.kernel)]
-    if a["bias"]:
-        inputs.append(c.tape.weight(a["out_channels"]))
-    return c.tape.add(
-        "Conv", *inputs, kernel_shape=w.kernel, strides=w.strides, dilations=w.dilation, group=groups,
-        pads=(*w.before, *w.after),
-    )  # fmt: skip
-
-
-def _transposed(c: Call) -> Any:
-    a = c.operation.attributes
-    strides, padding, extra = transposed_padding(c)
-    groups, kernel = a.get("groups", 1), tuple(a["kernel"])
-    inputs = [c.x, c.tape.weight(a["in_channels"], a["out_channels"] // groups, *kernel)]
-    if a["bias"]:
-        inputs.append(c.tape.weight(a["out_channels"]))
-    return c.tape.add(
-        "ConvTranspose", *inputs, kernel_shape=kernel, strides=strides, group=groups,
-        dilations=a.get("dilation") or (1,) * len(kernel), pads=(*padding, *padding),
-        output_padding=extra,
-    )  # fmt: skip
-
-
-def _pool(kind: str) -> Maker:
-    def make(c: Call) -> Any:
-        w = window(c)
-        return c.tape.add(
-            kind, c.x, kernel_shape=w.kernel, strides=w.strides, pads=(*w.before, *w.after)
-        )
-
-    return make
-
-
-def _global_pool(kind: str) -> Maker:
-    def make(c: Call) -> Any:
-        x = c.tape.add(kind, c.x)
-        return x if len(c.out) == len(c.shape) else c.tape.add("Flatten", x, axis=1)
-
-    return make
-
-
-def _batch_norm(c: Call) -> Any:
-    return c.tape.add("BatchNormalization", c.x, *(c.tape.weight(c.shape[1]) for _ in range(4)))
-
-
-def _layer_norm(c: Call) -> Any:
-    scale, bias = c.tape.weight(c.shape[-1]), c.tape.weight(c.shape[-1])
-    return c.tape.add("LayerNormalization", c.x, scale, bias, axis=-1)
-
-
-def _instance_norm(c: Call) -> Any:
-    scale, bias = c.tape.weight(c.shape[1]), c.tape.weight(c.shape[1])
-    return c.tape.add("InstanceNormalization", c.x, scale, bias)
-
-
-# ---- activations and arithmetic ------------------------------------------------------------------
-
-
-def _silu(c: Call) -> Any:
-    return c.tape.add("Mul", c.x, c.tape.add("Sigmoid", c.x))
-
-
-def _limited(low: float, high: float) -> Maker:
-    return lambda c: c.tape.add("Clip", c.x, c.tape.number(low), c.tape.number(high))
-
-
-def _rescale(c: Call) -> Any:
-    """As Keras' Rescaling: a product and a sum."""
-    return c.tape.add("Sub", c.tape.add("Mul", c.x, c.tape.number(1 / 127.5)), c.tape.number(1.0))
-
-
-def _merge(kind: str, constant: float) -> Maker:
-    """A node of two operands over all of them; of one operand and a constant."""
-
-    def make(c: Call) -> Any:
-        result = c.x
-        for operand in c.inputs[1:] or [c.tape.number(constant)]:
-            result = c.tape.add(kind, result, operand)
-        return result
-
-    return make
-
-
-def _with_number(kind: str, value: float) -> Maker:
-    return lambda c: c.tape.add(kind, c.x, c.tape.number(value))
-
-
-# ---- products ------------------------------------------------------------------------------------
-
-
-def _dense(c: Call) -> Any:
-    """Gemm of a matrix, else a product and a sum, as exporters write Linear."""
-    a = c.operation.attributes
-    inside, made = a["in_features"], a["out_features"]
-    if c.shape[-1] == inside and c.out == (*c.shape[:-1], made):
-        return _linear(c, c.x, len(c.shape), inside, made)
-    rows, rest = divmod(prod(c.shape), inside)
-    if rest or rows * made != prod(c.out):
-        raise ValueError(f"no product of {inside} features goes from {c.shape} to {c.out}")
-    flat = reshaped(c, c.x, (-1, inside))
-    return reshaped(c, _linear(c, flat, 2, inside, made), c.target(c.out))
-
-
-def _linear(c: Call, x: str, rank: int, inside: int, made: int) -> Any:
-    bias = c.operation.attributes["bias"]
-    if rank == 2:
-        operands = [c.tape.weight(made, inside)] + ([c.tape.weight(made)] if bias else [])
-        return c.tape.add("Gemm", x, *operands, transB=1)
-    x = c.tape.add("MatMul", x, c.tape.weight(inside, made))
-    return c.tape.add("Add", c.tape.weight(made), x) if bias else x
-
-
-def _matmul(c: Call) -> Any:
-    summed = c.operation.attributes["contracted"]
-    left, right = c.ins[:2]
-    a, b = c.inputs[:2]
-    if len(left) > 1 and len(right) > 1 and left[-1] == summed:
-        if right[-2] == summed and right[-1] == c.out[-1]:
-            return reshaped(c, c.tape.add("MatMul", a, b), c.target(c.out), len(left), right)
-        if right[-1] == summed and right[-2] == c.out[-1]:
-            order = (*range(len(right) - 2), len(right) - 1, len(right) - 2)
-            turned = c.tape.permute(b, order)
-            return reshaped(c, c.tape.add("MatMul", a, turned), c.target(c.out), len(left), right)
-    batch, rows, columns = shapes.product_sizes(left, right, c.out, summed)
-    count = -1 if c.batched else batch
-    flat = reshaped(c, a, (count, rows, summed))
-    other = reshaped(c, b, (count, summed, columns))
-    return reshaped(c, c.tape.add("MatMul", flat, other), c.target(c.out))
-
-
 def _embedding(c: Call) -> Any:
-    a = c.operation.attributes
-    return c.tape.add("Gather", c.tape.weight(a["rows"], a["out_features"]), c.x, axis=0)
+    table = c.tape.weight(c.attributes["rows"], c.attributes["out_features"])
+    return c.tape.add("Gather", table, c.x, axis=0)
 
 
 _PLAIN = {
@@ -276,37 +270,25 @@ _PLAIN = {
 }  # fmt: skip
 
 MAKERS: dict[str, Maker] = {
+    **operations.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
-    "max_pool": _pool("MaxPool"),
-    "average_pool": _pool("AveragePool"),
-    "global_max_pool": _global_pool("GlobalMaxPool"),
-    "global_average_pool": _global_pool("GlobalAveragePool"),
-    "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "instance_norm": _instance_norm,
+    **dict.fromkeys(("max_pool", "average_pool"), _pool),
+    **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
+    "batch_norm": _normalization("BatchNormalization", 4, 1),
+    "layer_norm": _normalization("LayerNormalization", 2, -1, axis=-1),
+    "instance_norm": _normalization("InstanceNormalization", 2, 1),
     **{kind: _node(name) for kind, name in _PLAIN.items()},
-    "silu": _silu,
-    "relu6": _limited(0.0, 6.0),
-    "clip": _limited(0.0, 6.0),
+    "silu": lambda c: c.tape.add("Mul", c.x, c.tape.add("Sigmoid", c.x)),
+    **dict.fromkeys(("relu6", "clip"), _limited),
     "hard_sigmoid": _node("HardSigmoid", alpha=1 / 6, beta=0.5),
-    "softmax": _node("Softmax", axis=-1),
-    "log_softmax": _node("LogSoftmax", axis=-1),
+    "softmax": lambda c: c.tape.add("Softmax", c.x, axis=c.axis_or_last),
+    "log_softmax": lambda c: c.tape.add("LogSoftmax", c.x, axis=c.axis_or_last),
     "square": lambda c: c.tape.add("Mul", c.x, c.x),
     "rsqrt": lambda c: c.tape.add("Reciprocal", c.tape.add("Sqrt", c.x)),
-    "scale": _with_number("Mul", 0.125),
-    "rescale": _rescale,
-    "add": _merge("Add", 1.5),
-    "subtract": _merge("Sub", 1.5),
-    "multiply": _merge("Mul", 1.5),
-    "divide": _merge("Div", 1.5),
-    "power": _merge("Pow", 3.0),
-    "maximum": _merge("Max", 0.5),
-    "minimum": _merge("Min", 0.5),
-    "dense": _dense,
-    "matmul": _matmul,
     "embedding": _embedding,
-    **dict.fromkeys(("identity", "dropout"), lambda c: c.x),
-    **_MOVES,
+    "dropout": lambda c: c.x,
+    "flatten": _flatten,
+    "resize": _resize,
 }
 """Kind of operation -> how it is built."""

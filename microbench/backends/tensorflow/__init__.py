@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from lolat.errors import DeviceError, MissingPackageError, NetworkError
+from lolat.errors import DeviceError, NetworkError
 from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras
 from lolat.units import shortened
-from microbench.backends import Prepared
-from microbench.backends import threads as of_threads
+from microbench.backends import Prepared, environment_of, imported
+from microbench.backends.tape import at_batch
 from microbench.backends.tensorflow.layers import build_graph
 
 FLAGS = (
@@ -25,6 +25,21 @@ FLAGS = (
     "DNNL_MAX_CPU_ISA",
 )  # fmt: skip
 """Environment variables that make times different."""
+
+
+def waiting(tf: Any, function: Callable[..., Any], is_gpu: bool, *given: Any) -> Callable[[], None]:
+    """A call of `function` on `given` that waits for its result."""
+    wait = tf.test.experimental.sync_devices if is_gpu else None
+
+    def call() -> None:
+        result = function(*given)  # flat arguments would cost milliseconds of matching
+        if wait is not None:
+            wait()
+        else:
+            for tensor in tf.nest.flatten(result, expand_composites=True):
+                np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
+
+    return call
 
 
 class TensorFlowBackend:
@@ -41,14 +56,7 @@ class TensorFlowBackend:
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         os.environ["KERAS_BACKEND"] = self.name  # this process is the backend's own
         self.keras = import_keras()
-        try:
-            import tensorflow
-        except ImportError as error:
-            raise MissingPackageError(
-                f"the tensorflow backend needs TensorFlow, which cannot be imported ({error}); install "
-                "it with: pip install 'lolat[tensorflow]'"
-            ) from error
-        self.tf: Any = tensorflow
+        self.tf = imported("tensorflow", "the tensorflow backend")
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -58,8 +66,8 @@ class TensorFlowBackend:
                 f"Keras runs on {self.keras.backend.backend()!r} here, but the tensorflow backend "
                 "needs TensorFlow; import Keras with KERAS_BACKEND=tensorflow"
             )
-        found = self.tf.config.list_physical_devices(device.upper())
-        if not found:
+        devices = self.tf.config.list_physical_devices(device.upper())
+        if not devices:
             others = [d.name for d in self.tf.config.list_physical_devices()]
             raise DeviceError(
                 f"no {device} here: TensorFlow {self.tf.__version__} looked for physical devices of "
@@ -68,17 +76,14 @@ class TensorFlowBackend:
             )
         self.device = f"/{device.upper()}:0"
         self.is_gpu = device == "gpu"
-        self.physical = found[0]
+        self.physical = devices[0]
         self.jit = jit
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads and flags: what makes times comparable."""
         threading = self.tf.config.threading
-        flags = {name: os.environ[name] for name in FLAGS if name in os.environ}
-        details = (
-            self.tf.config.experimental.get_device_details(self.physical) if self.is_gpu else {}
-        )
-        name = details.get("device_name")
+        details = self.tf.config.experimental.get_device_details if self.is_gpu else lambda _: {}
+        name = details(self.physical).get("device_name")
         return {
             "framework": "tensorflow",
             "framework_version": self.tf.__version__,
@@ -87,8 +92,7 @@ class TensorFlowBackend:
             "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": self.jit,
             "libraries": self.libraries(),
-            "flags": flags,
-            **of_threads.environment(self.threads),
+            **environment_of(self.threads, FLAGS),
             **({"device_name": name} if name else {}),
         }
 
@@ -97,14 +101,14 @@ class TensorFlowBackend:
 
         Unasked, it does so on processors with some instruction sets only.
         """
-        found = {
+        facts = {
             k: v if isinstance(v, bool | int | str) else str(v)
             for k, v in dict(self.tf.sysconfig.get_build_info()).items()
         }
         with contextlib.suppress(Exception):  # TensorFlow's own affair, not of its public interface
             ports = importlib.import_module("tensorflow.python.util._pywrap_util_port")
-            found["onednn"] = bool(ports.IsMklEnabled())
-        return found
+            facts["onednn"] = bool(ports.IsMklEnabled())
+        return facts
 
     def available_bytes(self) -> int | None:
         """None: TensorFlow takes nearly all of a GPU's memory at once and does not say how much that is."""
@@ -136,26 +140,17 @@ class TensorFlowBackend:
             if structure is not None
             else (inputs[0] if len(inputs) == 1 else inputs)
         )
-        function = self.tf.function(
-            lambda x: model(x, training=False), jit_compile=True if self.jit else None
-        )
-        compiled = function.get_concrete_function(given)
-        wait = self.tf.test.experimental.sync_devices if self.is_gpu else None
-
-        def call() -> None:
-            result = compiled(given)  # flat arguments would cost milliseconds of matching
-            if wait is not None:
-                wait()
-            else:
-                for tensor in self.tf.nest.flatten(result):
-                    np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
-
+        call = self.compiled(lambda x: model(x, training=False), given)
         return Prepared(call, () if self.is_gpu else tuple(map(np.asarray, inputs)))
 
+    def compiled(self, function: Callable[..., Any], *given: Any) -> Callable[[], None]:
+        """`function`, compiled, on `given`: a call that waits for its result."""
+        traced = self.tf.function(function, jit_compile=True if self.jit else None)
+        return waiting(self.tf, traced.get_concrete_function(*given), self.is_gpu, *given)
+
     def value(self, tensor: Tensor, batch_size: int) -> Any:
-        """Values of a graph's input; some other axis than the first never grows with the batch."""
-        grown = tensor.shape[0] * batch_size if tensor.batched else tensor.shape[0]
-        shape = (grown, *tensor.shape[1:])
+        """Values of a graph's input."""
+        shape = at_batch(tensor, tensor.shape, batch_size)
         if "int" in tensor.dtype or tensor.dtype == "bool":
             return self.tf.ones(shape, tensor.dtype)
         return self.tf.cast(self.tf.random.stateless_normal(shape, seed=(1, 2)), tensor.dtype)

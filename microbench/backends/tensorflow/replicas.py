@@ -8,14 +8,16 @@ two would share the keys of their exchanges, and wait for each other for ever.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from lolat.errors import DeviceError, MissingPackageError
+from lolat.errors import DeviceError
 from lolat.readers.keras import import_keras
-from microbench.backends.tensorflow.training import OPTIMIZERS
+from microbench.backends import imported
+from microbench.backends.tensorflow import waiting
+from microbench.backends.tensorflow.training import OPTIMIZERS, descend
 from microbench.timing import Clock, timed
 
 FLOAT_BYTES = 4
@@ -35,28 +37,21 @@ class Replicas:
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         os.environ["KERAS_BACKEND"] = "tensorflow"  # this process is the strategy's own
         self.keras = import_keras()
-        try:
-            import tensorflow
-        except ImportError as error:
-            raise MissingPackageError(
-                f"MirroredStrategy needs TensorFlow, which cannot be imported ({error}); install it "
-                "with: pip install 'lolat[tensorflow]'"
-            ) from error
-        self.tf: Any = tensorflow
+        self.tf = imported("tensorflow", "MirroredStrategy")
         self.is_gpu = device == "gpu"
         config = self.tf.config
-        found = config.list_physical_devices(device.upper())
-        if self.is_gpu and len(found) < replicas:
+        physical = config.list_physical_devices(device.upper())
+        if self.is_gpu and len(physical) < replicas:
             raise DeviceError(
-                f"TensorFlow {self.tf.__version__} finds {len(found)} GPUs here, but {replicas} replicas "
-                "need one each; give fewer --replicas, or --device cpu"
+                f"TensorFlow {self.tf.__version__} finds {len(physical)} GPUs here, but {replicas} "
+                "replicas need one each; give fewer --replicas, or --device cpu"
             )
         self.pool = threads if threads == 1 else threads * replicas
         config.threading.set_inter_op_parallelism_threads(replicas if threads else 0)
         config.threading.set_intra_op_parallelism_threads(self.pool)
         if not self.is_gpu:
             logical = [config.LogicalDeviceConfiguration() for _ in range(replicas)]
-            config.set_logical_device_configuration(found[0], logical)
+            config.set_logical_device_configuration(physical[0], logical)
         self.devices = [f"/{device}:{number}" for number in range(replicas)]
         # One device needs no strategy, and is to be timed without one.
         self.strategy: Any = (
@@ -77,7 +72,7 @@ class Replicas:
         """One compiled call of what `make` gives, on every replica under the strategy."""
         with self.strategy.scope():
             step = make()
-        return self._call(lambda: self.strategy.run(step))
+        return waiting(self.tf, self.tf.function(lambda: self.strategy.run(step)), self.is_gpu)
 
     def beside(
         self, make: Callable[[], Callable[[], Any]], devices: int | None = None
@@ -95,21 +90,7 @@ class Replicas:
                     results.append(step())
             return results
 
-        return self._call(together)
-
-    def _call(self, function: Callable[[], Any]) -> Callable[[], None]:
-        compiled = self.tf.function(function)
-        wait = self.tf.test.experimental.sync_devices if self.is_gpu else None
-
-        def call() -> None:
-            result = compiled()  # on a CPU it returns when all devices are done
-            if wait is not None:
-                wait()
-            else:
-                for tensor in self.tf.nest.flatten(result, expand_composites=True):
-                    np.asarray(tensor)
-
-        return call
+        return waiting(self.tf, self.tf.function(together), self.is_gpu)  # of all devices
 
 
 def exchange(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
@@ -171,14 +152,8 @@ def training_step(
         batch = keras.Variable(values, trainable=False, dtype="float32")
 
         def step() -> Any:
-            variables: Sequence[Any] = model.trainable_variables
             x = tf.identity(batch.value)
-            with tf.GradientTape() as tape:
-                if of_input:
-                    tape.watch(x)
-                loss = tf.reduce_mean(tf.math.squared_difference(model(x, training=True), 1.0))
-            gradient, *others = tape.gradient(loss, [x, *(v.value for v in variables)])
-            optimizer.apply(others, variables)
+            loss, gradient = descend(tf, model, optimizer, x, of_input=of_input)
             return (loss, gradient) if of_input else loss
 
         return step

@@ -1,4 +1,4 @@
-"""One layer in training mode as one compiled TensorFlow call: forward, or with backward and update too."""
+"""Training with TensorFlow, in parts that are timed: passes of a block, an update, Keras' loop, a layer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from typing import Any
 import numpy as np
 
 from lolat.graph import Graph
-from microbench.backends.tensorflow import TensorFlowBackend, build, standard
-
-# ---- Training with TensorFlow, in parts that can be timed: a block's passes, an update, Keras'
-# own loop.
-
-LEARNING_RATE = 1e-4  # so small that the numbers stay as they are, however often it is timed
-MOMENTUM = 0.9
+from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
+from microbench.backends.tensorflow import TensorFlowBackend, build, standard, waiting
 
 OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
     "sgd": lambda keras: keras.optimizers.SGD(LEARNING_RATE),
@@ -28,7 +23,7 @@ OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 class Training:
-    """What `microbench.backends.training` asks of TensorFlow."""
+    """What `microbench.backends.Training` asks of TensorFlow."""
 
     def __init__(self, backend: TensorFlowBackend) -> None:
         self.backend, self.tf, self.keras = backend, backend.tf, backend.keras
@@ -36,11 +31,7 @@ class Training:
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass, and the wait.
-
-        The gradients are those of the weights and, with `of_inputs`, of what the block reads. What comes
-        back from the layers behind the block is made up.
-        """
+        """The forward pass of a block in training mode, or that and the backward pass."""
         tf = self.tf
         with tf.device(self.backend.device):
             model = build(self.keras, graph)
@@ -64,7 +55,7 @@ class Training:
             return self._called(train, given, behind)
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
-        """An update of variables of these shapes by `optimizer`, their gradients given, and the wait."""
+        """An update of variables of these shapes by `optimizer`, their gradients given."""
         tf, keras = self.tf, self.keras
         with tf.device(self.backend.device), standard(keras):
             variables = [keras.Variable(np.ones(s, np.float32)) for s in shapes]
@@ -81,54 +72,45 @@ class Training:
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
         """An epoch of Keras' `fit` with next to nothing to compute: what the loop itself takes."""
         keras = self.keras
-        x, y = _samples(shape, batch_size * steps)
         with self.tf.device(self.backend.device), standard(keras):
-            first = keras.Input(tuple(shape))
-            middle = keras.layers.GlobalAveragePooling2D()(first)
-            model = keras.Model(first, keras.layers.Dense(CLASSES)(middle))
-            model.compile("sgd", _loss(keras), jit_compile=self.backend.jit or "auto")
-
-        def call() -> None:
-            with self.tf.device(self.backend.device):
-                model.fit(x, y, batch_size=batch_size, epochs=1, verbose=0)
-
-        return call
+            image = keras.Input(tuple(shape))
+            pooled = keras.layers.GlobalAveragePooling2D()(image)
+            model = keras.Model(image, keras.layers.Dense(CLASSES)(pooled))
+        return self._fit(model, "sgd", _samples(shape, batch_size * steps), batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
         """From a network made anew to the end of the first step of Keras' `fit`, ms."""
-        keras = self.keras
         with self.tf.device(self.backend.device):
-            model = build(keras, graph)
-            x, y = _samples(graph.tensors[graph.inputs[0]].shape[1:], batch_size)
-            with standard(keras):
-                started = time.perf_counter()
-                model.compile(
-                    OPTIMIZERS[optimizer](keras),
-                    _loss(keras),
-                    jit_compile=self.backend.jit or "auto",
-                )
-                model.fit(x, y, batch_size=batch_size, epochs=1, verbose=0)
-                return (time.perf_counter() - started) * 1e3
+            model = build(self.keras, graph)
+        samples = _samples(graph.tensors[graph.inputs[0]].shape[1:], batch_size)
+        started = time.perf_counter()
+        self._fit(model, optimizer, samples, batch_size)()
+        return (time.perf_counter() - started) * 1e3
 
-    def _called(self, function: Callable[..., Any], *given: Any) -> Callable[[], None]:
-        """A compiled call that waits for its result."""
-        tf = self.tf
-        jit = True if self.backend.jit else None
-        compiled = tf.function(function, jit_compile=jit).get_concrete_function(*given)
-        wait = tf.test.experimental.sync_devices if self.backend.is_gpu else None
+    def layer(self, layer: Mapping[str, Any]) -> Callable[[], None]:
+        """A layer's step; see `LayerStep`."""
+        return LayerStep(self.backend, layer)
+
+    def _fit(
+        self, model: Any, optimizer: str, samples: tuple[np.ndarray, np.ndarray], batch_size: int
+    ) -> Callable[[], None]:
+        """An epoch over the samples, as Keras' users write it."""
+        losses = self.keras.losses
+        with self.tf.device(self.backend.device), standard(self.keras):
+            model.compile(
+                OPTIMIZERS[optimizer](self.keras),
+                losses.SparseCategoricalCrossentropy(from_logits=True),
+                jit_compile=self.backend.jit or "auto",
+            )
 
         def call() -> None:
-            result = compiled(*given)
-            if wait is not None:
-                wait()
-            else:
-                for tensor in tf.nest.flatten(result, expand_composites=True):
-                    np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
+            with self.tf.device(self.backend.device):
+                model.fit(*samples, batch_size=batch_size, epochs=1, verbose=0)
 
         return call
 
-
-CLASSES = 10
+    def _called(self, function: Callable[..., Any], *given: Any) -> Callable[[], None]:
+        return self.backend.compiled(function, *given)
 
 
 def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -138,85 +120,65 @@ def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
     return x, generator.integers(0, CLASSES, count)
 
 
-def _loss(keras: Any) -> Any:
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+def descend(
+    tf: Any, model: Any, optimizer: Any, x: Any, target: Any = 1.0, of_input: bool = True
+) -> tuple[Any, Any]:
+    """A step of training: (loss, the gradient of `x`, None without `of_input`); the weights are updated.
 
-
-# ---- tensorflow layer steps ----------------------------------------
+    The loss is the mean squared difference of what `model` makes of `x` from `target`.
+    """
+    variables = model.trainable_variables
+    with tf.GradientTape() as tape:
+        if of_input:
+            tape.watch(x)
+        loss = tf.reduce_mean(tf.math.squared_difference(model(x, training=True), target))
+    gradient, *others = tape.gradient(loss, [x, *(v.value for v in variables)])
+    optimizer.apply(others, variables)
+    return loss, gradient
 
 
 class LayerStep:
-    """A Keras layer, its input and, where it is trained, target and optimiser; a function of its own.
+    """A Keras layer, its input and, where it is trained, target and optimizer; a function of its own.
 
-    `layer`: see `microbench.backends.layer_step`. The loss is the mean squared difference from a target
-    of ones, as in the measurements of Justus et al. 2018; the gradient is that of the weights and of the
-    input, as for a layer in the middle of a network; the optimiser updates the weights.
+    `layer`: see `microbench.backends.Training.layer`.
     """
 
     def __init__(self, backend: TensorFlowBackend, layer: Mapping[str, Any]) -> None:
-        self.tf, keras = backend.tf, backend.keras
-        self.wait = self.tf.test.experimental.sync_devices if backend.is_gpu else None
-        with self.tf.device(backend.device), standard(keras):
-            self.layer = _keras_layer(keras, layer)
-            self.x = self.tf.random.stateless_normal(_input_shape(layer), seed=(1, 2))
+        tf, keras = backend.tf, backend.keras
+        with tf.device(backend.device), standard(keras):
+            self.layer, shape = _keras_layer(keras, layer)
+            self.x = tf.random.stateless_normal(shape, seed=(1, 2))
             self.layer.build(self.x.shape)
-            shape = self.layer.compute_output_shape(self.x.shape)
             self.optimizer: Any = None
-            jit = True if backend.jit else None
-            if layer["optimizer"] == "none":
-                function = self.tf.function(self.forward, jit_compile=jit)
-                self.given: tuple[Any, ...] = (self.x,)
-            else:
+            self.given: tuple[Any, ...] = (self.x,)
+            if layer["optimizer"] != "none":
                 self.optimizer = OPTIMIZERS[layer["optimizer"]](keras)
                 self.optimizer.build(self.layer.trainable_variables)
-                function = self.tf.function(self.train, jit_compile=jit)
-                self.given = (self.x, self.tf.ones(shape))
+                self.given += (tf.ones(self.layer.compute_output_shape(self.x.shape)),)
+
+            def step(x: Any, *target: Any) -> Any:
+                if target:
+                    return descend(tf, self.layer, self.optimizer, x, *target)
+                return self.layer(x, training=True)
+
+            function = tf.function(step, jit_compile=True if backend.jit else None)
             self.compiled = function.get_concrete_function(*self.given)
-
-    def forward(self, x: Any) -> Any:
-        """The layer's output."""
-        return self.layer(x, training=True)
-
-    def train(self, x: Any, target: Any) -> tuple[Any, Any]:
-        """Loss and the gradient of `x`; the weights are updated."""
-        tf, variables = self.tf, self.layer.trainable_variables
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_mean(tf.math.squared_difference(self.layer(x, training=True), target))
-        gradient, *others = tape.gradient(loss, [x, *(v.value for v in variables)])
-        self.optimizer.apply(others, variables)
-        return loss, gradient
+        self.run = waiting(tf, self.compiled, backend.is_gpu, *self.given)
 
     def __call__(self) -> None:
         """Run once and wait for the result."""
-        result = self.compiled(*self.given)
-        if self.wait is not None:
-            self.wait()
-        else:
-            for tensor in self.tf.nest.flatten(result):
-                np.asarray(tensor)  # waits and, unlike tensor.numpy(), does not copy
+        self.run()
 
 
-def prepare(backend: TensorFlowBackend, layer: Mapping[str, Any]) -> Callable[[], None]:
-    """The step of a layer as one call; see `microbench.backends.layer_step`."""
-    return LayerStep(backend, layer)
-
-
-def _keras_layer(keras: Any, layer: Mapping[str, Any]) -> Any:
+def _keras_layer(keras: Any, layer: Mapping[str, Any]) -> tuple[Any, tuple[int, ...]]:
+    """(the layer, the shape of its input)."""
     activation = None if layer["activation"] == "none" else layer["activation"]
     if layer["layer"] == "dense":
-        return keras.layers.Dense(layer["out_features"], activation=activation)
-    return keras.layers.Conv2D(
-        layer["out_channels"],
-        layer["kernel_size"],
-        strides=layer["stride"],
-        padding=layer["padding"],
-        use_bias=bool(layer["use_bias"]),
-        activation=activation,
-    )
-
-
-def _input_shape(layer: Mapping[str, Any]) -> tuple[int, ...]:
-    if layer["layer"] == "dense":
-        return layer["batch_size"], layer["in_features"]
-    return layer["batch_size"], layer["input_size"], layer["input_size"], layer["in_channels"]
+        made = keras.layers.Dense(layer["out_features"], activation=activation)
+        return made, (layer["batch_size"], layer["in_features"])
+    made = keras.layers.Conv2D(
+        layer["out_channels"], layer["kernel_size"], strides=layer["stride"],
+        padding=layer["padding"], use_bias=bool(layer["use_bias"]), activation=activation,
+    )  # fmt: skip
+    side = layer["input_size"]
+    return made, (layer["batch_size"], side, side, layer["in_channels"])

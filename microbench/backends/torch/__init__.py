@@ -7,6 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError, NetworkError
@@ -14,128 +16,100 @@ from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.readers.torch import import_torch, is_network
 from lolat.units import one_line, shortened
-from microbench.backends import Prepared
-from microbench.backends import threads as of_threads
+from microbench.backends import Prepared, environment_of
 from microbench.backends.shapes import Shape
-from microbench.backends.torch.tape import block_module, materialise
+from microbench.backends.tape import at_batch
+from microbench.backends.torch.layers import block_module, materialize
 
-# ---- Where PyTorch's tensors lie and how to wait for what is computed there: the host, or a
-# CUDA device.
-#
-# PyTorch calls AMD's GPUs CUDA devices too.
-
+FLAGS = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
+    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGINFO_DBG", "TORCH_CUDNN_V8_API_DISABLED",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
+)  # fmt: skip
+"""Environment variables that make times different."""
 PLACE = "cuda:0"
-"""The device that is measured; CUDA_VISIBLE_DEVICES chooses which one of several that is."""
-
-
-class Host:
-    """The processors: a call has its result when it returns."""
-
-    place = "cpu"
-    refusals: tuple[type[BaseException], ...] = ()
-    """What is raised where the device's memory does not suffice; the host's is left to the system."""
-
-    def wait(self) -> None:
-        """Nothing to wait for."""
-
-    def free_bytes(self) -> int | None:
-        """None: what is free on the host, the host says."""
-        return None
-
-    def tidy(self) -> None:
-        """Nothing is held back."""
-
-    def environment(self) -> dict[str, Any]:
-        """Nothing besides what PyTorch says of itself."""
-        return {}
-
-
-class Cuda(Host):
-    """The first CUDA device."""
-
-    def __init__(self, torch: Any) -> None:
-        """Raises DeviceError when PyTorch finds none."""
-        self.torch = torch
-        self.place = PLACE
-        if not torch.cuda.is_available():
-            built = torch.version.cuda or getattr(torch.version, "hip", None)
-            why = (
-                f"is built with CUDA {built}, but finds no device"
-                if built
-                else "is built without it"
-            )
-            raise DeviceError(
-                f"no gpu here: PyTorch {torch.__version__} looked for a CUDA device and {why}; use "
-                "`learn_model.py cpu`, or install a PyTorch with CUDA and a driver"
-            )
-        self.refusals = (torch.cuda.OutOfMemoryError,)
-
-    def wait(self) -> None:
-        """Until the device has done everything that it was asked for."""
-        self.torch.cuda.synchronize(self.place)
-
-    def free_bytes(self) -> int | None:
-        """What the device has free, and what PyTorch holds back there unused."""
-        free, _ = self.torch.cuda.mem_get_info(self.place)
-        held = self.torch.cuda.memory_reserved(self.place)
-        return int(free + held - self.torch.cuda.memory_allocated(self.place))
-
-    def tidy(self) -> None:
-        """Give back what PyTorch holds unused."""
-        self.torch.cuda.empty_cache()
-
-    def environment(self) -> dict[str, Any]:
-        """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
-        torch = self.torch
-        return {
-            "device_name": torch.cuda.get_device_name(self.place),
-            "cuda_version": torch.version.cuda or getattr(torch.version, "hip", None),
-            "cudnn_version": torch.backends.cudnn.version(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "tf32": {
-                "convolutions": torch.backends.cudnn.allow_tf32,
-                "products": torch.backends.cuda.matmul.allow_tf32,
-            },
-        }
-
-
-# ---- The libraries that PyTorch computes with on a CPU, as it says: which are built in, and
-# switched on.
-
-_SAID = {
+"""The device that is measured (PyTorch calls AMD's CUDA too); CUDA_VISIBLE_DEVICES chooses which."""
+MOST_COMPILED = 10_000
+"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
+LIMITS = ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
+          "accumulated_cache_size_limit")  # fmt: skip
+"""What PyTorch's versions call that."""
+VERSIONS = {
     "onednn_version": r"(?:MKL-DNN|oneDNN) v(\S+)",
     "mkl_version": r"Math Kernel Library Version (\S+)",
     "openmp_version": r"- OpenMP (\d+)",
     "blas": r"BLAS_INFO=(\w+)",
 }
-"""Where `torch.__config__.show()` says it."""
+"""Where `torch.__config__.show()` says them."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Parameters of glibc's mallopt (malloc.h)."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where tensors lie, and how to wait for what is computed there; by default the host: not at all."""
+
+    place: str = "cpu"
+    wait: Callable[[], object] = lambda: None
+    """Until the device has done everything that it was asked for."""
+    refusals: tuple[type[BaseException], ...] = ()
+    """What is raised where the device's memory does not suffice; the host's is left to the system."""
+    tidy: Callable[[], object] = lambda: None
+    """Give back what PyTorch holds unused."""
+    free_bytes: Callable[[], int | None] = lambda: None
+    """What the device has free, and what PyTorch holds back there unused; None: the host says that."""
+    environment: Callable[[], dict[str, Any]] = dict
+    """The device's name, CUDA's and cuDNN's versions, and how exact products and convolutions are."""
+
+
+def cuda_device(torch: Any) -> Device:
+    """The first CUDA device; DeviceError when PyTorch finds none."""
+    cuda, cudnn = torch.cuda, torch.backends.cudnn
+    version = torch.version.cuda or getattr(torch.version, "hip", None)
+    if not cuda.is_available():
+        built = f"with CUDA {version}, but finds no device" if version else "without it"
+        raise DeviceError(
+            f"no gpu here: PyTorch {torch.__version__} looked for a CUDA device and is built {built}; "
+            "use `learn_model.py cpu`, or install a PyTorch with CUDA and a driver"
+        )
+
+    def free_bytes() -> int:
+        held = cuda.memory_reserved(PLACE) - cuda.memory_allocated(PLACE)
+        return int(cuda.mem_get_info(PLACE)[0] + held)
+
+    def environment() -> dict[str, Any]:
+        products = torch.backends.cuda.matmul.allow_tf32
+        return {
+            "device_name": cuda.get_device_name(PLACE),
+            "cuda_version": version,
+            "cudnn_version": cudnn.version(),
+            "cudnn_benchmark": cudnn.benchmark,
+            "tf32": {"convolutions": cudnn.allow_tf32, "products": products},
+        }
+
+    refusals = (cuda.OutOfMemoryError,)
+    wait = partial(cuda.synchronize, PLACE)
+    return Device(PLACE, wait, refusals, lambda: cuda.empty_cache(), free_bytes, environment)
 
 
 def libraries(torch: Any) -> dict[str, Any]:
     """oneDNN (PyTorch's mkldnn), MKL, OpenMP and BLAS; `cpu_capability`: of PyTorch's own kernels.
 
-    What this version does not say is left out.
+    As PyTorch says: which are built in, and switched on. What this version does not say is left out.
     """
-    built = torch.__config__.show()
-    found: dict[str, Any] = {
-        name: said.group(1) for name, where in _SAID.items() if (said := re.search(where, built))
-    }
-    backends = torch.backends
-    found["onednn"] = bool(backends.mkldnn.is_available())
-    found["onednn_enabled"] = bool(backends.mkldnn.enabled)
-    found["mkl"] = bool(backends.mkl.is_available())
-    found["openmp"] = bool(backends.openmp.is_available())
+    backends, built = torch.backends, torch.__config__.show()
+    matches = {name: re.search(pattern, built) for name, pattern in VERSIONS.items()}
     capability = getattr(getattr(backends, "cpu", None), "get_cpu_capability", None)
-    if capability is not None:
-        found["cpu_capability"] = str(capability())
-    return found
-
-
-# ---- Lets this process keep the memory that PyTorch frees, so that every call finds it the
-# same.
-
-# Parameters of glibc's mallopt (malloc.h).
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+    return {
+        **{name: match.group(1) for name, match in matches.items() if match},
+        "onednn": bool(backends.mkldnn.is_available()),
+        "onednn_enabled": bool(backends.mkldnn.enabled),
+        "mkl": bool(backends.mkl.is_available()),
+        "openmp": bool(backends.openmp.is_available()),
+        **({} if capability is None else {"cpu_capability": str(capability())}),
+    }
 
 
 def keep_freed_memory() -> bool:
@@ -148,58 +122,45 @@ def keep_freed_memory() -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # musl
-        return False
-    return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, -1))
-
-
-# ---- Runs an exported program without loading its weights, which in a file may be pickles.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
+    return bool(mallopt and mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
 def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_size: int) -> Any:
     """An nn.Module that runs a `.pt2` file (`source`: its path) or an ExportedProgram with random weights.
 
-    The graph is read as the reader does it, which executes nothing of the file; weights, buffers and
-    constants are made up: their shapes and types are what times depend on. MeasuringError where the
-    program is of another batch size.
+    The graph is read as the reader does it, which executes nothing of the file, whose weights may be
+    pickles; weights, buffers and constants are made up: their shapes and types are what times depend on.
+    MeasuringError where the program is of another batch size.
     """
     from lolat.readers.torch.program import of_program, opened
 
-    if isinstance(source, str):
-        program = opened(source, size)
-    else:
-        program = of_program(source, name, size)
-    for node in program.graph_module.graph.nodes:
-        if node.op == "placeholder" and node.name in program.inputs:
-            own = getattr(node.meta.get("val"), "shape", ())[:1]
-            if own and isinstance(own[0], int) and own[0] != batch_size:
-                raise MeasuringError(
-                    f"{name!r} was exported for batch size {own[0]} and cannot run at {batch_size}; export "
-                    'it with an open one, torch.export.Dim("batch")'
-                )
-    return _module(torch, program.graph_module, program.inputs)
+    program = opened(source, size) if isinstance(source, str) else of_program(source, name, size)
+    placeholders = [n for n in program.graph_module.graph.nodes if n.op == "placeholder"]
+    for node in placeholders:
+        own = getattr(node.meta.get("val"), "shape", ())[:1] if node.name in program.inputs else ()
+        if own and isinstance(own[0], int) and own[0] != batch_size:
+            raise MeasuringError(
+                f"{name!r} was exported for batch size {own[0]} and cannot run at {batch_size}; export "
+                'it with an open one, torch.export.Dim("batch")'
+            )
 
-
-def _module(torch: Any, graph_module: Any, inputs: frozenset[str]) -> Any:
     class Exported(torch.nn.Module):
+        """The program's code; what it reads besides its inputs are buffers."""
+
         def __init__(self) -> None:
             super().__init__()
-            self.code = graph_module
-            self.order: list[str | None] = []
-            for node in graph_module.graph.nodes:
-                if node.op != "placeholder":
-                    continue
-                if node.name in inputs:
-                    self.order.append(None)
-                    continue
-                own = f"given_{len(self.order)}"
-                self.register_buffer(own, _made_up(torch, node.meta.get("val")))
-                self.order.append(own)
+            self.code = program.graph_module
+            self.buffer_names = [
+                None if n.name in program.inputs else f"own_{n.name}" for n in placeholders
+            ]
+            for node, own in zip(placeholders, self.buffer_names, strict=True):
+                if own:
+                    self.register_buffer(own, _made_up(torch, node.meta.get("val")))
 
-        def forward(self, *given: Any) -> Any:
-            left = iter(given)
-            return self.code(*(next(left) if n is None else getattr(self, n) for n in self.order))
+        def forward(self, *inputs: Any) -> Any:
+            left = iter(inputs)
+            return self.code(*(getattr(self, n) if n else next(left) for n in self.buffer_names))
 
     return Exported()
 
@@ -213,22 +174,7 @@ def _made_up(torch: Any, fake: Any) -> Any:
         return torch.zeros(shape, dtype=fake.dtype)
     if len(shape) < 2:
         return torch.ones(shape, dtype=fake.dtype)
-    inside = max(1, fake[0].numel())
-    return torch.randn(shape).mul_(inside**-0.5).to(fake.dtype)
-
-
-# ---- torch ----------------------------------------
-
-FLAGS = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
-    "GOMP_CPU_AFFINITY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY",
-    "ONEDNN_DEFAULT_FPMATH_MODE", "TORCH_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
-    "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGINFO_DBG", "TORCH_CUDNN_V8_API_DISABLED",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING",
-)  # fmt: skip
-"""Environment variables that make times different."""
-MOST_COMPILED = 10_000
-"""Versions of the same code that torch.compile may hold; beyond, it would run it uncompiled, unasked."""
+    return torch.randn(shape).mul_(max(1, fake[0].numel()) ** -0.5).to(fake.dtype)
 
 
 class TorchBackend:
@@ -237,13 +183,9 @@ class TorchBackend:
     name = "torch"
 
     def __init__(
-        self,
-        device: str,
-        compile: bool = False,
-        channels_last: bool = False,
-        half: bool = False,
+        self, device: str, compile: bool = False, channels_last: bool = False, half: bool = False,
         threads: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`device`: cpu or gpu. Options: torch.compile, images channels last in memory, float16.
 
         `threads`: None for as many as PyTorch takes by itself.
@@ -252,7 +194,7 @@ class TorchBackend:
         if device == "cpu":
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
         self.torch: Any = import_torch()
-        self.device: Host = Cuda(self.torch) if device == "gpu" else Host()
+        self.device = cuda_device(self.torch) if device == "gpu" else Device()
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
             self.torch.set_num_threads(threads)
@@ -261,12 +203,9 @@ class TorchBackend:
         # Weights that nobody trained make numbers that trained ones do not: so small that they are slow.
         self.torch.set_flush_denormal(True)
         self.keeps_memory = keep_freed_memory()
-        if compile:
-            config = self.torch._dynamo.config
-            for limit in ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit",
-                          "accumulated_cache_size_limit"):  # fmt: skip
-                if hasattr(config, limit):
-                    setattr(config, limit, MOST_COMPILED)
+        for limit in LIMITS if compile else ():
+            if hasattr(self.torch._dynamo.config, limit):
+                setattr(self.torch._dynamo.config, limit, MOST_COMPILED)
 
     def environment(self) -> dict[str, Any]:
         """Versions, threads, flags and options: what makes times comparable."""
@@ -280,8 +219,7 @@ class TorchBackend:
             "keeps_freed_memory": self.keeps_memory,
             "libraries": libraries(torch),
             **self.options,
-            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
-            **of_threads.environment(self.threads),
+            **environment_of(self.threads, FLAGS),
             **self.device.environment(),
         }
 
@@ -293,61 +231,72 @@ class TorchBackend:
         """A block as one call."""
 
         def make() -> Prepared:
-            module, shapes = block_module(self.torch, graph)
-            module = materialise(self.torch, module, self.device.place)
-            inputs = [
-                self.value(graph.tensors[i], shape, batch_size)
-                for i, shape in zip(graph.inputs, shapes, strict=True)
-            ]
-            return self._call(self.as_asked(module), inputs)
+            module, inputs = self.block(graph, batch_size)
+            return self._call(self.with_options(module), inputs)
 
         return self.within_memory(make)()
 
+    def block(self, graph: Graph, batch_size: int) -> tuple[Any, list[Any]]:
+        """(the module of a block on the device, its inputs there)."""
+        module, shapes = block_module(self.torch, graph)
+        inputs = zip(graph.inputs, shapes, strict=True)
+        return materialize(self.torch, module, self.device.place), [
+            self.value(graph.tensors[i], shape, batch_size) for i, shape in inputs
+        ]
+
     def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
         """A user's network as one call; NetworkError when it is none of PyTorch."""
-        if spec.startswith(("keras:", "generate:")) or spec.lower().endswith((".keras", ".onnx")):
-            raise NetworkError(_other_kind(spec))
-        program = spec.lower().endswith(".pt2")
-        network = open_network(spec, input_size, weights=not program)
-        if not program and not is_network(network.model):
-            raise NetworkError(_other_kind(spec))
+        is_program = spec.lower().endswith(".pt2")
+        is_other = spec.startswith(("keras:", "generate:")) or spec.lower().endswith(
+            (".keras", ".onnx")
+        )
+        network = None if is_other else open_network(spec, input_size, weights=not is_program)
+        if network is None or not (is_program or is_network(network.model)):
+            raise NetworkError(
+                f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; "
+                "expected package.module:callable that returns a torch.nn.Module, or a .pt2 file (a model "
+                "learned with tensorflow or onnxruntime is for the others)"
+            )
         graph = network.graph()
 
         def make() -> Prepared:
             module = network.model
-            if program or not isinstance(module, self.torch.nn.Module):
+            if is_program or not isinstance(module, self.torch.nn.Module):
                 module = runnable(self.torch, module, input_size, network.name, batch_size)
             module = module.eval().to(self.device.place)
-            inputs = [self.value(t, t.shape, batch_size) for t in _inputs(graph)]
-            return self._call(self.as_asked(module), inputs)
+            tensors = [graph.tensors[i] for i in graph.inputs]
+            inputs = [self.value(t, t.shape, batch_size) for t in tensors]
+            return self._call(self.with_options(module), inputs)
 
         return self.within_memory(make)()
 
-    def as_asked(self, module: Any) -> Any:
+    def with_options(self, module: Any) -> Any:
         """A module with the options: precision, memory format, compiled."""
-        torch = self.torch
         if self.options["half"]:
             module = module.half()
         if self.options["channels_last"]:
-            module = module.to(memory_format=torch.channels_last)
+            module = module.to(memory_format=self.torch.channels_last)
         if self.options[
             "compile"
-        ]:  # for each batch size by itself, as blocks and networks alike are asked
-            module = torch.compile(module, dynamic=False)
+        ]:  # for each batch size by itself, as blocks and networks alike are
+            module = self.torch.compile(module, dynamic=False)
         return module
 
     def value(self, tensor: Tensor, shape: Shape, batch_size: int) -> Any:
-        """Values of a graph's input, on the device; some other axis than the first never grows."""
-        torch = self.torch
-        grown = (shape[0] * batch_size if tensor.batched else shape[0], *shape[1:]) if shape else ()
+        """Values of a graph's input of `shape` at batch size 1, on the device."""
+        torch, grown = self.torch, at_batch(tensor, shape, batch_size)
         dtype = getattr(torch, tensor.dtype)
         if not dtype.is_floating_point:
             return torch.ones(grown, dtype=dtype, device=self.device.place)
-        if self.options["half"]:
-            dtype = torch.float16
-        x = torch.randn(grown, dtype=dtype, device=self.device.place)
+        return self.on_device(torch.randn(grown, dtype=dtype, device=self.device.place))
+
+    def on_device(self, x: Any) -> Any:
+        """Values on the device, as the options have them."""
+        if self.options["half"] and x.is_floating_point():
+            x = x.half()
+        x = x.to(self.device.place)
         if self.options["channels_last"] and x.dim() == 4:
-            x = x.to(memory_format=torch.channels_last)
+            x = x.to(memory_format=self.torch.channels_last)
         return x
 
     def _call(self, module: Any, inputs: Sequence[Any]) -> Prepared:
@@ -370,21 +319,9 @@ class TorchBackend:
             try:
                 return act()
             except refusals as error:
-                said = one_line(error)
+                refusal = one_line(error)
             # Behind the except clause, when the error no longer holds what was under way.
             self.device.tidy()
-            raise MeasuringError(f"the device's memory does not suffice: {said}")
+            raise MeasuringError(f"the device's memory does not suffice: {refusal}")
 
         return guarded if refusals else act
-
-
-def _inputs(graph: Graph) -> list[Tensor]:
-    return [graph.tensors[i] for i in graph.inputs]
-
-
-def _other_kind(spec: str) -> str:
-    return (
-        f"{shortened(spec)!r} is no PyTorch network, and the torch backend runs those alone; expected "
-        "package.module:callable that returns a torch.nn.Module, or a .pt2 file (a model learned with "
-        "tensorflow or onnxruntime is for the others)"
-    )

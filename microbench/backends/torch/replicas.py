@@ -95,10 +95,13 @@ def exchange(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     environment.
     """
     with Replica(request) as replica:
-        calls = []
+        steps: list[Callable[[], object]] = []
         for variables, size_bytes in request["gradients"]:
-            calls += _with_and_without(replica, variables, size_bytes)
-        times = timed(calls, clock, replica.meet)
+            numbers = max(1, size_bytes // FLOAT_BYTES // variables)
+            for wrap in (lambda module: module, replica.parallel):  # without DDP, and with
+                module = known_gradients(replica.torch, variables, numbers).to(replica.device)
+                steps.append(replica.step(wrap(module), lambda m: m()))
+        times = timed(steps, clock, replica.meet)
         return {
             "without_ms": times[::2],
             "with_ms": times[1::2],
@@ -106,19 +109,7 @@ def exchange(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
         }
 
 
-def _with_and_without(
-    replica: Replica, variables: int, size_bytes: int
-) -> list[Callable[[], object]]:
-    """The step without DDP, and with."""
-    numbers = max(1, size_bytes // FLOAT_BYTES // variables)
-    found: list[Callable[[], object]] = []
-    for wrap in (lambda module: module, replica.parallel):
-        module = _known_gradients(replica.torch, variables, numbers).to(replica.device)
-        found.append(replica.step(wrap(module), lambda m: m()))
-    return found
-
-
-def _known_gradients(torch: Any, variables: int, numbers: int) -> Any:
+def known_gradients(torch: Any, variables: int, numbers: int) -> Any:
     """A module of `variables` vectors whose gradients need no computing."""
 
     class Known(torch.autograd.Function):

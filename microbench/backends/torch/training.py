@@ -1,4 +1,4 @@
-"""One layer in training mode with PyTorch, uncompiled: forward, or with backward and update too."""
+"""Training with PyTorch, in parts that are timed: passes of a block, an update, a user's loop, a layer."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lolat.graph import Graph
-from microbench.backends.shapes import first
+from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
+from microbench.backends.tape import first
 from microbench.backends.torch import TorchBackend
-from microbench.backends.torch.tape import block_module, materialise
-
-# ---- Training with PyTorch, in parts that can be timed: a block's passes, an update, a user's
-# own loop.
-
-LEARNING_RATE = 1e-4  # so small that the numbers stay as they are, however often it is timed
-MOMENTUM = 0.9
+from microbench.backends.torch.layers import block_module, materialize
 
 OPTIMIZERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "sgd": lambda torch, p: torch.optim.SGD(p, LEARNING_RATE),
@@ -26,11 +21,10 @@ OPTIMIZERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "rmsprop": lambda torch, p: torch.optim.RMSprop(p, LEARNING_RATE),
 }
 """As a user gets them: whether they go through the variables one by one or together, PyTorch decides."""
-CLASSES = 10
 
 
 class Training:
-    """What `microbench.backends.training` asks of PyTorch."""
+    """What `microbench.backends.Training` asks of PyTorch."""
 
     def __init__(self, backend: TorchBackend) -> None:
         self.backend, self.torch, self.device = backend, backend.torch, backend.device
@@ -38,11 +32,11 @@ class Training:
     def passes(
         self, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> Callable[[], None]:
-        """The forward pass of a block in training mode, or that and the backward pass, and the wait."""
+        """The forward pass of a block in training mode, or that and the backward pass."""
         return self._guarded(lambda: Passes(self.backend, graph, batch_size, backward, of_inputs))
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
-        """An update of variables of these shapes by `optimizer`, their gradients given, and the wait."""
+        """An update of variables of these shapes by `optimizer`, their gradients given."""
         return self._guarded(lambda: Update(self.backend, optimizer, shapes))
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
@@ -64,19 +58,22 @@ class Training:
 
         def make() -> float:
             module, shapes = block_module(torch, graph)
-            module = materialise(torch, module, self.device.place)
+            module = materialize(torch, module, self.device.place)
             data = []
             for i, shape in zip(graph.inputs, shapes, strict=True):
                 dtype = getattr(torch, graph.tensors[i].dtype)
-                made = torch.randn if dtype.is_floating_point else torch.ones
-                data.append(made((batch_size, *shape[1:]), dtype=dtype))
+                values = torch.randn if dtype.is_floating_point else torch.ones
+                data.append(values((batch_size, *shape[1:]), dtype=dtype))
             self.device.wait()
             started = time.perf_counter()
             Loop(self.backend, module, optimizer, data, batch_size)()
             return (time.perf_counter() - started) * 1e3
 
-        found: float = self.backend.within_memory(make)()
-        return found
+        return float(self.backend.within_memory(make)())
+
+    def layer(self, layer: Mapping[str, Any]) -> Callable[[], None]:
+        """A layer's step; see `LayerStep`."""
+        return self._guarded(lambda: LayerStep(self.backend, layer))
 
     def _guarded(self, make: Callable[[], Callable[[], None]]) -> Callable[[], None]:
         """What `make` makes; either is a MeasuringError where the device's memory does not suffice."""
@@ -96,13 +93,8 @@ class Passes:
         self, backend: TorchBackend, graph: Graph, batch_size: int, backward: bool, of_inputs: bool
     ) -> None:
         self.torch, self.device, self.backward = backend.torch, backend.device, backward
-        module, shapes = block_module(self.torch, graph)
-        module = materialise(self.torch, module, self.device.place).train()
-        self.module = backend.as_asked(module)
-        self.inputs = [
-            backend.value(graph.tensors[i], shape, batch_size)
-            for i, shape in zip(graph.inputs, shapes, strict=True)
-        ]
+        module, self.inputs = backend.block(graph, batch_size)
+        self.module = backend.with_options(module.train())
         watched = [x for x in self.inputs if of_inputs and x.is_floating_point()]
         for x in watched:
             x.requires_grad_(True)
@@ -126,7 +118,7 @@ class Passes:
 
 
 class Update:
-    """Variables of given shapes with their gradients, and an optimiser; a call updates them and waits."""
+    """Variables of given shapes with their gradients, and an optimizer; a call updates them and waits."""
 
     def __init__(
         self, backend: TorchBackend, optimizer: str, shapes: Sequence[Sequence[int]]
@@ -154,16 +146,10 @@ class Loop:
     """
 
     def __init__(
-        self,
-        backend: TorchBackend,
-        network: Any,
-        optimizer: str,
-        data: Sequence[Any],
-        batch_size: int,
-    ) -> None:
-        torch, self.device, self.options = backend.torch, backend.device, backend.options
-        self.torch = torch
-        self.network = backend.as_asked(network)
+        self, backend: TorchBackend, network: Any, optimizer: str, data: Sequence[Any], batch_size: int
+    ) -> None:  # fmt: skip
+        torch, self.device, self.backend = backend.torch, backend.device, backend
+        self.network = backend.with_options(network)
         self.optimizer = OPTIMIZERS[optimizer](torch, self.network.parameters())
         labels = torch.zeros(len(data[0]), dtype=torch.long)
         samples = torch.utils.data.TensorDataset(*data, labels)
@@ -174,9 +160,9 @@ class Loop:
         self.network.train()
         for *inputs, labels in self.loader:
             self.optimizer.zero_grad()
-            outputs = self.network(*map(self._there, inputs))
+            outputs = self.network(*map(self.backend.on_device, inputs))
             scores = outputs[0] if isinstance(outputs, tuple) else outputs
-            loss = self.torch.nn.functional.cross_entropy(
+            loss = self.backend.torch.nn.functional.cross_entropy(
                 scores.flatten(1), labels.to(self.device.place)
             )
             loss.backward()
@@ -184,39 +170,22 @@ class Loop:
             loss.item()
         self.device.wait()
 
-    def _there(self, x: Any) -> Any:
-        """A batch on the device, as the options have it."""
-        if self.options["half"] and x.is_floating_point():
-            x = x.half()
-        x = x.to(self.device.place)
-        if self.options["channels_last"] and x.dim() == 4:
-            x = x.to(memory_format=self.torch.channels_last)
-        return x
-
-
-# ---- torch layer steps ----------------------------------------
-
 
 class LayerStep:
-    """A PyTorch layer, its input and, where it is trained, target and optimiser.
+    """A PyTorch layer, its input and, where it is trained, target and optimizer.
 
-    `layer`: see `microbench.backends.layer_step`; images are channels first. The loss is the mean squared
-    difference from a target of ones, as in the measurements of Justus et al. 2018; the gradient is that of
-    the weights and of the input, as for a layer in the middle of a network; the optimiser updates the
-    weights.
+    `layer`: see `microbench.backends.Training.layer`; images are channels first.
     """
 
     def __init__(self, backend: TorchBackend, layer: Mapping[str, Any]) -> None:
         self.torch, self.device = backend.torch, backend.device
-        place = self.device.place
-        self.layer = _module(self.torch, layer).to(place)
-        self.x = self.torch.randn(_input_shape(layer), device=place)
+        made, shape = _layer(self.torch, layer)
+        self.layer = made.to(self.device.place)
+        self.x = self.torch.randn(shape, device=self.device.place)
         self.optimizer: Any = None
         if layer["optimizer"] != "none":
             self.optimizer = OPTIMIZERS[layer["optimizer"]](self.torch, self.layer.parameters())
-            with self.torch.inference_mode():
-                shape = self.layer(self.x).shape
-            self.target = self.torch.ones(shape, device=place)
+            self.target = self.torch.ones_like(self.forward())
             self.x.requires_grad_(True)
 
     def forward(self) -> Any:
@@ -242,46 +211,29 @@ class LayerStep:
         self.device.wait()
 
 
-def prepare(backend: TorchBackend, layer: Mapping[str, Any]) -> Callable[[], None]:
-    """The step of a layer as one call; see `microbench.backends.layer_step`."""
-    step: LayerStep = backend.within_memory(lambda: LayerStep(backend, layer))()
-    return backend.within_memory(step)
-
-
-def _module(torch: Any, layer: Mapping[str, Any]) -> Any:
-    """The layer with what belongs in front of it (padding) and behind it (the activation)."""
+def _layer(torch: Any, layer: Mapping[str, Any]) -> tuple[Any, tuple[int, ...]]:
+    """(the layer with its padding in front and its activation behind, the shape of its input)."""
     nn = torch.nn
+    shape: tuple[int, ...] = (layer["batch_size"],)
     if layer["layer"] == "dense":
         parts = [nn.Linear(layer["in_features"], layer["out_features"])]
+        shape += (layer["in_features"],)
     else:
-        before, after = _padding(layer)
-        parts = [] if before == after else [nn.ZeroPad2d((before, after, before, after))]
+        size, kernel, stride = layer["input_size"], layer["kernel_size"], layer["stride"]
+        # "same" as TensorFlow has it, the odd element behind.
+        total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
+        total = 0 if layer["padding"] == "valid" else total
+        before, after = total // 2, total - total // 2
+        uneven = before != after
+        parts = [nn.ZeroPad2d((before, after, before, after))] if uneven else []
         parts.append(
             nn.Conv2d(
-                layer["in_channels"],
-                layer["out_channels"],
-                layer["kernel_size"],
-                layer["stride"],
-                padding=before if before == after else 0,
-                bias=bool(layer["use_bias"]),
+                layer["in_channels"], layer["out_channels"], kernel, stride,
+                padding=0 if uneven else before, bias=bool(layer["use_bias"]),
             )
-        )
-    activation = layer["activation"]
-    if activation != "none":
-        parts.append({"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}[activation]())
-    return nn.Sequential(*parts)
-
-
-def _padding(layer: Mapping[str, Any]) -> tuple[int, int]:
-    """(before, after) on either axis: "same" as TensorFlow has it, the odd element behind."""
-    if layer["padding"] == "valid":
-        return 0, 0
-    size, kernel, stride = layer["input_size"], layer["kernel_size"], layer["stride"]
-    total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
-    return total // 2, total - total // 2
-
-
-def _input_shape(layer: Mapping[str, Any]) -> tuple[int, ...]:
-    if layer["layer"] == "dense":
-        return layer["batch_size"], layer["in_features"]
-    return layer["batch_size"], layer["in_channels"], layer["input_size"], layer["input_size"]
+        )  # fmt: skip
+        shape += (layer["in_channels"], size, size)
+    if layer["activation"] != "none":
+        activations = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
+        parts.append(activations[layer["activation"]]())
+    return nn.Sequential(*parts), shape

@@ -1,0 +1,531 @@
+"""Parts of training with TensorFlow and PyTorch: against formulas in numpy, and modules written out."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lolat.errors import MeasuringError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.layers import Layers
+from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS
+from microbench import backends
+from microbench.backends import create
+from microbench.blocks import Predefined
+from microbench.learn_training import TRAINING_BLOCKS
+from microbench.worker import Worker
+from tests.microbench.layer_oracle import CONVOLUTION, DENSE, Optimizer, forward, gradients
+
+TRAINED = [o for o in OPTIMIZERS if o != "none"]
+
+
+class Framework:
+    """A framework's training; its numbers as numpy's: channels last, kernels as (..., in, out), float64."""
+
+    def __init__(self, name: str) -> None:
+        pytest.importorskip(name)
+        self.name, self.is_torch = name, name == "torch"
+        self.module: Any = importlib.import_module(f"microbench.backends.{name}.training")
+        self.backend: Any = create(name, "cpu")
+        self.trained = self.module.Training(self.backend)
+
+    def image(self, tensor: Any) -> np.ndarray:
+        found = np.asarray(tensor.detach() if self.is_torch else tensor).astype(np.float64)
+        return found.transpose(0, 2, 3, 1) if self.is_torch and found.ndim == 4 else found
+
+    def weights(self, layer: Any) -> list[np.ndarray]:
+        if not self.is_torch:
+            return [np.asarray(v.value).astype(np.float64) for v in layer.trainable_variables]
+        kernels = [p.detach().numpy().astype(np.float64) for p in layer.parameters()]
+        return [k.transpose(2, 3, 1, 0) if k.ndim == 4 else k.T for k in kernels]
+
+    def learn_with(self, optimizer: Any, rate: float) -> None:
+        """Another learning rate than the usual one, which is so small that nothing changes."""
+        for group in optimizer.param_groups if self.is_torch else [{"lr": optimizer.learning_rate}]:
+            assert float(group["lr"]) == pytest.approx(1e-4)
+            group["lr"] = rate
+        if not self.is_torch:
+            optimizer.learning_rate = rate
+
+    def train(self, step: Any) -> tuple[float, np.ndarray]:
+        """One step of a layer: the loss before it, the gradient of the input."""
+        if not self.is_torch:
+            loss, gradient = step.compiled(*step.given)
+            return float(loss), self.image(gradient)
+        loss = step.train()
+        return float(loss.detach()), self.image(step.x.grad)
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "torch"])
+def framework(request: pytest.FixtureRequest) -> Framework:
+    return Framework(request.param)
+
+
+@pytest.fixture(scope="module")
+def keras_() -> Framework:
+    return Framework("tensorflow")
+
+
+@pytest.fixture(scope="module")
+def torch_() -> Framework:
+    return Framework("torch")
+
+
+# ---- single layers -------------------------------------------------------------------------------
+
+LAYERS = [
+    *({**kind, "activation": a} for kind in (CONVOLUTION, DENSE) for a in ACTIVATIONS),
+    {**CONVOLUTION, "padding": "valid", "use_bias": 0},
+    {**CONVOLUTION, "kernel_size": 2, "stride": 1},  # one more behind than in front
+    {**CONVOLUTION, "kernel_size": 1, "stride": 4, "input_size": 6},
+    {**CONVOLUTION, "kernel_size": 1, "stride": 3, "input_size": 1},
+    {**CONVOLUTION, "kernel_size": 4, "stride": 3, "input_size": 7, "padding": "valid"},
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda x: "-".join(map(str, x.values())))
+def test_a_layers_forward_pass_is_that_of_numpy(
+    framework: Framework, layer: dict[str, Any]
+) -> None:
+    step = framework.module.LayerStep(framework.backend, layer)
+    before = framework.weights(step.layer)
+    _, expected = forward(layer, framework.image(step.x), before)
+    out = step.forward() if framework.is_torch else step.compiled(*step.given)
+    np.testing.assert_allclose(framework.image(out), expected, rtol=1e-5, atol=1e-6)
+    step()
+    for was, now in zip(before, framework.weights(step.layer), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
+@pytest.mark.parametrize("layer", [CONVOLUTION, DENSE], ids=["convolution", "dense"])
+@pytest.mark.parametrize("optimizer", TRAINED)
+def test_three_steps_of_a_layer_are_those_of_numpy(
+    framework: Framework, layer: dict[str, Any], optimizer: str
+) -> None:
+    step = framework.module.LayerStep(framework.backend, {**layer, "optimizer": optimizer})
+    rate = 10.0 if optimizer == "adadelta" else 0.1  # large, for changes that float32 can tell
+    framework.learn_with(step.optimizer, rate)
+    rule = Optimizer(optimizer, "torch" if framework.is_torch else "keras", rate)
+    x, weights = framework.image(step.x), framework.weights(step.layer)
+    assert np.abs(x).max() > 0.1, "an input of zeros would hide the kernel's gradient"
+    first = weights
+    for _ in range(3):  # what the optimizer keeps counts from the second one
+        loss, dx, grads = gradients(layer, x, weights)
+        found_loss, found_dx = framework.train(step)
+        assert found_loss == pytest.approx(loss, rel=1e-5)
+        np.testing.assert_allclose(found_dx, dx, rtol=1e-4, atol=1e-6)  # float32 sums
+        weights = rule.step(weights, grads)
+    for was, now, expected in zip(first, framework.weights(step.layer), weights, strict=True):
+        assert np.abs(expected - was).max() > 1e-3
+        np.testing.assert_allclose(now - was, expected - was, rtol=1e-3, atol=2e-6)
+    first_loss, _ = framework.train(step)
+    for _ in range(20):
+        step()
+    assert framework.train(step)[0] < first_loss
+    assert backends.layer_step(framework.backend, {**layer, "optimizer": optimizer})() is None  # type: ignore[func-returns-value]
+
+
+# ---- a block's passes ----------------------------------------------------------------------------
+
+
+def dense() -> Graph:
+    n = Layers.on("dense", 1, 1, 6)
+    return n.done(n.dense(n.flatten(n.input), 4, "relu"))
+
+
+def small() -> Graph:
+    """Convolution, batch norm, relu, average, dense layer, softmax."""
+    n = Layers.on("small", 6, 6, 3)
+    return n.done(n.dense(n.global_pool(n.conv_norm_act(n.input, 4, 3), flat=True), 10, "softmax"))
+
+
+def alone(kind: str) -> Graph:
+    n = Layers.on(kind, 32, 32, 3)
+    return n.done(n.same(kind, n.input))
+
+
+def shown(
+    keras_: Framework, monkeypatch: pytest.MonkeyPatch, graph: Graph, of_inputs: bool = True
+) -> tuple[Any, Any]:
+    """(the Keras model of a block, a call of its passes that gives (given, results))."""
+    models: list[Any] = []
+    build = keras_.module.build
+    monkeypatch.setattr(
+        keras_.module, "build", lambda k, g: models.append(build(k, g)) or models[0]
+    )
+    monkeypatch.setattr(keras_.backend, "compiled", lambda f, *given: lambda: (given, f(*given)))
+    return models, keras_.trained.passes(graph, 3, backward=True, of_inputs=of_inputs)
+
+
+@pytest.mark.parametrize("of_inputs", [True, False])
+def test_kerass_gradients_are_those_of_the_formula(
+    keras_: Framework, monkeypatch: pytest.MonkeyPatch, of_inputs: bool
+) -> None:
+    (model,), call = shown(keras_, monkeypatch, dense(), of_inputs)
+    (given, behind), ((out,), found) = call()
+    x, flowing = np.asarray(given).reshape(3, 6), np.asarray(behind[0])
+    kernel, bias = map(np.asarray, model.trainable_variables)
+    z = x @ kernel + bias
+    np.testing.assert_allclose(out, np.maximum(z, 0), rtol=1e-5, atol=1e-6)
+    dz = flowing * (z > 0)
+    expected = [x.T @ dz, dz.sum(axis=0), dz @ kernel.T]
+    assert len(found) == (3 if of_inputs else 2)
+    for gradient, wanted in zip(found, expected, strict=False):
+        assert np.abs(wanted).max() > 0.1
+        np.testing.assert_allclose(np.reshape(gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("of_inputs", [True, False])
+def test_pytorchs_gradients_are_those_of_the_block_written_out(
+    torch_: Framework, of_inputs: bool
+) -> None:
+    import torch
+
+    def written_out(x: Any, kernel: Any, scale: Any, shift: Any, dense: Any, bias: Any) -> Any:
+        """`small`, with the formula of batch norm."""
+        y = torch.nn.functional.conv2d(x, kernel, padding=1)
+        mean = y.mean((0, 2, 3), keepdim=True)
+        variance = ((y - mean) ** 2).mean((0, 2, 3), keepdim=True)
+        y = (y - mean) / (variance + 1e-5).sqrt() * scale[:, None, None] + shift[:, None, None]
+        return ((y.clamp(min=0).mean((2, 3)) @ dense.T) + bias).softmax(1)
+
+    passes = torch_.trained.passes(small(), 4, backward=True, of_inputs=of_inputs)
+    passes()
+    passes()  # they are not added up
+    (x,), parameters, (flowing,) = passes.inputs, list(passes.module.parameters()), passes.flowing
+    assert (x.shape, flowing.shape) == ((4, 3, 6, 6), (4, 10))
+    assert flowing.std() > 0.1
+    twins = [t.detach().double().requires_grad_(True) for t in (x, *parameters)]
+    of_x, *expected = torch.autograd.grad(written_out(*twins), twins, flowing.double())
+    for parameter, wanted in zip(parameters, expected, strict=True):
+        assert wanted.abs().max() > 1e-4
+        torch.testing.assert_close(parameter.grad.double(), wanted, rtol=1e-3, atol=1e-6)
+    if of_inputs:
+        torch.testing.assert_close(x.grad.double(), of_x, rtol=1e-3, atol=1e-6)
+    else:
+        assert x.grad is None
+
+
+@pytest.mark.parametrize(("backward", "products"), [(False, 1), (True, 3)])
+def test_nothing_is_left_out_because_its_result_is_not_used(
+    keras_: Framework, backward: bool, products: int
+) -> None:
+    """No gradient of a block that ends in a product needs what comes out of it."""
+    n = Layers.on("product", 1, 1, 6)
+    graph = n.done(n.dense(n.flatten(n.input), 4))
+    context = importlib.import_module("tensorflow.python.eager.context").context()
+    call = keras_.trained.passes(graph, 3, backward=backward, of_inputs=True)
+    context.enable_graph_collection()
+    try:
+        call()
+        ran = context.export_run_metadata()
+    finally:
+        context.disable_graph_collection()
+    graphs = [g.post_optimization_graph for g in ran.function_graphs]
+    assert [sum("MatMul" in n.op for n in g.node) for g in graphs] == [products]
+
+
+def test_a_forward_pass_alone_leaves_no_gradients_and_keeps_what_they_need(
+    torch_: Framework,
+) -> None:
+    passes = torch_.trained.passes(small(), 4, backward=False, of_inputs=True)
+    outputs: list[Any] = []
+    passes.module.register_forward_hook(lambda module, given, out: outputs.extend(out))
+    passes()
+    assert all(p.grad is None for p in (*passes.module.parameters(), *passes.inputs))
+    assert outputs[0].grad_fn is not None
+    passes = torch_.trained.passes(alone("relu"), 2, backward=True, of_inputs=False)
+    passes()  # without weights, an image as its input: there is no backward pass
+    assert passes.inputs[0].grad is None
+
+
+def test_batch_norm_takes_and_keeps_the_statistics_of_the_batch(
+    keras_: Framework, torch_: Framework, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which Keras keeps a hundredth, PyTorch a tenth."""
+    (model,), call = shown(keras_, monkeypatch, alone("batch_norm"))
+    mean, _ = model.non_trainable_variables
+    assert np.asarray(mean).tolist() == [0, 0, 0]
+    (x, _), _ = call()
+    np.testing.assert_allclose(mean, 0.01 * np.mean(x, (0, 1, 2)), rtol=1e-3, atol=1e-7)
+    passes = torch_.trained.passes(alone("batch_norm"), 4, backward=False, of_inputs=False)
+    (norm,) = (m for m in passes.module.modules() if hasattr(m, "running_mean"))
+    assert norm.running_mean.tolist() == [0, 0, 0]
+    passes()
+    expected = 0.1 * passes.inputs[0].mean((0, 2, 3))
+    np.testing.assert_allclose(norm.running_mean, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_drops_in_training(
+    keras_: Framework, torch_: Framework, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half, and the rest doubled; backwards, what was dropped gets nothing."""
+    (model,), call = shown(keras_, monkeypatch, alone("dropout"))
+    (x, behind), ((out,), (gradient,)) = call()
+    np.testing.assert_array_equal(model(x, training=False), x)
+    passes = torch_.trained.passes(alone("dropout"), 4, backward=True, of_inputs=True)
+    outs: list[Any] = []
+    passes.module.register_forward_hook(lambda module, given, out: outs.extend(out))
+    passes()
+    own = passes.inputs[0]
+    for given, made, flowing, found in (
+        (x, out, behind[0], gradient),
+        (own.detach(), outs[0].detach(), passes.flowing[0], own.grad),
+    ):
+        kept = np.asarray(found) != 0
+        assert 0.4 < kept.mean() < 0.6
+        np.testing.assert_allclose(made, 2 * np.asarray(given) * kept, rtol=1e-6)
+        np.testing.assert_allclose(found, 2 * np.asarray(flowing) * kept, rtol=1e-6)
+
+
+def of_different_kinds() -> list[Predefined]:
+    """The blocks, but for those in which the same kinds of operation follow one another."""
+    found: dict[frozenset[tuple[str, str]], Predefined] = {}
+    for block in TRAINING_BLOCKS:
+        graph = block.make()
+        writers = {i: o.kind for o in graph.operations for i in o.outputs}
+        pairs = {(writers.get(i, ""), o.kind) for o in graph.operations for i in o.inputs}
+        found.setdefault(frozenset(pairs), block)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("block", of_different_kinds(), ids=lambda b: b.name)
+def test_every_block_can_be_trained(block: Predefined) -> None:
+    """In place, an operation may overwrite what a gradient needs; without memory that is found too."""
+    torch: Any = pytest.importorskip("torch")
+    from microbench.backends.torch.layers import block_module
+
+    module, shapes = block_module(torch, block.make())
+    size = block.batch_sizes[-1]
+    inputs = [torch.empty((size, *s[1:]), device="meta", requires_grad=True) for s in shapes]
+    outputs = module.train()(*inputs)
+    torch.autograd.backward(outputs, [torch.empty_like(out) for out in outputs])
+    assert all(v.grad is not None for v in (*module.parameters(), *inputs))
+
+
+def test_pytorchs_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch")
+    compiled: list[bool] = []
+
+    def compile(module: Any, dynamic: bool) -> Any:
+        compiled.append(module.training and not dynamic)
+        return module
+
+    monkeypatch.setattr(torch, "compile", compile)
+    trained: Any = backends.training_of(create("torch+compile+channels_last+half", "cpu"))
+    passes = trained.passes(small(), 4, backward=True, of_inputs=True)
+    passes()
+    seen = (*passes.module.parameters(), *passes.inputs)
+    assert {v.dtype for v in (*seen, *(v.grad for v in seen))} == {torch.float16}
+    assert passes.inputs[0].is_contiguous(memory_format=torch.channels_last)
+    assert trained.update("sgd", [(2,)]).variables[0].dtype == torch.float16
+    loop = trained.epoch((4, 4, 3), 2, 1)
+    given: list[Any] = []
+    loop.network.register_forward_pre_hook(lambda module, inputs: given.extend(inputs))
+    loop()
+    assert compiled == [True, True]
+    assert (given[0].dtype, given[0].shape) == (torch.float16, (2, 3, 4, 4))
+    assert given[0].is_contiguous(memory_format=torch.channels_last)
+
+
+# ---- updates -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", TRAINED)
+def test_an_update_follows_the_optimizers_rule(
+    framework: Framework, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    rate = 10.0 if optimizer == "adadelta" else 0.1  # large, for changes that float32 can tell
+    made: list[Any] = []
+    make = framework.module.OPTIMIZERS[optimizer]
+
+    def faster(*arguments: Any) -> Any:
+        made.append(make(*arguments))
+        framework.learn_with(made[0], rate)
+        return made[0]
+
+    monkeypatch.setitem(framework.module.OPTIMIZERS, optimizer, faster)
+    variables: list[Any] = []
+    if not framework.is_torch:
+        real = framework.backend.keras.Variable
+        monkeypatch.setattr(
+            framework.backend.keras,
+            "Variable",
+            lambda x: variables.append(real(x)) or variables[-1],
+        )
+    shapes = ((3, 4), (5,), ())
+    call = framework.trained.update(optimizer, shapes)
+    variables = call.variables if framework.is_torch else variables
+    rule = Optimizer(optimizer, "torch" if framework.is_torch else "keras", rate)
+    expected = [np.ones(s) for s in shapes]
+    for _ in range(3):
+        call()
+        expected = rule.step(expected, [np.full(w.shape, 1e-3) for w in expected])
+    for variable, wanted in zip(variables, expected, strict=True):
+        found = framework.image(variable)
+        assert found.shape == wanted.shape
+        assert np.abs(wanted - 1).max() > 1e-4
+        np.testing.assert_allclose(found - 1, wanted - 1, rtol=1e-3, atol=1e-6)
+
+
+# ---- the loops -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fits(keras_: Framework, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Calls of Keras' `fit`: shape of the samples, labels, batch size, epochs, steps of the optimizer."""
+    found: list[tuple[Any, ...]] = []
+    model = keras_.trained.keras.Model
+    fit = model.fit
+
+    def noted(self: Any, x: Any, y: Any, **given: Any) -> None:
+        before = int(self.optimizer.iterations)
+        fit(self, x, y, **given)
+        steps = int(self.optimizer.iterations) - before
+        found.append((x.shape, y.shape, given["batch_size"], given["epochs"], steps))
+
+    monkeypatch.setattr(model, "fit", noted)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*produced by a Softmax")
+def test_an_epoch_and_a_start_are_steps_of_fit(
+    keras_: Framework, fits: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = keras_.trained.epoch((5, 4, 3), 2, 3)
+    assert fits == []
+    call()
+    call()
+    assert fits == [((6, 5, 4, 3), (6,), 2, 1, 3)] * 2
+    clock = iter([1.0, 3.5])
+    monkeypatch.setattr(keras_.module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert keras_.trained.start(small(), 3, "adam") == 2500.0
+    assert fits[2:] == [((3, 6, 6, 3), (3,), 3, 1, 1)]
+
+
+def test_an_epoch_is_every_sample_once_and_a_step_of_sgd_for_each_batch(torch_: Framework) -> None:
+    loop = torch_.trained.epoch((5, 4, 3), 2, 3)
+    given: list[Any] = []
+    loop.network.register_forward_pre_hook(lambda module, x: given.append((module.training, *x)))
+    loop.network.eval()
+    for group in loop.optimizer.param_groups:
+        group["lr"] = 0.5
+    weight, bias = (p.detach().double().numpy().copy() for p in loop.network.parameters())
+    loop()
+    assert [(training, x.shape) for training, x in given] == [(True, (2, 3, 5, 4))] * 3
+    data = loop.loader.dataset.tensors[0]
+    seen = sorted(float(x.sum()) for _, batch in given for x in batch)
+    assert seen == sorted(float(x.sum()) for x in data)
+    for _, batch in given:  # cross entropy with class 0, by hand
+        x = batch.double().numpy().mean((2, 3))
+        scores = x @ weight.T + bias
+        slope = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        slope[:, 0] -= 1
+        weight, bias = weight - 0.5 * slope.T @ x / 2, bias - 0.5 * slope.mean(0)
+    for found, wanted in zip(loop.network.parameters(), (weight, bias), strict=True):
+        np.testing.assert_allclose(found.detach().double().numpy(), wanted, rtol=1e-4, atol=1e-6)
+
+
+def image_out() -> Graph:
+    n = Layers.on("image", 6, 6, 3)
+    return n.done(n.conv_norm_act(n.input, 4, 3))
+
+
+def of_words() -> Graph:
+    b = GraphBuilder("words")
+    x = b.input((1, 7), dtype="int64")
+    x = b.add("embedding", [x], (1, 7, 8), dtype="float32", rows=20, out_features=8)
+    return b.build([x])
+
+
+@pytest.mark.parametrize("make", [small, image_out, of_words])
+def test_a_start_is_one_step_of_a_new_network(
+    torch_: Framework, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Graph]
+) -> None:
+    clock = iter([1.0, 3.5])
+    monkeypatch.setattr(torch_.module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    steps: list[int] = []
+
+    def adam(torch: Any, parameters: Any) -> Any:
+        made = torch.optim.Adam(parameters)
+        made.register_step_post_hook(lambda *_: steps.append(len(made.state)))
+        return made
+
+    monkeypatch.setitem(torch_.module.OPTIMIZERS, "adam", adam)
+    assert torch_.trained.start(make(), 3, "adam") == 2500.0
+    assert len(steps) == 1
+    assert steps[0] > 0
+
+
+# ---- a device of its own, and the worker ---------------------------------------------------------
+
+
+def test_every_call_waits_for_the_device(
+    framework: Framework, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[str] = []
+    backend: Any = create(framework.name, "cpu")
+    if framework.is_torch:
+        backend.device = replace(backend.device, wait=lambda: waits.append("wait"))
+    else:
+        backend.is_gpu = True
+        sync: Any = backend.tf.test.experimental
+        monkeypatch.setattr(sync, "sync_devices", lambda: waits.append("wait"))
+    trained: Any = backends.training_of(backend)
+    calls = [
+        *(trained.passes(small(), 2, backward, True) for backward in (False, True)),
+        trained.update("adam", [(2, 3)]),
+        trained.layer({**DENSE, "optimizer": "sgd"}),
+        *([trained.epoch((4, 4, 3), 2, 1)] if framework.is_torch else []),
+    ]
+    for call in calls:
+        assert waits == []
+        call()
+        assert waits.pop() == "wait"
+    if framework.is_torch:
+        trained.start(small(), 2, "sgd")
+        assert len(waits) == 2  # for the weights before it starts, and for its end
+
+
+def test_memory_that_does_not_suffice_is_a_job_less() -> None:
+    pytest.importorskip("torch")
+
+    class Full(Exception):
+        pass
+
+    def wait() -> None:
+        raise Full("out of it")
+
+    backend: Any = create("torch", "cpu")
+    backend.device = SimpleNamespace(place="cpu", refusals=(Full,), wait=wait, tidy=lambda: None)
+    trained: Any = backends.training_of(backend)
+    for call in (
+        trained.passes(small(), 2, True, True),
+        trained.update("sgd", [(2,)]),
+        trained.epoch((4, 4, 3), 2, 1),
+        trained.layer(DENSE),
+        lambda: trained.start(small(), 2, "sgd"),
+    ):
+        with pytest.raises(MeasuringError, match="memory does not suffice: out of it"):
+            call()
+
+
+def test_the_worker_finds_every_part(framework: Framework) -> None:
+    worker = Worker(framework.name, "cpu")
+    graph = small().to_dict()
+    for job in (
+        {"training": {"passes": {
+            "graph": graph, "batch_size": 2, "backward": True, "of_inputs": False}}},
+        {"training": {"update": {"optimizer": "adam", "shapes": [[3, 2], []]}}},
+        {"training": {"epoch": {"shape": [4, 4, 3], "batch_size": 2, "steps": 2}}},
+        {"layer": {**DENSE, "optimizer": "adam"}},
+    ):  # fmt: skip
+        assert worker.prepare(job)() is None
+    start = {"graph": graph, "batch_size": 2, "optimizer": "rmsprop"}
+    assert worker.answer({"do": "start", "job": start})["start_ms"] > 0
