@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lolat.graph.counts import FORMULAS, count
-from lolat.readers.keras import composite as keras_rules
+from lolat.readers.keras import layers as keras_rules
 from lolat.readers.keras import ops as keras_ops
 from tests.readers.keras_networks import counted, graph_of, keras, kinds, layers, ops, six, total
 

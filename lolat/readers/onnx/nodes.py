@@ -69,7 +69,8 @@ class Net:
     live: set[str]
     grows: set[str]
     warnings: list[str] = field(default_factory=list)
-    parameters: set[str] = field(default_factory=set)  # initialisers
+    parameters: set[str] = field(default_factory=set)  # initializers
+    opset: int = 1
 
     def elements(self, name: str) -> int:
         """Number of elements of a tensor at batch size 1."""
@@ -205,7 +206,7 @@ def mark(net: Net, heads: Sequence[tuple[Node, str]]) -> None:
         if node.op == "Transpose" and not node.domain:
             if not node.kind and _is_layout(net, node, first, producers, consumers):
                 node.kind = "reshape"
-            perm = _perm(net, node)
+            perm = permutation(net, node)
             if (
                 node.kind == "reshape"
                 and node.inputs[0] not in first
@@ -216,9 +217,10 @@ def mark(net: Net, heads: Sequence[tuple[Node, str]]) -> None:
             first.update(o for o in node.outputs if o)
 
 
-def _perm(net: Net, node: Node) -> tuple[int, ...]:
+def permutation(net: Net, node: Node) -> tuple[int, ...]:
+    """Which axis of its input each axis of a Transpose's output is."""
     rank = len(net.shapes[node.inputs[0]])
-    return tuple(node.attributes.get("perm") or range(rank - 1, -1, -1))
+    return tuple(int(n) for n in node.attributes.get("perm") or range(rank - 1, -1, -1))
 
 
 def _to_first(rank: int) -> tuple[int, ...]:
@@ -251,7 +253,7 @@ def _is_layout(
     producers: dict[str, Node],
     consumers: dict[str, list[Node]],
 ) -> bool:
-    perm, shape = _perm(net, node), net.shapes[node.inputs[0]]
+    perm, shape = permutation(net, node), net.shapes[node.inputs[0]]
     rank = len(perm)
     moved = [axis for axis in perm if shape[axis] > 1]
     if moved == sorted(moved):  # at batch size 1; the batch comes first in Keras

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from lolat.readers.keras.composite import attention
+from lolat.readers.rules import attention
 from lolat.readers.torch.calls import RESHAPES, TRANSPOSITIONS, arguments_of
 
 MULTI_HEAD = "activation.MultiheadAttention"
@@ -104,7 +104,7 @@ def _emit(
         ))  # fmt: skip
     heads = total // size
     query, key, value = projected
-    mixed, weights = attention(walker, query, key, value, (heads, heads), "attention", path)
+    mixed, weights = attention(walker.builder, query, key, value, (heads, heads), "attention", path)
     last = linears[-1]
     features = int(_given(last, "weight").meta["val"].shape[0])
     out = b.add(
