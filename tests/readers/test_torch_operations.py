@@ -168,8 +168,7 @@ def test_a_transformer_encoder(frozen: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "kind", "gates"),
-    [(nn.LSTM, "lstm", 4), (nn.GRU, "gru", 3), (nn.RNN, "simple_rnn", 1)],
+    ("make", "kind", "gates"), [(nn.LSTM, "lstm", 4), (nn.GRU, "gru", 3), (nn.RNN, "simple_rnn", 1)]
 )
 def test_recurrent_layers(make: Any, kind: str, gates: int) -> None:
     layer = make(3, 4, batch_first=True)

@@ -333,9 +333,9 @@ def _einsum_shape(equation: str, first: Sequence[int], result: Sequence[Any]) ->
     """The shape of an einsum's result, what it leaves open taken from its first operand."""
     left, labels = equation.replace(" ", "").split("->")
     if "..." in equation:  # stands for the leading axes, the same on both sides
-        sizes = list(first[: len(result)])
+        sizes: list[Any] = list(first[: len(result)])
     else:
-        known: dict[str, Any] = dict(zip(left.split(",")[0], first, strict=False))
+        known = dict(zip(left.split(",")[0], first, strict=False))
         sizes = [known.get(label) for label in labels]
     filled = [size if n is None else n for n, size in zip(result, sizes, strict=False)]
     return (None, *filled[1:])
@@ -388,13 +388,13 @@ def saved(path: str, weights: bool) -> Any:
     keras = import_keras()
     try:
         with zipfile.ZipFile(path) as archive:
-            config = dict(json.loads(archive.read("config.json")))
-    except Exception as error:
+            config = json.loads(archive.read("config.json"))
+        config.pop("compile_config", None)
+    except Exception as error:  # no archive, no configuration, or one that is no object
         raise NetworkError(
             f"{shown!r} cannot be opened: it is not a .keras file; expected a zip archive written by "
             "model.save"
         ) from error
-    config.pop("compile_config", None)
     try:
         with _building(weights):
             if weights:

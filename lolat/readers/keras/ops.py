@@ -118,7 +118,7 @@ def _einsum(r: Any, call: Call) -> list[int]:
         return list(r.write(call, "Einsum", call.inputs))
     labels, result = einsum_terms(equation)
     summed, _ = einsum_features(labels[1], result, r.shape_of(sources[1]))
-    return product(r, call, *sources, summed)
+    return product(r, call, sources[0], sources[1], summed)
 
 
 def _conv(r: Any, call: Call) -> list[int]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
-from lolat.readers.torch import import_torch, without_weights
+from lolat.readers.torch import import_torch
 from lolat.units import one_line, shortened
 
 DECODERS = "AutoModelForCausalLM"
@@ -263,3 +263,74 @@ class _EmptyNames(types.ModuleType):
         made = _Names(name, (), {})
         setattr(self, name, made)
         return made
+
+
+# ---- A network without its weights.
+
+SMALL = 4096  # elements of a parameter that is filled all the same: code may look at a few numbers
+_RANDOM = frozenset(["normal_", "uniform_"])
+
+
+def without_weights(make: Callable[[], Any]) -> Any:
+    """What a function that makes a network returns, its weights of a shape that nothing has filled.
+
+    Drawing weights at random takes longer than all else, and memory that is not touched is none. Unlike
+    fake tensors, these let code look at the values of small ones, and be copied; those are for a network
+    that is larger than the addresses that there are.
+    """
+    try:
+        with _unfilled(), _undrawn():
+            return make()
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return make()
+
+
+def _unfilled() -> Any:
+    """While it lasts, what changes a large parameter in place, or fills any tensor at random, does not."""
+    torch = import_torch()
+
+    mode: Any = torch.overrides.TorchFunctionMode
+
+    class Unfilled(mode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            name = getattr(func, "__name__", "")
+            if name.endswith("_") and not name.startswith("_") and name != "requires_grad_":
+                changed = args[0] if args else kwargs.get("tensor")  # torch.nn.init's name for it
+                kinds = torch.Tensor if name in _RANDOM else torch.nn.Parameter
+                if isinstance(changed, kinds) and changed.numel() > SMALL:
+                    return changed
+            return func(*args, **kwargs)
+
+    return Unfilled()
+
+
+@contextlib.contextmanager
+def _undrawn() -> Iterator[None]:
+    """While it lasts, `torch.nn.init.trunc_normal_` leaves large tensors as they are.
+
+    In PyTorch 2.13 it draws until all values lie between its bounds; where nothing fills them, that is
+    what happened to lie in memory, for ever.
+    """
+    init: Any = import_torch().nn.init
+    inner = "_no_grad_trunc_normal_"  # behind the name that others have imported
+    drawn = getattr(init, inner, None)
+    if drawn is None:
+        yield
+        return
+
+    def undrawn(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return tensor if tensor.numel() > SMALL else drawn(tensor, *args, **kwargs)
+
+    setattr(init, inner, undrawn)
+    try:
+        yield
+    finally:
+        setattr(init, inner, drawn)
