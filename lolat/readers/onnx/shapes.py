@@ -58,59 +58,54 @@ def read_inputs(model: Any, size: Sequence[int], network: str) -> Inputs:
 
     Raises NetworkError where a size stays open, or the file fixes another one.
     """
-    found = Inputs()
+    inputs = Inputs()
     constants = {i.name for i in model.graph.initializer}
-    given = [i for i in model.graph.input if i.name not in constants]
-    dims = {i.name: _dims(i, network) for i in given}
+    values = [i for i in model.graph.input if i.name not in constants]
+    dims = {i.name: _dims(i, network) for i in values}
     named = any(isinstance(n, str) and "batch" in n.lower() for d in dims.values() for n in d)
     batch = {name: _batch_axis(model, name, d, named) for name, d in dims.items()}
-    first = next((d[batch[n]] for n, d in dims.items() if batch[n] is not None), None)  # type: ignore[index]
-    for value in given:
-        name, axis = value.name, batch[value.name]
-        if axis is not None and isinstance(first, int) and dims[name][axis] not in (first, 1):
-            axis = batch[name] = None  # of another size than the other inputs' batch
-        if axis is not None:
-            at = dims[name][axis]
-            if isinstance(at, int):
-                found.fixed = max(at, found.fixed or 1)
-                if at > 1:
-                    found.warnings.append(
-                        f"input {name!r} is fixed at {at} x ...: taken as the batch size and read at 1"
-                    )
-            elif at:
-                found.symbols[at] = None
+    sizes = {name: dims[name][axis] for name, axis in batch.items() if axis is not None}
+    first = next(iter(sizes.values()), None)
+    for name, at in sizes.items():
+        if isinstance(first, int) and at not in (first, 1):
+            batch[name] = None  # of another size than the other inputs' batch
+        elif isinstance(at, str) and at:
+            inputs.symbols[at] = None
+        elif isinstance(at, int):
+            inputs.fixed = max(at, inputs.fixed or 1)
+            if at > 1:
+                inputs.warnings.append(
+                    f"input {name!r} is fixed at {at} x ...: taken as the batch size and read at 1"
+                )
     changed = False
-    for value in given:
+    for value in values:
         name = value.name
-        sizes, used = _filled(dims[name], batch[name], tuple(size), found.symbols, name, network)
-        changed = changed or used
-        found.sizes[name] = sizes
-        found.dtypes[name] = value.type.tensor_type.elem_type
-    if size and given and not changed:
+        wanted = _wanted(dims[name], batch[name], tuple(size), inputs.symbols)
+        changed = changed or bool(wanted)
+        inputs.sizes[name] = _filled(
+            value.name, dims[name], batch[name], wanted, inputs, network, size
+        )
+        inputs.dtypes[name] = value.type.tensor_type.elem_type
+    if size and values and not changed:
         shown = "; ".join(f"{n}: {_shown(d, batch[n])}" for n, d in dims.items())
         raise NetworkError(
             f"--input-size {','.join(map(str, size))} fits no input of {network!r} ({shown}); "
             "give a size where it says ?, or all sizes without the batch"
         )
-    return found
+    return inputs
 
 
 def _dims(value: Any, network: str) -> list[int | str]:
     """Sizes of an input, the symbol or "" for open ones."""
-    if value.type.WhichOneof("value") != "tensor_type":
-        raise NetworkError(
-            f"input {value.name!r} of {network!r} is no tensor but a {value.type.WhichOneof('value')}; "
-            "export the network with tensors as inputs"
-        )
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        raise NetworkError(
-            f"input {value.name!r} of {network!r} has no shape in the file; export it with a shape"
-        )
-    return [
-        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else d.dim_param
-        for d in tensor.shape.dim
-    ]
+    kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
+    what = ""
+    if kind != "tensor_type":
+        what = f"is no tensor but a {kind}; export the network with tensors as inputs"
+    elif not tensor.HasField("shape"):
+        what = "has no shape in the file; export it with a shape"
+    if what:
+        raise NetworkError(f"input {value.name!r} of {network!r} {what}")
+    return [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
 
 
 def _batch_axis(model: Any, name: str, dims: list[int | str], named: bool) -> int | None:
@@ -118,8 +113,6 @@ def _batch_axis(model: Any, name: str, dims: list[int | str], named: bool) -> in
 
     `named`: some input has an axis named after the batch; then an axis of another name is none.
     """
-    if not dims:
-        return None
     for axis, n in enumerate(dims):
         if isinstance(n, str) and "batch" in n.lower():
             return axis
@@ -127,54 +120,57 @@ def _batch_axis(model: Any, name: str, dims: list[int | str], named: bool) -> in
         for node in model.graph.node:
             if node.op_type in RECURRENT and list(node.input[:1]) == [name]:
                 return 0 if any(a.name == "layout" and a.i for a in node.attribute) else 1
-    return None if named and isinstance(dims[0], str) and dims[0] else 0
+    return None if not dims or (named and isinstance(dims[0], str) and dims[0]) else 0
+
+
+def _is_batch(n: int | str, symbols: Mapping[str, int | None]) -> bool:
+    """Whether a size is the symbol of the batch."""
+    return isinstance(n, str) and bool(n) and symbols.get(n, 0) is None
+
+
+def _wanted(
+    dims: list[int | str], axis: int | None, size: tuple[int, ...], symbols: Mapping[str, int | None]
+) -> dict[int, int]:  # fmt: skip
+    """What `size` says about an input: axis -> size."""
+    rest = [i for i in range(len(dims)) if i != axis]
+    opened = [i for i in rest if isinstance(dims[i], str) and not _is_batch(dims[i], symbols)]
+    if len(size) == len(rest) and len(size) > 1:
+        return dict(zip(rest, size, strict=True))
+    if size and len(size) in (1, len(opened)) and opened:
+        return dict(zip(opened, size * len(opened), strict=False))
+    if len(size) == 1 and rest and all(isinstance(dims[i], int) for i in rest):
+        return dict.fromkeys(rest[1:] or rest, size[0])
+    return {}
 
 
 def _filled(
-    dims: list[int | str],
-    axis: int | None,
-    size: tuple[int, ...],
-    symbols: dict[str, int | None],
-    name: str,
-    network: str,
-) -> tuple[tuple[int | None, ...], bool]:
-    """All sizes of an input (None for the batch), and whether `size` said something about it."""
-    rest = [i for i in range(len(dims)) if i != axis]
-    opened = [
-        i for i in rest if isinstance(dims[i], str) and symbols.get(str(dims[i]), 0) is not None
-    ]
-    wanted: dict[int, int] = {}
-    if len(size) == len(rest) and len(size) > 1:
-        wanted = dict(zip(rest, size, strict=True))
-    elif len(size) == 1 and opened:
-        wanted = dict.fromkeys(opened, size[0])
-    elif size and len(size) == len(opened):
-        wanted = dict(zip(opened, size, strict=True))
-    elif len(size) == 1 and rest and all(isinstance(dims[i], int) for i in rest):
-        wanted = dict.fromkeys(rest[1:] if len(rest) > 1 else rest, size[0])
+    name: str, dims: list[int | str], axis: int | None, wanted: Mapping[int, int], inputs: Inputs,
+    network: str, size: Sequence[int],
+) -> tuple[int | None, ...]:  # fmt: skip
+    """All sizes of an input (None for the batch), those that are open as `wanted`."""
     sizes: list[int | None] = []
     for i, n in enumerate(dims):
-        if i == axis or (isinstance(n, str) and n and symbols.get(n, 0) is None):
+        if i == axis or _is_batch(n, inputs.symbols):
             sizes.append(None)
-        elif isinstance(n, int):
-            if wanted.get(i, n) != n:
-                raise NetworkError(
-                    f"input {name!r} of {network!r} is fixed at {_shown(dims, axis)} in the file; "
-                    f"--input-size {','.join(map(str, size))} cannot change it; export the network with "
-                    "dynamic axes, or at that size"
-                )
-            sizes.append(n)
-        else:
-            known = wanted.get(i) or symbols.get(n)
-            if not known:
-                raise NetworkError(
-                    f"input {name!r} of {network!r} leaves sizes open: {_shown(dims, axis)}; give them "
-                    "with --input-size, for example --input-size 224"
-                )
-            if n:
-                symbols.setdefault(n, known)
-            sizes.append(known)
-    return tuple(sizes), bool(wanted)
+            continue
+        known = n if isinstance(n, int) else wanted.get(i) or inputs.symbols.get(n)
+        what = ""
+        if not known:
+            what = (
+                f"leaves sizes open: {_shown(dims, axis)}; give them with --input-size, for example "
+                "--input-size 224"
+            )
+        elif isinstance(n, int) and wanted.get(i, n) != n:
+            what = (
+                f"is fixed at {_shown(dims, axis)} in the file; --input-size {','.join(map(str, size))} "
+                "cannot change it; export the network with dynamic axes, or at that size"
+            )
+        if what:
+            raise NetworkError(f"input {name!r} of {network!r} {what}")
+        if isinstance(n, str) and n:
+            inputs.symbols.setdefault(n, known)
+        sizes.append(known)
+    return tuple(sizes)
 
 
 def _shown(dims: Sequence[int | str], axis: int | None) -> str:
