@@ -24,7 +24,7 @@ Blocks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Vgg:
-    """Stages of 3x3 convolutions, each with ReLU and normalisation; 2x2 max pooling ends a stage.
+    """Stages of 3x3 convolutions, each with ReLU and normalization; 2x2 max pooling ends a stage.
 
     `layers`, `filters`: convolutions and their filters, by stage; `hidden`: widths of the dense layers
     that follow; `input`: (height, width, channels); `output`: number of classes.
@@ -77,7 +77,7 @@ class Inception:
 
 @dataclass(frozen=True)
 class Fc:
-    """Dense layers with ReLU, each followed by dropout and normalisation.
+    """Dense layers with ReLU, each followed by dropout and normalization.
 
     `layers`: their widths; `input`: (features,); `input_dropout`, `dropout`: shares, or None for none.
     """

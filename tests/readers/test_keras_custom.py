@@ -212,7 +212,7 @@ def test_the_precision_is_kept(policy: str) -> None:
     assert total(graph).flops == 5 * 7 * 4 * 18
 
 
-def test_a_quantised_model_counts_the_same() -> None:
+def test_a_quantized_model_counts_the_same() -> None:
     model = keras.Sequential([keras.Input((5, 8)), layers.Dense(4), layers.EinsumDense(
         "abc,cd->abd", output_shape=(None, 3))])  # fmt: skip
     before = total(lolat.read(model))

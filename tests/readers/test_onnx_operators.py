@@ -257,7 +257,7 @@ def test_transposes_around_the_fused_attention_are_the_networks_own(tmp_path: Pa
     assert kinds(graph) == ["transpose", "matmul", "scale", "softmax", "matmul", "transpose"]
 
 
-def test_quantised_activations_are_reported(tmp_path: Path) -> None:
+def test_quantized_activations_are_reported(tmp_path: Path) -> None:
     nodes = [
         node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"),
         node("DequantizeLinear", "wq s z", "w"), node("Conv", "d w", "y"),
@@ -275,7 +275,7 @@ def total_with_warnings(graph: Any) -> tuple[int, ...]:
     return six(count(graph).total())
 
 
-def test_quantised_operators_count_like_the_others(tmp_path: Path) -> None:
+def test_quantized_operators_count_like_the_others(tmp_path: Path) -> None:
     scales: Any = {"s": np.float32(0.1), "z": np.uint8(0)}
     conv = model([node("QLinearConv", "x s z w s z s z b", "y")], dtype=TensorProto.UINT8,
                  w=np.ones((4, 3, 1, 1), np.uint8), b=np.ones(4, np.int32), **scales)  # fmt: skip

@@ -26,9 +26,9 @@ C: dict[str, Any] = {
 }  # fmt: skip
 
 HARD = [node("Add", "x three", "a"), node("Clip", "a zero six", "b")]
-CENTRE = [node("ReduceMean", "x", "m", axes=[-1]), node("Sub", "x m", "d")]
+CENTER = [node("ReduceMean", "x", "m", axes=[-1]), node("Sub", "x m", "d")]
 VARIANCE = [
-    *CENTRE, node("Pow", "d two", "e"), node("ReduceMean", "e", "f", axes=[-1]),
+    *CENTER, node("Pow", "d two", "e"), node("ReduceMean", "e", "f", axes=[-1]),
     node("Add", "f small", "g"),
     node("Sqrt", "g", "h"),
 ]  # fmt: skip
@@ -74,7 +74,7 @@ PATTERNS: dict[str, tuple[str, list[Any]]] = {
         *VARIANCE, node("Div", "d h", "i"), node("Mul", "i gamma", "j"), node("Add", "j beta", "y"),
     ]),
     "layer norm, squared by a product": ("layer_norm", [
-        *CENTRE, node("Mul", "d d", "e"), node("ReduceMean", "e", "f", axes=[-1]),
+        *CENTER, node("Mul", "d d", "e"), node("ReduceMean", "e", "f", axes=[-1]),
         node("Add", "f small", "g"),
         node("Sqrt", "g", "h"), node("Reciprocal", "h", "i"), node("Mul", "d i", "y"),
     ]),
@@ -85,7 +85,7 @@ PATTERNS: dict[str, tuple[str, list[Any]]] = {
         node("ReduceMax", "x", "m", axes=[-1]), node("Sub", "x m", "a"), node("Exp", "a", "b"),
         node("ReduceSum", "b axis", "s"), node("Div", "b s", "y"),
     ]),
-    "normalised": ("unit_norm", [
+    "normalized": ("unit_norm", [
         node("ReduceL2", "x", "n", axes=[-1]), node("Clip", "n small", "m"), node("Div", "x m", "y"),
     ]),
 }  # fmt: skip

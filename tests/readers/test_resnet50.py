@@ -95,7 +95,7 @@ def test_one_set_of_counts_from_keras_pytorch_and_onnx(tmp_path: Path) -> None:
         ]
         assert counts[0] == counts[1] == counts[2]
         # As published: 4.09 GMACs and 11.1 M activations (fvcore), 25,557,032 parameters, of which
-        # 53,120 are the vectors of normalisations.
+        # 53,120 are the vectors of normalizations.
         assert round(counts[0]["flops"] / batch_size / 1e9, 2) == 4.09
         assert counts[0]["acts"] == batch_size * 11_113_984
         assert counts[0]["weights"] == 25_557_032 - 53_120

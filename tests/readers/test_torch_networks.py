@@ -230,7 +230,7 @@ def test_resnet50_as_published() -> None:
     counts = total(graph)
     assert round(counts.flops / 1e9, 2) == 4.09
     assert counts.acts == 11_113_984  # fvcore's table of activations says 11.1 M
-    # 25,557,032 parameters, of which 53,120 are the vectors of normalisations.
+    # 25,557,032 parameters, of which 53,120 are the vectors of normalizations.
     assert counts.weights == 25_557_032 - 53_120
     labels = [b.label for b in cut(graph)]
     assert labels[:4] == ["stem", "layer1.0", "layer1.1", "layer1.2"]

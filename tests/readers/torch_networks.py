@@ -312,7 +312,7 @@ def convnext() -> nn.Module:
 
 
 class ViTBlock(nn.Module):
-    """Attention and a perceptron, each behind a normalisation."""
+    """Attention and a perceptron, each behind a normalization."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()

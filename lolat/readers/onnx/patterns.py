@@ -13,7 +13,7 @@ from collections import Counter
 
 from lolat.readers.onnx.nodes import VIEWS, Net, Node
 
-# ---- Puts together what exporters take apart: activations, normalisations, biases.
+# ---- Puts together what exporters take apart: activations, normalizations, biases.
 #
 # A pattern is a region of element-wise operators with one tensor that goes in and one that comes out.
 # What is

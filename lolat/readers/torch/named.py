@@ -11,6 +11,7 @@ import importlib
 import importlib.machinery
 import json
 import os
+import re
 import sys
 import types
 import warnings
@@ -89,13 +90,12 @@ def _torchvision(name: str, weights: bool) -> Any:
     names = models.list_models()
     if name.lower() not in names:
         raise _unknown("torchvision", name, names)
-    found = _built(
-        f"torchvision:{name}", lambda: models.get_model(name.lower(), weights=None), weights
-    )
-    if not hasattr(found, "default_cfg"):
+    spec = f"torchvision:{name}"
+    model = _built(spec, lambda: models.get_model(name.lower(), weights=None), weights)
+    if not hasattr(model, "default_cfg"):
         side = 299 if name.lower() == "inception_v3" else 224
-        found.default_cfg = {"input_size": (3, side, side)}  # where torchvision's docs have it
-    return found
+        model.default_cfg = {"input_size": (3, side, side)}  # where torchvision's docs have it
+    return model
 
 
 def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) -> Any:
@@ -139,48 +139,39 @@ def _classifies(config: Any) -> bool:
 
 
 def _config(path: str) -> dict[str, Any]:
-    """The configuration in a file; NetworkError says what was found and what is expected."""
+    """The configuration in a file; NetworkError says what it holds instead and what is expected."""
     expected = "expected the config.json of a network of the package transformers"
     try:
         with open(path, encoding="utf-8") as file:
-            found: Any = json.load(file)
+            config: Any = json.load(file)
     except OSError as error:
         raise NetworkError(
             f"cannot read {shortened(path)!r}: {error.strerror}; {expected}"
         ) from error
     except (ValueError, RecursionError) as error:
         raise NetworkError(f"{shortened(path)!r} is not JSON; {expected}") from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise NetworkError(f"{shortened(path)!r} holds no JSON object; {expected}")
-    if "model_type" not in found:
-        found = {**found, "model_type": _type_of(found, path)}
-    return found
-
-
-def _type_of(config: dict[str, Any], path: str) -> str:
-    """The type of a configuration without "model_type", as its first architecture's name begins."""
+    if "model_type" in config:
+        return config
+    # Without it, as the name of its first architecture begins.
     names = config.get("architectures")
     first = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    for ending in (
-        "LMHeadModel",
-        "ForCausalLM",
-        "ForMaskedLM",
-        "ForSequenceClassification",
-        "Model",
-    ):
-        if first.endswith(ending) and first != ending:
-            return first.removesuffix(ending).lower()
-    raise NetworkError(
-        f'{shortened(path)!r} does not say what it is of: expected "model_type", such as "bert"'
-    )
+    heads = "LMHeadModel|ForCausalLM|ForMaskedLM|ForSequenceClassification|Model"
+    begins = re.fullmatch(rf"(.+?)(?:{heads})", first)
+    if begins is None:
+        raise NetworkError(
+            f'{shortened(path)!r} does not say what it is of: expected "model_type", such as "bert"'
+        )
+    return {**config, "model_type": begins[1].lower()}
 
 
 def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
     near = difflib.get_close_matches(name.lower(), names, n=3)
-    hint = f"did you mean {' or '.join(f'{package}:{n}' for n in near)}?" if near else (
-        f"{package}.list_models() lists its {len(names)} networks"
-        if package == "timm" else f"torchvision.models.list_models() lists its {len(names)} networks"
-    )  # fmt: skip
+    listed = f"{'timm' if package == 'timm' else 'torchvision.models'}.list_models()"
+    hint = f"{listed} lists its {len(names)} networks"
+    if near:
+        hint = f"did you mean {' or '.join(f'{package}:{n}' for n in near)}?"
     return NetworkError(f"no network {shortened(f'{package}:{name}')!r}; {hint}")
 
 
@@ -194,15 +185,16 @@ def _package(name: str) -> Any:
             with contextlib.nullcontext() if top == "torchvision" else _torchvision_or_none():
                 return importlib.import_module(name)
     except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
-        found = "is not installed" if isinstance(error, ModuleNotFoundError) else "does not load"
+        missing = isinstance(error, ModuleNotFoundError)
         more = (
             "; its wheel must be of the same build as PyTorch's (CPU: pip install torchvision --index-url "
             "https://download.pytorch.org/whl/cpu), timm: has most of its networks without it"
-            if top == "torchvision" and not isinstance(error, ModuleNotFoundError)
+            if top == "torchvision" and not missing
             else f"; install it with: pip install {top}"
         )
         raise MissingPackageError(
-            f"the package {top} {found} ({one_line(error)}), which {top}:NAME needs{more}"
+            f"the package {top} {'is not installed' if missing else 'does not load'} "
+            f"({one_line(error)}), which {top}:NAME needs{more}"
         ) from error
 
 
