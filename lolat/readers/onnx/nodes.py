@@ -97,12 +97,12 @@ class Net:
 
     def consumers(self) -> dict[str, list[Node]]:
         """Tensor -> the nodes that read it, each as often as it does; outputs of the network apart."""
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.inputs:
                 if name:
-                    found.setdefault(name, []).append(node)
-        return found
+                    readers.setdefault(name, []).append(node)
+        return readers
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """Take nodes out."""
@@ -152,13 +152,13 @@ def place(proto: Any) -> tuple[str, str]:
 
 def _modules(scopes: Iterable[str]) -> list[str]:
     """["layer1", "layer1.0", "layer1.0.conv1"] as ["layer1", "layer1.0", "conv1"]."""
-    found: list[str] = []
+    parts: list[str] = []
     before = ""
     for scope in scopes:
         own = scope.removeprefix(f"{before}.") if before else scope
-        found.append(f"{found[-1]}.{own}" if found and own.isdigit() else own)
+        parts.append(f"{parts[-1]}.{own}" if parts and own.isdigit() else own)
         before = scope
-    return found
+    return parts
 
 
 def captured(body: Any) -> Iterable[str]:

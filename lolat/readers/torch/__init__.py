@@ -48,8 +48,8 @@ def import_torch() -> Any:
             f"PyTorch is needed for this and cannot be imported ({error}); install it with: "
             "pip install 'lolat[torch]'"
         ) from error
-    found = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
-    if found < OLDEST:
+    version = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
         raise MissingPackageError(
             f"PyTorch {torch.__version__} is too old for this, it must be "
             f"{'.'.join(map(str, OLDEST))} or newer; install it with: pip install --upgrade torch"
@@ -57,9 +57,9 @@ def import_torch() -> Any:
     return torch
 
 
-def is_network(found: Any) -> bool:
+def is_network(model: Any) -> bool:
     """Whether an object is a PyTorch module or an exported program."""
-    names = {f"{c.__module__}.{c.__qualname__}" for c in type(found).__mro__}
+    names = {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
     return bool(names & {"torch.nn.modules.module.Module", EXPORTED})
 
 
@@ -183,16 +183,16 @@ class Walker:
 
     def constants_like(self, node: Any, values: Sequence[Any], grows: bool = False) -> list[Any]:
         """Constants with the shapes of what a node yields."""
-        found: list[Any] = []
+        constants: list[Any] = []
         for value in values:
             if value is not None:
                 shape, batched = self.program.sizes(node, value, grows)
                 index = self.builder.tensor(shape, batched, dtype_name(value))
                 self.constants.add(index)
-                found.append(index)
+                constants.append(index)
             else:
-                found.append(None)
-        return found
+                constants.append(None)
+        return constants
 
     def called(self, node: Any) -> None:
         """One node that computes."""
@@ -202,9 +202,9 @@ class Walker:
             self.views[node] = node.all_input_nodes[0]
             return
         if any(c.__name__ == "HigherOrderOperator" for c in type(node.target).__mro__):
-            found = self.inside(node)
-            if found is not None:
-                self.values[node] = found
+            inner = self.inside(node)
+            if inner is not None:
+                self.values[node] = inner
                 return
         if _attention_layer(self, node):
             return
@@ -247,8 +247,8 @@ class Walker:
 
     def sources(self, node: Any) -> list[int]:
         """The tensors that a node reads, scalars too."""
-        found = (self.values.get(n) for n in node.all_input_nodes)
-        return [i for value in found for i in indices_of(value)]
+        values = (self.values.get(n) for n in node.all_input_nodes)
+        return [i for value in values for i in indices_of(value)]
 
     def read(self, call: Call, first: int | None = None) -> list[int]:
         """The first tensor that a call reads (or `first`), and others that the network computes.
@@ -398,10 +398,10 @@ def _attention_layer(walker: Any, node: Any) -> bool:
     False when the node begins none, or one of an unusual kind (keys of its own, decomposed to matrices):
     then it is read operation by operation.
     """
-    found = _layer_of(node)
-    if found is None:
+    place = _layer_of(node)
+    if place is None:
         return False
-    layer = [n for n in node.graph.nodes if n.op == "call_function" and _layer_of(n) == found]
+    layer = [n for n in node.graph.nodes if n.op == "call_function" and _layer_of(n) == place]
     if layer[0] is not node:
         return False
     inside = set(layer)
@@ -413,7 +413,7 @@ def _attention_layer(walker: Any, node: Any) -> bool:
     returned = {n: _origin(n, inside) for n in layer if set(n.users) - inside}
     if None in sources or not set(returned.values()) <= {"linear", "softmax", "mean"}:
         return False
-    _emit(walker, layer, linears, sources, heads, walker.shortened(found[1]), returned)
+    _emit(walker, layer, linears, sources, heads, walker.shortened(place[1]), returned)
     walker.done |= inside
     return True
 

@@ -32,8 +32,8 @@ class Call:
 
     def get(self, name: str, default: Any = None) -> Any:
         """An argument; `default` when the operation has none of that name, or None in it."""
-        found = self.arguments.get(name)
-        return default if found is None else found
+        value = self.arguments.get(name)
+        return default if value is None else value
 
 
 def dtype_name(value: Any) -> str:
@@ -62,13 +62,13 @@ def arguments_of(node: Any) -> dict[str, Any]:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {str(i): argument for i, argument in enumerate(node.args)} | dict(node.kwargs)
-    found = {}
+    arguments = {}
     for position, argument in enumerate(schema.arguments):
         if position < len(node.args):
-            found[argument.name] = node.args[position]
+            arguments[argument.name] = node.args[position]
         else:
-            found[argument.name] = node.kwargs.get(argument.name, argument.default_value)
-    return found
+            arguments[argument.name] = node.kwargs.get(argument.name, argument.default_value)
+    return arguments
 
 
 def flat(value: Any) -> Sequence[Any]:

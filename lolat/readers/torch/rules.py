@@ -29,8 +29,8 @@ from lolat.readers.torch.calls import RESHAPES, TRANSPOSITIONS, Call, flat, resh
 
 def sizes_of(value: Any, count: int) -> tuple[int, ...]:
     """One number for each axis, from one for all."""
-    found = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
-    return tuple(found * count if len(found) == 1 else found)
+    sizes = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return tuple(sizes * count if len(sizes) == 1 else sizes)
 
 
 def _weight(call: Any, name: str = "weight") -> tuple[int, ...]:
@@ -65,12 +65,12 @@ def _convolution(walker: Any, call: Call) -> list[int]:
 
 
 def _padding(
-    given: Any, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+    padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
 ) -> dict[str, Any]:
     """Padding as Keras has it: "same", "valid", or a valid convolution of what was padded before."""
-    if isinstance(given, str):
-        return {"padding": given}
-    amounts = sizes_of(given, len(kernel))
+    if isinstance(padding, str):
+        return {"padding": padding}
+    amounts = sizes_of(padding, len(kernel))
     if not any(amounts):
         return {"padding": "valid"}
     keeps = all(2 * p == d * (k - 1) for p, k, d in zip(amounts, kernel, dilation, strict=True))
@@ -173,8 +173,8 @@ def _recurrent(walker: Any, call: Call) -> list[Any]:
         return list(walker.whole(call, f"aten.{call.op}", inputs, call.label(call.op)))
     x = walker.index(call.get("input"))
     states = call.get("hx")
-    states = [walker.index(s) for s in (states if isinstance(states, (tuple, list)) else [states])]
-    given = [s for s in states if s is not None and s not in walker.constants]
+    states = [walker.index(s) for s in flat(states)]
+    initial = [s for s in states if s is not None and s not in walker.constants]
     shape = walker.shape(x)
     steps = shape[1] if call.get("batch_first") and len(shape) > 2 else shape[0]
     last: list[list[int]] = [[] for _ in call.shapes[1:]]
@@ -189,21 +189,21 @@ def _recurrent(walker: Any, call: Call) -> list[Any]:
             single = (*walker.shape(x)[:-1], units)
             state = (*call.shapes[1][1:],)
             written = walker.builder.add_several(
-                _RECURRENT[call.op], [x, *given], [single] + [state] * len(last),
+                _RECURRENT[call.op], [x, *initial], [single] + [state] * len(last),
                 call.label(_RECURRENT[call.op], suffix), call.path, units=units,
                 in_features=features, timesteps=steps, bias=biased, bias_vectors=2, sequences=True,
             )  # fmt: skip
             walker.channels[written[0]] = len(single) - 1
             outputs.append(written[0])
-            for found, index in zip(last, written[1:], strict=True):
-                found.append(index)
+            for of_state, index in zip(last, written[1:], strict=True):
+                of_state.append(index)
         x = outputs[0]
         if ways > 1:
             merged = (*walker.shape(x)[:-1], sum(walker.shape(i)[-1] for i in outputs))
             x = walker.add(
                 call, "concatenate", outputs, merged, suffix=f"l{layer}_merge", axis=len(merged) - 1
             )
-    return [x, *(_stacked(walker, call, found) for found in last)]
+    return [x, *(_stacked(walker, call, of_state) for of_state in last)]
 
 
 def _stacked(walker: Any, call: Any, states: list[int]) -> int:
@@ -227,10 +227,10 @@ def _cell(walker: Any, call: Call) -> list[Any]:
     rows, features = _shape(call.get("w_ih"))
     units = rows // _GATES[op]
     states = call.get("hx")
-    nodes = states if isinstance(states, (tuple, list)) else [states]
-    given = [i for n in nodes if (i := walker.index(n)) is not None and i not in walker.constants]
+    nodes = (walker.index(n) for n in flat(states))
+    initial = [i for i in nodes if i is not None and i not in walker.constants]
     return list(walker.builder.add_several(
-        _RECURRENT[op], [walker.index(call.get("input")), *given], call.shapes,
+        _RECURRENT[op], [walker.index(call.get("input")), *initial], call.shapes,
         call.label(_RECURRENT[op]), call.path, units=units, in_features=features, timesteps=1,
         bias=call.get("b_ih") is not None, bias_vectors=2, sequences=False,
     ))  # fmt: skip
