@@ -1,6 +1,6 @@
 """Transposes that are only about layout: they are views here, as they are nothing in Keras.
 
-ONNX has channels first. A network of another layout, or one that normalises or multiplies over channels,
+ONNX has channels first. A network of another layout, or one that normalizes or multiplies over channels,
 transposes there and back; Keras, with channels last, does not. The same goes for the transposes of a
 recurrent layer (steps first), of the heads of an attention, and for those that move axes of size 1 alone.
 """
