@@ -66,7 +66,7 @@ def cache_folder() -> Path | None:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Cache:
     """What is kept in `folder` (None: nothing is), at most some `most_bytes` of it.
 
     `spec` is NETWORK and `size` its input size, as `lolat.readers.read` takes them; every method raises

@@ -30,7 +30,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.readers import read
-from lolat.readers.cache import Kept, ending_of
+from lolat.readers.cache import Cache, ending_of
 from lolat.units import one_line, shortened
 
 # ---- One network of many: read within limits of time and memory, what is made of it kept; and
@@ -53,7 +53,7 @@ class Task:
 
     name: str
     of: Callable[[Graph], np.ndarray]
-    kept: Kept
+    kept: Cache
     limit_s: float
     memory_gib: float
 
@@ -215,7 +215,7 @@ def arrays_of(
     specs: Iterable[Asked],
     name: str,
     of: Callable[[Graph], np.ndarray],
-    kept: Kept,
+    kept: Cache,
     *,
     processes: int | None = None,
     limit_s: float = 300.0,

@@ -17,15 +17,15 @@ from lolat import readers
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.readers import cache as module
-from lolat.readers.cache import Kept, cache_folder
+from lolat.readers.cache import Cache, cache_folder
 from tests.readers.onnx_networks import model, node, saved
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(tmp_path / "cache")
+def kept(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
 
 
 def network(folder: Path, name: str = "net.onnx", op: str = "Relu") -> str:
@@ -44,11 +44,11 @@ def graph(spec: str) -> Graph:
     return readers.read(spec)
 
 
-def files(kept: Kept) -> list[str]:
+def files(kept: Cache) -> list[str]:
     return sorted(p.name for p in kept.folder.iterdir()) if kept.folder.is_dir() else []
 
 
-def test_a_graph_comes_back_equal(kept: Kept, spec: str, graph: Graph) -> None:
+def test_a_graph_comes_back_equal(kept: Cache, spec: str, graph: Graph) -> None:
     assert kept.graph(spec) is None
     kept.put(spec, None, graph)
     again = kept.graph(spec)
@@ -61,7 +61,7 @@ def test_a_graph_comes_back_equal(kept: Kept, spec: str, graph: Graph) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
-def test_a_network_of_timm_comes_back_equal(kept: Kept) -> None:
+def test_a_network_of_timm_comes_back_equal(kept: Cache) -> None:
     graph = readers.read("timm:resnet18", 64)
     kept.put("timm:resnet18", 64, graph)
     assert kept.graph("timm:resnet18", 64) == kept.graph("timm:resnet18", (64,)) == graph
@@ -69,7 +69,7 @@ def test_a_network_of_timm_comes_back_equal(kept: Kept) -> None:
     assert kept.graph("timm:resnet34", 64) is None
 
 
-def test_an_array_comes_back_equal(kept: Kept, spec: str) -> None:
+def test_an_array_comes_back_equal(kept: Cache, spec: str) -> None:
     array = np.arange(6, dtype=np.int64).reshape(2, 3)
     kept.put_array(spec, None, "work-amp", array)
     again = kept.array(spec, None, "work-amp")
@@ -83,14 +83,14 @@ def test_an_array_comes_back_equal(kept: Kept, spec: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a.b", "a b", "a\n"])
-def test_the_name_of_an_array_is_safe(kept: Kept, spec: str, name: str) -> None:
+def test_the_name_of_an_array_is_safe(kept: Cache, spec: str, name: str) -> None:
     with pytest.raises(InputError, match="letters, digits, - and _"):
         kept.put_array(spec, None, name, np.ones(1))
     with pytest.raises(InputError, match="letters, digits, - and _"):
         kept.array(spec, None, name)
 
 
-def test_a_key_is_readable_and_safe(kept: Kept, tmp_path: Path) -> None:
+def test_a_key_is_readable_and_safe(kept: Cache, tmp_path: Path) -> None:
     key = kept.key("timm:vit_base_patch16_224.augreg", 224)
     assert key.startswith("timm-vit_base_patch16_224.augreg-")
     assert kept.key("timm:" + "x" * 500).startswith("timm-" + "x" * 50)
@@ -106,7 +106,7 @@ def test_a_key_is_readable_and_safe(kept: Kept, tmp_path: Path) -> None:
         assert not one.startswith(".")
 
 
-def test_code_and_missing_files_have_no_key(kept: Kept, tmp_path: Path, graph: Graph) -> None:
+def test_code_and_missing_files_have_no_key(kept: Cache, tmp_path: Path, graph: Graph) -> None:
     gone = tmp_path / "gone"
     specs = ["nets:make", "package.module:name", f"{gone}.onnx", f"{gone}.keras", f"{gone}.pt2",
              f"transformers:{gone}.json", "resnet18", "", str(tmp_path), "\0.onnx"]  # fmt: skip
@@ -117,7 +117,7 @@ def test_code_and_missing_files_have_no_key(kept: Kept, tmp_path: Path, graph: G
     assert files(kept) == []
 
 
-def test_a_size_is_one_however_it_is_written(kept: Kept) -> None:
+def test_a_size_is_one_however_it_is_written(kept: Cache) -> None:
     sizes = [32, (32,), [32], (np.int64(32),)]
     assert len({kept.key("timm:a", s) for s in sizes}) == 1
     assert kept.key("timm:a") == kept.key("timm:a", None) == kept.key("timm:a", ())
@@ -129,7 +129,7 @@ def test_a_size_is_one_however_it_is_written(kept: Kept) -> None:
 
 
 def test_a_changed_file_is_another_network(
-    kept: Kept, tmp_path: Path, spec: str, graph: Graph
+    kept: Cache, tmp_path: Path, spec: str, graph: Graph
 ) -> None:
     first = kept.key(spec)
     kept.put(spec, None, graph)
@@ -144,7 +144,7 @@ def test_a_changed_file_is_another_network(
 @pytest.mark.parametrize(
     "form", ["{}.keras", "{}.pt2", "{}.ONNX", "transformers:{}", "transformers:{}?AutoModel"]
 )
-def test_the_content_of_a_file_counts(kept: Kept, tmp_path: Path, form: str) -> None:
+def test_the_content_of_a_file_counts(kept: Cache, tmp_path: Path, form: str) -> None:
     spec = form.format(tmp_path / "net")
     path = Path(spec.removeprefix("transformers:").partition("?")[0])
     path.write_bytes(b"one")
@@ -171,7 +171,7 @@ OF_KERAS = {"keras", "tensorflow", "tensorflow-cpu"}
     ],
 )
 def test_the_versions_of_its_packages_count(
-    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, packages: set[str]
+    kept: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, packages: set[str]
 ) -> None:
     spec = spec.replace("FILE", str(tmp_path / "net"))
     for ending in ("", ".keras", ".onnx", ".pt2"):
@@ -187,7 +187,7 @@ def test_the_versions_of_its_packages_count(
 
 @pytest.mark.parametrize("name", ["READERS", "FORMAT_VERSION", "__version__"])
 def test_a_change_of_lolat_is_another_network(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, name: str
+    kept: Cache, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     first = kept.key("timm:a")
     monkeypatch.setattr(module, name, 10**6)
@@ -195,7 +195,7 @@ def test_a_change_of_lolat_is_another_network(
 
 
 def test_settings_of_keras_count(
-    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
@@ -208,7 +208,7 @@ def test_settings_of_keras_count(
     assert len({timm for _, timm in keys}) == 1
 
 
-def test_a_damaged_or_foreign_graph_is_not_there(kept: Kept, spec: str, graph: Graph) -> None:
+def test_a_damaged_or_foreign_graph_is_not_there(kept: Cache, spec: str, graph: Graph) -> None:
     kept.put(spec, None, graph)
     (path,) = kept.folder.iterdir()
     good = path.read_bytes()
@@ -228,7 +228,7 @@ def test_a_damaged_or_foreign_graph_is_not_there(kept: Kept, spec: str, graph: G
     assert kept.graph(spec) == graph
 
 
-def test_a_damaged_or_foreign_array_is_not_there(kept: Kept, tmp_path: Path, spec: str) -> None:
+def test_a_damaged_or_foreign_array_is_not_there(kept: Cache, tmp_path: Path, spec: str) -> None:
     array = np.arange(40.0)
     kept.put_array(spec, None, "a", array)
     (path,) = kept.folder.iterdir()
@@ -259,7 +259,7 @@ class _Runs:
 
 
 def test_nothing_half_written_is_left(
-    kept: Kept, spec: str, graph: Graph, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, spec: str, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -277,7 +277,10 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(
     tmp_path: Path, spec: str, graph: Graph
 ) -> None:
     (tmp_path / "file").write_text("")
-    for kept in (Kept(None), Kept(tmp_path / "file" / "cache")):  # permissions would not stop root
+    for kept in (
+        Cache(None),
+        Cache(tmp_path / "file" / "cache"),
+    ):  # permissions would not stop root
         for _ in range(2):
             kept.put(spec, None, graph)
             kept.put_array(spec, None, "a", np.ones(1))
@@ -289,7 +292,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(
         assert len(kept.remarks) == (1 if kept.folder else 0)
 
 
-def test_trim_removes_what_was_not_used_for_longest(kept: Kept, graph: Graph) -> None:
+def test_trim_removes_what_was_not_used_for_longest(kept: Cache, graph: Graph) -> None:
     names = ["timm:a", "timm:b", "timm:c", "timm:d"]
     for i, name in enumerate(names):
         kept.put(name, None, graph)
@@ -304,7 +307,7 @@ def test_trim_removes_what_was_not_used_for_longest(kept: Kept, graph: Graph) ->
     assert files(kept) == []
 
 
-def test_trim_leaves_what_is_not_ours(kept: Kept, graph: Graph) -> None:
+def test_trim_leaves_what_is_not_ours(kept: Cache, graph: Graph) -> None:
     kept.put("timm:a", None, graph)
     kept.put_array("timm:a", None, "work-amp", np.ones(100))
     now, old = ".lolat-1-0123abcd.tmp", ".lolat-2-0123abcd.tmp"
@@ -316,8 +319,8 @@ def test_trim_leaves_what_is_not_ours(kept: Kept, graph: Graph) -> None:
     assert files(kept) == sorted(others)
 
 
-def test_put_trims_now_and_then(kept: Kept, graph: Graph) -> None:
-    tight = Kept(kept.folder, most_bytes=0)
+def test_put_trims_now_and_then(kept: Cache, graph: Graph) -> None:
+    tight = Cache(kept.folder, most_bytes=0)
     for i in range(200):
         tight.put(f"timm:{i}", None, graph)
     assert 0 < len(files(kept)) < 200
@@ -339,7 +342,7 @@ def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.Monke
     ):
         monkeypatch.setenv("LOLAT_CACHE", named)
         monkeypatch.setenv("XDG_CACHE_HOME", xdg)
-        assert Kept().folder == cache_folder() == expected
+        assert Cache().folder == cache_folder() == expected
 
     def no_home() -> Path:
         raise RuntimeError
@@ -349,11 +352,11 @@ def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_no_framework_is_imported(tmp_path: Path, spec: str, graph: Graph) -> None:
-    Kept(tmp_path).put(spec, None, graph)
+    Cache(tmp_path).put(spec, None, graph)
     code = (
         "import sys\nfrom pathlib import Path\nimport numpy as np\n"
-        "from lolat.readers.cache import Kept\n"
-        f"kept = Kept(Path({str(tmp_path)!r}))\n"
+        "from lolat.readers.cache import Cache\n"
+        f"kept = Cache(Path({str(tmp_path)!r}))\n"
         f"assert kept.graph({spec!r}) is not None\n"
         f"kept.put({spec!r}, 32, kept.graph({spec!r}))\n"
         "for spec in ('timm:a', 'keras:A', 'torchvision:a'):\n"
@@ -370,8 +373,8 @@ def test_no_framework_is_imported(tmp_path: Path, spec: str, graph: Graph) -> No
     assert not loaded & set(frameworks.split())
 
 
-def test_another_process_has_the_same_key(kept: Kept, spec: str) -> None:
-    code = f"from lolat.readers.cache import Kept\nprint(Kept(None).key({spec!r}, (3, 8, 8)))"
+def test_another_process_has_the_same_key(kept: Cache, spec: str) -> None:
+    code = f"from lolat.readers.cache import Cache\nprint(Cache(None).key({spec!r}, (3, 8, 8)))"
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,

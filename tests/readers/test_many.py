@@ -19,7 +19,7 @@ import pytest
 from lolat import readers
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.readers import many
-from lolat.readers.cache import Kept
+from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
 from tests.readers.onnx_networks import model, node, saved
 
@@ -113,12 +113,12 @@ SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
 import lolat_many_nets as nets
-from lolat.readers.cache import Kept
+from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
 
 def main():
     specs = [(f"{name}.onnx", 8) for name in "abcd"]
-    for asked, found in arrays_of(specs, "sizes", getattr(nets, sys.argv[1]), Kept(Path("cache")),
+    for asked, found in arrays_of(specs, "sizes", getattr(nets, sys.argv[1]), Cache(Path("cache")),
                                   processes=2):
         nets.log("first")
         "kill" in sys.argv and os.kill(os.getpid(), signal.SIGKILL)
@@ -151,8 +151,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def kept(here: Path) -> Kept:
-    return Kept(here / "cache")
+def kept(here: Path) -> Cache:
+    return Cache(here / "cache")
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def nets(here: Path) -> Any:
 
 
 @pytest.fixture
-def run(kept: Kept, nets: Any) -> Callable[..., dict[Any, Any]]:
+def run(kept: Cache, nets: Any) -> Callable[..., dict[Any, Any]]:
     """`arrays_of` with a function of the module, as a dict: in two processes unless told."""
 
     def run(specs: Any, of: str = "sizes", name: str = "", **options: Any) -> dict[Any, Any]:
@@ -206,7 +206,7 @@ def until(condition: Callable[[], Any], limit_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_arrays_are_those_of_each_network(kept: Kept, run: Any) -> None:
+def test_arrays_are_those_of_each_network(kept: Cache, run: Any) -> None:
     progress: list[tuple[int, int, str]] = []
     specs = [*FILES, ("a.onnx", 16), FILES[0]]
     answers = run(specs, said=lambda *a: progress.append(a))
@@ -220,7 +220,7 @@ def test_arrays_are_those_of_each_network(kept: Kept, run: Any) -> None:
 
 
 def test_what_is_kept_comes_first_and_starts_no_process(
-    kept: Kept, run: Any, nets: Any, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, run: Any, nets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(FILES[2:], processes=1)
     answers = arrays_of(FILES, "sizes", nets.sizes, kept, processes=2)
@@ -284,7 +284,7 @@ def test_too_long(run: Any, processes: int) -> None:
     check_files(answers)
 
 
-def test_an_array_that_takes_too_long_leaves_the_graph(kept: Kept, run: Any) -> None:
+def test_an_array_that_takes_too_long_leaves_the_graph(kept: Cache, run: Any) -> None:
     assert list(errors(run(FILES[:2], "slowly", processes=1, limit_s=1))) == ["b.onnx"]
     assert kept.graph("b.onnx", 8) == readers.read("b.onnx", 8)
     assert kept.array("b.onnx", 8, "slowly") is None
@@ -370,7 +370,7 @@ def test_code_is_not_kept(run: Any, here: Path) -> None:
 
 def test_remarks_come_back_from_the_processes(here: Path, nets: Any) -> None:
     (here / "file").write_text("")
-    kept = Kept(here / "file" / "cache")
+    kept = Cache(here / "file" / "cache")
     check_files(dict(arrays_of(FILES, "sizes", nets.sizes, kept, processes=2)))
     (remark,) = kept.remarks
     assert "are not kept" in remark
@@ -384,7 +384,7 @@ def test_what_the_function_raises(run: Any, processes: int) -> None:
     assert errors(answers) == {f"{n}.onnx": f"{n} has no such thing" for n in "abcd"}
 
 
-def test_a_function_that_other_processes_cannot_have(kept: Kept, nets: Any) -> None:
+def test_a_function_that_other_processes_cannot_have(kept: Cache, nets: Any) -> None:
     def local(graph: Any) -> np.ndarray:
         return nets.sizes(graph)
 
@@ -454,7 +454,7 @@ def test_ctrl_c_ends_all_processes(
     until(lambda: not any(map(alive, pids(here))), 10)
 
 
-def test_whoever_stops_asking_leaves_no_process(kept: Kept, nets: Any, here: Path) -> None:
+def test_whoever_stops_asking_leaves_no_process(kept: Cache, nets: Any, here: Path) -> None:
     answers = arrays_of(FILES, "sizes", nets.slowly, kept, processes=2)
     next(answers)
     until(lambda: len(pids(here)) >= 2)
@@ -465,13 +465,13 @@ def test_whoever_stops_asking_leaves_no_process(kept: Kept, nets: Any, here: Pat
 UNGUARDED = """
 import lolat_many_nets as nets
 from lolat.errors import LolatError
-from lolat.readers.cache import Kept
+from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
 def mine(graph):
     return nets.sizes(graph)
 specs = [(f"{n}.onnx", 8) for n in "abcd"]
 try:
-    print(list(arrays_of(specs, "sizes", nets.sizes, Kept(None), processes=2)))
+    print(list(arrays_of(specs, "sizes", nets.sizes, Cache(None), processes=2)))
 except LolatError as error:
     print(error)
 """

@@ -1,9 +1,4 @@
-"""Transposes that are only about layout: they are views here, as they are nothing in Keras.
-
-ONNX has channels first. A network of another layout, or one that normalizes or multiplies over channels,
-transposes there and back; Keras, with channels last, does not. The same goes for the transposes of a
-recurrent layer (steps first), of the heads of an attention, and for those that move axes of size 1 alone.
-"""
+"""An ONNX network between file and Graph: nodes whose shapes are known; and which transposes are layout."""
 
 from __future__ import annotations
 
@@ -13,9 +8,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-
-# ---- An ONNX network between file and Graph: nodes whose shapes are known, for patterns to be
-# found in.
 
 STANDARD = ("", "ai.onnx")
 SAME = frozenset(
@@ -176,7 +168,11 @@ def work(body: Any) -> tuple[int, int]:
     return heavy, len(body.node)
 
 
-# ---- onnx layout ----------------------------------------
+# ---- Transposes that are only about layout: they are views here, as they are nothing in Keras.
+#
+# ONNX has channels first. A network of another layout, or one that normalizes or multiplies over channels,
+# transposes there and back; Keras, with channels last, does not. The same goes for the transposes of a
+# recurrent layer (steps first), of the heads of an attention, and for those that move axes of size 1 alone.
 
 _FIRST = """
 Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool BatchNormalization

@@ -1,4 +1,4 @@
-"""What a PyTorch module is called with, to be read: shapes that were given, or those that it says."""
+"""torch.export of a PyTorch module, called with shapes that were given, or those that it says."""
 
 from __future__ import annotations
 
@@ -162,8 +162,7 @@ def _own_size(model: Any) -> tuple[int, ...]:
     return tuple(getattr(example, "shape", ())[1:])
 
 
-# ---- torch.export of a module at batch sizes 1 and 2, without computing and without changing
-# the module.
+# ---- torch.export of a module at batch sizes 1 and 2, without computing and without changing the module.
 
 PREFIX = "net"
 

@@ -1,8 +1,9 @@
-"""`.pt2` files: the graph in them is read, their weights and pickles never are.
+"""What torch.export took apart: a Program, from memory or a `.pt2` file; and why a network cannot be read.
 
-`torch.export.load` unpickles example inputs, some weights and constants, and evaluates the sizes that are
-written as formulas; any of them can run code of the file's author. What LoLat needs is in one JSON
-document, whose formulas and names of operations are checked before PyTorch sees them.
+Of a file the graph is read, its weights and pickles never are. `torch.export.load` unpickles example inputs,
+some weights and constants, and evaluates the sizes that are written as formulas; any of them can run code
+of the file's author. What LoLat needs is in one JSON document, whose formulas and names of operations are
+checked before PyTorch sees them.
 """
 
 from __future__ import annotations
@@ -74,8 +75,7 @@ def _is_ours(file: str) -> bool:
     return "-packages/torch/" in file or file.startswith(f"{package}/") or of_python
 
 
-# ---- A network that torch.export took apart: its nodes, what is constant, shapes at any batch
-# size.
+# ---- A network that torch.export took apart: its nodes, what is constant, shapes at any batch size.
 
 Sizes = Callable[[Any, Any, bool], tuple[tuple[int, ...], bool]]
 """(a node, one of its tensors or its only one, whether an input grows with the batch) -> (shape at batch
