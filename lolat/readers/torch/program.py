@@ -1,9 +1,9 @@
 """What torch.export took apart: a Program, from memory or a `.pt2` file; and why a network cannot be read.
 
-Of a file the graph is read, its weights and pickles never are. `torch.export.load` unpickles example inputs,
-some weights and constants, and evaluates the sizes that are written as formulas; any of them can run code
-of the file's author. What LoLat needs is in one JSON document, whose formulas and names of operations are
-checked before PyTorch sees them.
+Of a file the graph is read, its weights and pickles never are. `torch.export.load` unpickles example
+inputs, some weights and constants, and evaluates the sizes that are written as formulas; any of them can
+run code of the file's author. What LoLat needs is in one JSON document, whose formulas and names of
+operations are checked before PyTorch sees them.
 """
 
 from __future__ import annotations
