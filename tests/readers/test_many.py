@@ -480,7 +480,7 @@ except LolatError as error:
 @pytest.mark.parametrize("how", ["script without guard", "function of no module"])
 def test_where_no_process_starts(here: Path, how: str) -> None:
     (here / "script.py").write_text(UNGUARDED)
-    text = UNGUARDED.replace("nets.sizes, K", "mine, K")
+    text = UNGUARDED.replace("nets.sizes, Cache", "mine, Cache")
     words = ["script.py"] if "script" in how else ["-c", text]
     done = subprocess.run(
         [sys.executable, *words], cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)},
