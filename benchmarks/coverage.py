@@ -21,7 +21,7 @@ from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.kinds import NORMALIZATIONS, POOLINGS
-from lolat.readers.cache import Kept
+from lolat.readers.cache import Cache
 
 LEAST, NEAR = 0.3, 0.03
 
@@ -49,7 +49,7 @@ def main() -> None:
             if row.row.get("gmacs"):
                 published.setdefault((row.spec, row.size), (row, float(row.row["gmacs"])))
     rows = [row for row, _ in published.values()]
-    kept, near, explained, others = Kept(), 0, 0, []
+    kept, near, explained, others = Cache(), 0, 0, []
     large = 0
     for (row, gmacs), known in zip(published.values(), counts_of(rows), strict=True):
         if isinstance(known, LolatError):

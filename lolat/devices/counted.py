@@ -16,7 +16,7 @@ from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
 from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
-from lolat.readers.cache import Kept
+from lolat.readers.cache import Cache
 from lolat.readers.many import Said, arrays_of
 from lolat.readers.torch.named import REPARAMETERIZED
 from lolat.training.memory import parameters
@@ -97,7 +97,7 @@ def _counted(
     name = f"device{VERSION}-{mode.dtype}-" + "".join(
         str(int(flag)) for flag in (mode.compiled, mode.channels_last, mode.training)
     )
-    for network, array in arrays_of(networks, name, partial(_packed, mode), Kept(), said=said):
+    for network, array in arrays_of(networks, name, partial(_packed, mode), Cache(), said=said):
         yield network, array if isinstance(array, LolatError) else _unpacked(array)
 
 

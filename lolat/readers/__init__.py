@@ -85,37 +85,42 @@ def as_sizes(size: Any) -> Any:
 
 def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -> Network:
     """Open NETWORK; `weights` asks for real (random or stored) weights, so that it can run."""
-    if spec.startswith("keras:"):
+    prefix, ending = spec.partition(":")[0], os.path.splitext(spec)[1].lower()
+    if prefix == "keras":
         from lolat.readers import keras as keras_models
 
-        model = keras_models.application(spec.removeprefix("keras:"), size, weights)
-        return _of_object(model, spec.removeprefix("keras:"), size)
-    if spec.startswith("generate:"):
+        name = spec.removeprefix("keras:")
+        return _of_object(keras_models.application(name, size, weights), name, size)
+    if prefix == "generate":
         from lolat.readers import generated
         from lolat.readers.keras import generated as keras_generated
 
         config = generated.parse(spec, size)
         model = keras_generated.build(config, weights)
         return _of_object(model, generated.text(config).removeprefix(generated.PREFIX), ())
-    if spec.partition(":")[0] in ("timm", "torchvision", "transformers"):
+    if prefix in ("timm", "torchvision", "transformers"):
         from lolat.readers.torch import named as torch_named
 
-        found, name = torch_named.named(spec, size, weights)
-        return _of_object(found, name, () if isinstance(found, tuple) else size)
-    if spec.lower().endswith(".keras"):
+        model, name = torch_named.named(spec, size, weights)
+        return _of_object(model, name, () if isinstance(model, tuple) else size)
+    stem = Path(spec).stem
+    if ending == ".keras":
         from lolat.readers import keras as keras_models
 
-        return _of_object(keras_models.saved(spec, weights), Path(spec).stem, size)
-    if spec.lower().endswith(".onnx") and os.path.exists(spec):
+        return _of_object(keras_models.saved(spec, weights), stem, size)
+    if ending == ".onnx" and os.path.exists(spec):
         from lolat.readers import onnx as onnx_reader
 
-        stem = Path(spec).stem
         return Network(stem, spec, lambda: onnx_reader.read_file(spec, stem, size))
-    if spec.lower().endswith(".pt2"):
+    if ending == ".pt2":
         from lolat.readers import torch as torch_reader
 
-        stem = Path(spec).stem
         return Network(stem, spec, lambda: torch_reader.read_file(spec, size, stem))
+    return _of_code(spec, size, weights)
+
+
+def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
+    """The network of `package.module:callable`; NetworkError for what is no network at all."""
     if ":" not in spec or os.path.exists(spec):
         from lolat.readers.torch.program import refuse_pickle
 
@@ -129,12 +134,12 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
     raise NetworkError(f"no network {shortened(spec)!r}: expected {FORMS}")
 
 
-def _frameworks(found: Any) -> set[str]:
+def _frameworks(model: Any) -> set[str]:
     """The packages that the classes of an object come from."""
-    return {c.__module__.partition(".")[0] for c in type(found).__mro__}
+    return {c.__module__.partition(".")[0] for c in type(model).__mro__}
 
 
-def _of_object(model: Any, name: str, size: tuple[int, ...]) -> Network:
+def _of_object(model: Any, name: str, size: Any) -> Network:
     """Wrap a framework's object, whose classes tell which framework it is of."""
     if "keras" in _frameworks(model) and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers.keras import read_model
@@ -168,16 +173,16 @@ def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     with contextlib.redirect_stdout(sys.stderr):
-        found = _attribute(spec, module, attribute)
-        if {"keras", "torch"} & _frameworks(found) and not isinstance(found, type):
-            return found  # a network itself, not a function that makes one
-        if not callable(found):
+        made = _attribute(spec, module, attribute)
+        if {"keras", "torch"} & _frameworks(made) and not isinstance(made, type):
+            return made  # a network itself, not a function that makes one
+        if not callable(made):
             raise NetworkError(
-                f"{spec!r} is of type {type(found).__name__}; expected a network, or a function "
+                f"{spec!r} is of type {type(made).__name__}; expected a network, or a function "
                 "without arguments that returns one"
             )
         try:
-            return found() if weights else _without_weights(found)
+            return made() if weights else _without_weights(made)
         except LolatError:
             raise
         except (Exception, SystemExit) as error:
@@ -193,9 +198,9 @@ def _without_weights(make: Callable[[], Any]) -> Any:
     backend = keras.backend.backend() if hasattr(keras, "backend") else ""
     if "torch" not in sys.modules or backend == "torch":
         return make()
-    from lolat.readers import torch as torch_reader
+    from lolat.readers.torch.named import without_weights
 
-    return torch_reader.without_weights(make)
+    return without_weights(make)
 
 
 def _attribute(spec: str, module: str, attribute: str) -> Any:
@@ -206,42 +211,38 @@ def _attribute(spec: str, module: str, attribute: str) -> Any:
 
             import_keras()  # quietly; the module's own import would let TensorFlow greet on stderr
     try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+        value: Any = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise NetworkError(
                 f"no module {module!r} for network {spec!r} (looked in {os.getcwd()} and among "
                 f"the installed packages); expected {FORMS}"
             ) from error
+        mend = "install what it needs" if missing else "it must import without error"
         raise NetworkError(
-            f"importing {module!r} for network {spec!r} failed: {_brief(error)}; install what it needs"
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise NetworkError(
-            f"importing {module!r} for network {spec!r} failed: {_brief(error)}; it must import "
-            "without error"
+            f"importing {module!r} for network {spec!r} failed: {_brief(error)}; {mend}"
         ) from error
     for part in attribute.split("."):
-        if not hasattr(found, part):
-            names = [n for n in dir(found) if not n.startswith("_")]
+        if not hasattr(value, part):
+            names = [n for n in dir(value) if not n.startswith("_")]
             near = difflib.get_close_matches(part, names, n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else f"expected {FORMS}"
             raise NetworkError(f"module {module!r} has no {attribute!r} (network {spec!r}); {hint}")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _is_of_torch(module: str) -> bool:
     """Whether a module's text names PyTorch and not Keras, whose import would take seconds for nothing."""
     with contextlib.suppress(Exception):
-        found = importlib.util.find_spec(module)
-        text = Path(str(found and found.origin)).read_text(encoding="utf-8", errors="replace")
+        place = importlib.util.find_spec(module)
+        text = Path(str(place and place.origin)).read_text(encoding="utf-8", errors="replace")
         return "torch" in text and "keras" not in text and "tensorflow" not in text
     return False
 
 
 def _brief(error: BaseException) -> str:
     """An exception in one line, with its type."""
-    said = one_line(error)
-    kind = type(error).__name__
+    said, kind = one_line(error), type(error).__name__
     return kind if said == kind else f"{kind}: {said}"

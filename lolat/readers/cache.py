@@ -27,22 +27,20 @@ from typing import Any
 import numpy as np
 
 from lolat import __version__
-from lolat.errors import InputError
+from lolat.errors import InputError, LolatError
 from lolat.graph import FORMAT_VERSION, Graph
+from lolat.io.writing import write_bytes
 from lolat.readers import as_sizes
 
-READERS = 1
-"""Raise it when a reader's counts change: what was kept before is then read again."""
+READERS = 2
+"""Raise it when what readers write changes: what was kept before is then read again."""
 MOST_BYTES = 2 * 2**30
 
 _KERAS = ("keras", "tensorflow", "tensorflow-cpu")
 _PREFIXES = {
-    "keras": _KERAS,
-    "generate": _KERAS,
-    "timm": ("timm", "torch"),
-    "torchvision": ("torchvision", "torch"),
-    "transformers": ("transformers", "torch"),
-}
+    "keras": _KERAS, "generate": _KERAS, "timm": ("timm", "torch"),
+    "torchvision": ("torchvision", "torch"), "transformers": ("transformers", "torch"),
+}  # fmt: skip
 _ENDINGS = {".keras": _KERAS, ".onnx": ("onnx",), ".pt2": ("torch",)}
 _OURS = re.compile(r".+-[0-9a-f]{32}\.(json\.gz|[A-Za-z0-9_-]+\.npy)")
 _HALF_WRITTEN = re.compile(r"\.lolat-\d+-[0-9a-f]{8}\.tmp")
@@ -51,27 +49,24 @@ _HOUR_S = 3600.0
 
 def cache_folder() -> Path | None:
     """LOLAT_CACHE, or `lolat` where this system keeps a user's caches; None where no home is known."""
-    if given := os.environ.get("LOLAT_CACHE", ""):
-        return Path(os.path.abspath(given))
+    if named := os.environ.get("LOLAT_CACHE", ""):
+        return Path(os.path.abspath(named))
     try:
         if sys.platform == "win32":
             local = os.environ.get("LOCALAPPDATA", "")
-            found = (
-                (Path(local) if local else Path.home() / "AppData" / "Local") / "lolat" / "cache"
-            )
-        elif sys.platform == "darwin":
-            found = Path.home() / "Library" / "Caches" / "lolat"
-        else:
-            xdg = os.environ.get("XDG_CACHE_HOME", "")
-            # The XDG specification has a relative path ignored.
-            found = (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "lolat"
+            base = Path(local) if local else Path.home() / "AppData" / "Local"
+            return base / "lolat" / "cache"
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "lolat"
+        xdg = os.environ.get("XDG_CACHE_HOME", "")
+        # The XDG specification has a relative path ignored.
+        return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "lolat"
     except RuntimeError:
         return None
-    return found
 
 
 @dataclass(frozen=True)
-class Kept:
+class Cache:
     """What is kept in `folder` (None: nothing is), at most some `most_bytes` of it.
 
     `spec` is NETWORK and `size` its input size, as `lolat.readers.read` takes them; every method raises
@@ -90,31 +85,28 @@ class Kept:
         `.onnx` not the data that it has in further files). None for what is not kept: the network of
         `package.module:callable`, whose code may change, and a file that cannot be read.
         """
-        asked = as_sizes(size)
+        sizes = as_sizes(size)
         prefix, _, name = spec.partition(":")
         ending = os.path.splitext(spec)[1].lower()
-        file = ""
-        if prefix in _PREFIXES:
-            packages = _PREFIXES[prefix]
-            if prefix == "transformers":
-                file = name.partition("?")[0]
-        elif ending in _ENDINGS:
-            packages, file = _ENDINGS[ending], spec
-        else:
+        packages = _PREFIXES.get(prefix) or _ENDINGS.get(ending)
+        if packages is None:
             return None
+        file = "" if prefix in _PREFIXES else spec
+        if prefix == "transformers":
+            file = name.partition("?")[0]
         try:
             content = _sha256(file) if file else ""
         except (OSError, ValueError):  # ValueError: no file's name holds a null character
             return None
-        what = {
+        depends_on = {
             "spec": spec,
-            "size": asked,
+            "size": sizes,
             "lolat": [__version__, READERS, FORMAT_VERSION],
             "packages": {package: _version(package) for package in packages},
             "keras": _keras_settings() if packages is _KERAS else [],
             "content": content,
         }
-        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+        digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:32]
         shown = f"{prefix}-{os.path.basename(name)}" if prefix in _PREFIXES else Path(spec).stem
         shown = re.sub(r"[^A-Za-z0-9_.-]+", "-", shown)[:60].strip(".-")
         return f"{shown or 'network'}-{digest}"
@@ -140,10 +132,10 @@ class Kept:
         """
 
         def parse(content: bytes) -> np.ndarray:
-            found = np.load(io.BytesIO(content), allow_pickle=False)
-            if not isinstance(found, np.ndarray):
+            array = np.load(io.BytesIO(content), allow_pickle=False)
+            if not isinstance(array, np.ndarray):
                 raise ValueError("several arrays")
-            return found
+            return array
 
         return self._read(spec, size, ending_of(name), parse)
 
@@ -160,17 +152,17 @@ class Kept:
         """
         if self.folder is None:
             return
-        found, old = [], time.time() - _HOUR_S
+        ours, old = [], time.time() - _HOUR_S
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):  # removed meanwhile by another process
                     facts = entry.stat(follow_symlinks=False)
                     if _OURS.fullmatch(entry.name):
-                        found.append((facts.st_mtime_ns, facts.st_size, entry.path))
+                        ours.append((facts.st_mtime_ns, facts.st_size, entry.path))
                     elif _HALF_WRITTEN.fullmatch(entry.name) and facts.st_mtime < old:
                         os.unlink(entry.path)  # of a run that was killed
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+        total = sum(size for _, size, _ in ours)
+        for _, size, path in sorted(ours):
             if total <= most_bytes:
                 break
             with contextlib.suppress(OSError):
@@ -192,35 +184,26 @@ class Kept:
         if path is None:
             return None
         try:
-            found = parse(path.read_bytes())
+            value = parse(path.read_bytes())
         except (OSError, EOFError, ValueError, InputError, RecursionError, MemoryError, zlib.error):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # used just now, for `trim`
-        return found
+        return value
 
     def _write(self, spec: str, size: Any, ending: str, content: bytes) -> None:
-        """Put a file there in one step; a folder that cannot be written to is a remark.
-
-        It is not forced to the disk: what a crash leaves of it is damaged, and read again.
-        """
+        """Put a file there; a folder that cannot be written to is a remark."""
         path = self._path(spec, size, ending)
         if path is None:
             return
-        temporary = path.with_name(f".lolat-{os.getpid()}-{os.urandom(4).hex()}.tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "xb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        except OSError as error:
+            write_bytes(path, content)
+        except LolatError as error:
+            reason = getattr(error.__context__, "strerror", None) or error
             self.remark(
-                f"networks that were read are not kept: {path.parent} cannot be written to "
-                f"({error.strerror or error}); LOLAT_CACHE can name another folder"
+                f"networks that were read are not kept: {path.parent} cannot be written to ({reason}); "
+                "LOLAT_CACHE can name another folder"
             )
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
         # Now and then: for one network in sixteen, as keys are spread evenly.
         if path.name.removesuffix(ending).endswith("0"):
             self.trim(self.most_bytes)
@@ -250,7 +233,7 @@ def _version(package: str) -> str:
 def _keras_settings() -> list[str]:
     """What the user has set for all networks of Keras: its backend, where channels stand."""
     folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
-    found = [os.environ.get("KERAS_BACKEND", "")]
+    settings = [os.environ.get("KERAS_BACKEND", "")]
     with contextlib.suppress(OSError):
-        found.append(_sha256(os.path.join(folder, "keras.json")))
-    return found
+        settings.append(_sha256(os.path.join(folder, "keras.json")))
+    return settings

@@ -1,6 +1,7 @@
 """`generate:FAMILY?key=value&...` and `generate:FAMILY?config=JSON`: a generated network as a string.
 
-No framework is needed here. What the keys mean is in `lolat.readers.generated`.
+The families are those of the Benchmarked Insights study (nilax97/DL-Sys-Perf-Project), whose networks are
+rebuilt exactly. No framework is needed here; `lolat.readers.keras.generated` builds the network.
 """
 
 from __future__ import annotations
@@ -15,13 +16,6 @@ from urllib.parse import unquote
 from lolat.errors import NetworkError
 from lolat.units import shortened
 
-# ---- The configurations of generated networks: four families, their defaults, and what must
-# hold.
-#
-# The families are those of the Benchmarked Insights study (nilax97/DL-Sys-Perf-Project), whose networks
-# are rebuilt exactly; `lolat.readers.generated` reads a configuration from a string,
-# `lolat.readers.keras.generated` builds the network.
-
 LARGEST = 10_000_000  # of any number
 MOST_LAYERS = 1000  # all numbers of layers together: more is a slip, and takes minutes to build
 
@@ -30,7 +24,7 @@ Blocks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Vgg:
-    """Stages of 3x3 convolutions, each with ReLU and normalisation; 2x2 max pooling ends a stage.
+    """Stages of 3x3 convolutions, each with ReLU and normalization; 2x2 max pooling ends a stage.
 
     `layers`, `filters`: convolutions and their filters, by stage; `hidden`: widths of the dense layers
     that follow; `input`: (height, width, channels); `output`: number of classes.
@@ -83,7 +77,7 @@ class Inception:
 
 @dataclass(frozen=True)
 class Fc:
-    """Dense layers with ReLU, each followed by dropout and normalisation.
+    """Dense layers with ReLU, each followed by dropout and normalization.
 
     `layers`: their widths; `input`: (features,); `input_dropout`, `dropout`: shares, or None for none.
     """
@@ -109,6 +103,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "fc": {"layers": [1000], "input": [128], "output": 2, "input_dropout": 0.2, "dropout": 0.5},
 }
+SHARES = ("dropout", "input_dropout")
 BLOCK_KEYS = ("f1", "f2_in", "f2_out", "f3_in", "f3_out", "f4_out")
 EXPECTED = {
     "layers": "positive whole numbers, such as layers=2,2,3",
@@ -144,16 +139,15 @@ def wrong(family: str, key: str, value: Any) -> NetworkError:
     )
 
 
-def configured(family: str, given: Mapping[str, Any]) -> Config:
+def configured(family: str, options: Mapping[str, Any]) -> Config:
     """The configuration of a family from {key: value as JSON has it}; what lacks is the default.
 
     Raises NetworkError for a value of another kind, lists that do not fit each other, and an input that
     is too small.
     """
-    values = {**DEFAULTS[family], **given}
+    values = {**DEFAULTS[family], **options}
     if family == "vgg":  # filters double from stage to stage, as in the study
-        stages = len(as_list(values.get("filters", [16])))
-        values.setdefault("layers", [2] * stages)
+        values.setdefault("layers", [2] * len(as_list(values.get("filters", [16]))))
         stages = len(as_list(values["layers"]))
         values.setdefault("filters", [16 << min(i, 19) for i in range(stages)])
     checked = {k: _checked(family, k, values[k]) for k in keys(family) if k not in BLOCK_KEYS}
@@ -176,47 +170,42 @@ def _whole(value: Any) -> bool:
 
 def _checked(family: str, key: str, value: Any) -> Any:
     """The value of a key that is not by block, as the dataclass holds it."""
-    if key in ("dropout", "input_dropout"):
+    if key in SHARES:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (number and 0 <= value < 1):
-            raise wrong(family, key, value)
-        return None if value is None else float(value)
-    if key == "small":
-        if not isinstance(value, bool):
-            raise wrong(family, key, value)
-        return value
-    if key == "output":
-        if not _whole(value):
-            raise wrong(family, key, value)
-        return value
-    found = as_list(value)
-    if not all(map(_whole, found)) or (not found and key != "hidden"):
-        raise wrong(family, key, value)
-    if key == "input":
-        if len(found) > (1 if family == "fc" else 3):
-            raise wrong(family, key, value)
-        if family != "fc":
-            found = found if len(found) == 3 else [*(found * 2)[:2], 3]
-    return tuple(found)
+        fits = value is None or (number and 0 <= value < 1)
+        value = float(value) if number else value
+    elif key == "small":
+        fits = isinstance(value, bool)
+    elif key == "output":
+        fits = _whole(value)
+    else:
+        value = tuple(as_list(value))
+        fits = all(map(_whole, value)) and (bool(value) or key == "hidden")
+        if key == "input":
+            fits = fits and len(value) <= (1 if family == "fc" else 3)
+    if not fits:
+        raise wrong(family, key, list(value) if isinstance(value, tuple) else value)
+    if key == "input" and family != "fc" and len(value) < 3:
+        return (*(value * 2)[:2], 3)
+    return value
 
 
 def _by_block(key: str, value: Any, layers: tuple[int, ...]) -> Blocks:
     """Filters by stage and block, from as many, or one for all, one a stage, or one a block."""
-    given = as_list(value)
-    nested = bool(given) and all(isinstance(stage, (list, tuple)) for stage in given)
-    flat = [n for stage in given for n in stage] if nested else given
+    stages = as_list(value)
+    nested = bool(stages) and all(isinstance(stage, (list, tuple)) for stage in stages)
+    flat = [n for stage in stages for n in stage] if nested else stages
     if not flat or not all(map(_whole, flat)):
         raise wrong("inception", key, value)
-    if nested and tuple(map(len, given)) == layers:
-        return tuple(tuple(stage) for stage in given)
-    if not nested and len(given) == 1:
-        return tuple((given[0],) * n for n in layers)
-    if not nested and len(given) == len(layers):
-        return tuple((filters,) * n for filters, n in zip(given, layers, strict=True))
-    if not nested and len(given) == sum(layers):
-        rest = iter(given)
+    if nested and tuple(map(len, stages)) == layers:
+        return tuple(tuple(stage) for stage in stages)
+    if not nested and len(flat) in (1, len(layers)):
+        filters = flat * len(layers) if len(flat) == 1 else flat
+        return tuple((f,) * n for f, n in zip(filters, layers, strict=True))
+    if not nested and len(flat) == sum(layers):
+        rest = iter(flat)
         return tuple(tuple(next(rest) for _ in range(n)) for n in layers)
-    have = "+".join(str(len(stage)) for stage in given) if nested else str(len(given))
+    have = "+".join(str(len(stage)) for stage in stages) if nested else str(len(stages))
     raise NetworkError(
         f"generate:inception: {key} has {have} numbers for layers={','.join(map(str, layers))}; give one "
         f"for all blocks, one for each stage ({len(layers)}) or one for each block ({sum(layers)})"
@@ -261,7 +250,7 @@ def _check_input(config: Config) -> None:
         )
 
 
-# ---- generated ----------------------------------------
+# ---- The string.
 
 PREFIX = "generate:"
 # What a configuration of the study holds besides the network: its run, and the lengths of its lists.
@@ -282,48 +271,37 @@ def parse(spec: str, size: Sequence[int] = ()) -> Config:
             "generate:vgg?layers=2,2&filters=16,32"
         )
     options = unquote(options)
-    if options.startswith("config="):
-        given = _of_config(family, options.removeprefix("config="))
-    else:
-        given = _of_options(family, options)
+    written = options.removeprefix("config=")
+    values = _of_options(family, options) if written == options else _of_config(family, written)
     if size:
-        given["input"] = list(size)
-    return configured(family, given)
+        values["input"] = list(size)
+    return configured(family, values)
 
 
 def text(config: Config) -> str:
     """The configuration as `generate:FAMILY?key=value&...`, without what is the default."""
-    plain = configured(config.family, {})
+    default = configured(config.family, {})
     said = []
     for key in keys(config.family):
-        value = getattr(config, key)
-        if key in BLOCK_KEYS:
-            differs = _flat(value) != DEFAULTS[config.family][key]
-        else:
-            differs = value != getattr(plain, key)
-        if differs or (config.family == "vgg" and key in ("layers", "filters")):
-            said.append(f"{key}={_shown(config, key)}")
+        value, usual = getattr(config, key), getattr(default, key)
+        if key in BLOCK_KEYS:  # as one list, of one number where they are all the same
+            value = tuple(n for stage in value for n in stage)
+            value = value[:1] if len(set(value)) == 1 else value
+            usual = tuple(DEFAULTS[config.family][key])
+        if value != usual or (config.family == "vgg" and key in ("layers", "filters")):
+            said.append(f"{key}={_shown(key, value)}")
     return "?".join([f"{PREFIX}{config.family}", *(["&".join(said)] if said else [])])
 
 
-def _flat(stages: Blocks) -> list[int]:
-    """Filters by stage and block as one list, of one number where they are all the same."""
-    found = [n for stage in stages for n in stage]
-    return found[:1] if len(set(found)) == 1 else found
-
-
-def _shown(config: Config, key: str) -> str:
+def _shown(key: str, value: Any) -> str:
     """A value of the short form."""
-    value = getattr(config, key)
-    if key in BLOCK_KEYS:
-        value = _flat(value)
     if key == "input" and len(value) == 3 and value[0] == value[1] and value[2] == 3:
         value = value[:1]
     if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _expected(name: str, known: Iterable[str]) -> str:
@@ -345,40 +323,41 @@ def _of_options(family: str, options: str) -> dict[str, Any]:
     also = {_study_name(family, key): key for key in keys(family)} | {"classes": "output"}
     if family == "fc":
         also["hidden"] = "layers"  # as the other families call dense layers
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in options.split("&") if options else []:
-        given, equals, written = part.partition("=")
-        key = also.get(given, given)
-        if given == "config":
+        name, _, written = part.partition("=")
+        key = also.get(name, name)
+        wrong_with_it = ""
+        if name == "config":
+            wrong_with_it = "config=JSON goes alone; give it right after the question mark"
+        elif key not in keys(family):
             raise NetworkError(
-                f"generate:{family}: config=JSON goes alone; give it right after the question mark"
+                f"generate:{family} has no key {shortened(name)!r}; {_expected(name, keys(family))}"
             )
-        if key not in keys(family):
-            raise NetworkError(
-                f"generate:{family} has no key {shortened(given)!r}; {_expected(given, keys(family))}"
-            )
-        if not equals or not written:
-            raise NetworkError(f"generate:{family}: {given} has no value; write {given}=VALUE")
-        if key in found:
-            raise NetworkError(f"generate:{family}: {key} is given twice; give it once")
-        found[key] = _value(family, key, written)
-    return found
+        elif not written:
+            wrong_with_it = f"{name} has no value; write {name}=VALUE"
+        elif key in values:
+            wrong_with_it = f"{key} is given twice; give it once"
+        if wrong_with_it:
+            raise NetworkError(f"generate:{family}: {wrong_with_it}")
+        values[key] = _value(family, key, written)
+    return values
 
 
 def _value(family: str, key: str, written: str) -> Any:
     """What the text of a value says, as JSON would have it."""
     word = written.lower()
-    if word == "none" and key in ("hidden", "dropout", "input_dropout"):
+    if word == "none" and key in ("hidden", *SHARES):
         return [] if key == "hidden" else None
     if key == "small" and word in ("true", "false"):
         return word == "true"
     try:
-        if key in ("dropout", "input_dropout"):
+        if key in SHARES:
             return float(written)
         if key == "output":
             return int(written)
-        numbers = written.replace("x", ",") if key == "input" else written
         if key != "small":
+            numbers = written.replace("x", ",") if key == "input" else written
             return [int(n) for n in numbers.split(",")]
     except ValueError:
         pass
@@ -388,19 +367,19 @@ def _value(family: str, key: str, written: str) -> Any:
 def _of_config(family: str, written: str) -> dict[str, Any]:
     """{key: value} of a configuration of the study, which is JSON."""
     try:
-        found = json.loads(written)
+        document = json.loads(written)
     except (ValueError, RecursionError) as error:
         at = f", at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
         raise NetworkError(
             f"generate:{family}?config= is not JSON ({getattr(error, 'msg', 'too large')}{at}); expected "
             """an object, in single quotes for the shell: 'generate:fc?config={"layers": [100]}'"""
         ) from None
-    if not isinstance(found, Mapping):
+    if not isinstance(document, Mapping):
         raise NetworkError(
             f"generate:{family}?config={shortened(written)} is no JSON object; expected such as "
             '{"output_shape": 2}'
         )
-    model = str(found.get("model", family))
+    model = str(document.get("model", family))
     if model.lower() != family:
         mend = (
             f"write generate:{model.lower()}" if model.lower() in FAMILIES else f"expected {family}"
@@ -410,9 +389,9 @@ def _of_config(family: str, written: str) -> dict[str, Any]:
         )
     named = {_study_name(family, key): key for key in keys(family)}
     unused = NOT_THE_NETWORK | ({"hidden_layers"} if family == "fc" else set())
-    for name in found:
+    for name in document:
         if name not in named and name not in unused:
             raise NetworkError(
                 f"generate:{family}?config= has the key {shortened(name)!r}; {_expected(name, named)}"
             )
-    return {key: found[name] for name, key in named.items() if name in found}
+    return {key: document[name] for name, key in named.items() if name in document}

@@ -35,7 +35,7 @@ from lolat.io.process import (
     limit_memory,
 )
 from lolat.readers import read
-from lolat.readers.cache import Kept, ending_of
+from lolat.readers.cache import Cache, ending_of
 from lolat.units import one_line, shortened
 
 Spec = tuple[str, Any]
@@ -61,7 +61,7 @@ class Task:
 
     name: str
     of: Callable[[Graph], np.ndarray]
-    kept: Kept
+    kept: Cache
     limit_s: float
     memory_gib: float
 
@@ -70,7 +70,7 @@ def arrays_of(
     specs: Iterable[Spec],
     name: str,
     of: Callable[[Graph], np.ndarray],
-    kept: Kept,
+    kept: Cache,
     *,
     processes: int | None = None,
     limit_s: float = 300.0,

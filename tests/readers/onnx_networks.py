@@ -11,10 +11,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from lolat.graph import Graph
-from lolat.graph.counts import Count, count
 from lolat.readers.onnx import read_file
+from tests.readers.counting import kinds as kinds
+from tests.readers.counting import six as six
+from tests.readers.counting import total as total
 
-FREE = ("reshape", "identity", "dropout", "flatten")
 NEWEST = min(onnx.defs.onnx_opset_version(), 26)
 """The newest opset that is tested."""
 
@@ -60,20 +61,3 @@ def graph_of(folder: Path, made: Any, size: Any = ()) -> Graph:
     names = [o.full_name for o in graph.operations]
     assert len(set(names)) == len(names)
     return graph
-
-
-def total(graph: Graph, batch_size: int = 1) -> Count:
-    """The counts of a graph of known operations."""
-    counts = count(graph)
-    assert counts.warnings == ()
-    return counts.total(batch_size)
-
-
-def kinds(graph: Graph) -> list[str]:
-    """The operations that are not free, in order."""
-    return [o.kind for o in graph.operations if o.kind not in FREE]
-
-
-def six(counts: Count) -> tuple[int, ...]:
-    """ACTS, INP, FLOPs, traffic, weights, operations."""
-    return tuple(counts[:6])

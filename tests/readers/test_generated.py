@@ -297,7 +297,7 @@ def test_a_string_is_read_without_a_framework() -> None:
 
 
 def learned(inputs: int, outputs: int, kernel: int = 1, norm: bool = True) -> int:
-    """Trainable weights of a layer with bias, and of the normalisation after it."""
+    """Trainable weights of a layer with bias, and of the normalization after it."""
     return kernel**2 * inputs * outputs + outputs + (2 * outputs if norm else 0)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.errors import NetworkError
 from lolat.graph.counts import count
+from tests.readers.counting import refused
 from tests.readers.keras_networks import graph_of, keras, kinds, layers, ops, six, total
 
 CONV = 7 * 9 * 4 * 18  # MACs of a 3x3 convolution from 2 to 4 channels on 7 x 9
@@ -43,8 +43,7 @@ def test_a_subclassed_model() -> None:
 
 
 def test_a_subclassed_model_without_a_size() -> None:
-    with pytest.raises(NetworkError, match=r"input shape of 'small' is not known.*--input-size"):
-        lolat.read(Small())
+    refused(Small(), "input shape of 'small' is not known", "--input-size")
 
 
 def test_a_subclassed_model_with_several_inputs() -> None:
@@ -57,12 +56,10 @@ def test_a_subclassed_model_with_several_inputs() -> None:
             parts = [inputs[k] for k in sorted(inputs)] if isinstance(inputs, dict) else inputs
             return self.dense(ops.concatenate(list(parts), axis=-1))
 
-    for given in (
-        [np.zeros((1, 5)), np.zeros((1, 4))],
-        {"a": np.zeros((1, 5)), "b": np.zeros((1, 4))},
-    ):
+    arrays = [np.zeros((1, 5)), np.zeros((1, 4))]
+    for inputs in (arrays, dict(zip("ab", arrays, strict=True))):
         model = Two()
-        model(given)
+        model(inputs)
         graph = lolat.read(model)
         assert graph.shapes(graph.inputs) == [(1, 5), (1, 4)]
         assert total(graph).flops == 27
@@ -86,7 +83,7 @@ def test_a_custom_layer_with_weights() -> None:
     assert kinds(graph) == ["dense", "add", "conv"]
     assert {o.path for o in graph.operations} == {"mine"}
     expected = (66, 55, 11 * 35 + 66 * 15, 11 * 12 + 55 + 5 + 55, 35 + 90, 3)
-    assert six(total(graph)) == expected
+    assert six(graph) == expected
 
 
 def test_a_weight_on_the_left_of_an_operator() -> None:
@@ -149,10 +146,8 @@ def test_a_layer_of_framework_functions_is_named_and_counted() -> None:
     counts = count(graph)
     assert kinds(graph) == ["TensorFlowInside", "dense"]
     assert counts.total().traffic == 14 + 10
-    assert counts.warnings == (
-        "no formula for operation TensorFlowInside (1 x, first 'odd'): counted as memory traffic of "
-        "its inputs and outputs",
-    )
+    (warning,) = counts.warnings
+    assert "no formula for operation TensorFlowInside (1 x, first 'odd')" in warning
 
 
 def test_a_model_of_framework_functions_is_an_error() -> None:
@@ -160,18 +155,13 @@ def test_a_model_of_framework_functions_is_an_error() -> None:
         def call(self, x: Any) -> Any:
             return TensorFlowInside().call(x)
 
-    with pytest.raises(NetworkError, match="cannot be called on a symbolic input") as caught:
-        lolat.read(Odd(), (7,))
-    assert "\n" not in str(caught.value)
-    assert "keras.ops" in str(caught.value)
+    refused(Odd(), "cannot be called on a symbolic input", "keras.ops", size=(7,))
 
 
 def test_lambda_layers() -> None:
     graph = graph_of(lambda x: layers.Lambda(lambda t: ops.sin(t) * 2, name="wave")(x), (7,))
-    assert [(o.path, o.kind) for o in graph.operations] == [
-        ("wave", "trigonometric"),
-        ("wave", "multiply"),
-    ]
+    inside = [(o.path, o.kind) for o in graph.operations]
+    assert inside == [("wave", "trigonometric"), ("wave", "multiply")]
 
     def closed(x: Any) -> Any:
         doubled = layers.Dense(7)(x)
@@ -212,7 +202,7 @@ def test_the_precision_is_kept(policy: str) -> None:
     assert total(graph).flops == 5 * 7 * 4 * 18
 
 
-def test_a_quantised_model_counts_the_same() -> None:
+def test_a_quantized_model_counts_the_same() -> None:
     model = keras.Sequential([keras.Input((5, 8)), layers.Dense(4), layers.EinsumDense(
         "abc,cd->abd", output_shape=(None, 3))])  # fmt: skip
     before = total(lolat.read(model))

@@ -16,36 +16,29 @@ import lolat
 from lolat.errors import NetworkError
 from lolat.graph.counts import count
 from lolat.readers import open_network
+from tests.readers.counting import refused as refused_to_read
 from tests.readers.keras_networks import keras, kinds, layers
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small network, compiled and saved."""
-    model = keras.Sequential(
-        [
-            keras.Input((9, 7, 2)),
-            layers.Conv2D(4, 3),
-            layers.ReLU(),
-            layers.Flatten(),
-            layers.Dense(3),
-        ]
-    )
+    stack = [layers.Conv2D(4, 3), layers.ReLU(), layers.Flatten(), layers.Dense(3)]
+    model = keras.Sequential([keras.Input((9, 7, 2)), *stack])
     model.compile("adam", "mse")
     path = tmp_path_factory.mktemp("saved") / "small.keras"
     model.save(path)
     return path
 
 
-def refused(path: Path | str) -> str:
-    with pytest.raises(NetworkError) as caught:
-        lolat.read(path)
-    assert str(caught.value).isprintable()
+def refused(path: Path | str, *parts: str) -> None:
+    """With weights or without."""
+    refused_to_read(path, *parts)
     for weights in (False, True):
         with pytest.raises(NetworkError) as caught:
             open_network(str(path), weights=weights)
         assert str(caught.value).isprintable()
-    return str(caught.value)
+        assert all(part in str(caught.value) for part in parts)
 
 
 def test_a_file_counts_as_the_network_that_was_saved(saved: Path) -> None:
@@ -66,16 +59,13 @@ def test_a_file_at_another_size(tmp_path: Path) -> None:
     x = keras.Input((None, None, 3))
     keras.Model(x, layers.Conv2D(4, 3)(x)).save(tmp_path / "open.keras")
     assert count(lolat.read(tmp_path / "open.keras", 8)).total().flops == 36 * 4 * 27
-    with pytest.raises(NetworkError, match="has an open size"):
-        lolat.read(tmp_path / "open.keras")
+    refused_to_read(tmp_path / "open.keras", "has an open size")
 
 
 def test_code_in_a_file_is_refused(tmp_path: Path) -> None:
     x = keras.Input((3,))
     keras.Model(x, layers.Lambda(lambda t: t * 2)(x)).save(tmp_path / "code.keras")
-    message = refused(tmp_path / "code.keras")
-    assert "Lambda layer, that is, code, which is refused" in message
-    assert "module:callable" in message
+    refused(tmp_path / "code.keras", "Lambda layer, that is, code", "module:callable")
 
 
 def test_a_module_that_a_file_names_is_not_imported(
@@ -87,8 +77,7 @@ def test_a_module_that_a_file_names_is_not_imported(
     config["config"]["layers"][1] = {
         "module": "lolat_evil", "class_name": "Evil", "config": {}, "registered_name": "lolat_evil>Evil"
     }  # fmt: skip
-    message = refused(_archive(tmp_path / "evil.keras", json.dumps(config)))
-    assert "it needs the class 'Evil', which Keras does not know" in message
+    refused(_archive(tmp_path / "evil.keras", json.dumps(config)), "needs the class 'Evil'")
     assert "lolat_evil" not in sys.modules
 
 
@@ -99,8 +88,7 @@ def test_a_class_that_keras_does_not_know(tmp_path: Path) -> None:
 
     x = keras.Input((3,))
     keras.Model(x, Mine()(x)).save(tmp_path / "mine.keras")
-    message = refused(tmp_path / "mine.keras")
-    assert "it needs the class 'Mine', which Keras does not know; give the network as" in message
+    refused(tmp_path / "mine.keras", "needs the class 'Mine', which Keras does not know")
 
 
 def _config(path: Path) -> Any:
@@ -122,15 +110,12 @@ def test_files_that_are_something_else(tmp_path: Path, saved: Path) -> None:
                           ("end", whole[:-30])):  # fmt: skip
         path = tmp_path / f"{name}.keras"
         path.write_bytes(content)
-        assert "it is not a .keras file; expected a zip archive written by model.save" in refused(
-            path
-        )
+        refused(path, "it is not a .keras file")
 
 
 @pytest.mark.parametrize("config", [None, "", "[]", "3", '"text"', "{", "\xff", "[" * 100_000])
 def test_archives_without_a_configuration(tmp_path: Path, config: str | None) -> None:
-    message = refused(_archive(tmp_path / "odd.keras", config))
-    assert "it is not a .keras file" in message
+    refused(_archive(tmp_path / "odd.keras", config), "it is not a .keras file")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +126,7 @@ def test_archives_without_a_configuration(tmp_path: Path, config: str | None) ->
      '{"module": "keras.optimizers", "class_name": "SGD", "config": {}}'],
 )  # fmt: skip
 def test_archives_of_something_else(tmp_path: Path, config: str) -> None:
-    assert "odd" in refused(_archive(tmp_path / "odd.keras", config))
+    refused(_archive(tmp_path / "odd.keras", config), "odd")
 
 
 def test_a_flipped_byte_is_an_error_or_a_network(tmp_path: Path, saved: Path) -> None:
@@ -156,11 +141,14 @@ def test_a_flipped_byte_is_an_error_or_a_network(tmp_path: Path, saved: Path) ->
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    assert "no file" in refused(tmp_path / "missing.keras")
     (tmp_path / "folder.keras").mkdir()
-    assert "no file" in refused(tmp_path / "folder.keras")
-    assert "no file" in refused("x" * 5000 + ".keras")
-    assert "no file" in refused("a\nb.keras")
+    for path in (
+        tmp_path / "gone.keras",
+        tmp_path / "folder.keras",
+        "x" * 5000 + ".keras",
+        "a\nb.keras",
+    ):
+        refused(path, "no file")
 
 
 def test_an_upper_case_ending(tmp_path: Path, saved: Path) -> None:

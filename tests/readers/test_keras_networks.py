@@ -10,14 +10,7 @@ import lolat
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model
 from lolat.readers.keras.calls import without_weights
-from tests.readers.keras_networks import (
-    functional,
-    graph_of,
-    keras,
-    kinds,
-    layers,
-    total,
-)
+from tests.readers.keras_networks import functional, graph_of, keras, kinds, layers, total
 
 CONV = 7 * 9 * 4 * 18  # MACs of a 3x3 convolution from 2 to 4 channels on 7 x 9
 

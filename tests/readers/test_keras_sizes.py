@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 import lolat
-from lolat.errors import InputError, NetworkError
+from lolat.errors import InputError
 from lolat.graph.counts import count
 from lolat.readers import as_size
 from lolat.readers.keras.calls import without_weights
+from tests.readers.counting import refused
 from tests.readers.keras_networks import functional, keras, layers, ops, total
-
-
-def refused(model: Any, size: Any = None) -> str:
-    with pytest.raises(NetworkError) as caught:
-        lolat.read(model, size)
-    assert str(caught.value).isprintable()
-    return str(caught.value)
 
 
 def image_network(*shape: int | None, **options: Any) -> Any:
@@ -35,9 +29,7 @@ def first_shape(model: Any, size: Any = None) -> tuple[int, ...]:
 
 def test_an_open_size_must_be_given() -> None:
     model = image_network(None, None, 3)
-    message = refused(model)
-    assert "the input ?x?x3" in message
-    assert "--input-size 224,224,3" in message
+    refused(model, "the input ?x?x3", "--input-size 224,224,3")
     assert first_shape(model, 32) == (1, 32, 32, 3)
     assert first_shape(model, (32, 40)) == (1, 32, 40, 3)
     assert first_shape(model, (32, 40, 3)) == (1, 32, 40, 3)
@@ -45,7 +37,7 @@ def test_an_open_size_must_be_given() -> None:
 
 def test_one_open_axis() -> None:
     model = functional(lambda x: layers.LSTM(4)(x), (None, 3))
-    assert "the input ?x3" in refused(model)
+    refused(model, "the input ?x3")
     assert total(lolat.read(model, 5)).flops == 5 * 112
     assert total(lolat.read(model, (6, 3))).flops == 6 * 112
 
@@ -60,34 +52,25 @@ def test_another_size_counts_as_if_made_so() -> None:
 def test_channels_first_keeps_its_channels() -> None:
     model = image_network(3, 8, 8, data_format="channels_first")
     assert first_shape(model, 16) == (1, 3, 16, 16)
-    assert first_shape(image_network(3, None, None, data_format="channels_first"), 16) == (
-        1,
-        3,
-        16,
-        16,
-    )
+    model = image_network(3, None, None, data_format="channels_first")
+    assert first_shape(model, 16) == (1, 3, 16, 16)
 
 
 @pytest.mark.parametrize("size", [(3, 4, 5, 6), (1, 2, 3, 4, 5)])
 def test_a_size_of_another_rank_does_not_fit(size: tuple[int, ...]) -> None:
-    message = refused(image_network(8, 8, 3), size)
-    assert "does not fit the input 8x8x3" in message
-    assert ",".join(map(str, size)) in message
+    text = ",".join(map(str, size))
+    refused(image_network(8, 8, 3), "does not fit the input 8x8x3", text, size=size)
 
 
 def test_other_channels_do_not_fit() -> None:
-    message = refused(image_network(8, 8, 3), (8, 8, 5))
-    assert "cannot be called on a symbolic input of shape 8x8x5" in message
+    refused(image_network(8, 8, 3), "a symbolic input of shape 8x8x5", size=(8, 8, 5))
 
 
 def test_a_dense_head_that_was_made_for_another_size() -> None:
     model = functional(
         lambda x: layers.Dense(5)(layers.Flatten()(layers.Conv2D(4, 3)(x))), (8, 8, 3)
     )
-    message = refused(model, 16)
-    assert "16x16x3" in message
-    assert "expected axis -1 of input shape to have value 144" in message
-    assert "\x1b" not in message
+    refused(model, "16x16x3", "expected axis -1 of input shape to have value 144", size=16)
     assert total(lolat.read(model)).flops == 36 * 4 * 27 + 144 * 5
 
 
@@ -117,7 +100,7 @@ def test_a_batch_size_in_a_reshape_is_refused() -> None:
     with without_weights():
         x = keras.Input((8, 8, 3), batch_size=4)
         model = keras.Model(x, layers.Dense(5)(ops.reshape(x, (4, 64, 3))))
-    assert "write -1 in place of the batch size" in refused(model)
+    refused(model, "write -1 in place of the batch size")
 
 
 def test_a_subclassed_model_built_with_a_batch_counts_per_sample() -> None:

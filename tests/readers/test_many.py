@@ -20,7 +20,7 @@ import pytest
 from lolat import readers
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.readers import many
-from lolat.readers.cache import Kept
+from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
 from tests.processes import is_running, wait_until
 from tests.readers.onnx_networks import model, node, saved
@@ -113,7 +113,7 @@ import os, signal, sys
 from pathlib import Path
 import lolat_many_nets as nets
 from lolat.errors import LolatError
-from lolat.readers.cache import Kept
+from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
 
 def mine(graph):
@@ -121,7 +121,7 @@ def mine(graph):
 
 def main(function):
     specs = [(f"{name}.onnx", 8) for name in "abcd"]
-    for asked, found in arrays_of(specs, "sizes", function, Kept(Path("cache")), processes=2):
+    for asked, found in arrays_of(specs, "sizes", function, Cache(Path("cache")), processes=2):
         nets.log("first")
         "kill" in sys.argv and os.kill(os.getpid(), signal.SIGKILL)
 
@@ -153,8 +153,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def kept(here: Path) -> Kept:
-    return Kept(here / "cache")
+def kept(here: Path) -> Cache:
+    return Cache(here / "cache")
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_arrays_are_those_of_each_network(
-    kept: Kept, nets: Any, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, nets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[tuple[int, int, str]] = []
     asked = [*FILES, ("a.onnx", 16), FILES[0]]
@@ -222,7 +222,7 @@ def test_arrays_are_those_of_each_network(
 
 
 def test_what_is_kept_comes_first_and_is_not_read_again(
-    kept: Kept, nets: Any, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, nets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     list(arrays_of(FILES[2:], "sizes", nets.sizes, kept, processes=1))
     with no_processes(monkeypatch):
@@ -235,14 +235,14 @@ def test_what_is_kept_comes_first_and_is_not_read_again(
     assert {int(v[0]) for v in others.values()} == {os.getpid()}
 
 
-def test_one_network_is_read_here(kept: Kept, nets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_network_is_read_here(kept: Cache, nets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with no_processes(monkeypatch):
         ((spec, found),) = arrays_of(FILES[:1], "process", nets.process, kept, processes=8)
         assert (spec, found.tolist()) == (FILES[0], [os.getpid()])
         assert list(arrays_of([], "process", nets.process, kept)) == []
 
 
-def test_what_cannot_be_read_costs_itself_alone(kept: Kept, nets: Any) -> None:
+def test_what_cannot_be_read_costs_itself_alone(kept: Cache, nets: Any) -> None:
     bad = [("gone.onnx", None), ("a.onnx", "big"), (f"{NAME}:none", None), (f"{NAME}:leaves", 3)]
     found, here = (
         dict(arrays_of([*FILES, *bad], "sizes", nets.sizes, kept, processes=n)) for n in (2, 1)
@@ -272,7 +272,7 @@ NO_MEMORY = "needs more than the memory that there is to read; it was left out"
     ],
 )
 def test_what_no_framework_has_foreseen(
-    kept: Kept, nets: Any, monkeypatch: pytest.MonkeyPatch, raised: Exception, words: str
+    kept: Cache, nets: Any, monkeypatch: pytest.MonkeyPatch, raised: Exception, words: str
 ) -> None:
     def read(*_: object) -> None:
         raise raised
@@ -294,7 +294,7 @@ def test_what_no_framework_has_foreseen(
         pytest.param(("stuck",), 2, marks=pytest.mark.slow),  # which cannot be interrupted
     ],
 )
-def test_too_long(kept: Kept, nets: Any, names: tuple[str, ...], processes: int) -> None:
+def test_too_long(kept: Cache, nets: Any, names: tuple[str, ...], processes: int) -> None:
     asked = [(f"{NAME}:{n}", None) for n in names]
     begun = time.monotonic()
     found = dict(
@@ -307,14 +307,14 @@ def test_too_long(kept: Kept, nets: Any, names: tuple[str, ...], processes: int)
     assert all_read(found)
 
 
-def test_an_array_that_takes_too_long_leaves_the_graph(kept: Kept, nets: Any) -> None:
+def test_an_array_that_takes_too_long_leaves_the_graph(kept: Cache, nets: Any) -> None:
     found = dict(arrays_of(FILES[:2], "slow", nets.slowly, kept, processes=1, limit_s=1))
     assert "took longer than 1 s" in errors(found)["b.onnx"]
     assert kept.graph("b.onnx", 8) == readers.read("b.onnx", 8)
     assert kept.array("b.onnx", 8, "slow") is None
 
 
-def test_the_time_of_somebody_else_goes_on(kept: Kept, nets: Any) -> None:
+def test_the_time_of_somebody_else_goes_on(kept: Cache, nets: Any) -> None:
     rung: list[int] = []
     handler = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
     timer = signal.setitimer(signal.ITIMER_REAL, 50.0)
@@ -332,7 +332,7 @@ def test_the_time_of_somebody_else_goes_on(kept: Kept, nets: Any) -> None:
         signal.signal(signal.SIGALRM, handler)
 
 
-def test_another_thread_reads_without_a_limit(kept: Kept, nets: Any) -> None:
+def test_another_thread_reads_without_a_limit(kept: Cache, nets: Any) -> None:
     found: list[Any] = []
     thread = threading.Thread(
         target=lambda: found.extend(arrays_of(FILES, "sizes", nets.sizes, kept, processes=1))
@@ -343,7 +343,7 @@ def test_another_thread_reads_without_a_limit(kept: Kept, nets: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit of data is Linux's")
-def test_too_much_memory(kept: Kept, nets: Any) -> None:
+def test_too_much_memory(kept: Cache, nets: Any) -> None:
     hungry = f"{NAME}:hungry"
     asked = [(hungry, None), *FILES]
     found = dict(arrays_of(asked, "sizes", nets.sizes, kept, processes=2, memory_gib=1))
@@ -355,7 +355,7 @@ def test_too_much_memory(kept: Kept, nets: Any) -> None:
 # ---- Processes
 
 
-def test_a_process_that_dies_costs_its_network_alone(kept: Kept, nets: Any) -> None:
+def test_a_process_that_dies_costs_its_network_alone(kept: Cache, nets: Any) -> None:
     dead = [(f"{NAME}:{n}", None) for n in ("dies", "killed")]
     asked = [dead[0], *FILES, dead[1]]
     found = dict(arrays_of(asked, "sizes", nets.sizes, kept, processes=2, memory_gib=2.5))
@@ -366,7 +366,7 @@ def test_a_process_that_dies_costs_its_network_alone(kept: Kept, nets: Any) -> N
 
 
 def test_one_that_dies_between_two_networks_is_replaced(
-    kept: Kept, nets: Any, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, nets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Dying(many.Child):
         def request(self, document: Any, limit_s: float) -> Any:
@@ -381,7 +381,7 @@ def test_one_that_dies_between_two_networks_is_replaced(
 
 
 def test_processes_are_renewed(
-    kept: Kept, nets: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, nets: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many, "RENEWED", 2)
     asked = [(f"{name}.onnx", size) for name in "abcd" for size in (8, 16)]
@@ -393,7 +393,7 @@ def test_processes_are_renewed(
 
 
 def test_one_thread_and_a_quiet_stdout(
-    kept: Kept, nets: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kept: Cache, nets: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     asked = [(f"{NAME}:good", 3), FILES[0]]
@@ -406,7 +406,7 @@ def test_one_thread_and_a_quiet_stdout(
     assert "noise" in said.err
 
 
-def test_code_is_not_kept(kept: Kept, nets: Any, here: Path) -> None:
+def test_code_is_not_kept(kept: Cache, nets: Any, here: Path) -> None:
     for _ in range(2):
         list(arrays_of([(f"{NAME}:good", 3)], "sizes", nets.sizes, kept))
     assert logged(here) == ["good", "good"]
@@ -414,7 +414,7 @@ def test_code_is_not_kept(kept: Kept, nets: Any, here: Path) -> None:
 
 def test_remarks_come_back_from_the_processes(here: Path, nets: Any) -> None:
     (here / "file").write_text("")
-    kept = Kept(here / "file" / "cache")
+    kept = Cache(here / "file" / "cache")
     found = dict(arrays_of(FILES, "sizes", nets.sizes, kept, processes=2))
     assert all_read(found)
     assert len(kept.remarks) == 1
@@ -422,7 +422,7 @@ def test_remarks_come_back_from_the_processes(here: Path, nets: Any) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_what_the_function_raises(kept: Kept, nets: Any, processes: int) -> None:
+def test_what_the_function_raises(kept: Cache, nets: Any, processes: int) -> None:
     with pytest.raises(KeyError, match="wrong"):
         list(arrays_of(FILES, "sizes", nets.wrong, kept, processes=processes))
     found = dict(arrays_of(FILES, "sizes", nets.unknown, kept, processes=processes))
@@ -430,7 +430,7 @@ def test_what_the_function_raises(kept: Kept, nets: Any, processes: int) -> None
 
 
 def test_a_function_that_other_processes_cannot_have(
-    kept: Kept, nets: Any, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, nets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def local(graph: Any) -> np.ndarray:
         return nets.sizes(graph)
@@ -452,7 +452,7 @@ def test_a_function_that_other_processes_cannot_have(
         ("a/b", {}, "array 'a/b'"),
     ],
 )
-def test_options_that_are_none(kept: Kept, name: str, options: dict[str, Any], words: str) -> None:
+def test_options_that_are_none(kept: Cache, name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         arrays_of(FILES, name, direct, kept, **options)
 
@@ -477,7 +477,7 @@ def started(here: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_run_that_is_killed_goes_on_where_it_was(kept: Kept, nets: Any, here: Path) -> None:
+def test_a_run_that_is_killed_goes_on_where_it_was(kept: Cache, nets: Any, here: Path) -> None:
     process = started(here, "script.py", "slowly", "kill")
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
@@ -504,7 +504,7 @@ def test_ctrl_c_ends_all_processes(
     are_gone(here)
 
 
-def test_whoever_stops_asking_leaves_no_process(kept: Kept, nets: Any, here: Path) -> None:
+def test_whoever_stops_asking_leaves_no_process(kept: Cache, nets: Any, here: Path) -> None:
     found = arrays_of(FILES, "sizes", nets.slowly, kept, processes=2)
     next(found)
     wait_until(lambda: len(pids(here)) >= 2, 60, "two processes")

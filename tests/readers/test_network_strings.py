@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.errors import InputError, MissingPackageError, NetworkError
+from lolat.errors import InputError, MissingPackageError
 from lolat.readers import open_network
+from tests.readers.counting import refused
 
 HERE = Path(__file__).parents[2]
 
@@ -76,18 +77,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             del sys.modules[name]
 
 
-def refused(spec: Any, kind: type[InputError] = NetworkError, **options: Any) -> str:
-    with pytest.raises(kind) as caught:
-        lolat.read(spec, **options)
-    message = str(caught.value)
-    assert message.isprintable()  # so it is one line
-    assert len(message) < 1500
-    assert caught.value.exit_code == 2
-    return message
-
-
 def test_an_error_is_all_that_is_said(recwarn: Any, capfd: Any) -> None:
-    refused("keras:VGG16", input_size=(3, 224, 224))
+    refused("keras:VGG16", size=(3, 224, 224))
     assert len(recwarn) == 0
     assert capfd.readouterr() == ("", "")
 
@@ -101,23 +92,17 @@ def test_names_do_not_depend_on_case(name: str) -> None:
 
 
 def test_a_near_name_is_proposed() -> None:
-    message = refused("keras:ResNet5O")
-    assert "no network 'keras:ResNet5O'" in message
-    assert "did you mean keras:ResNet50" in message
+    refused("keras:ResNet5O", "no network 'keras:ResNet5O'", "did you mean keras:ResNet50")
 
 
 @pytest.mark.parametrize("spec", ["keras:", "keras:xyzzy", "keras:bad\nname"])
 def test_a_far_name_gets_the_list(spec: str) -> None:
-    message = refused(spec)
-    assert "expected one of" in message
-    assert "VGG16" in message
+    refused(spec, "expected one of", "VGG16")
 
 
 @pytest.mark.parametrize("size", [1, (7, 7), (3, 224, 224), (4, 4, 4, 4)])
 def test_a_size_that_the_network_cannot_have(size: Any) -> None:
-    message = refused("keras:VGG16", input_size=size)
-    assert "keras:VGG16 cannot be built at" in message
-    assert "--input-size" in message
+    refused("keras:VGG16", "keras:VGG16 cannot be built at", "--input-size", size=size)
 
 
 def test_another_size() -> None:
@@ -172,16 +157,13 @@ def test_what_a_network_prints_is_not_on_stdout(here: Path, capsys: Any) -> None
     ],
 )
 def test_what_is_wrong_with_a_callable(here: Path, spec: str, says: str) -> None:
-    assert says in refused(spec)
+    refused(spec, says)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            "import lolat_no_such_package",
-            "failed: ModuleNotFoundError: No module named 'lolat_no_such",
-        ),
+        ("import lolat_no_such_package", "ModuleNotFoundError: No module named 'lolat_no_such"),
         ("1 / 0", "failed: ZeroDivisionError: division by zero"),
         ("def broken(:", "failed: SyntaxError"),
         ("import sys; sys.exit(3)", "failed: SystemExit: 3"),
@@ -190,15 +172,13 @@ def test_what_is_wrong_with_a_callable(here: Path, spec: str, says: str) -> None
 )
 def test_a_module_that_cannot_be_imported(here: Path, text: str, says: str) -> None:
     (here / "lolat_nets_bad.py").write_text(text)
-    message = refused("lolat_nets_bad:make")
-    assert "importing 'lolat_nets_bad' for network 'lolat_nets_bad:make' failed" in message
-    assert says in message
+    refused("lolat_nets_bad:make", "importing 'lolat_nets_bad'", says)
 
 
 def test_a_package_whose_name_begins_like_the_module(here: Path) -> None:
     """`nets_x` needs `nets_xy`... and the one that is missing must be the one that is named."""
     (here / "lolat_nets_y.py").write_text("import lolat_nets_")
-    assert "No module named 'lolat_nets_'" in refused("lolat_nets_y:make")
+    refused("lolat_nets_y:make", "No module named 'lolat_nets_'")
 
 
 # ---- other strings -------------------------------------------------------------------------------
@@ -210,27 +190,25 @@ def test_a_package_whose_name_begins_like_the_module(here: Path) -> None:
      "a:b:c", "1a:b", "nets.py:good"],
 )  # fmt: skip
 def test_other_strings_are_no_network(spec: str) -> None:
-    assert "expected keras:NAME" in refused(spec)
+    refused(spec, "expected keras:NAME")
 
 
 def test_other_files_and_folders(here: Path) -> None:
     (here / "model.h5").write_bytes(b"something")
-    assert "'model.h5' is not a file that LoLat can read; expected keras:NAME" in refused(
-        "model.h5"
-    )
+    refused("model.h5", "'model.h5' is not a file that LoLat can read", "expected keras:NAME")
     (here / "folder").mkdir()
-    assert "'folder' is a folder; expected keras:NAME" in refused("folder")
+    refused("folder", "'folder' is a folder", "expected keras:NAME")
 
 
 @pytest.mark.parametrize("other", [None, 3, [], object(), lolat])
 def test_objects_that_are_no_network(other: Any) -> None:
-    assert "not a network that LoLat can read" in refused(other)
+    refused(other, "not a network that LoLat can read")
 
 
 def test_a_graph_and_a_path_are_networks(here: Path) -> None:
     graph = lolat.read("lolat_nets:good")
     assert lolat.read(graph) is graph
-    assert "no file" in refused(Path("missing.keras"))
+    refused(Path("missing.keras"), "no file")
 
 
 # ---- Keras missing -------------------------------------------------------------------------------

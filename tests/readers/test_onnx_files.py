@@ -20,62 +20,61 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import lolat
-from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
+from lolat.errors import LolatError, MissingPackageError
 from lolat.graph.counts import count
 from lolat.readers.onnx import file as onnx_file
 from lolat.readers.onnx import read_file
+from tests.readers.counting import refused
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
 
 CONV = [node("Conv", "x w b", "y")]
 WEIGHTS: dict[str, Any] = {"w": (4, 3, 3, 3), "b": (4,)}
+START = model(CONV, **WEIGHTS).SerializeToString()
+
+
+def typed(name: str, shape: Any = None, kind: int = TensorProto.FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def test_a_path_is_a_network(tmp_path: Path) -> None:
-    path = saved(tmp_path, model(CONV, **WEIGHTS))
-    graph = lolat.read(path)
+    graph = lolat.read(saved(tmp_path, model(CONV, **WEIGHTS)))
     assert graph.name == "network"
-    assert six(total(graph)) == (4 * 36, 192, 4 * 36 * 27, 0, 112, 1)
+    assert six(graph) == (4 * 36, 192, 4 * 36 * 27, 0, 112, 1)
 
 
 # ---- what is no ONNX file ----------------------------------------------------------------------------
 
-START = model(CONV, **WEIGHTS).SerializeToString()
-
 
 @pytest.mark.parametrize(
-    ("contents", "said"),
+    ("contents", "part"),
     [
         (b"", "is an empty file"),
-        (b"PK\x03\x04archive", "is a zip archive, as torch.save and Keras write them"),
-        (b"\x80\x04\x95pickle", "is a Python pickle"),
-        (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
+        (b"PK\x03\x04archive", "zip archive"),
+        (b"\x80\x04\x95pickle", "Python pickle"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5 file"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (b"\x1c\x00\x00\x00ORTM\x00\x00", "is in ONNX Runtime's own format"),
-        (b"<!DOCTYPE html>\n<html></html>", "is a text file, not an ONNX model"),
-        (b"\x00" * 40, "is not an ONNX model, or only a part of one (40 bytes)"),
-        (START[: len(START) // 2], "is not an ONNX model, or only a part of one"),
-        (b"\x08\x09", "is not an ONNX network: it has no operator sets"),
-        (b"\x08\x09\x42\x02\x10\x14", "is not an ONNX network: it has no operations"),
-        (b"\x08\x09\x3a\x04\x5a\x02\x0a\x05", "is not an ONNX model: Error parsing message"),
+        (b"\x1c\x00\x00\x00ORTM\x00\x00", "ONNX Runtime's own format"),
+        (b"<!DOCTYPE html>\n<html></html>", "is a text file"),
+        (b"\x00" * 40, "only a part of one (40 bytes)"),
+        (START[: len(START) // 2], "only a part of one"),
+        (b"\x08\x09", "no operator sets"),
+        (b"\x08\x09\x42\x02\x10\x14", "no operations"),
+        (b"\x08\x09\x3a\x04\x5a\x02\x0a\x05", "Error parsing message"),
+        (START.replace(b"Conv", b"C\xff\xfev"), "names that are no text"),
     ],
-)  # fmt: skip
-def test_what_is_no_onnx_file(tmp_path: Path, contents: bytes, said: str) -> None:
+)
+def test_what_is_no_onnx_file(tmp_path: Path, contents: bytes, part: str) -> None:
     path = tmp_path / "network.onnx"
     path.write_bytes(contents)
-    with pytest.raises(NetworkError) as caught:
-        lolat.read(str(path))
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused(path, "network.onnx", part)
 
 
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(NetworkError, match=r"no file '.*none\.onnx'; expected an \.onnx file"):
+    with pytest.raises(LolatError, match=r"no file '.*none\.onnx'; expected an \.onnx file"):
         read_file(str(tmp_path / "none.onnx"))
-    with pytest.raises(NetworkError, match=r"no network '.*none\.onnx': expected .* \.onnx "):
-        lolat.read(str(tmp_path / "none.onnx"))
+    refused(tmp_path / "none.onnx", "no network", "none.onnx", "expected")
     (tmp_path / "a.onnx").mkdir()
-    with pytest.raises(NetworkError, match=r"is a folder; expected an \.onnx file"):
-        lolat.read(str(tmp_path / "a.onnx"))
+    refused(tmp_path / "a.onnx", "is a folder")
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,87 +91,65 @@ def test_a_damaged_file_is_refused_or_read(tmp_path_factory: Any, data: Any) -> 
         read_file(str(path))
 
 
-def test_an_output_that_nothing_writes_and_an_operand_from_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(
-        NetworkError, match="promises the output 'z', which nothing writes; export it again"
-    ):
-        graph_of(tmp_path, model(CONV, outputs="z", **WEIGHTS))
-    with pytest.raises(
-        NetworkError, match=r"node 'c' \(Relu\) of 'network' reads 'q', which nothing writes"
-    ):
-        graph_of(tmp_path, model([node("Relu", "q", "y", name="c")]))
+LOOSE = model([node("Einsum", "x x", "y", equation="ab->ab")], x=("N", 3))
+LOOSE.graph.output[0].CopyFrom(typed("y", ("N", 3)))
+NO_SHAPE, NO_TENSOR = (model([node("Relu", "x", "y")]) for _ in range(2))
+NO_SHAPE.graph.input[0].type.tensor_type.ClearField("shape")
+NO_TENSOR.graph.input[0].CopyFrom(helper.make_value_info("x", helper.make_sequence_type_proto(
+    helper.make_tensor_type_proto(TensorProto.FLOAT, (1,)))))  # fmt: skip
+SEQUENCE = [node("SplitToSequence", "x", "s", name="cut"), node("SequenceAt", "s i", "y")]
 
 
-def test_operators_that_are_not_as_onnx_has_them(tmp_path: Path) -> None:
-    with pytest.raises(NetworkError, match=r"node 'y' \(Shape\) of 'network' cannot be read"):
-        graph_of(tmp_path, model([node("Shape", "", "y")]))
-    wrong = model(CONV, w=(4, 2, 3, 3), b=(4,))
-    with pytest.raises(
-        NetworkError, match="weights of 4x2x3x3 in 1 groups for 3 channels; the file is damaged"
-    ):
-        graph_of(tmp_path, wrong)
-    with pytest.raises(NetworkError, match=r"node 'y' \(MatMul\) .*Incompatible dimensions"):
-        graph_of(tmp_path, model([node("MatMul", "x w", "y")], w=(5, 5)))
-    made = model([node("Einsum", "x x", "y", equation="ab->ab")], x=("N", 3))
-    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ("N", 3)))
-    with pytest.raises(NetworkError, match=r"\(Einsum\) of 'network' is not as ONNX has it"):
-        graph_of(tmp_path, made)
+@pytest.mark.parametrize(
+    ("made", "parts"),
+    [
+        (model(CONV, outputs="z", **WEIGHTS), ["promises the output 'z'", "nothing writes"]),
+        (model([node("Relu", "q", "y", name="c")]), ["node 'c' (Relu)", "'network' reads 'q'"]),
+        (model([node("Shape", "", "y")]), ["node 'y' (Shape)", "cannot be read"]),
+        (model(CONV, w=(4, 2, 3, 3), b=(4,)), ["4x2x3x3 in 1 groups for 3 channels", "damaged"]),
+        (model([node("MatMul", "x w", "y")], w=(5, 5)), ["(MatMul)", "Incompatible dimensions"]),
+        (LOOSE, ["(Einsum) of 'network' is not as ONNX has it"]),
+        (NO_SHAPE, ["input 'x' of 'network' has no shape"]),
+        (NO_TENSOR, ["input 'x' of 'network' is no tensor but a sequence_type"]),
+        (model([node("Twist", "x", "y", domain="my.own", name="twist")], domains=["my.own"]),
+         ["node 'twist' (my.own.Twist)", "is of the domain 'my.own'", "value_info"]),
+        (model([node("Tomorrow", "x", "y")], opset=99),
+         ["node 'y' (Tomorrow)", "opset 99", f"a newer onnx than {onnx.__version__}", "pip install"]),
+        (model(SEQUENCE, i=np.array(0)), ["node 'cut' (SplitToSequence)", "works on sequences"]),
+        (model([node("NonZero", "x", "y")]), ["(NonZero)", "as much as the data has"]),
+    ],
+)  # fmt: skip
+def test_networks_that_are_not_as_onnx_has_them(
+    tmp_path: Path, made: Any, parts: list[str]
+) -> None:
+    refused(saved(tmp_path, made), *parts)
 
 
-def test_names_that_are_no_text(tmp_path: Path) -> None:
-    contents = model([node("Relu", "x", "y", name="name")]).SerializeToString()
-    path = tmp_path / "network.onnx"
-    path.write_bytes(contents.replace(b"name", b"n\xff\xfee"))
-    with pytest.raises(
-        NetworkError, match="is damaged: it has names that are no text; copy it again"
-    ):
-        read_file(str(path))
-
-
-def test_without_the_package_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_onnx_or_with_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = saved(tmp_path, model(CONV, **WEIGHTS))
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'lolat\[onnx\]'"):
-        read_file(path)
-
-
-def test_an_old_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "onnx", None)
+        with pytest.raises(MissingPackageError, match=r"pip install 'lolat\[onnx\]'"):
+            read_file(path)
     monkeypatch.setattr(onnx, "NodeProto", onnx.StringStringEntryProto)
-    with pytest.raises(
-        MissingPackageError, match=r"is too old for this, it must be 1\.16 or newer"
-    ):
-        onnx_file.import_onnx()
+    with pytest.raises(MissingPackageError, match=r"too old for this, .* 1\.16 or newer"):
+        read_file(path)
 
 
 # ---- other domains, functions, sub-graphs ------------------------------------------------------------
 
 
-def test_another_domain_is_reported_or_refused(tmp_path: Path) -> None:
+def test_another_domain_whose_shapes_are_told_is_reported(tmp_path: Path) -> None:
     nodes = [node("Twist", "x", "a", domain="my.own", name="twist"), node("Relu", "a", "y")]
     made = model(nodes, domains=["my.own"])
-    with pytest.raises(NetworkError) as caught:
-        graph_of(tmp_path, made)
-    assert str(caught.value) == (
-        "node 'twist' (my.own.Twist) of 'network' is of the domain 'my.own', which is not ONNX's own; "
-        "export it with the shapes of what is between (onnx.shape_inference, value_info)"
-    )
-    made.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, ("N", 5)))
+    made.graph.value_info.append(typed("a", ("N", 5)))
     graph = graph_of(tmp_path, made)
     assert kinds(graph) == ["my.own.Twist", "relu"]
     assert count(graph).total(2).traffic == 2 * (192 + 5 + 10)
-    assert count(graph).warnings == (
-        "no formula for operation my.own.Twist (1 x, first 'twist'): counted as memory traffic of its "
-        "inputs and outputs",
-    )
-
-
-def test_an_opset_that_is_newer_than_the_package(tmp_path: Path) -> None:
-    with pytest.raises(NetworkError) as caught:
-        graph_of(tmp_path, model([node("Tomorrow", "x", "y")], opset=99))
-    assert str(caught.value) == (
-        "node 'y' (Tomorrow) of 'network' is no operator of opset 99 that onnx knows; install a newer onnx "
-        f"than {onnx.__version__}: pip install --upgrade onnx"
-    )
+    (warning,) = count(graph).warnings
+    assert "no formula for operation my.own.Twist (1 x, first 'twist')" in warning
 
 
 def test_known_operators_of_onnx_runtime_need_no_shapes(tmp_path: Path) -> None:
@@ -194,79 +171,50 @@ def test_local_functions_are_put_in_place_of_their_calls(tmp_path: Path) -> None
 
 
 def branch(*nodes: Any, out: str) -> Any:
-    return helper.make_graph(
-        list(nodes), "branch", [], [helper.make_tensor_value_info(out, TensorProto.FLOAT, None)]
-    )
+    return helper.make_graph(list(nodes), "branch", [], [typed(out)])
 
 
-def test_a_branch_that_is_known_is_taken(tmp_path: Path) -> None:
-    for taken, kind in ((True, "relu"), (False, "sigmoid")):
-        both = {
-            "then_branch": branch(node("Relu", "x", "t"), out="t"),
-            "else_branch": branch(node("Sigmoid", "x", "e"), out="e"),
-        }
-        graph = graph_of(tmp_path, model([node("If", "c", "y", **both)], c=np.array(taken)))
-        assert kinds(graph) == [kind]
-        assert graph.warnings == ()
+THEN = {"then_branch": branch(node("Relu", "x", "t"), out="t")}
+BOTH = {**THEN, "else_branch": branch(node("MatMul", "x w", "e"), out="e")}
+
+
+@pytest.mark.parametrize(("taken", "kind"), [(True, "relu"), (False, "dense")])
+def test_a_branch_that_is_known_is_taken(tmp_path: Path, taken: bool, kind: str) -> None:
+    made = model([node("If", "c", "y", **BOTH)], c=np.array(taken), w=(8, 8))
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == [kind]
+    assert graph.warnings == ()
 
 
 def test_a_branch_that_is_missing(tmp_path: Path) -> None:
-    only = {"then_branch": branch(node("Relu", "x", "t"), out="t")}
-    made = model([node("If", "c", "y", name="which", **only)], c=np.array(False))
-    with pytest.raises(
-        NetworkError, match=r"node 'which' .* lacks a condition, a branch or an output of one"
-    ):
-        graph_of(tmp_path, made)
+    made = model([node("If", "c", "y", name="which", **THEN)], c=np.array(False))
+    refused(saved(tmp_path, made), "node 'which'", "lacks a condition, a branch or an output")
 
 
 def test_of_a_branch_that_depends_on_data_the_larger_counts(tmp_path: Path) -> None:
-    both = {
-        "then_branch": branch(node("Relu", "x", "t"), out="t"),
-        "else_branch": branch(node("MatMul", "x w", "e"), out="e"),
-    }
     nodes = [
-        node("ReduceMax", "x", "m", keepdims=0),
-        node("Greater", "m z", "c"),
-        node("If", "c", "y", name="which", **both),
-    ]
+        node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m z", "c"),
+        node("If", "c", "y", name="which", **BOTH),
+    ]  # fmt: skip
     graph = graph_of(tmp_path, model(nodes, w=(8, 8), z=np.float32(0)))
     assert kinds(graph) == ["dense"]
-    assert graph.warnings == (
-        "If 'which' depends on data: counted as its larger branch, else_branch",
-    )
+    (warning,) = graph.warnings
+    assert "If 'which' depends on data" in warning
+    assert "else_branch" in warning
 
 
 def test_a_loop_is_reported(tmp_path: Path) -> None:
+    shape = (1, 3, 8, 8)
     body = helper.make_graph(
         [node("Identity", "go", "on"), node("Add", "state w", "next")], "body",
-        [helper.make_tensor_value_info("i", TensorProto.INT64, []),
-         helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-         helper.make_tensor_value_info("state", TensorProto.FLOAT, (1, 3, 8, 8))],
-        [helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-         helper.make_tensor_value_info("next", TensorProto.FLOAT, (1, 3, 8, 8))],
+        [typed("i", [], TensorProto.INT64), typed("go", [], TensorProto.BOOL), typed("state", shape)],
+        [typed("on", [], TensorProto.BOOL), typed("next", shape)],
     )  # fmt: skip
-    made = model(
-        [node("Loop", "n - x", "y", name="again", body=body)], x=(1, 3, 8, 8), n=np.array(3), w=(8,)
-    )
-    graph = graph_of(tmp_path, made)
+    loop = node("Loop", "n - x", "y", name="again", body=body)
+    graph = graph_of(tmp_path, model([loop], x=shape, n=np.array(3), w=(8,)))
     assert kinds(graph) == ["Loop"]
-    assert graph.warnings == (
-        "Loop 'again' repeats 2 operations that are not looked into: counted as memory traffic of its "
-        "inputs and outputs",
-    )
+    assert "Loop 'again' repeats 2 operations" in graph.warnings[0]
     assert count(graph).total().traffic == 2 * 192 + 8
-
-
-def test_sequences_and_sizes_that_depend_on_data_are_refused(tmp_path: Path) -> None:
-    sequence = [node("SplitToSequence", "x", "s", name="cut"), node("SequenceAt", "s i", "y")]
-    with pytest.raises(
-        NetworkError, match=r"node 'cut' \(SplitToSequence\) of 'network' works on sequences"
-    ):
-        graph_of(tmp_path, model(sequence, i=np.array(0)))
-    with pytest.raises(
-        NetworkError, match=r"node 'y' \(NonZero\) of 'network' gives as much as the data has"
-    ):
-        graph_of(tmp_path, model([node("NonZero", "x", "y")]))
 
 
 # ---- constants elsewhere, gigabytes ------------------------------------------------------------------
@@ -287,17 +235,12 @@ def test_missing_external_data_matters_only_for_shapes(tmp_path: Path) -> None:
     elsewhere(made.graph.initializer[0], "weights.bin")
     assert total(graph_of(tmp_path, made)) == expected
     elsewhere(made.graph.initializer[1], "shapes.bin", offset="8", length="16")
-    with pytest.raises(NetworkError) as caught:
-        graph_of(tmp_path, made)
-    assert str(caught.value) == (
-        "node 'flat' (Reshape) of 'network' needs a constant in the file 'shapes.bin', which is missing; "
-        "put it beside the .onnx file"
-    )
+    path = saved(tmp_path, made)
+    refused(path, "node 'flat' (Reshape)", "'shapes.bin', which is missing", "beside the .onnx")
     (tmp_path / "shapes.bin").write_bytes(np.array([7, 0, -1]).tobytes())
-    assert total(graph_of(tmp_path, made)) == expected
+    assert total(lolat.read(path)) == expected
     (tmp_path / "shapes.bin").write_bytes(np.array([7, 0]).tobytes())
-    with pytest.raises(NetworkError, match=r"the file 'shapes.bin \(too short\)'"):
-        graph_of(tmp_path, made)
+    refused(path, "'shapes.bin (too short)'")
 
 
 @pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", ""])
@@ -307,8 +250,7 @@ def test_external_data_outside_of_the_folder_is_not_read(tmp_path: Path, locatio
     (tmp_path / "outside.bin").write_bytes(np.array([0, -1]).tobytes())
     made = model([node("Reshape", "x s", "y")], s=np.array([0, -1]))
     elsewhere(made.graph.initializer[0], location)
-    with pytest.raises(NetworkError, match="which is missing"):
-        graph_of(inside, made)
+    refused(saved(inside, made), "which is missing")
 
 
 def varint(n: int) -> bytes:
@@ -325,10 +267,8 @@ def gigabytes(path: Path) -> None:
     graph = made.graph.SerializeToString()
     made.ClearField("graph")
     size = 32768 * 24576 * 4
-    tensor = TensorProto(
-        dims=(32768, 24576), data_type=TensorProto.FLOAT, name="w"
-    ).SerializeToString()
-    tensor += b"\x4a" + varint(size)
+    weights = TensorProto(dims=(32768, 24576), data_type=TensorProto.FLOAT, name="w")
+    tensor = weights.SerializeToString() + b"\x4a" + varint(size)
     field = b"\x2a" + varint(len(tensor) + size) + tensor
     with open(path, "wb") as file:
         file.write(
@@ -436,45 +376,18 @@ def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...
 
 
 @pytest.mark.parametrize(
-    ("x", "size", "said"),
+    ("x", "size", "part"),
     [
-        (("N", 3, "h", "w"), None,
-         "input 'x' of 'network' leaves sizes open: 3x?x?; give them with --input-size, for "
-         "example --input-size 224"),
-        (("N", 3, 8, 8), 9,
-         "input 'x' of 'network' is fixed at 3x8x8 in the file; --input-size 9 cannot change it"),
-        (("N", 3, "h", "w"), (4, 8, 8),
-         "is fixed at 3x?x? in the file; --input-size 4,8,8 cannot change it"),
+        (("N", 3, "h", "w"), None, "leaves sizes open: 3x?x?; give them with --input-size"),
+        (("N", 3, 8, 8), 9, "fixed at 3x8x8 in the file; --input-size 9 cannot change it"),
+        (("N", 3, "h", "w"), (4, 8, 8), "fixed at 3x?x? in the file; --input-size 4,8,8"),
         (("N", 3, "h", 8), (8, 8), "leaves sizes open: 3x?x8"),
         (("N", 3, 8, 8), (8, 8), "--input-size 8,8 fits no input of 'network' (x: 3x8x8)"),
+        (("N", 3, 8, 8), [(3, 8, 8)] * 2, "several input sizes are for PyTorch modules"),
     ],
-)  # fmt: skip
-def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any, said: str) -> None:
-    path = saved(tmp_path, model([node("Relu", "x", "y")], x=x))
-    with pytest.raises(NetworkError) as caught:
-        lolat.read(path, size)
-    assert said in str(caught.value)
-
-
-def test_several_sizes_are_for_pytorch(tmp_path: Path) -> None:
-    path = saved(tmp_path, model(CONV, **WEIGHTS))
-    with pytest.raises(
-        InputError, match=r"several input sizes are for PyTorch modules; .* give one size or none"
-    ):
-        lolat.read(path, [(3, 8, 8), (3, 8, 8)])
-
-
-def test_inputs_that_are_no_tensors_or_have_no_shape(tmp_path: Path) -> None:
-    made = model([node("Relu", "x", "y")])
-    made.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(NetworkError, match="input 'x' of 'network' has no shape in the file"):
-        graph_of(tmp_path, made)
-    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, (1,)))
-    made.graph.input[0].CopyFrom(helper.make_value_info("x", kind))
-    with pytest.raises(
-        NetworkError, match="input 'x' of 'network' is no tensor but a sequence_type"
-    ):
-        graph_of(tmp_path, made)
+)
+def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any, part: str) -> None:
+    refused(saved(tmp_path, model([node("Relu", "x", "y")], x=x)), part, "network", size=size)
 
 
 def test_several_inputs_share_symbols(tmp_path: Path) -> None:
@@ -521,15 +434,13 @@ def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:
     made = model(nodes, x=(8, 3, 8, 8), s=np.array([0, -1]), w=(4, 3, 1, 1))
     graph = graph_of(tmp_path, made)
     assert shape_of(graph) == (1, 3, 8, 8)
-    assert graph.warnings == (
-        "input 'x' is fixed at 8 x ...: taken as the batch size and read at 1",
-    )
+    assert "input 'x' is fixed at 8" in graph.warnings[0]
     baked = model(nodes, x=(8, 3, 8, 8), s=np.array([8, 256]), w=(4, 3, 1, 1))
-    with pytest.raises(NetworkError) as caught:
-        graph_of(tmp_path, baked)
-    assert str(caught.value) == (
-        "node 'flat' (Reshape) of 'network' makes 8x256 of 1x4x8x8 (the batch size 8 is fixed inside); "
-        "export it with batch size 1 or a dynamic batch axis"
+    refused(
+        saved(tmp_path, baked),
+        "node 'flat' (Reshape)",
+        "makes 8x256 of 1x4x8x8",
+        "dynamic batch axis",
     )
 
 

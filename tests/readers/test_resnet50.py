@@ -83,7 +83,7 @@ def in_onnx(folder: Path) -> Graph:
 
 
 def test_one_set_of_counts_from_keras_pytorch_and_onnx(tmp_path: Path) -> None:
-    found = {
+    graphs = {
         "keras": lolat.read(functional(lambda x: resnet(x, DEPTHS), (224, 224, 3))),
         "torch": lolat.read("tests.readers.torch_networks:resnet50", 224),
         "onnx": in_onnx(tmp_path),
@@ -91,18 +91,22 @@ def test_one_set_of_counts_from_keras_pytorch_and_onnx(tmp_path: Path) -> None:
     for batch_size in (1, 2, 8, 32):
         counts = [
             dict(zip(COLUMNS, count(graph).at(batch_size).sum(0).tolist(), strict=True))
-            for graph in found.values()
+            for graph in graphs.values()
         ]
         assert counts[0] == counts[1] == counts[2]
         # As published: 4.09 GMACs and 11.1 M activations (fvcore), 25,557,032 parameters, of which
-        # 53,120 are the vectors of normalisations.
+        # 53,120 are the vectors of normalizations.
         assert round(counts[0]["flops"] / batch_size / 1e9, 2) == 4.09
         assert counts[0]["acts"] == batch_size * 11_113_984
         assert counts[0]["weights"] == 25_557_032 - 53_120
-    blocks = [[b.summary for b in cut(nameless(graph))] for graph in found.values()]
+    blocks = [[b.summary for b in cut(nameless(graph))] for graph in graphs.values()]
     assert blocks[0] == blocks[1] == blocks[2]
     assert len(blocks[0]) == 18
-    for framework, graph in found.items():
+    labels = [b.label for b in cut(graphs["torch"])]
+    assert labels[:3] + labels[-2:] == ["stem", "layer1.0", "layer1.1", "layer4.2", "head"]
+    names = [o.full_name for o in graphs["torch"].operations]
+    assert (names[0], names[4]) == ("conv1", "layer1.0/conv1")
+    for framework, graph in graphs.items():
         assert graph.framework == framework
         assert graph.warnings == count(graph).warnings == ()
         sizes = graph.tensors[graph.inputs[0]].shape

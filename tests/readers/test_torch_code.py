@@ -13,7 +13,7 @@ from torch import nn
 import lolat
 from lolat.errors import InputError
 from lolat.graph.counts import count
-from lolat.readers.torch import without_weights
+from lolat.readers.torch.named import without_weights
 from tests.readers.torch_networks import (
     Bottleneck,
     ConvNeXtBlock,

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import lolat
-from lolat.errors import NetworkError
 from lolat.readers.torch.program import is_formula
 from tests.readers import torch_networks as nets
+from tests.readers.counting import refused
 from tests.readers.torch_networks import graph_of, total
 
 
@@ -29,14 +29,6 @@ def saved(path: Path, model: nn.Module, *shape: int, dynamic: Any = None) -> str
     )
     torch.export.save(program, path)
     return str(path)
-
-
-def refused(network: Any, size: Any = None) -> str:
-    with pytest.raises(NetworkError) as caught:
-        lolat.read(network, size)
-    message = str(caught.value)
-    assert message.isprintable()
-    return message
 
 
 @pytest.mark.parametrize(
@@ -67,8 +59,7 @@ def test_open_sizes(tmp_path: Path) -> None:
         tmp_path / "b.pt2", nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU()), 2, 3, 32, 32,
         dynamic=({0: batch, 2: side},),
     )  # fmt: skip
-    assert "has an open size (3x?x32); give it with --input-size" in refused(both)
-    assert lolat.read(both, (3, 20, 32)).shapes([0]) != []
+    refused(both, "has an open size (3x?x32); give it with --input-size")
     graph = lolat.read(both, (3, 20, 32))
     assert graph.shapes(graph.outputs) == [(1, 4, 10, 16)]
 
@@ -76,8 +67,7 @@ def test_open_sizes(tmp_path: Path) -> None:
 def test_another_size_than_the_file_is_for(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.pt2", nn.Conv2d(3, 4, 3), 1, 3, 8, 8)
     for size in (9, (3, 9, 9), (3, 8)):
-        message = refused(path, size)
-        assert "was exported for 3x8x8; leave it out, or export the network" in message
+        refused(path, "was exported for 3x8x8; leave it out, or export the network", size=size)
 
 
 def test_an_exported_program_in_memory() -> None:
@@ -108,10 +98,7 @@ def test_a_pickle_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
     trap = tmp_path / "sprung"
     (tmp_path / name).write_bytes(pickle.dumps(Bomb(trap)))
     for path in (str(tmp_path / name), tmp_path / name, name):
-        message = refused(path)
-        assert "is a pickle, and opening a pickle runs whatever code is in it" in message
-        assert "module:callable" in message
-        assert ".pt2" in message
+        refused(path, "is a pickle, and opening a pickle runs", "module:callable", ".pt2")
     assert not trap.exists()
 
 
@@ -119,27 +106,26 @@ def test_a_pickle_by_another_name_is_refused_too(tmp_path: Path) -> None:
     trap = tmp_path / "sprung"
     path = tmp_path / "net.pt2"
     path.write_bytes(pickle.dumps(Bomb(trap)))
-    assert "is a pickle, which LoLat never opens" in refused(str(path))
+    refused(path, "is a pickle, which LoLat never opens")
     torch.save(nn.Linear(2, 2), path)
-    assert "is an archive of torch.save or TorchScript with a pickle in it" in refused(str(path))
+    refused(path, "is an archive of torch.save or TorchScript with a pickle in it")
     assert not trap.exists()
 
 
 def test_what_is_no_file_of_export(tmp_path: Path) -> None:
     path = tmp_path / "net.pt2"
-    assert "no file" in refused(str(path))
+    refused(path, "no file")
     path.write_text("weights")
-    assert "no .pt2 file, or a damaged one" in refused(str(path))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("readme", "hello")
-    assert "without an exported program" in refused(str(path))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a/models/model.json", "{")
-    assert "is damaged" in refused(str(path))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a/models/one.json", "{}")
-        archive.writestr("a/models/two.json", "{}")
-    assert "holds 2 networks (one, two)" in refused(str(path))
+    refused(path, "no .pt2 file, or a damaged one")
+    for records, part in (
+        ({"readme": "hello"}, "without an exported program"),
+        ({"a/models/model.json": "{"}, "is damaged"),
+        ({"a/models/one.json": "{}", "a/models/two.json": "{}"}, "holds 2 networks (one, two)"),
+    ):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, text in records.items():
+                archive.writestr(name, text)
+        refused(path, part)
 
 
 def changed(path: str, change: Callable[[dict[str, Any]], None], extra: bytes | None = None) -> str:
@@ -168,29 +154,30 @@ def dynamic(tmp_path: Path) -> str:
     return saved(tmp_path / "a.pt2", nn.Conv2d(3, 4, 3), 2, 3, 8, 8, dynamic=({0: batch},))
 
 
-def test_another_version(dynamic: str) -> None:
-    def change(document: dict[str, Any]) -> None:
-        document["schema_version"]["major"] = 3
-
-    message = refused(changed(dynamic, change))
-    assert "was written by another PyTorch" in message
-    assert "version 3 of the file" in message
-    assert "torch.export.save" in message
+def _version(document: dict[str, Any]) -> None:
+    document["schema_version"]["major"] = 3
 
 
-def test_a_document_that_lacks_things(dynamic: str) -> None:
-    def change(document: dict[str, Any]) -> None:
-        del document["graph_module"]["graph"]["tensor_values"]["conv2d"]
+def _lacks(document: dict[str, Any]) -> None:
+    del document["graph_module"]["graph"]["tensor_values"]["conv2d"]
 
-    assert "cannot be read (" in refused(changed(dynamic, change))
 
-    def replaced(document: dict[str, Any]) -> None:
-        document["graph_module"]["graph"]["nodes"][0]["target"] = "torch.ops.nobody.knows.default"
+def _of_nobody(document: dict[str, Any]) -> None:
+    document["graph_module"]["graph"]["nodes"][0]["target"] = "torch.ops.nobody.knows.default"
 
-    message = refused(changed(dynamic, replaced))
-    assert (
-        "has the operation torch.ops.nobody.knows.default, which PyTorch does not know" in message
-    )
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (_version, ["written by another PyTorch", "version 3 of the file", "torch.export.save"]),
+        (_lacks, ["cannot be read ("]),
+        (_of_nobody, ["has the operation torch.ops.nobody.knows.default"]),
+    ],
+)
+def test_a_document_that_is_not_as_pytorch_writes_it(
+    dynamic: str, change: Any, parts: list[str]
+) -> None:
+    refused(changed(dynamic, change), *parts)
 
 
 def test_example_inputs_and_weights_are_never_unpickled(dynamic: str, tmp_path: Path) -> None:
@@ -217,24 +204,18 @@ def test_a_formula_is_not_evaluated_before_it_is_known_to_be_one(
         document["range_constraints"] = {"eval('1')": {"min_val": 1, "max_val": 2}}
 
     assert "'__import__" in refused(changed(dynamic, sizes)).replace('"', "'")
-    assert "torch.os.system" in refused(changed(dynamic, target))
-    assert "eval" in refused(changed(dynamic, ranges))
+    refused(changed(dynamic, target), "torch.os.system")
+    refused(changed(dynamic, ranges), "eval")
     assert not trap.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["s0", "2*s0 + 1", "Symbol('s77', positive=True, integer=True)", "FloorDiv(s1, Integer(2))",
-     "Max(1, s0) - u3**2", "Eq(Mod(s0, 4), 0)"],
-)  # fmt: skip
+FORMULAS = ["s0", "2*s0 + 1", "Symbol('s77', positive=True, integer=True)", "FloorDiv(s1, Integer(2))",
+            "Max(1, s0) - u3**2", "Eq(Mod(s0, 4), 0)"]  # fmt: skip
+NONE = ["__import__('os')", "s0.__class__", "open('x')", "Symbol('s0').func", "[i for i in s0]",
+        "lambda: 0", "eval", "Symbol('__import__(1)')", "(s0)(1)", "f'{s0}'", "1 +", "Max(*s0)", "s0[0]",
+        "(x := 1)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *NONE])
 def test_formulas(text: str) -> None:
-    assert is_formula(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["__import__('os')", "s0.__class__", "open('x')", "Symbol('s0').func", "[i for i in s0]", "lambda: 0",
-     "eval", "Symbol('__import__(1)')", "(s0)(1)", "f'{s0}'", "1 +", "Max(*s0)", "s0[0]", "(x := 1)"],
-)  # fmt: skip
-def test_what_is_no_formula(text: str) -> None:
-    assert not is_formula(text)
+    assert is_formula(text) == (text in FORMULAS)

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lolat.graph import Graph, is_convolution
 from lolat.graph.counts import COLUMNS, count
 from lolat.readers import read
-from lolat.readers.torch import without_weights
+from lolat.readers.torch.named import without_weights
 from tests.readers import torch_networks as nets
 from tests.readers.torch_networks import graph_of
 

@@ -11,17 +11,13 @@ from torch import nn
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from tests.readers.counting import six
 from tests.readers.torch_networks import Does, counted, graph_of, kinds, total
 
 
 def does(forward: Any, size: Any, **parts: Any) -> Graph:
     """The graph of a function of (module, input) with parts of the module."""
     return graph_of(Does(forward, **parts), size)
-
-
-def six(graph: Graph, batch_size: int = 1) -> tuple[int, ...]:
-    """ACTS, INP, FLOPs, traffic, weights, ops."""
-    return tuple(total(graph, batch_size)[:6])
 
 
 # ---- convolutions ------------------------------------------------------------------------------------
@@ -168,8 +164,7 @@ def test_a_transformer_encoder(frozen: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "kind", "gates"),
-    [(nn.LSTM, "lstm", 4), (nn.GRU, "gru", 3), (nn.RNN, "simple_rnn", 1)],
+    ("make", "kind", "gates"), [(nn.LSTM, "lstm", 4), (nn.GRU, "gru", 3), (nn.RNN, "simple_rnn", 1)]
 )
 def test_recurrent_layers(make: Any, kind: str, gates: int) -> None:
     layer = make(3, 4, batch_first=True)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import lolat
-from lolat.errors import InputError, NetworkError
+from tests.readers.counting import refused
 from tests.readers.torch_networks import Does, kinds
 
 HERE = Path(__file__).parents[2]
@@ -67,16 +67,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("lolat_torch_nets", None)
 
 
-def refused(network: Any, size: Any = None) -> str:
-    with pytest.raises(InputError) as caught:
-        lolat.read(network, size)
-    message = str(caught.value)
-    assert message.isprintable()
-    assert len(message) < 800
-    assert caught.value.exit_code == 2
-    return message
-
-
 @pytest.mark.parametrize("name", ["good", "made", "Net", "pair"])
 def test_a_module_from_a_file_of_the_users(here: Path, name: str, capfd: Any) -> None:
     size = None if name == "pair" else 9
@@ -90,62 +80,56 @@ def test_a_module_from_a_file_of_the_users(here: Path, name: str, capfd: Any) ->
 def test_an_error_is_all_that_is_said(here: Path, capfd: Any) -> None:
     lolat.read("lolat_torch_nets:Net", 9)
     assert capfd.readouterr() == ("", "calling\n")
-    refused("lolat_torch_nets:Chooses", 9)
+    line = MODULE.splitlines().index("        if y.sum() > 0:  # LINE") + 1
+    refused(
+        "lolat_torch_nets:Chooses", "'Chooses' cannot be read at --input-size 9",
+        "depends on the values of a tensor", f"at lolat_torch_nets.py:{line};", size=9,
+    )  # fmt: skip
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_choice_that_depends_on_values_names_the_line(here: Path) -> None:
-    line = MODULE.splitlines().index("        if y.sum() > 0:  # LINE") + 1
-    message = refused("lolat_torch_nets:Chooses", 9)
-    assert "'Chooses' cannot be read at --input-size 9" in message
-    assert "depends on the values of a tensor" in message
-    assert f"at lolat_torch_nets.py:{line};" in message
+def _raises(m: Any, x: Any) -> Any:
+    raise KeyError("missing")
 
 
-def test_branches_of_torch_itself() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        return torch.cond(x.sum() > 0, lambda y: y.relu(), lambda y: y * 2, (x,))
-
-    message = refused(Does(forward), 8)
-    assert "chooses what it computes while it runs (cond" in message
-    assert "one for each branch" in message
+def _branches(m: Any, x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda y: y.relu(), lambda y: y * 2, (x,))
 
 
-def test_a_size_that_does_not_fit() -> None:
-    message = refused(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 4, 4))
-    assert "cannot be read at --input-size 3,4,4: " in message
-    assert "48" in message
-    assert "12" in message
-    assert "give an input size that fits" in message
+class Picks(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x[x > 0]
 
 
-def test_a_size_that_is_not_known() -> None:
-    message = refused(nn.Sequential(nn.Conv2d(3, 4, 3)))
-    assert "the input size of 'Sequential' is not known; give it with --input-size" in message
+HERE_LINE = "test_torch_refusals.py:"
 
 
-def test_an_error_in_the_users_code_is_named() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        raise KeyError("missing")
-
-    message = refused(Does(forward), 8)
-    assert "missing" in message
-    assert "test_torch_refusals.py:" in message
-
-
-def test_what_is_no_module(here: Path) -> None:
-    assert "a torch.Tensor, not a network" in refused("lolat_torch_nets:tensor")
-    assert "TorchScript" in refused("lolat_torch_nets:script", 8)
-    assert "failed: RuntimeError: no way" in refused("lolat_torch_nets:raises")
-    with pytest.raises(NetworkError, match="returns no tensor that depends"):
-        lolat.read(Does(lambda m, x: torch.zeros(3)), 8)
+@pytest.mark.parametrize(
+    ("network", "size", "parts"),
+    [
+        (Does(_branches), 8, ["chooses what it computes while it runs (cond", "one for each branch"]),
+        (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 4, 4),
+         ["cannot be read at --input-size 3,4,4: ", "48", "12", "give an input size that fits"]),
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), None,
+         ["the input size of 'Sequential' is not known; give it with --input-size"]),
+        (Does(_raises), 8, ["missing", HERE_LINE]),
+        (Picks(), 8,
+         ["depends on the values of a tensor (as that of x[x > 0] does)", HERE_LINE]),
+        (Does(lambda m, x: torch.zeros(3)), 8, ["returns no tensor that depends"]),
+        (nn.Linear(5, 3), [(5,), (0,)], ["expected a positive whole number"]),
+        ("lolat_torch_nets:tensor", None, ["a torch.Tensor, not a network"]),
+        ("lolat_torch_nets:script", 8, ["TorchScript"]),
+        ("lolat_torch_nets:raises", None, ["failed: RuntimeError: no way"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read(here: Path, network: Any, size: Any, parts: list[str]) -> None:
+    refused(network, *parts, size=size)
 
 
 def test_several_sizes_are_for_pytorch() -> None:
     keras = pytest.importorskip("keras")
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-    assert "several input sizes are for PyTorch modules" in refused(model, [(5,), (6,)])
-    assert "expected a positive whole number" in refused(nn.Linear(5, 3), [(5,), (0,)])
+    refused(model, "several input sizes are for PyTorch modules", size=[(5,), (6,)])
 
 
 def test_without_pytorch_there_is_one_line(tmp_path: Path) -> None:
@@ -162,7 +146,7 @@ def test_without_pytorch_there_is_one_line(tmp_path: Path) -> None:
 
 def test_an_old_pytorch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.1.0+cpu")
-    assert "PyTorch 2.1.0+cpu is too old" in refused(nn.Linear(2, 2))
+    refused(nn.Linear(2, 2), "PyTorch 2.1.0+cpu is too old")
 
 
 def test_the_fallback_traces_what_export_cannot() -> None:
@@ -180,13 +164,3 @@ def test_the_fallback_traces_what_export_cannot() -> None:
     graph = lolat.read(Shy(), 8)
     assert kinds(graph) == ["conv", "relu"]
     assert graph.operations[0].full_name == "conv"
-
-
-def test_sizes_that_depend_on_values() -> None:
-    class Picks(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x[x > 0]
-
-    message = refused(Picks(), 8)
-    assert "depends on the values of a tensor (as that of x[x > 0] does)" in message
-    assert "test_torch_refusals.py:" in message

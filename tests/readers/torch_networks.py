@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from lolat.graph import Graph
-from lolat.graph.counts import Count, count
+from lolat.graph.counts import Count
 from lolat.readers.torch import read_model
-
-FREE = ("reshape", "identity", "dropout", "flatten")
+from tests.readers.counting import kinds as kinds
+from tests.readers.counting import total as total
 
 
 def graph_of(
@@ -24,21 +24,9 @@ def graph_of(
     return read_model(model, "", size, example)
 
 
-def total(graph: Graph, batch_size: int = 1) -> Count:
-    """The counts of a graph of known operations."""
-    counts = count(graph)
-    assert counts.warnings == ()
-    return counts.total(batch_size)
-
-
 def counted(make: Any, size: Any = (), batch_size: int = 1, example: Any = None) -> Count:
     """The counts of a module."""
     return total(graph_of(make, size, example), batch_size)
-
-
-def kinds(graph: Graph) -> list[str]:
-    """The operations that are not free, in order."""
-    return [o.kind for o in graph.operations if o.kind not in FREE]
 
 
 class Does(nn.Module):
@@ -324,7 +312,7 @@ def convnext() -> nn.Module:
 
 
 class ViTBlock(nn.Module):
-    """Attention and a perceptron, each behind a normalisation."""
+    """Attention and a perceptron, each behind a normalization."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()

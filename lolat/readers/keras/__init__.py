@@ -16,14 +16,15 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers.keras import layers as keras_layers
-from lolat.readers.keras import ops as keras_ops
+from lolat.readers.keras import ops
 from lolat.readers.keras.calls import (
+    Call,
     functional_of,
     inference,
     ordered_nodes,
@@ -31,7 +32,8 @@ from lolat.readers.keras.calls import (
     symbolic_operators,
     without_weights,
 )
-from lolat.readers.keras.composite import einsum_shape
+from lolat.readers.keras.layers import rule_of
+from lolat.readers.rules import WITH_AXIS, axis_of
 from lolat.units import one_line, shapes_text, shortened
 
 RESHAPES = {"Reshape", "Flatten", "Squeeze", "ExpandDims", "Ravel", "Rearrange", "DepthToSpace",
@@ -80,7 +82,7 @@ def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = No
         warnings.simplefilter("ignore")  # Keras' remarks about calls that are ours
         inputs, outputs = symbolic_call(model, tuple(input_size or ()))
         for tensor in inputs:
-            shape, dtype = reader.shape(tensor, 1), str(tensor.dtype)
+            shape, dtype = reader.sized(tensor, 1), str(tensor.dtype)
             reader.known[id(tensor)] = reader.builder.input(shape, dtype)
         return reader.builder.build(reader.follow(outputs, ""))
 
@@ -93,7 +95,84 @@ class KerasReader:
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> index in the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
 
-    def shape(self, tensor: Any, per_sample: int) -> tuple[int, ...]:
+    # ---- What the rules use.
+
+    def add(
+        self, call: Call, kind: str, inputs: Sequence[int], shape: Sequence[int] | None = None,
+        suffix: str = "", **attributes: Any,
+    ) -> int:  # fmt: skip
+        """An operation named after the call; its output has the call's first shape unless told."""
+        name = f"{call.name}_{suffix}" if suffix else call.name
+        shape = call.shapes[0] if shape is None else shape
+        return self.builder.add(kind, inputs, shape, name, call.path, **attributes)
+
+    def write(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
+        """An operation that writes all outputs of the call."""
+        return self.builder.add_several(
+            kind, inputs, call.shapes, call.name, call.path, **attributes
+        )
+
+    def view(self, source: int, shape: Sequence[int], name: str, path: str) -> int:
+        """The same data seen as another shape; free."""
+        return self.builder.add("reshape", [source], shape, name, path)
+
+    def activations(self, call: Call) -> list[int]:
+        """The symbolic tensors that a call gets."""
+        return call.inputs
+
+    def operands(self, call: Call) -> list[int]:
+        """Every operand of a call in order: symbolic tensors, and constants that have a shape."""
+        if not ops.is_builtin(call.layer):
+            return call.inputs
+        import keras
+
+        arguments = call.node.arguments
+        operands = []
+        for value in keras.tree.flatten((arguments.args, arguments.kwargs)):
+            if isinstance(value, keras.KerasTensor):
+                operands.append(self.known[id(value)])
+            elif getattr(value, "shape", None) and not isinstance(value, type):
+                operands.append(self.builder.tensor(tuple(value.shape), batched=False))
+        return operands
+
+    def axes(self, call: Call, kind: str) -> dict[str, Any]:
+        """The axis or axes that a layer or operation works along."""
+        if kind not in WITH_AXIS or not call.inputs:
+            return {}
+        rank, layer = len(self.shape_of(call.inputs[0])), call.layer
+        stacks = {"Hstack": min(rank, 2) - 1, "Vstack": 0, "Dstack": 2}
+        axis = stacks.get(
+            type(layer).__name__, getattr(layer, "axis", getattr(layer, "axes", None))
+        )
+        if not hasattr(layer, "axis") and not hasattr(layer, "axes") and axis is None:
+            return {}
+        return axis_of(axis, rank + (kind == "stack"), everything=kind == "reduce")
+
+    def is_constant(self, tensor: int) -> bool:
+        """Whether a tensor does not grow with the batch."""
+        return not self.builder.tensors[tensor].batched
+
+    def elements(self, tensor: int) -> int:
+        """Elements of a tensor at batch size 1."""
+        return prod(self.shape_of(tensor))
+
+    def shape_of(self, tensor: int) -> tuple[int, ...]:
+        """The shape of a tensor of the graph, at batch size 1."""
+        return self.builder.tensors[tensor].shape
+
+    # ---- The walk.
+
+    def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
+        """Emit all operations between the tensors known already and `outputs`, in order."""
+        for node in ordered_nodes(self.known, outputs):
+            sources = [self.known[id(t)] for t in node.input_tensors]
+            shapes = self.output_shapes(node, sources)
+            self.builder.dtype = str(node.output_tensors[0].dtype)
+            written = self.emit(Call(node.operation, sources, shapes, path, node))
+            self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
+        return [self.known[id(t)] for t in outputs]
+
+    def sized(self, tensor: Any, per_sample: int) -> tuple[int, ...]:
         """Shape at batch size 1: the open dimension becomes `per_sample` (1 unless reshaped)."""
         shape = tuple(tensor.shape)
         if shape.count(None) > 1:
@@ -103,20 +182,6 @@ class KerasReader:
                 "--input-size, for example --input-size 224"
             )
         return tuple(per_sample if n is None else int(n) for n in shape)
-
-    def elements(self, index: int) -> int:
-        """Elements of a tensor at batch size 1."""
-        return prod(self.builder.tensors[index].shape)
-
-    def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
-        """Emit all operations between the tensors known already and `outputs`, in order."""
-        for node in ordered_nodes(self.known, outputs):
-            sources = [self.known[id(t)] for t in node.input_tensors]
-            shapes = self.output_shapes(node, sources)
-            self.builder.dtype = str(node.output_tensors[0].dtype)
-            written = self.emit(node.operation, sources, shapes, path, node)
-            self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
-        return [self.known[id(t)] for t in outputs]
 
     def output_shapes(self, node: Any, sources: Sequence[int]) -> list[tuple[int, ...]]:
         """Output shapes at batch size 1, following sizes that a reshape moved into the batch."""
@@ -133,7 +198,7 @@ class KerasReader:
                     per_sample = self.elements(sources[0]) // max(rest, 1)
                 else:
                     per_sample = max(self.per_sample(t) for t in node.input_tensors)
-            shapes.append(self.shape(tensor, per_sample))
+            shapes.append(self.sized(tensor, per_sample))
             if reshaped and prod(shapes[-1]) != self.elements(sources[0]):
                 raise NetworkError(
                     f"{node.operation.name!r} in {self.builder.name!r} reshapes to "
@@ -141,6 +206,11 @@ class KerasReader:
                     "of the batch size"
                 )
         return shapes
+
+    def per_sample(self, tensor: Any) -> int:
+        """What the open dimension of a symbolic tensor is at batch size 1."""
+        shape = tuple(tensor.shape)
+        return self.shape_of(self.known[id(tensor)])[shape.index(None)] if None in shape else 1
 
     def specified(self, node: Any, sources: Sequence[int]) -> Sequence[Any]:
         """The outputs of a call that leaves sizes open, such as those that an einsum is not told."""
@@ -153,11 +223,8 @@ class KerasReader:
         except Exception:  # then the open sizes are reported
             return node.output_tensors
         if hasattr(operation, "equation"):
-            known = self.builder.tensors[sources[0]].shape
-            outputs = [
-                keras.KerasTensor(einsum_shape(operation.equation, known, tuple(t.shape)))
-                for t in outputs
-            ]
+            shape = _einsum_shape(operation.equation, self.shape_of(sources[0]), outputs[0].shape)
+            outputs = [keras.KerasTensor(shape)]
         return outputs
 
     def again(self, node: Any, sources: Sequence[int], fixed: bool) -> tuple[list[Any], Any, Any]:
@@ -167,121 +234,80 @@ class KerasReader:
         """
         import keras
 
-        swap = {}
         fresh = []
         for tensor, source in zip(node.input_tensors, sources, strict=True):
             shape = tuple(tensor.shape)
             if fixed:
-                shape = self.builder.tensors[source].shape
+                shape = self.shape_of(source)
             elif shape.count(None) > 1 and shape[0] is None:
-                shape = (None, *self.builder.tensors[source].shape[1:])
+                shape = (None, *self.shape_of(source)[1:])
             fresh.append(keras.KerasTensor(shape, dtype=tensor.dtype))
-            swap[id(tensor)] = fresh[-1]
+        swap = {id(t): new for t, new in zip(node.input_tensors, fresh, strict=True)}
         args, kwargs = keras.tree.map_structure(
             lambda x: swap.get(id(x), x), (node.arguments.args, node.arguments.kwargs)
         )
         return fresh, args, kwargs
 
-    def per_sample(self, tensor: Any) -> int:
-        """What the open dimension of a symbolic tensor is at batch size 1."""
-        shape = tuple(tensor.shape)
-        if None not in shape:
-            return 1
-        return self.builder.tensors[self.known[id(tensor)]].shape[shape.index(None)]
-
-    def emit(
-        self,
-        operation: Any,
-        sources: Sequence[int],
-        shapes: Sequence[tuple[int, ...]],
-        path: str,
-        node: Any,
-    ) -> list[int]:
+    def emit(self, call: Call) -> list[int]:
         """Write one call of a layer or keras.ops operation; returns the indices of its outputs."""
-        nested = functional_of(operation)
-        if nested is not None:
-            return self.nested(operation, nested, node, sources, path)
-        rule = keras_layers.rule_of(operation)
+        functional = functional_of(call.layer)
+        if functional is not None:
+            return self.nested(call, functional)
+        rule = rule_of(call.layer)
         if rule is not None:
-            unmasked = self.unmasked(node, sources)
-            return rule(self, operation, unmasked, list(shapes), path, node)
-        op_rule = keras_ops.RULES.get(type(operation).__name__)
-        if op_rule is not None and keras_ops.is_builtin(operation):
-            return op_rule(self, operation, list(sources), list(shapes), path, node)
-        return self.inside(operation, node, sources, shapes, path)
+            return rule(self, replace(call, inputs=self.unmasked(call)))
+        if ops.is_builtin(call.layer):
+            rule = ops.RULES.get(type(call.layer).__name__)
+        return self.inside(call) if rule is None else rule(self, call)
 
-    def unmasked(self, node: Any, sources: Sequence[int]) -> list[int]:
+    def unmasked(self, call: Call) -> list[int]:
         """The inputs of a layer's call without the masks that Keras passes along."""
         import keras
 
-        if not any(name.endswith("mask") for name in node.arguments.kwargs):
-            return list(sources)
-        kwargs = {k: v for k, v in node.arguments.kwargs.items() if not k.endswith("mask")}
-        given = keras.tree.flatten((node.arguments.args, kwargs))
-        return [self.known[id(t)] for t in given if isinstance(t, keras.KerasTensor)]
+        args, kwargs = call.node.arguments.args, call.node.arguments.kwargs
+        if not any(name.endswith("mask") for name in kwargs):
+            return call.inputs
+        kwargs = {k: v for k, v in kwargs.items() if not k.endswith("mask")}
+        leaves = keras.tree.flatten((args, kwargs))
+        return [self.known[id(t)] for t in leaves if isinstance(t, keras.KerasTensor)]
 
-    def inside(
-        self,
-        operation: Any,
-        node: Any,
-        sources: Sequence[int],
-        shapes: Sequence[tuple[int, ...]],
-        path: str,
-    ) -> list[int]:
-        """What an operation without a rule does, if it can be followed; else it is kept as unknown."""
-        found = self.expanded(operation, node, sources, path)
-        if found is not None and len(found) == len(shapes):
-            return found
-        return self.unknown(type(operation).__name__, operation.name, sources, shapes, path)
+    def inside(self, call: Call) -> list[int]:
+        """What an operation without a rule does, if it can be followed; else it is kept as unknown.
 
-    def unknown(
-        self,
-        kind: str,
-        name: str,
-        sources: Sequence[int],
-        shapes: Sequence[tuple[int, ...]],
-        path: str,
-    ) -> list[int]:
-        """An operation without a rule: kept under its own name, counted as memory traffic."""
-        return self.builder.add_several(kind, sources, shapes, name, path)
+        Then it has its own name, and counts as memory traffic.
+        """
+        written = self.expanded(call.layer, call)
+        if written is not None and len(written) == len(call.shapes):
+            return written
+        return self.write(call, type(call.layer).__name__, call.inputs)
 
-    def view(self, source: int, shape: Sequence[int], name: str, path: str) -> int:
-        """The same data seen as another shape; free."""
-        return self.builder.add("reshape", [source], shape, name, path)
-
-    def nested(
-        self, layer: Any, functional: Any, node: Any, sources: Sequence[int], path: str
-    ) -> list[int]:
+    def nested(self, call: Call, functional: Any) -> list[int]:
         """A model used as a layer: its own operations, under its name."""
-        inner = f"{path}/{layer.name}" if path else layer.name
         own = [tuple(t.shape) for t in functional.inputs]
-        if own == [tuple(t.shape) for t in node.input_tensors]:
+        given = [tuple(t.shape) for t in call.node.input_tensors]
+        if own == given:
             outer = self.known  # a model used twice has the same tensors in both places
-            self.known = {id(t): i for t, i in zip(functional.inputs, sources, strict=True)}
-            found = self.follow(functional.outputs, inner)
+            self.known = {id(t): i for t, i in zip(functional.inputs, call.inputs, strict=True)}
+            written = self.follow(functional.outputs, call.inner)
             self.known = outer
-            return found
-        called = self.expanded(functional, node, sources, path)
-        if called is None:
+            return written
+        expanded = self.expanded(functional, call)
+        if expanded is None:
             raise NetworkError(
-                f"the model {layer.name!r} inside {self.builder.name!r} cannot be read at "
-                f"{shapes_text(t.shape for t in node.input_tensors)}; it was made for {shapes_text(own)}"
+                f"the model {call.name!r} inside {self.builder.name!r} cannot be read at "
+                f"{shapes_text(given)}; it was made for {shapes_text(own)}"
             )
-        return called
+        return expanded
 
-    def expanded(
-        self, layer: Any, node: Any, sources: Sequence[int], path: str
-    ) -> list[int] | None:
+    def expanded(self, layer: Any, call: Call) -> list[int] | None:
         """What the layer's `call` does on symbolic tensors; None when it cannot be called so."""
         import keras
 
         if not hasattr(layer, "call"):
             return None
-        for fixed in (
-            False,
-            True,
-        ):  # some ask for the batch size, to repeat a token for each sample
-            fresh, args, kwargs = self.again(node, sources, fixed)
+        path = f"{call.path}/{layer.name}" if call.path else layer.name
+        for fixed in (False, True):  # some ask for the batch size, to repeat a token per sample
+            fresh, args, kwargs = self.again(call.node, call.inputs, fixed)
             kwargs = {k: v for k, v in kwargs.items() if k != "training"} | inference(layer)
             try:
                 outputs = keras.tree.flatten(layer.call(*args, **kwargs))
@@ -290,9 +316,9 @@ class KerasReader:
             if not outputs or not all(isinstance(t, keras.KerasTensor) for t in outputs):
                 continue
             self.alive += [*fresh, *outputs]
-            self.known.update((id(t), i) for t, i in zip(fresh, sources, strict=True))
+            self.known.update((id(t), i) for t, i in zip(fresh, call.inputs, strict=True))
             if self.reachable(outputs):
-                return self.follow(outputs, f"{path}/{layer.name}" if path else layer.name)
+                return self.follow(outputs, path)
         return None
 
     def reachable(self, outputs: Sequence[Any]) -> bool:
@@ -303,8 +329,19 @@ class KerasReader:
         return all(id(t) in made or id(t) in self.known for t in needed)
 
 
-# ---- Where Keras networks come from: keras.applications by name, and `.keras` files in safe
-# mode.
+def _einsum_shape(equation: str, first: Sequence[int], result: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape of an einsum's result, what it leaves open taken from its first operand."""
+    left, labels = equation.replace(" ", "").split("->")
+    if "..." in equation:  # stands for the leading axes, the same on both sides
+        sizes: list[Any] = list(first[: len(result)])
+    else:
+        known = dict(zip(left.split(",")[0], first, strict=False))
+        sizes = [known.get(label) for label in labels]
+    filled = [size if n is None else n for n, size in zip(result, sizes, strict=False)]
+    return (None, *filled[1:])
+
+
+# ---- Where Keras networks come from: keras.applications by name, and `.keras` files in safe mode.
 
 
 @contextlib.contextmanager
@@ -318,28 +355,27 @@ def _building(weights: bool) -> Iterator[None]:
 def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
     """A network of keras.applications with random weights, at its own input size or another."""
     keras = import_keras()
-    names = [n for n in dir(keras.applications) if n[0].isupper()]
-    by_lower = {n.lower(): n for n in names}
-    found = by_lower.get(name.lower())
-    if found is None:
+    by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
+    known = by_lower.get(name.lower())
+    if known is None:
         near = difflib.get_close_matches(name.lower(), by_lower, n=3)
         hint = " or ".join(f"keras:{by_lower[n]}" for n in near)
-        hint = f"did you mean {hint}?" if near else f"expected one of {', '.join(names)}"
+        names = ", ".join(by_lower.values())
+        hint = f"did you mean {hint}?" if near else f"expected one of {names}"
         raise NetworkError(
             f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}"
         )
-    make = getattr(keras.applications, found)
+    make = getattr(keras.applications, known)
     shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
-    options = {"input_shape": shape} if size else {}
     try:
         with _building(weights):
-            model = make(weights=None, **options)
+            model = make(weights=None, **({"input_shape": shape} if size else {}))
             if not size and None in model.inputs[0].shape[1:]:
                 model = make(weights=None, input_shape=(224, 224, 3))
     except Exception as error:  # what an unfit size raises differs from network to network
         at = f" at {'x'.join(map(str, shape))}" if size else ""
         raise NetworkError(
-            f"keras:{found} cannot be built{at}: {one_line(error)}; give another --input-size"
+            f"keras:{known} cannot be built{at}: {one_line(error)}; give another --input-size"
         ) from error
     return model
 
@@ -351,22 +387,25 @@ def saved(path: str, weights: bool) -> Any:
         raise NetworkError(f"no file {shown!r}; give the path of a .keras file")
     keras = import_keras()
     try:
-        if weights:
-            with _building(weights):
-                return keras.saving.load_model(path, compile=False, safe_mode=True)
         with zipfile.ZipFile(path) as archive:
             config = json.loads(archive.read("config.json"))
         config.pop("compile_config", None)
+    except Exception as error:  # no archive, no configuration, or one that is no object
+        raise NetworkError(
+            f"{shown!r} cannot be opened: it is not a .keras file; expected a zip archive written by "
+            "model.save"
+        ) from error
+    try:
         with _building(weights):
+            if weights:
+                return keras.saving.load_model(path, compile=False, safe_mode=True)
             return keras.saving.deserialize_keras_object(config, safe_mode=True)
     except Exception as error:  # a damaged file can fail anywhere in Keras
-        raise NetworkError(f"{shown!r} cannot be opened: {_reason(path, error)}") from error
+        raise NetworkError(f"{shown!r} cannot be opened: {_reason(error)}") from error
 
 
-def _reason(path: str, error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Why a `.keras` file cannot be opened, and what to do about it."""
-    if not _has_config(path):
-        return "it is not a .keras file; expected a zip archive written by model.save"
     text = str(error).rpartition("Exception encountered: ")[2]  # Keras tells the cause last
     if "lambda" in text.lower():
         return (
@@ -379,12 +418,3 @@ def _reason(path: str, error: Exception) -> str:
             "package.module:callable"
         )
     return f"{shortened(text.partition(chr(10))[0]) or one_line(error)}; write it again with model.save"
-
-
-def _has_config(path: str) -> bool:
-    """Whether the file is a zip archive with a network's configuration that can be read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return isinstance(json.loads(archive.read("config.json")), dict)
-    except Exception:
-        return False

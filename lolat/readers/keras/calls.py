@@ -1,13 +1,37 @@
-"""The symbolic inputs and outputs of a Keras network, at its own input size or another."""
+"""The symbolic inputs and outputs of a Keras network, at its own input size or another; its calls."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lolat.errors import NetworkError
 from lolat.units import one_line, shapes_text
+
+Shape = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer or operation: its inputs in the graph, its outputs' shapes at batch size 1."""
+
+    layer: Any
+    inputs: list[int]
+    shapes: list[tuple[int, ...]]
+    path: str
+    node: Any
+
+    @property
+    def name(self) -> str:
+        """What the layer is called."""
+        return str(self.layer.name)
+
+    @property
+    def inner(self) -> str:
+        """The path of what is inside the layer."""
+        return f"{self.path}/{self.name}" if self.path else self.name
 
 
 def symbolic_call(model: Any, size: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
@@ -19,33 +43,34 @@ def symbolic_call(model: Any, size: tuple[int, ...]) -> tuple[list[Any], list[An
 
     functional = functional_of(model)
     if functional is None and not model.built:
-        _build(model, structure(model, size))
+        wanted = _inputs(model, size)
+        try:
+            model(wanted)
+        except Exception as error:
+            raise _uncallable(model, _shapes(wanted), error) from error
         functional = functional_of(model)
+    target, like = functional, getattr(functional, "_inputs_struct", None)
     if functional is None:
-        wanted = structure(model, size)
-        shapes, target, like = _flat(wanted), model, _marked(wanted)
-        dtypes = ["float32"] * len(shapes)
-    else:
-        own = [tuple(t.shape) for t in functional.inputs]
-        shapes = sizes(own, size, model)
-        if shapes == own:
+        target, like = model, _inputs(model, size)
+    shapes = _shapes(like)
+    if functional is not None:
+        shapes = sizes(shapes, size, model)
+        if shapes == _shapes(like):
             return list(functional.inputs), list(functional.outputs)
-        target, like = functional, functional._inputs_struct
-        dtypes = [t.dtype for t in functional.inputs]
-    failed: Exception | None = None
+    dtypes = [t.dtype for t in keras.tree.flatten(like)]
+    failed = Exception()
     for batch in (None, 1):  # some ask for the batch size, to repeat a token for each sample
         inputs = [
             keras.KerasTensor((batch, *s[1:]), dtype=d) for s, d in zip(shapes, dtypes, strict=True)
         ]
-        given = keras.tree.pack_sequence_as(like, inputs)
         try:
             with without_weights():
+                given = keras.tree.pack_sequence_as(like, inputs)
                 outputs = keras.tree.flatten(target.call(given, **inference(target)))
             break
         except Exception as error:
             failed = error
     else:
-        assert failed is not None
         raise _uncallable(model, shapes, failed) from failed
     if not outputs or not all(isinstance(t, keras.KerasTensor) for t in outputs):
         raise NetworkError(
@@ -55,18 +80,13 @@ def symbolic_call(model: Any, size: tuple[int, ...]) -> tuple[list[Any], list[An
     return inputs, outputs
 
 
-def _build(model: Any, wanted: Any) -> None:
-    """Build a model by calling it on a symbolic input."""
+def _shapes(tensors: Any) -> list[Shape]:
     import keras
 
-    tensors = [keras.KerasTensor(s) for s in _flat(wanted)]
-    try:
-        model(keras.tree.pack_sequence_as(_marked(wanted), tensors))
-    except Exception as error:
-        raise _uncallable(model, _flat(wanted), error) from error
+    return [tuple(t.shape) for t in keras.tree.flatten(tensors)]
 
 
-def _uncallable(model: Any, shapes: list[tuple[Any, ...]], error: Exception) -> NetworkError:
+def _uncallable(model: Any, shapes: list[Shape], error: Exception) -> NetworkError:
     return NetworkError(
         f"network {model.name!r} cannot be called on a symbolic input of shape "
         f"{shapes_text(shapes)}: {one_line(error)}; give --input-size that fits, and write its call "
@@ -87,9 +107,7 @@ def functional_of(model: Any) -> Any:
     return model if hasattr(model, "_nodes_by_depth") and hasattr(model, "inputs") else None
 
 
-def sizes(
-    shapes: list[tuple[Any, ...]], size: tuple[int, ...], model: Any
-) -> list[tuple[Any, ...]]:
+def sizes(shapes: list[Shape], size: tuple[int, ...], model: Any) -> list[Shape]:
     """`shapes` with the batch left open and the sizes filled in.
 
     With several inputs a size is for those that leave something open or have more than one axis.
@@ -97,11 +115,10 @@ def sizes(
     flexible = [None in s[1:] or len(s) > 2 for s in shapes]
     if not any(flexible):
         flexible = [True] * len(shapes)
-    return [sized(s, size if f else (), model) for s, f in zip(shapes, flexible, strict=True)]
+    return [_sized(s, size if f else (), model) for s, f in zip(shapes, flexible, strict=True)]
 
 
-def sized(shape: tuple[Any, ...], size: tuple[int, ...], model: Any) -> tuple[Any, ...]:
-    """`shape` with the batch left open and the sizes filled in; NetworkError when some stay open."""
+def _sized(shape: Shape, size: tuple[int, ...], model: Any) -> Shape:
     rest = list(shape[1:])
     if len(size) > 1 and len(size) == len(rest):
         rest = list(size)
@@ -123,78 +140,46 @@ def sized(shape: tuple[Any, ...], size: tuple[int, ...], model: Any) -> tuple[An
     return (None, *rest)
 
 
-def _spatial(rest: list[Any], given: int, model: Any) -> list[int]:
-    """The axes (the batch left out) that a size is about: the open ones, or all but the channels."""
+def _spatial(rest: list[Any], count: int, model: Any) -> list[int]:
+    """Axes that `count` sizes are about, the batch left out: the open ones, or all but the channels."""
     import keras
 
     open_axes = [axis for axis, n in enumerate(rest) if n is None]
-    if open_axes and given in (1, len(open_axes)):
+    if open_axes and count in (1, len(open_axes)):
         return open_axes
     if len(rest) < 2:
         return list(range(len(rest)))
     formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
     formats = (formats & {"channels_first", "channels_last"}) or {keras.config.image_data_format()}
-    return (
-        list(range(1, len(rest))) if formats == {"channels_first"} else list(range(len(rest) - 1))
-    )
+    first = formats == {"channels_first"}
+    return list(range(1, len(rest)) if first else range(len(rest) - 1))
 
 
-def structure(model: Any, size: tuple[int, ...]) -> Any:
-    """Input shapes (a tuple, or a list or dict of them) of a model without symbolic inputs.
+def _inputs(model: Any, size: tuple[int, ...]) -> Any:
+    """Symbolic inputs (a tensor, or a list or dict of them) of a model that has none itself.
 
     As it was built, or from the size given: H for H x H with three channels, or for H indices or
     features where the first layer takes no image.
     """
+    import keras
+
     known = (getattr(model, "_build_shapes_dict", None) or {}).get("input_shape")
     if known is None and getattr(model, "inputs", None):
-        known = [tuple(t.shape) for t in model.inputs]
+        known = _shapes(model.inputs)
         known = known if len(known) > 1 else known[0]
-    if known and all(len(s) > 1 for s in _flat(known)):
-        return _packed(known, sizes(_flat(known), size, model))
+    if known:
+        tensors = keras.tree.map_shape_structure(keras.KerasTensor, known)
+        if all(len(s) > 1 for s in _shapes(tensors)):
+            filled = sizes(_shapes(tensors), size, model)
+            return keras.tree.pack_sequence_as(tensors, [keras.KerasTensor(s) for s in filled])
     layers = getattr(model, "layers", ())
-    if len(size) == 1 and layers and type(layers[0]).__name__ in ("Embedding", "Dense"):
-        return (None, *size)
-    if size:
-        return (None, size[0], size[0], 3) if len(size) == 1 else (None, *size)
-    raise NetworkError(
-        f"the input shape of {model.name!r} is not known (it was not built); give it with "
-        "--input-size, for example --input-size 224 or --input-size 224,224,3"
-    )
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and all(n is None or isinstance(n, int) for n in value)
-
-
-def _flat(shapes: Any) -> list[tuple[Any, ...]]:
-    """The shapes of a structure, in the order of keras.tree (dicts by sorted keys)."""
-    if _is_shape(shapes):
-        return [tuple(shapes)]
-    parts = [shapes[k] for k in sorted(shapes)] if isinstance(shapes, dict) else shapes
-    return [s for part in parts for s in _flat(part)]
-
-
-def _packed(like: Any, flat: list[tuple[Any, ...]]) -> Any:
-    """`flat` in the structure of `like`."""
-    rest = iter(flat)
-
-    def pack(part: Any) -> Any:
-        if _is_shape(part):
-            return next(rest)
-        if isinstance(part, dict):
-            return {k: pack(part[k]) for k in sorted(part)}
-        return [pack(p) for p in part]
-
-    return pack(like)
-
-
-def _marked(shapes: Any) -> Any:
-    """The structure with a leaf for each shape, which keras.tree would take apart."""
-    if _is_shape(shapes):
-        return 0
-    if isinstance(shapes, dict):
-        return {k: _marked(v) for k, v in shapes.items()}
-    return [_marked(part) for part in shapes]
+    flat = layers and type(layers[0]).__name__ in ("Embedding", "Dense")
+    if not size:
+        raise NetworkError(
+            f"the input shape of {model.name!r} is not known (it was not built); give it with "
+            "--input-size, for example --input-size 224 or --input-size 224,224,3"
+        )
+    return keras.KerasTensor((None, *(size if flat or len(size) > 1 else (size[0], size[0], 3))))
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ def _dense(x: Any, widths: Sequence[int]) -> Any:
 
 
 def _fc(x: Any, config: Fc) -> Any:
-    """Dense, dropout and normalisation, repeated; dropout of the input first."""
+    """Dense, dropout and normalization, repeated; dropout of the input first."""
     from keras import layers
 
     if config.input_dropout is not None:
@@ -52,7 +52,7 @@ def _fc(x: Any, config: Fc) -> Any:
 
 
 def _convolution(x: Any, filters: int, kernel: int, name: str, **options: Any) -> Any:
-    """A convolution with ReLU, then normalisation: in this order in all families."""
+    """A convolution with ReLU, then normalization: in this order in all families."""
     from keras import layers
 
     options = {"padding": "same", "activation": "relu", **options}

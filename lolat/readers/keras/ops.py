@@ -1,23 +1,27 @@
 """One rule per operation of keras.ops: those that a model's call method or a bare operator leaves behind.
 
-Rules have the form of those of `keras_layers`. Constant operands (variables, arrays) of an operation
-are tensors that do not grow with the batch.
+Constant operands (variables, arrays) of an operation are tensors that do not grow with the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from lolat.readers.keras.composite import (
+from lolat.readers.keras.calls import Call
+from lolat.readers.keras.layers import channels, view, with_channels
+from lolat.readers.rules import (
     Rule,
     attention,
-    channels,
+    by_name,
     einsum_features,
+    einsum_terms,
+    moved,
+    on_operands,
+    part_of,
     plain,
-    view,
-    with_channels,
+    product,
+    swapped,
 )
 
 
@@ -26,149 +30,146 @@ def is_builtin(operation: Any) -> bool:
     return type(operation).__module__.startswith("keras.src.ops")
 
 
-def operands(r: Any, node: Any) -> list[int]:
-    """Every operand of a call in order: symbolic tensors, and constants that have a shape."""
-    import keras
-
-    found = []
-    for value in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
-        if isinstance(value, keras.KerasTensor):
-            found.append(r.known[id(value)])
-        elif getattr(value, "shape", None) and not isinstance(value, type):
-            found.append(r.builder.tensor(tuple(value.shape), batched=False))
-    return found
-
-
-def _elementwise(kind: str) -> Rule:
-    def rule(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-        return [r.builder.add(kind, operands(r, node), shapes[0], op.name, path)]
-
-    return rule
-
-
-def _cast(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
+def _cast(r: Any, call: Call) -> list[int]:
     """To another type; to the same one it is nothing."""
-    same = str(node.input_tensors[0].dtype) == str(node.output_tensors[0].dtype)
-    return plain("identity" if same else "cast")(r, op, ins, shapes, path, node)
+    same = str(call.node.input_tensors[0].dtype) == str(call.node.output_tensors[0].dtype)
+    return list(r.write(call, "identity" if same else "cast", call.inputs))
 
 
-def _parts(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    """A split: one slice per part."""
-    return [r.builder.add("slice", ins[:1], s, op.name, path) for s in shapes]
+def _transpose(r: Any, call: Call) -> list[int]:
+    op, rank = call.layer, len(r.shape_of(call.inputs[0]))
+    if hasattr(op, "axis1"):
+        order = swapped(rank, op.axis1, op.axis2)
+    elif hasattr(op, "destination"):
+        order = moved(rank, op.source, op.destination)
+    else:
+        order = tuple(int(a) % rank for a in (op.axes or range(rank - 1, -1, -1)))
+    return [r.add(call, "transpose", call.inputs, permutation=order)]
 
 
-def _product(
-    r: Any, op: Any, left: int, right: int, contracted: int, shape: Any, path: str
-) -> list[int]:
-    """A dense layer where the right operand is a constant, else a product of two activations."""
-    second = r.builder.tensors[right]
-    if second.batched:
-        sources = [left, right]
-        return [r.builder.add("matmul", sources, shape, op.name, path, contracted=contracted)]
-    return [r.builder.add(
-        "dense", [left], shape, op.name, path,
-        in_features=contracted, out_features=prod(second.shape) // contracted, bias=False,
-    )]  # fmt: skip
+def _split(r: Any, call: Call) -> list[int]:
+    """One slice per part."""
+    of_name = {"Hsplit": 1, "Vsplit": 0, "Dsplit": 2}
+    shape = r.shape_of(call.inputs[0])
+    axis = of_name.get(type(call.layer).__name__, getattr(call.layer, "axis", 0)) % len(shape)
+    written, start = [], 0
+    for part in call.shapes:
+        gone = (axis,) if len(part) < len(shape) else ()
+        attributes = part_of(shape, {axis: start}, gone=gone)
+        written.append(r.add(call, "slice", call.inputs[:1], part, **attributes))
+        start += 1 if gone else part[axis]
+    return written
 
 
-def _matmul(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    left, right = operands(r, node)[:2]
-    contracted = r.builder.tensors[left].shape[-1]
-    return _product(r, op, left, right, contracted, shapes[0], path)
+def _slice(r: Any, call: Call) -> list[int]:
+    """x[key], or a part that begins at numbers; where a tensor says where, that is not known."""
+    shape = r.shape_of(call.inputs[0])
+    arguments = [*call.node.arguments.args, *call.node.arguments.kwargs.values()]
+    key = arguments[1] if len(arguments) > 1 else ()
+    if type(call.layer).__name__ == "Slice":
+        starts = key if isinstance(key, (tuple, list)) else ()
+        whole = len(starts) == len(shape) and all(isinstance(n, int) for n in starts)
+        known = part_of(shape, dict(enumerate(starts))) if whole else {}
+    else:
+        known = _part_of_key(shape, key)
+    return [r.add(call, "slice", call.inputs, **known)]
 
 
-def _tensordot(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    left, right = operands(r, node)[:2]
-    shape = r.builder.tensors[left].shape
-    axes = op.axes
+def _part_of_key(shape: tuple[int, ...], key: Any) -> dict[str, Any]:
+    """The attributes of x[key]; {} for a key with new axes, or with tensors in it."""
+    keys = list(key) if isinstance(key, (tuple, list)) else [key]
+    if not all(k is Ellipsis or isinstance(k, (int, slice)) for k in keys):
+        return {}
+    if Ellipsis in keys:
+        at = keys.index(Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (len(shape) - len(keys) + 1)
+    starts, steps, gone = {}, {}, []
+    for axis, part in enumerate(keys):
+        if isinstance(part, slice):
+            try:
+                starts[axis], _, steps[axis] = part.indices(shape[axis])
+            except TypeError:  # limits that are tensors
+                return {}
+        else:
+            starts[axis] = int(part)
+            gone.append(axis)
+    return part_of(shape, starts, steps, gone)
+
+
+def _matmul(r: Any, call: Call) -> list[int]:
+    left, right = r.operands(call)[:2]
+    return product(r, call, left, right, r.shape_of(left)[-1])
+
+
+def _tensordot(r: Any, call: Call) -> list[int]:
+    left, right = r.operands(call)[:2]
+    shape, axes = r.shape_of(left), call.layer.axes
     if isinstance(axes, int):
         contracted = prod(shape[len(shape) - axes :])
     else:
         first = axes[0] if isinstance(axes[0], (tuple, list)) else axes[:1]
         contracted = prod(shape[axis] for axis in first)
-    return _product(r, op, left, right, contracted, shapes[0], path)
+    return product(r, call, left, right, contracted)
 
 
-def _einsum(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    sources = operands(r, node)
-    equation = str(op.subscripts)
+def _einsum(r: Any, call: Call) -> list[int]:
+    sources, equation = r.operands(call), str(call.layer.subscripts)
     if len(sources) != 2 or "->" not in equation:
-        return list(r.unknown("Einsum", op.name, ins, shapes, path))
-    left, right = sources
-    summed, _ = einsum_features(equation, r.builder.tensors[right].shape)
-    return _product(r, op, left, right, summed, shapes[0], path)
+        return list(r.write(call, "Einsum", call.inputs))
+    labels, result = einsum_terms(equation)
+    summed, _ = einsum_features(labels[1], result, r.shape_of(sources[1]))
+    return product(r, call, sources[0], sources[1], summed)
 
 
-def _kernel_shape(r: Any, node: Any) -> tuple[int, tuple[int, ...]]:
-    """(index of the input, shape of the constant kernel) of a convolution operation."""
-    source, kernel, *_ = operands(r, node)
-    return source, r.builder.tensors[kernel].shape
-
-
-def _conv(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    source, kernel = _kernel_shape(r, node)
-    inside = channels(op, r.builder.tensors[source].shape)
-    groups = inside // kernel[-2]
-    return [r.builder.add(
-        "grouped_conv" if groups > 1 else "conv", [source], shapes[0], op.name, path,
-        kernel=kernel[:-2], in_channels=inside, out_channels=kernel[-1], groups=groups, bias=False,
-    )]  # fmt: skip
-
-
-def _depthwise(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    source, kernel = _kernel_shape(r, node)
-    return [r.builder.add(
-        "depthwise_conv", [source], shapes[0], op.name, path, kernel=kernel[:-2],
-        in_channels=kernel[-2], out_channels=kernel[-2] * kernel[-1], groups=kernel[-2], bias=False,
-    )]  # fmt: skip
-
-
-def _separable(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    source, kernel = _kernel_shape(r, node)
-    between = kernel[-2] * kernel[-1]
-    depthwise = r.builder.add(
-        "depthwise_conv", [source], with_channels(op, shapes[0], between), f"{op.name}_depthwise",
-        path, kernel=kernel[:-2], in_channels=kernel[-2], out_channels=between, groups=kernel[-2],
-        bias=False,
-    )  # fmt: skip
-    return [r.builder.add(
-        "conv", [depthwise], shapes[0], f"{op.name}_pointwise", path,
-        kernel=(1,) * len(kernel[:-2]), in_channels=between, out_channels=channels(op, shapes[0]),
-        groups=1, bias=False,
-    )]  # fmt: skip
-
-
-def _conv_transposed(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-    source, kernel = _kernel_shape(r, node)
-    return [r.builder.add(
-        "transposed_conv", [source], shapes[0], op.name, path, kernel=kernel[:-2],
-        in_channels=kernel[-1], out_channels=kernel[-2], groups=1, bias=False,
+def _conv(r: Any, call: Call) -> list[int]:
+    """A convolution of any sort: (spatial sizes, channels in, channels out) of its kernel say which."""
+    source, weights, *_ = r.operands(call)
+    *window, a, b = r.shape_of(weights)
+    kind, inside, outside, groups = "conv", a, b, 1
+    name = type(call.layer).__name__
+    if name == "ConvTranspose":
+        kind, inside, outside = "transposed_conv", b, a
+    elif name == "Conv":
+        inside = channels(call.layer, r.shape_of(source))
+        groups = inside // a
+        kind = "grouped_conv" if groups > 1 else kind
+    else:
+        kind, outside, groups = "depthwise_conv", a * b, a
+    sizes: dict[str, Any] = {
+        "kernel": tuple(window), "in_channels": inside, "out_channels": outside, "groups": groups,
+        "bias": False,
+    }  # fmt: skip
+    if name != "SeparableConv":
+        return [r.add(call, kind, [source], **sizes)]
+    between = with_channels(call.layer, call.shapes[0], outside)
+    depthwise = r.add(call, kind, [source], between, suffix="depthwise", **sizes)
+    return [r.add(
+        call, "conv", [depthwise], suffix="pointwise", kernel=(1,) * len(window), groups=1, bias=False,
+        in_channels=outside, out_channels=channels(call.layer, call.shapes[0]),
     )]  # fmt: skip
 
 
 def _pool(kind: str) -> Rule:
-    def rule(r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any) -> list[int]:
-        spatial = len(shapes[0]) - 2
-        size = op.pool_size if isinstance(op.pool_size, tuple) else (op.pool_size,) * spatial
-        return [r.builder.add(kind, ins, shapes[0], op.name, path, kernel=size)]
+    def rule(r: Any, call: Call) -> list[int]:
+        size, spatial = call.layer.pool_size, len(call.shapes[0]) - 2
+        kernel = size if isinstance(size, tuple) else (size,) * spatial
+        return [r.add(call, kind, call.inputs, kernel=kernel)]
 
     return rule
 
 
-def _dot_product_attention(
-    r: Any, op: Any, ins: Any, shapes: Any, path: str, node: Any
-) -> list[int]:
+def _dot_product_attention(r: Any, call: Call) -> list[int]:
     """On (batch, steps, heads, size) tensors."""
 
     def merged(index: int) -> int:
-        shape = r.builder.tensors[index].shape
+        shape = r.shape_of(index)
         flat = (*shape[:-2], shape[-2] * shape[-1])
-        return int(r.view(index, flat, op.name, path))
+        return int(r.view(index, flat, call.name, call.path))
 
-    query_heads, key_heads = (r.builder.tensors[i].shape[-2] for i in ins[:2])
-    query, key, value = (merged(i) for i in ins[:3])
-    mixed, _ = attention(r, query, key, value, (query_heads, key_heads), op.name, path)
-    return [r.view(mixed, shapes[0], op.name, path)]
+    heads = tuple(r.shape_of(i)[-2] for i in call.inputs[:2])
+    query, key, value = (merged(i) for i in call.inputs[:3])
+    mixed, _ = attention(r.builder, query, key, value, (heads[0], heads[1]), call.name, call.path)
+    return [r.view(mixed, call.shapes[0], call.name, call.path)]
 
 
 _ELEMENTWISE = {
@@ -195,9 +196,9 @@ _PLAIN = {
     "reduce": "Mean Sum Max Min Amax Amin Var Std Prod Argmax Argmin Logsumexp Any All Moments Norm "
     "CountNonzero Ptp Median Quantile Percentile Trace Nanargmax Nanargmin Nanmax Nanmean Nanmedian "
     "Nanmin Nanprod Nanstd Nansum Nanvar SegmentReduction",
-    "transpose": "Transpose Swapaxes Moveaxis Flip Fliplr Flipud Rot90 DepthToSpace SpaceToDepth "
+    "transpose": "Flip Fliplr Flipud Rot90 DepthToSpace SpaceToDepth "
     "Rearrange",
-    "slice": "GetItem Slice Diagonal", "crop": "CropImages", "pad": "Pad PadImages",
+    "slice": "Diagonal", "crop": "CropImages", "pad": "Pad PadImages",
     "repeat": "Repeat Tile BroadcastTo", "cumulative": "Cumsum Cumprod Nancumsum Nancumprod",
     "roll": "Roll", "resize": "Resize", "one_hot": "OneHot MultiHot", "fill": "OnesLike ZerosLike FullLike",
     "sort": "Sort Argsort TopK Argpartition InTopK", "unfold": "Unfold ExtractPatches",
@@ -216,25 +217,18 @@ _PLAIN = {
 """Kind -> operations of activations alone."""
 
 
-def _by_name(kinds: dict[str, str], rule: Callable[[str], Rule]) -> dict[str, Rule]:
-    return {name: rule(kind) for kind, names in kinds.items() for name in names.split()}
-
-
 RULES: dict[str, Rule] = {
-    **_by_name(_ELEMENTWISE, _elementwise),
-    **_by_name(_PLAIN, plain),
+    **by_name(_ELEMENTWISE, on_operands),
+    **by_name(_PLAIN, plain),
     **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims", "Ravel"), view),
-    **dict.fromkeys(("Split", "Unstack", "ArraySplit", "Hsplit", "Vsplit", "Dsplit"), _parts),
-    "Cast": _cast,
-    "SaturateCast": _cast,
-    "Matmul": _matmul,
-    "Dot": _matmul,
+    **dict.fromkeys(("Split", "Unstack", "ArraySplit", "Hsplit", "Vsplit", "Dsplit"), _split),
+    **dict.fromkeys(("Transpose", "Swapaxes", "Moveaxis"), _transpose),
+    **dict.fromkeys(("GetItem", "Slice"), _slice),
+    **dict.fromkeys(("Cast", "SaturateCast"), _cast),
+    **dict.fromkeys(("Matmul", "Dot"), _matmul),
+    **dict.fromkeys(("Conv", "DepthwiseConv", "SeparableConv", "ConvTranspose"), _conv),
     "Tensordot": _tensordot,
     "Einsum": _einsum,
-    "Conv": _conv,
-    "DepthwiseConv": _depthwise,
-    "SeparableConv": _separable,
-    "ConvTranspose": _conv_transposed,
     "MaxPool": _pool("max_pool"),
     "AveragePool": _pool("average_pool"),
     "DotProductAttention": _dot_product_attention,

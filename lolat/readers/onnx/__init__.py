@@ -1,9 +1,8 @@
 """ONNX network -> Graph: an `.onnx` file, whose weights are never loaded.
 
-The steps: the file without its weights (`onnx_file`), the shape of every tensor (`onnx_shapes`), what
-exporters took apart put together again (`onnx_patterns`, `onnx_attention`), transposes that are layout
-marked (`onnx_layout`), and a rule per operator (`onnx_rules`). Shapes in the Graph are the file's: channels
-first.
+The steps: the file without its weights (`file`), the shape of every tensor (`shapes`), what exporters took
+apart put together again (`patterns`), transposes that are layout marked (`nodes`), and a rule per operator
+(`rules`). Shapes in the Graph are the file's: channels first.
 """
 
 from __future__ import annotations
@@ -16,21 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers.onnx import file as onnx_file
-from lolat.readers.onnx import nodes as onnx_layout
-from lolat.readers.onnx import patterns as onnx_patterns
-from lolat.readers.onnx import rules as onnx_rules
-from lolat.readers.onnx import shapes as onnx_shapes
-from lolat.readers.onnx.nodes import Net, Node
+from lolat.readers.onnx import patterns, rules, shapes
+from lolat.readers.onnx.file import load
+from lolat.readers.onnx.nodes import Net, Node, mark
+from lolat.readers.rules import WITH_AXIS, axis_of
 from lolat.units import one_line, shortened
-
-# ---- Writes an ONNX network, patterns found, into a Graph.
 
 
 class Writer:
-    """What the rules write with: operands by name, names and paths of operations, what grows."""
+    """Writes an ONNX network, patterns found, into a Graph; tensors are called by their names."""
 
     def __init__(self, net: Net) -> None:
         self.net = net
@@ -51,7 +48,7 @@ class Writer:
             self.index[name] = self.builder.input(shape, dtype, name in self.net.grows)
         for node in self.net.nodes:
             try:
-                onnx_rules.write(self, node)
+                rules.write(self, node)
             except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
                 raise NetworkError(
                     f"node {shortened(node.name or node.outputs[0])!r} ({node.op}) of {self.net.name!r} is "
@@ -71,34 +68,78 @@ class Writer:
         """Whether anybody reads a tensor."""
         return bool(name) and name in self.wanted
 
+    def outputs(self, node: Node) -> list[str]:
+        """What a node writes that somebody reads; its first output if nobody reads any."""
+        return [o for o in node.outputs if self.read(o)] or node.outputs[:1]
+
+    def activations(self, node: Node) -> list[str]:
+        """The first operand; the others are its parameters."""
+        return node.inputs[:1]
+
     def operands(self, node: Node) -> list[str]:
         """The operands of a node; a constant that is a single number is none."""
-        return [
-            n for n in node.inputs if n and not (self.net.constant(n) and self.net.elements(n) == 1)
-        ]
+        constant, elements = self.net.constant, self.net.elements
+        return [n for n in node.inputs if n and not (constant(n) and elements(n) == 1)]
 
-    def temporary(self, name: str, shape: tuple[int, ...], like: str) -> str:
-        """A tensor between the operations that an operator is written as; grows as `like` does."""
+    def numbers(self, node: Node, attribute: str, position: int) -> list[int] | None:
+        """Numbers that are an attribute, or in later opsets an input; None where they are not known."""
+        values = node.attributes.get(attribute)
+        if values is None and node.input(position):
+            values = self.net.values.get(node.inputs[position])
+        return None if values is None else [int(n) for n in np.ravel(values)]
+
+    def axes(self, node: Node, kind: str) -> dict[str, Any]:
+        """The axis or axes that an operator works along."""
+        if kind not in WITH_AXIS or node.op == "GatherND":
+            return {}
+        rank = len(self.net.shapes[node.inputs[0]])
+        axis: Any = node.attributes.get("axis", 0)
+        if kind in ("softmax", "log_softmax"):
+            # Before opset 13, over all axes from that one on.
+            newer = self.net.opset >= 13
+            axis = node.attributes.get("axis", -1 if newer else 1)
+            axis = axis if newer else range(axis % rank, rank)
+        elif kind == "cumulative":
+            axis = self.numbers(node, "axis", 1)
+        elif node.op.startswith("Reduce"):
+            axis = self.numbers(node, "axes", 1)
+            if axis is None and node.input(1):
+                return {}
+        return axis_of(axis, rank, everything=kind == "reduce")
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a tensor is the same whatever goes in."""
+        return self.net.constant(tensor)
+
+    def elements(self, tensor: str) -> int:
+        """Elements of a tensor at batch size 1."""
+        return self.net.elements(tensor)
+
+    def temporary(self, name: str, shape: tuple[int, ...], node: Node) -> str:
+        """A tensor between the operations that a node is written as; grows as its output does."""
+        like = node.outputs[0]
         self.net.shapes[name], self.net.dtypes[name] = shape, self.net.dtypes[like]
         if like in self.net.grows:
             self.net.grows.add(name)
         self.wanted.add(name)
         return name
 
-    def write(self, node: Node, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
+    def write(self, node: Node, kind: str, inputs: Sequence[str], **attributes: Any) -> list[str]:
         """Append the operation that writes a node's outputs."""
-        outputs = [o for o in node.outputs if self.read(o)] or node.outputs[:1]
+        outputs = self.outputs(node)
         path, name = self.place(node, kind)
         written = self.builder.add_several(
             kind, [self.tensor(n) for n in inputs], [self.net.shapes[o] for o in outputs],
             name, path, self.net.dtypes[outputs[0]], **attributes,
         )  # fmt: skip
         for out, index in zip(outputs, written, strict=True):
-            known = self.builder.tensors[index]
             self.builder.tensors[index] = replace(
-                known, batched=out in self.net.grows, dtype=self.net.dtypes[out]
+                self.builder.tensors[index],
+                batched=out in self.net.grows,
+                dtype=self.net.dtypes[out],
             )
             self.index[out] = index
+        return outputs
 
     def place(self, node: Node, kind: str) -> tuple[str, str]:
         """(path, name) of an operation: a module with one operation in it is that operation."""
@@ -114,9 +155,6 @@ class Writer:
         if not name or several or (node.kind and node.kind not in ("reshape", "scale")):
             return node.path, kind + suffix
         return node.path, name.lower() if name[0].isupper() else name
-
-
-# ---- onnx ----------------------------------------
 
 
 def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
@@ -135,12 +173,12 @@ def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None
             f"several input sizes are for PyTorch modules; {shortened(path)!r} says what its inputs are, "
             "give one size or none"
         )
-    model = onnx_file.load(path)
-    net = onnx_shapes.read_net(
+    model = load(path)
+    net = shapes.read_net(
         model, name or Path(path).stem, tuple(input_size or ()), os.path.dirname(path)
     )
     del model
-    onnx_patterns.fuse(net)
-    heads = onnx_patterns.fuse_attention(net)
-    onnx_layout.mark(net, heads)
+    patterns.fuse(net)
+    heads = patterns.fuse_attention(net)
+    mark(net, heads)
     return Writer(net).graph()

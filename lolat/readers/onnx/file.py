@@ -1,14 +1,17 @@
-"""Small constants followed through the operators that exporters compute shapes with.
+"""An `.onnx` file as a model without its weights, whatever its size.
 
-`evaluate` gives the contents of a node's output from those of its inputs, None where it cannot.
+The file is mapped, not read: a walk over its protobuf messages copies everything but the contents of large
+tensors, whose sizes and types stay. So the memory needed is that of the graph, and the 2 GiB limit of
+protobuf concerns the graph alone. The field numbers are those of onnx/onnx.proto.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,163 +21,6 @@ from lolat.units import one_line, shortened
 
 LARGEST = 4096
 """Elements of a constant that is still followed."""
-
-Values = Sequence[Any]
-Rule = Callable[[Values, Mapping[str, Any]], Any]
-
-
-def _axes(values: Values, a: Mapping[str, Any]) -> tuple[int, ...] | None:
-    given = values[1] if len(values) > 1 and values[1] is not None else a.get("axes")
-    return None if given is None else tuple(int(n) for n in np.ravel(given))
-
-
-def _unsqueeze(v: Values, a: Mapping[str, Any]) -> Any:
-    axes = _axes(v, a) or ()
-    rank = np.ndim(v[0]) + len(axes)
-    found = v[0]
-    for axis in sorted(n % rank for n in axes):
-        found = np.expand_dims(found, axis)
-    return found
-
-
-def _slice(v: Values, a: Mapping[str, Any]) -> Any:
-    starts, ends = (v[1], v[2]) if len(v) > 2 else (a["starts"], a["ends"])
-    axes = v[3] if len(v) > 3 and v[3] is not None else a.get("axes", range(len(starts)))
-    steps = v[4] if len(v) > 4 and v[4] is not None else [1] * len(starts)
-    at = [slice(None)] * np.ndim(v[0])
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        last = None if step < 0 and end < -np.shape(v[0])[int(axis)] else int(end)
-        at[int(axis)] = slice(int(start), last, int(step))
-    return v[0][tuple(at)]
-
-
-def _reshape(v: Values, a: Mapping[str, Any]) -> Any:
-    keep = not a.get("allowzero")
-    return v[0].reshape(
-        [np.shape(v[0])[i] if n == 0 and keep else int(n) for i, n in enumerate(v[1])]
-    )
-
-
-def _div(v: Values, a: Mapping[str, Any]) -> Any:
-    if np.asarray(v[0]).dtype.kind in "iu":  # towards zero, as in C
-        return (np.sign(v[0]) * np.sign(v[1]) * (abs(v[0]) // abs(v[1]))).astype(v[0].dtype)
-    return v[0] / v[1]
-
-
-def _mod(v: Values, a: Mapping[str, Any]) -> Any:
-    return np.fmod(v[0], v[1]) if a.get("fmod") else np.mod(v[0], v[1])
-
-
-def _cast(v: Values, a: Mapping[str, Any]) -> Any:
-
-    return v[0].astype(import_onnx().helper.tensor_dtype_to_np_dtype(a["to"]))
-
-
-def _constant(v: Values, a: Mapping[str, Any]) -> Any:
-    for key, kind in (("value_int", np.int64), ("value_ints", np.int64),
-                      ("value_float", np.float32), ("value_floats", np.float32)):  # fmt: skip
-        if key in a:
-            return np.asarray(a[key], kind)
-    return a.get("value")
-
-
-def _filled(v: Values, a: Mapping[str, Any]) -> Any:
-    value = a.get("value")
-    value = np.zeros(1, np.float32) if value is None else value
-    return np.broadcast_to(value.reshape(-1)[0], [int(n) for n in v[0]])  # takes no memory
-
-
-def _range(v: Values, a: Mapping[str, Any]) -> Any:
-    start, limit, step = (n.reshape(()).item() for n in v)
-    if (limit - start) / step > LARGEST:
-        return None
-    return np.arange(start, limit, step).astype(v[0].dtype)
-
-
-def _tile(v: Values, a: Mapping[str, Any]) -> Any:
-    repeats = [int(n) for n in v[1]]
-    return None if np.prod(repeats) * np.size(v[0]) > LARGEST else np.tile(v[0], repeats)
-
-
-def _reduce(function: Callable[..., Any]) -> Rule:
-    def rule(v: Values, a: Mapping[str, Any]) -> Any:
-        return function(v[0], axis=_axes(v, a), keepdims=bool(a.get("keepdims", 1)))
-
-    return rule
-
-
-def _on(function: Callable[..., Any]) -> Rule:
-    """A function of all inputs."""
-    return lambda v, a: function(*v)
-
-
-def _expand(v: Values, a: Mapping[str, Any]) -> Any:
-    shape = np.broadcast_shapes(np.shape(v[0]), tuple(int(n) for n in v[1]))
-    return np.broadcast_to(v[0], shape)
-
-
-def _fold(function: Callable[..., Any]) -> Rule:
-    def rule(v: Values, a: Mapping[str, Any]) -> Any:
-        found = v[0]
-        for other in v[1:]:
-            found = function(found, other)
-        return found
-
-    return rule
-
-
-RULES: dict[str, Rule] = {
-    "Constant": _constant,
-    "ConstantOfShape": _filled,
-    "Gather": lambda v, a: np.take(v[0], v[1], axis=a.get("axis", 0)),
-    "Concat": lambda v, a: np.concatenate(v, axis=a["axis"]),
-    "Unsqueeze": _unsqueeze,
-    "Squeeze": lambda v, a: np.squeeze(v[0], _axes(v, a)),
-    "Slice": _slice,
-    "Reshape": _reshape,
-    "Flatten": lambda v, a: v[0].reshape(int(np.prod(np.shape(v[0])[: a.get("axis", 1)])), -1),
-    "Transpose": lambda v, a: np.transpose(v[0], a.get("perm")),
-    "Cast": _cast,
-    "Identity": lambda v, a: v[0],
-    "Add": _on(np.add), "Sub": _on(np.subtract), "Mul": _on(np.multiply), "Div": _div, "Mod": _mod,
-    "Pow": lambda v, a: np.power(v[0], v[1]).astype(v[0].dtype),
-    "Neg": _on(np.negative), "Abs": _on(np.abs), "Sqrt": _on(np.sqrt), "Floor": _on(np.floor),
-    "Ceil": _on(np.ceil), "Round": _on(np.round), "Sign": _on(np.sign), "Exp": _on(np.exp),
-    "Log": _on(np.log), "Reciprocal": _on(np.reciprocal), "Sin": _on(np.sin), "Cos": _on(np.cos),
-    "Min": _fold(np.minimum), "Max": _fold(np.maximum), "Where": _on(np.where),
-    "Equal": _on(np.equal), "Less": _on(np.less), "Greater": _on(np.greater),
-    "LessOrEqual": _on(np.less_equal), "GreaterOrEqual": _on(np.greater_equal),
-    "And": _on(np.logical_and), "Or": _on(np.logical_or), "Not": _on(np.logical_not),
-    "Range": _range,
-    "ReduceProd": _reduce(np.prod), "ReduceSum": _reduce(np.sum), "ReduceMax": _reduce(np.max),
-    "ReduceMin": _reduce(np.min), "ReduceMean": _reduce(np.mean),
-    "Expand": _expand,
-    "Tile": _tile,
-    "NonZero": lambda v, a: np.array(np.nonzero(v[0]), np.int64),
-}  # fmt: skip
-
-
-def evaluate(op: str, values: Values, attributes: Mapping[str, Any]) -> np.ndarray | None:
-    """What the operator gives for these inputs (None for one left out); None where that is not known."""
-    rule = RULES.get(op)
-    if rule is None:
-        return None
-    with np.errstate(all="ignore"):
-        try:
-            found = rule(values, attributes)
-        except Exception:  # an input of a form that shape computations do not have
-            return None
-    if found is None or np.size(found) > LARGEST:
-        return None
-    return np.asarray(found)
-
-
-# ---- An `.onnx` file as a model without its weights, whatever its size.
-#
-# The file is mapped, not read: a walk over its protobuf messages copies everything but the contents of
-# large
-# tensors, whose sizes and types stay. So the memory needed is that of the graph, and the 2 GiB limit of
-# protobuf concerns the graph alone. The field numbers are those of onnx/onnx.proto.
 
 KEPT_BYTES = 16384
 """Contents of tensors up to this many bytes are kept: the constants that shapes are computed from."""
@@ -195,7 +41,7 @@ Type = tuple[int, tuple[int, ...]]
 """Of a tensor: TensorProto's number of the element type, shape."""
 
 
-class _Damaged(Exception):
+class _DamagedError(Exception):
     """The bytes are no protobuf message."""
 
 
@@ -237,7 +83,7 @@ def load(path: str) -> Any:
         raise NetworkError(
             f"{shown!r} cannot be read: {error.strerror or error}; expected an .onnx file"
         ) from error
-    except (_Damaged, RecursionError):
+    except (_DamagedError, RecursionError):
         raise NetworkError(
             f"{shown!r} is not an ONNX model, or only a part of one ({size:,} bytes); export it "
             "or copy it again"
@@ -308,33 +154,26 @@ def _stripped(data: Any, at: int, end: int, inside: dict[int, Any]) -> Iterator[
     while at < end:
         begin = at
         key, at = _varint(data, at, end)
-        field, wire = key >> 3, key & 7
-        if not field:
-            raise _Damaged
+        field_number, wire = key >> 3, key & 7
+        length = 0
         if wire == 0:
             _, at = _varint(data, at, end)
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
         elif wire == 2:
             length, at = _varint(data, at, end)
-            if at + length > end:
-                raise _Damaged
-            content, at = at, at + length
-            if field in inside:
-                below = inside[field]
-                if below is not None:
-                    pieces = b"".join(_stripped(data, content, at, below))
-                    yield _as_varint(key) + _as_varint(len(pieces)) + pieces
-                continue
-            if tensor and field in _CONTENTS and length > KEPT_BYTES:
-                continue
-        else:
-            raise _Damaged
-        if at > end:
-            raise _Damaged
-        if tensor and field in _CONTENTS:  # also one by one, as older writers did
-            packed += at - begin
-            if packed > 2 * KEPT_BYTES:
+        elif wire in (1, 5):
+            length = 8 if wire == 1 else 4
+        content, at = at, at + length
+        if not field_number or wire not in (0, 1, 2, 5) or at > end:
+            raise _DamagedError
+        if wire == 2 and field_number in inside:
+            below = inside[field_number]
+            if below is not None:
+                pieces = b"".join(_stripped(data, content, at, below))
+                yield _as_varint(key) + _as_varint(len(pieces)) + pieces
+            continue
+        if tensor and field_number in _CONTENTS:
+            packed += at - begin  # numbers one by one too, as older writers did
+            if length > KEPT_BYTES or packed > 2 * KEPT_BYTES:
                 continue
         yield data[begin:at]
 
@@ -349,7 +188,7 @@ def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         shift += 7
-    raise _Damaged
+    raise _DamagedError
 
 
 def _as_varint(value: int) -> bytes:
@@ -357,8 +196,7 @@ def _as_varint(value: int) -> bytes:
     while value > 127:
         written.append(value & 127 | 128)
         value >>= 7
-    written.append(value)
-    return bytes(written)
+    return bytes([*written, value])
 
 
 def constant(onnx: Any, tensor: Any, folder: str) -> Any:
@@ -367,9 +205,7 @@ def constant(onnx: Any, tensor: Any, folder: str) -> Any:
     Small tensors in files of their own (external data) are read; FileNotFoundError names a file that is not
     there, or that lies outside of `folder`.
     """
-    count = 1
-    for n in tensor.dims:
-        count *= n
+    count = prod(tensor.dims)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if count * 8 > KEPT_BYTES:
             return None
@@ -407,26 +243,22 @@ def _external(onnx: Any, tensor: Any, folder: str) -> Any:
 
 @dataclass
 class Constants:
-    """Initialisers: their types, the contents of the small ones, the files of those that are missing."""
+    """Initializers: their types, the contents of the small ones, the files of those that are missing."""
 
     types: dict[str, Type] = field(default_factory=dict)
     values: dict[str, np.ndarray] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, onnx: Any, graph: Any, folder: str) -> None:
-        """Take in the initialisers of a graph."""
+        """Take in the initializers of a graph."""
         for tensor in graph.initializer:
             self.types[tensor.name] = (tensor.data_type, tuple(tensor.dims))
-            self.read(onnx, tensor.name, tensor, folder)
+            try:
+                value = constant(onnx, tensor, folder)
+            except FileNotFoundError as error:
+                self.missing[tensor.name] = str(error)
+                continue
+            if value is not None and value.size <= LARGEST:
+                self.values[tensor.name] = value
         for sparse in graph.sparse_initializer:
             self.types[sparse.values.name] = (sparse.values.data_type, tuple(sparse.dims))
-
-    def read(self, onnx: Any, name: str, tensor: Any, folder: str) -> None:
-        """Keep the contents of a small tensor."""
-        try:
-            value = constant(onnx, tensor, folder)
-        except FileNotFoundError as error:
-            self.missing[name] = str(error)
-            return
-        if value is not None and value.size <= LARGEST:
-            self.values[name] = value

@@ -1,9 +1,4 @@
-"""Transposes that are only about layout: they are views here, as they are nothing in Keras.
-
-ONNX has channels first. A network of another layout, or one that normalises or multiplies over channels,
-transposes there and back; Keras, with channels last, does not. The same goes for the transposes of a
-recurrent layer (steps first), of the heads of an attention, and for those that move axes of size 1 alone.
-"""
+"""An ONNX network between file and Graph: nodes whose shapes are known; and which transposes are layout."""
 
 from __future__ import annotations
 
@@ -13,9 +8,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-
-# ---- An ONNX network between file and Graph: nodes whose shapes are known, for patterns to be
-# found in.
 
 STANDARD = ("", "ai.onnx")
 SAME = frozenset(
@@ -69,7 +61,8 @@ class Net:
     live: set[str]
     grows: set[str]
     warnings: list[str] = field(default_factory=list)
-    parameters: set[str] = field(default_factory=set)  # initialisers
+    parameters: set[str] = field(default_factory=set)  # initializers
+    opset: int = 1
 
     def elements(self, name: str) -> int:
         """Number of elements of a tensor at batch size 1."""
@@ -96,12 +89,12 @@ class Net:
 
     def consumers(self) -> dict[str, list[Node]]:
         """Tensor -> the nodes that read it, each as often as it does; outputs of the network apart."""
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.inputs:
                 if name:
-                    found.setdefault(name, []).append(node)
-        return found
+                    readers.setdefault(name, []).append(node)
+        return readers
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """Take nodes out."""
@@ -151,13 +144,13 @@ def place(proto: Any) -> tuple[str, str]:
 
 def _modules(scopes: Iterable[str]) -> list[str]:
     """["layer1", "layer1.0", "layer1.0.conv1"] as ["layer1", "layer1.0", "conv1"]."""
-    found: list[str] = []
+    parts: list[str] = []
     before = ""
     for scope in scopes:
         own = scope.removeprefix(f"{before}.") if before else scope
-        found.append(f"{found[-1]}.{own}" if found and own.isdigit() else own)
+        parts.append(f"{parts[-1]}.{own}" if parts and own.isdigit() else own)
         before = scope
-    return found
+    return parts
 
 
 def captured(body: Any) -> Iterable[str]:
@@ -175,7 +168,11 @@ def work(body: Any) -> tuple[int, int]:
     return heavy, len(body.node)
 
 
-# ---- onnx layout ----------------------------------------
+# ---- Transposes that are only about layout: they are views here, as they are nothing in Keras.
+#
+# ONNX has channels first. A network of another layout, or one that normalizes or multiplies over channels,
+# transposes there and back; Keras, with channels last, does not. The same goes for the transposes of a
+# recurrent layer (steps first), of the heads of an attention, and for those that move axes of size 1 alone.
 
 _FIRST = """
 Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool BatchNormalization
@@ -205,7 +202,7 @@ def mark(net: Net, heads: Sequence[tuple[Node, str]]) -> None:
         if node.op == "Transpose" and not node.domain:
             if not node.kind and _is_layout(net, node, first, producers, consumers):
                 node.kind = "reshape"
-            perm = _perm(net, node)
+            perm = permutation(net, node)
             if (
                 node.kind == "reshape"
                 and node.inputs[0] not in first
@@ -216,9 +213,10 @@ def mark(net: Net, heads: Sequence[tuple[Node, str]]) -> None:
             first.update(o for o in node.outputs if o)
 
 
-def _perm(net: Net, node: Node) -> tuple[int, ...]:
+def permutation(net: Net, node: Node) -> tuple[int, ...]:
+    """Which axis of its input each axis of a Transpose's output is."""
     rank = len(net.shapes[node.inputs[0]])
-    return tuple(node.attributes.get("perm") or range(rank - 1, -1, -1))
+    return tuple(int(n) for n in node.attributes.get("perm") or range(rank - 1, -1, -1))
 
 
 def _to_first(rank: int) -> tuple[int, ...]:
@@ -251,7 +249,7 @@ def _is_layout(
     producers: dict[str, Node],
     consumers: dict[str, list[Node]],
 ) -> bool:
-    perm, shape = _perm(net, node), net.shapes[node.inputs[0]]
+    perm, shape = permutation(net, node), net.shapes[node.inputs[0]]
     rank = len(perm)
     moved = [axis for axis in perm if shape[axis] > 1]
     if moved == sorted(moved):  # at batch size 1; the batch comes first in Keras

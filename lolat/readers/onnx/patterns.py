@@ -1,4 +1,7 @@
-"""Attention in an ONNX network: two products around a softmax.
+"""Puts together what exporters of ONNX networks take apart: activations, normalizations, biases, attention.
+
+A pattern is a region of element-wise operators with one tensor that goes in and one that comes out. What
+is in it decides, not the order; each operator has a label that says whether it meets a constant (`Add*`).
 
 PyTorch's exporters write its fused attention with a scaling of the queries and one of the keys, which
 they transpose; tf2onnx leaves "einsum" in the names of Keras' MultiHeadAttention. Such attention is, as in
@@ -12,12 +15,6 @@ from __future__ import annotations
 from collections import Counter
 
 from lolat.readers.onnx.nodes import VIEWS, Net, Node
-
-# ---- Puts together what exporters take apart: activations, normalisations, biases.
-#
-# A pattern is a region of element-wise operators with one tensor that goes in and one that comes out.
-# What is
-# in it decides, not the order; each operator has a label that says whether it meets a constant (`Add*`).
 
 LARGEST = 14  # operators of a pattern
 
@@ -111,16 +108,12 @@ def _biases(net: Net) -> None:
     producers, consumers = net.producers(), net.consumers()
     gone = []
     for node in net.nodes:
-        if (
-            node.op != "Add"
-            or node.domain
-            or len(net.live_inputs(node)) != 1
-            or len(node.inputs) != 2
-        ):
+        live = net.live_inputs(node)
+        if node.op != "Add" or node.domain or len(live) != 1 or len(node.inputs) != 2:
             continue
-        source = net.live_inputs(node)[0]
+        (source,) = live
         before = producers.get(source)
-        bias = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
+        bias = node.inputs[node.inputs[0] == source]
         if before is None or before.extra.get("bias") or len(consumers[source]) > 1:
             continue
         if source in net.outputs or bias == source or not _is_bias(net, before, bias):
@@ -134,24 +127,17 @@ def _biases(net: Net) -> None:
 
 def _is_bias(net: Net, node: Node, bias: str) -> bool:
     """Whether a constant can be the bias of a product or a convolution."""
-    shape = net.shapes[bias]
-    if node.op in ("MatMul", "Gemm", "Einsum") and not node.domain:
-        weights = [n for n in node.inputs[:2] if net.constant(n)]
+    if node.domain or not node.outputs:
+        return False
+    shape, out = net.shapes[bias], net.shapes[node.outputs[0]]
+    if node.op in ("MatMul", "Gemm", "Einsum"):
+        has_weights = any(net.constant(n) for n in node.inputs[:2])
         has_one = node.op == "Gemm" and bool(node.input(2))
-        features = net.shapes[node.outputs[0]][-1:]
-        return (
-            bool(weights)
-            and not has_one
-            and shape[-1:] == features
-            and net.elements(bias) == shape[-1]
-        )
-    if node.op in ("Conv", "ConvTranspose") and not node.domain and not node.input(2):
-        channels = net.shapes[node.outputs[0]][1]
-        spatial = len(net.shapes[node.outputs[0]]) - 2
-        return net.elements(bias) == channels and shape[-spatial - 1 :] == (
-            channels,
-            *(1,) * spatial,
-        )
+        fits = shape[-1:] == out[-1:] and net.elements(bias) == shape[-1]
+        return has_weights and not has_one and fits
+    if node.op in ("Conv", "ConvTranspose") and not node.input(2):
+        vector = (out[1], *(1,) * (len(out) - 2))
+        return net.elements(bias) == out[1] and shape[1 - len(out) :] == vector
     return False
 
 
@@ -183,26 +169,20 @@ def _regions(net: Net) -> None:
     for last in reversed(net.nodes):
         if id(last) in taken or not _label(net, last):
             continue
-        found = _region(net, last, producers, order, taken)
         best = None
-        for region, source in found:
-            labels = [label for n in region if (label := _label(net, n))]
-            kind = KINDS.get(tuple(sorted(labels)))
+        for region, source in _region(net, last, producers, order, taken):
+            kind = KINDS.get(tuple(sorted(label for n in region if (label := _label(net, n)))))
             if kind and net.shapes[source] == net.shapes[last.outputs[0]]:
                 inside = {id(n) for n in region}
-                private = all(
-                    o not in net.outputs and all(id(c) in inside for c in consumers.get(o, ()))
-                    for n in region if n is not last for o in n.outputs
-                )  # fmt: skip
-                if private:
+                written = [o for n in region if n is not last for o in n.outputs]
+                read = {id(c) for o in written for c in consumers.get(o, ())}
+                if read <= inside and not set(written) & set(net.outputs):
                     best = region, source, kind
-        if best is None:
-            continue
-        region, source, kind = best
-        taken.update(id(n) for n in region)
-        last.kind, last.op, last.domain, last.inputs = kind, kind, "", [source]
-    gone = [n for n in net.nodes if id(n) in taken and not n.kind]
-    net.drop(gone)
+        if best is not None:
+            region, source, kind = best
+            taken.update(id(n) for n in region)
+            last.kind, last.op, last.domain, last.inputs = kind, kind, "", [source]
+    net.drop([n for n in net.nodes if id(n) in taken and not n.kind])
 
 
 def _region(
@@ -210,10 +190,10 @@ def _region(
 ) -> list[tuple[list[Node], str]]:
     """The regions that end in `last` and have one tensor going in, from small to large."""
     region, sources = [last], set(net.live_inputs(last))
-    found = []
+    regions = []
     while len(region) <= LARGEST:
         if len(sources) == 1:
-            found.append((list(region), next(iter(sources))))
+            regions.append((list(region), next(iter(sources))))
         makers = [(order[id(producers[s])], s) for s in sources if s in producers]
         if not makers:
             break
@@ -224,7 +204,7 @@ def _region(
         region.append(node)
         sources.update(net.live_inputs(node))
         sources -= set(node.outputs)
-    return found
+    return regions
 
 
 def _label(net: Net, node: Node) -> str | None:
@@ -259,7 +239,7 @@ def clip_limits(net: Net, node: Node) -> tuple[float | None, float | None]:
     return node.attributes.get("min"), node.attributes.get("max")
 
 
-# ---- onnx attention ----------------------------------------
+# ---- Attention.
 
 PRODUCTS = frozenset(["MatMul", "Einsum"])
 _BETWEEN = VIEWS | {"Add", "Mul", "Div", "Where", "Cast", "Dropout", "Max", "Sub", "Clip", "IsNaN"}
@@ -279,31 +259,24 @@ def fuse_attention(net: Net) -> list[tuple[Node, str]]:
         mix = _mix(net, softmax, consumers)
         if scores is None or mix is None:
             continue
-        scaled = [n for n in between if _scalar_product(net, n)]
         sides = [_unscaled(net, scores, side, producers, consumers) for side in range(2)]
-        of_layer = (
-            scores.path in whole
-            or "einsum" in scores.name.lower()
-            or _steps_first(net, scores, producers)
-        )
+        einsum = "einsum" in scores.name.lower()
+        of_layer = scores.path in whole or einsum or _steps_first(net, scores, producers)
         if not (of_layer or all(sides)):
             continue  # written by hand: counted as it is written
         if not of_layer:
             _mark_keys(net, scores, producers)
-        scaled += sides[0] + sides[1]
-        if scaled:
-            kept = next((n for n in scaled if n in between), None)
-            for node in scaled:
-                if node is not kept:
-                    _take_out(net, node)
-            if kept is None:
-                _scale(net, scores)
-            else:
-                kept.kind = "scale"
+        inner = [n for n in between if _scalar_product(net, n)]
+        for node in [*inner[1:], *sides[0], *sides[1]]:  # let who reads it read the one before it
+            net.drop([node])
+            net.rename(node.outputs[0], net.live_inputs(node)[0])
+        if inner:
+            inner[0].kind = "scale"
+        elif any(sides):
+            _scale(net, scores)
         if of_layer:
             heads += [(scores, n) for n in scores.inputs[:2]]
-            heads += [(mix, n) for n in mix.inputs if n and n in net.shapes]
-            heads.append((mix, mix.outputs[0]))
+            heads += [(mix, n) for n in (*mix.inputs, mix.outputs[0]) if n and n in net.shapes]
     return heads
 
 
@@ -314,15 +287,12 @@ def _unpack(net: Net) -> set[str]:
     the queries are of something else, parts of which are then taken; Keras' layer and LoLat's reader of
     PyTorch have three projections there. Returns the module paths of such layers.
     """
-    found = set()
+    paths = set()
     producers, consumers = net.producers(), net.consumers()
     for node in [n for n in net.nodes if n.op == "Transpose" and not n.domain]:
         shape = net.shapes[node.inputs[0]]
-        if (
-            tuple(node.attributes.get("perm", ())) != (3, 1, 2, 0, 4)
-            or shape[0] != 1
-            or shape[3] not in (2, 3)
-        ):
+        turned = tuple(node.attributes.get("perm", ())) == (3, 1, 2, 0, 4)
+        if not turned or shape[0] != 1 or shape[3] not in (2, 3):
             continue
         above: list[Node] = [node]
         while (before := producers.get(above[-1].inputs[0])) is not None and before.op in VIEWS:
@@ -331,27 +301,23 @@ def _unpack(net: Net) -> set[str]:
         views = [n for n in parts if n.op in VIEWS]
         if views:
             parts = [p for n in views for p in consumers.get(n.outputs[0], [])]
-        taken = all(p.op == "Gather" and net.elements(p.inputs[1]) == 1 for p in parts)
+        taken = parts and all(p.op == "Gather" and net.elements(p.inputs[1]) == 1 for p in parts)
         private = all(len(consumers[n.inputs[0]]) == 1 for n in above)
-        if (
-            before is None
-            or before.op not in ("MatMul", "Gemm")
-            or not (parts and taken and private)
-        ):
+        if before is None or before.op not in ("MatMul", "Gemm") or not (taken and private):
             continue
         if net.live_inputs(before) != before.inputs[:1]:
             continue
         features = net.shapes[before.inputs[0]][-1]
-        bias = before.extra.get("bias") or bool(before.input(2))
+        bias = bool(before.extra.get("bias") or before.input(2))
         names = ("query", "key", "value")[-shape[3] :]
         for part, which in zip(parts, names, strict=False):
             weights = f"{part.outputs[0]} (weights)"
             net.shapes[weights], net.dtypes[weights] = (features, shape[4]), "float32"
             part.op, part.kind, part.name, part.attributes = "MatMul", "", which, {}
-            part.inputs, part.extra = [before.inputs[0], weights], {"bias": bool(bias)}
+            part.inputs, part.extra = [before.inputs[0], weights], {"bias": bias}
         net.drop([before, *above, *views])
-        found.add(node.path)
-    return found
+        paths.add(node.path)
+    return paths
 
 
 def _is_product(net: Net, node: Node | None) -> bool:
@@ -412,15 +378,15 @@ def _unscaled(
     consumers: dict[str, list[Node]],
 ) -> list[Node]:  # fmt: skip
     """The scalings of one operand of the scores that nobody else reads."""
-    found = []
+    scalings = []
     tensor = scores.inputs[operand]
     while (node := producers.get(tensor)) is not None and len(consumers[tensor]) == 1:
         if _scalar_product(net, node):
-            found.append(node)
+            scalings.append(node)
         elif node.domain or (node.op not in VIEWS and node.op != "Transpose"):
             break
         tensor = net.live_inputs(node)[0]
-    return found
+    return scalings
 
 
 def _steps_first(net: Net, scores: Node, producers: dict[str, Node]) -> bool:
@@ -447,12 +413,6 @@ def _mark_keys(net: Net, scores: Node, producers: dict[str, Node]) -> None:
     moved = [axis for axis in (*own, second, last) if shape[axis] > 1]
     if moved == sorted(moved):
         before.kind = "reshape"
-
-
-def _take_out(net: Net, node: Node) -> None:
-    """Let who reads a scaled tensor read the one before it."""
-    net.drop([node])
-    net.rename(node.outputs[0], net.live_inputs(node)[0])
 
 
 def _scale(net: Net, scores: Node) -> None:

@@ -1,4 +1,4 @@
-"""One rule per ONNX operator: how a call of it is written as operations.
+"""One rule per ONNX operator: how a call of it is written as operations (see `lolat.readers.rules`).
 
 Names and order of the operands are those of the ONNX operator documentation; what each kind of operation
 counts is in lolat/graph/counts.py. An operator without a rule keeps its name, and is reported.
@@ -6,272 +6,211 @@ counts is in lolat/graph/counts.py. An operator without a rule keeps its name, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import NetworkError
-from lolat.readers.onnx.nodes import Node, pooled
+from lolat.readers.onnx.nodes import Node, permutation, pooled
 from lolat.readers.onnx.patterns import clip_limits
+from lolat.readers.rules import (
+    Rule,
+    by_name,
+    einsum_features,
+    einsum_terms,
+    on_operands,
+    part_of,
+    plain,
+    product,
+)
 
-# ---- How ONNX's heavy operators are written: convolutions, products, recurrent layers,
-# attention.
-#
-# A rule gets the writer (`onnx_writer.Writer`) and the node, and writes its operations.
+Names = list[str]
 
 
-def padding(node: Node, before: tuple[int, ...], after: tuple[int, ...]) -> Any:
+def _padding(node: Node, before: tuple[int, ...], after: tuple[int, ...]) -> Any:
     """ "valid", "same" (what keeps the size but for the stride), or (before, after) of each axis."""
-    a = node.attributes
-    spatial = len(after)
+    a, spatial = node.attributes, len(after)
     auto = str(a.get("auto_pad", "NOTSET"))
     if auto.startswith("SAME"):
         return "same"
     pads = [int(n) for n in a.get("pads", ())] or [0] * (2 * spatial)
-    if auto == "VALID" or not any(pads):
-        return "valid"
     strides = a.get("strides") or [1] * spatial
-    if all(-(-n // s) == m for n, s, m in zip(before, strides, after, strict=True)):
+    if node.op == "ConvTranspose":  # "same" where it enlarges by its stride
+        same = all(n * s == m for n, s, m in zip(before, strides, after, strict=True))
+        if same or not any(pads):
+            return "same" if same else "valid"
+    elif auto == "VALID" or not any(pads):
+        return "valid"
+    elif all(-(-n // s) == m for n, s, m in zip(before, strides, after, strict=True)):
         return "same"
     return tuple(zip(pads[:spatial], pads[spatial:], strict=True))
 
 
-def convolution(w: Any, node: Node) -> None:
+def _window(w: Any, node: Node, kernel: tuple[int, ...]) -> dict[str, Any]:
+    """How a convolution or a pooling slides."""
+    shapes = w.net.shapes
+    before, after = shapes[node.inputs[0]], shapes[node.outputs[0]]
+    return {
+        "kernel": kernel,
+        "strides": tuple(node.attributes.get("strides") or (1,) * len(kernel)),
+        "padding": _padding(node, before[2:], after[2:]),
+    }
+
+
+def _convolution(w: Any, node: Node) -> Names:
     """A convolution; of as many groups as channels it is depthwise."""
-    integer = node.op == "ConvInteger"
     at = 3 if node.op == "QLinearConv" else 1
     weights, source = node.inputs[at], node.inputs[0]
-    shape, kernel = w.net.shapes[source], w.net.shapes[weights]
+    inside, kernel = w.net.shapes[source][1], w.net.shapes[weights]
     groups = int(node.attributes.get("group", 1))
     transposed = node.op == "ConvTranspose"
-    inside = shape[1]
-    outside = kernel[1] * groups if transposed else kernel[0]
     if (kernel[0] if transposed else kernel[1] * groups) != inside:
         raise NetworkError(
             f"node {node.name or node.outputs[0]!r} ({node.op}) of {w.net.name!r} has weights of "
             f"{'x'.join(map(str, kernel))} in {groups} groups for {inside} channels; the file is damaged"
         )
-    kind = "grouped_conv" if groups > 1 else "conv"
-    if groups > 1 and groups == inside:
-        kind = "depthwise_conv"
-    if transposed:
-        kind = "transposed_conv"
-    after = w.net.shapes[node.outputs[0]]
-    spatial = len(kernel) - 2
-    given = node.input(8 if at == 3 else 2)
-    made_up = given not in w.net.parameters and not np.any(w.net.values.get(given, 1))
-    bias = bool(given) and not made_up and not integer
-    operands = [source] if w.net.constant(weights) else [source, weights]
-    w.write(
-        node, kind, operands,
-        kernel=kernel[2:],
-        strides=tuple(node.attributes.get("strides") or (1,) * spatial),
-        dilation=tuple(node.attributes.get("dilations") or (1,) * spatial),
-        padding=padding(node, shape[2:], after[2:]) if not transposed else _transposed(node, shape, after),
-        bias=bias or bool(node.extra.get("bias")),
-        in_channels=inside, out_channels=outside, groups=groups,
+    kind = "conv" if groups == 1 else "depthwise_conv" if groups == inside else "grouped_conv"
+    vector = node.input(8 if at == 3 else 2)
+    is_zero = vector not in w.net.parameters and not np.any(w.net.values.get(vector, 1))
+    bias = bool(vector) and not is_zero and node.op != "ConvInteger"
+    return w.write(
+        node, "transposed_conv" if transposed else kind,
+        [source] if w.net.constant(weights) else [source, weights],
+        dilation=tuple(node.attributes.get("dilations") or (1,) * (len(kernel) - 2)),
+        bias=bias or bool(node.extra.get("bias")), in_channels=inside,
+        out_channels=kernel[1] * groups if transposed else kernel[0], groups=groups,
+        **_window(w, node, kernel[2:]),
     )  # fmt: skip
 
 
-def _transposed(node: Node, before: tuple[int, ...], after: tuple[int, ...]) -> Any:
-    """The padding of a transposed convolution: "same" where it enlarges by its stride."""
-    strides = node.attributes.get("strides") or (1,) * (len(before) - 2)
-    same = all(n * s == m for n, s, m in zip(before[2:], strides, after[2:], strict=True))
-    pads = [int(n) for n in node.attributes.get("pads", ())]
-    half = len(pads) // 2
-    if same:
-        return "same"
-    return tuple(zip(pads[:half], pads[half:], strict=True)) if any(pads) else "valid"
-
-
-def pool(w: Any, node: Node) -> None:
+def _pool(w: Any, node: Node) -> Names:
     """A pooling over windows."""
     kernel = tuple(int(n) for n in node.attributes["kernel_shape"])
-    before, after = w.net.shapes[node.inputs[0]], w.net.shapes[node.outputs[0]]
-    w.write(
-        node, "max_pool" if node.op == "MaxPool" else "average_pool", node.inputs[:1], kernel=kernel,
-        strides=tuple(node.attributes.get("strides") or (1,) * len(kernel)),
-        padding=padding(node, before[2:], after[2:]),
-    )  # fmt: skip
+    kind = "max_pool" if node.op == "MaxPool" else "average_pool"
+    return w.write(node, kind, node.inputs[:1], **_window(w, node, kernel))
 
 
-def _product(w: Any, node: Node, left: str, right: str, contracted: int, bias: bool) -> None:
-    """A dense layer where the right operand is constant, else a product of two activations."""
-    if w.net.constant(right):
-        outside = w.net.elements(right) // max(contracted, 1)
-        w.write(node, "dense", [left], in_features=contracted, out_features=outside, bias=bias)
-    else:
-        w.write(node, "matmul", [left, right], contracted=contracted)
-
-
-def matmul(w: Any, node: Node) -> None:
+def _matmul(w: Any, node: Node) -> Names:
     """A product over the last axis of the left operand."""
-    right = node.inputs[{"QLinearMatMul": 3}.get(node.op, 1)]
-    contracted = (w.net.shapes[node.inputs[0]] or (1,))[-1]
-    _product(w, node, node.inputs[0], right, contracted, bool(node.extra.get("bias")))
+    left, right = node.inputs[0], node.inputs[3 if node.op == "QLinearMatMul" else 1]
+    contracted = (w.net.shapes[left] or (1,))[-1]
+    return product(w, node, left, right, contracted, bool(node.extra.get("bias")))
 
 
-def gemm(w: Any, node: Node) -> None:
+def _gemm(w: Any, node: Node) -> Names:
     """A product of two matrices and perhaps the addition of a third."""
     left, right, third = node.inputs[0], node.inputs[1], node.input(2)
     contracted = w.net.shapes[left][0 if node.attributes.get("transA") else 1]
     if not third or w.net.constant(third):
         bias = bool(third) or bool(node.extra.get("bias"))
-        return _product(w, node, left, right, contracted, bias)
-    out = node.outputs[0]
-    between = w.temporary(f"{out} (product)", w.net.shapes[out], out)
+        return product(w, node, left, right, contracted, bias)
+    between = w.temporary(f"{node.outputs[0]} (product)", w.net.shapes[node.outputs[0]], node)
     first = Node("Gemm", "", node.name, node.path, [left, right], [between])
-    _product(w, first, left, right, contracted, False)
-    w.write(node, "add", [between, third])
-    return None
+    product(w, first, left, right, contracted)
+    return w.write(node, "add", [between, third])
 
 
-def einsum(w: Any, node: Node) -> None:
+def _einsum(w: Any, node: Node) -> Names:
     """A product of two operands; another number of them has no formula."""
-    equation = str(node.attributes["equation"]).replace(" ", "")
+    equation = str(node.attributes["equation"])
     if len(node.inputs) != 2 or "->" not in equation:
         return w.write(node, "Einsum", node.inputs)
-    inputs, result = equation.split("->")
-    left, right = node.inputs
-    sizes: dict[str, int] = {}
-    for labels, name in zip(inputs.split(","), node.inputs, strict=True):
-        shape = w.net.shapes[name]
-        named = labels.replace("...", "")
-        own = shape if "..." not in labels else (
-            *shape[: labels.index(".")], *shape[len(shape) - len(named) + labels.index(".") :]
-        )  # fmt: skip
-        sizes |= dict(zip(named, own, strict=False))
-    contracted = prod(n for label, n in sizes.items() if label not in result)
-    if w.net.constant(left) and not w.net.constant(right):
-        left, right = right, left
-    return _product(w, node, left, right, contracted, bool(node.extra.get("bias")))
+    labels, result = einsum_terms(equation)
+    operands = list(zip(node.inputs, labels, strict=True))
+    if w.net.constant(node.inputs[0]) and not w.net.constant(node.inputs[1]):
+        operands.reverse()
+    (left, _), (right, its_labels) = operands
+    contracted, _ = einsum_features(its_labels, result, w.net.shapes[right])
+    return product(w, node, left, right, contracted, bool(node.extra.get("bias")))
 
 
 _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "RNN": "simple_rnn"}
 
 
-def recurrent(w: Any, node: Node) -> None:
+def _recurrent(w: Any, node: Node) -> Names:
     """One operation per direction, and the concatenation of what two directions give."""
-    a = node.attributes
-    kind = _RECURRENT[node.op]
-    shape = w.net.shapes[node.inputs[0]]
-    states = [n for n in node.inputs[4:] if n and n in w.net.live]
+    a, kind, shapes = node.attributes, _RECURRENT[node.op], w.net.shapes
+    batch_first = bool(a.get("layout"))
+    shape = shapes[node.inputs[0]]
+    inputs = [node.inputs[0], *(n for n in node.inputs[4:] if n and n in w.net.live)]
     attributes = {
-        "units": int(a.get("hidden_size") or w.net.shapes[node.inputs[2]][-1]),
-        "in_features": shape[-1], "timesteps": shape[1 if a.get("layout") else 0],
+        "units": int(a.get("hidden_size") or shapes[node.inputs[2]][-1]),
+        "in_features": shape[-1], "timesteps": shape[1 if batch_first else 0],
         "bias": bool(node.input(3)), "sequences": w.read(node.outputs[0]),
         "bias_vectors": 2,  # of the input and of the state, as in PyTorch; Keras' LSTM has one
     }  # fmt: skip
     if a.get("direction", "forward") != "bidirectional":
-        w.write(node, kind, [node.inputs[0], *states], **attributes)
-        return
-    axis = 2 if a.get("layout") else 1
-    parts: list[list[str]] = []
-    outputs = [o for o in node.outputs if w.read(o)] or node.outputs[:1]
+        return w.write(node, kind, inputs, **attributes)
+    outputs = w.outputs(node)
+    axes = [1 + batch_first if out == node.outputs[0] else int(batch_first) for out in outputs]
+    ways: list[Names] = []
     for way in ("forward", "backward"):
         names = []
-        for out in outputs:
-            half = list(w.net.shapes[out])
-            half[axis if out == node.outputs[0] else (1 if a.get("layout") else 0)] = 1
-            names.append(w.temporary(f"{out} ({way})", tuple(half), out))
+        for out, axis in zip(outputs, axes, strict=True):
+            half = (*shapes[out][:axis], 1, *shapes[out][axis + 1 :])
+            names.append(w.temporary(f"{out} ({way})", half, node))
         single = Node(node.op, "", f"{node.name}_{way}", node.path, node.inputs, names)
-        w.write(single, kind, [node.inputs[0], *states], **attributes)
-        parts.append(names)
-    for position, out in enumerate(outputs):
+        ways.append(w.write(single, kind, inputs, **attributes))
+    for out, axis, *parts in zip(outputs, axes, *ways, strict=True):
         merge = Node("Concat", "", f"{node.name}_merge", node.path, [], [out])
-        w.write(merge, "concatenate", [names[position] for names in parts])
+        w.write(merge, "concatenate", parts, axis=axis)
+    return outputs
 
 
-def attention(w: Any, node: Node) -> None:
+def _attention(w: Any, node: Node) -> Names:
     """The operator Attention (opset 23): two products, the scaling of the scores, a mask, the softmax."""
     query, key, value = node.inputs[:3]
     q, k = (w.net.shapes[n] for n in (query, key))
     heads = int(node.attributes.get("q_num_heads") or (q[1] if len(q) == 4 else 1))
     size = q[-1] if len(q) == 4 else q[-1] // heads
     past = w.net.shapes[node.input(4)][2] if node.input(4) else 0
-    steps, other = q[-2], k[-2] + past
-    out = node.outputs[0]
-    shape = (q[0], heads, steps, other)
+    shape = (q[0], heads, q[-2], k[-2] + past)
 
-    def step(kind: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        made = w.temporary(f"{out} ({name})", shape, out)
-        w.write(
-            Node(kind, "", f"{node.name}_{name}", node.path, inputs, [made]),
-            kind,
-            inputs,
-            **attributes,
-        )
-        return str(made)
+    def step(kind: str, inputs: Names, name: str, **attributes: Any) -> str:
+        made = w.temporary(f"{node.outputs[0]} ({name})", shape, node)
+        part = Node(kind, "", f"{node.name}_{name}", node.path, inputs, [made])
+        return str(w.write(part, kind, inputs, **attributes)[0])
 
     scores = step("matmul", [query, key], "scores", contracted=size)
     scores = step("scale", [scores], "scale")
     if node.input(3):
         scores = step("add", [scores, node.input(3)], "mask")
-    weights = step("softmax", [scores], "softmax")
-    mix = Node("matmul", "", f"{node.name}_mix", node.path, [weights, value], [out])
-    w.write(mix, "matmul", [weights, value], contracted=other)
-    for position, name in ((1, key), (2, value)):
+    weights = step("softmax", [scores], "softmax", axis=3)
+    mix = Node("matmul", "", f"{node.name}_mix", node.path, [weights, value], node.outputs[:1])
+    w.write(mix, "matmul", [weights, value], contracted=shape[-1])
+    for position, own in ((1, key), (2, value)):
         if len(node.outputs) > position and w.read(node.outputs[position]):
-            joined = Node(
-                "Concat", "", f"{node.name}_cache", node.path, [], [node.outputs[position]]
+            out = node.outputs[position]
+            joined = Node("Concat", "", f"{node.name}_cache", node.path, [], [out])
+            w.write(
+                joined, "concatenate", [n for n in (node.input(position + 3), own) if n], axis=2
             )
-            w.write(joined, "concatenate", [n for n in (node.input(position + 3), name) if n])
+    return node.outputs
 
 
-_HEAVY = {
-    **dict.fromkeys(
-        ("Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "DeformConv"), convolution
-    ),
-    **dict.fromkeys(("MatMul", "QLinearMatMul", "MatMulInteger"), matmul),
-    **dict.fromkeys(("MaxPool", "AveragePool"), pool),
-    **dict.fromkeys(_RECURRENT, recurrent),
-    "Gemm": gemm,
-    "Einsum": einsum,
-    "Attention": attention,
-}
-
-# ---- onnx rules ----------------------------------------
-
-Rule = Callable[[Any, Node], None]
+def _fill(w: Any, node: Node) -> Names:
+    return w.write(node, "fill", [])
 
 
-def _first(kind: str) -> Rule:
-    """An operation on the first operand; the others are its parameters."""
-    return lambda w, node: w.write(node, kind, node.inputs[:1])
-
-
-def _operands(kind: str) -> Rule:
-    """An operation on all operands, constants too; a single number is none."""
-    return lambda w, node: w.write(node, kind, w.operands(node))
-
-
-def _fill(w: Any, node: Node) -> None:
-    w.write(node, "fill", [])
-
-
-def _clip(w: Any, node: Node) -> None:
+def _clip(w: Any, node: Node) -> Names:
     kinds = {(0, 6): "relu6", (0, None): "relu", (-1, 1): "hard_tanh"}
-    w.write(node, kinds.get(clip_limits(w.net, node), "clip"), node.inputs[:1])  # type: ignore[arg-type]
+    limits: Any = clip_limits(w.net, node)
+    return w.write(node, kinds.get(limits, "clip"), node.inputs[:1])
 
 
-def _cast(w: Any, node: Node) -> None:
+def _cast(w: Any, node: Node) -> Names:
     same = w.net.dtypes[node.inputs[0]] == w.net.dtypes[node.outputs[0]]
-    w.write(node, "identity" if same else "cast", node.inputs[:1])
+    return w.write(node, "identity" if same else "cast", node.inputs[:1])
 
 
-def _pad(w: Any, node: Node) -> None:
+def _pad(w: Any, node: Node) -> Names:
     before, after = (w.net.shapes[n] for n in (node.inputs[0], node.outputs[0]))
-    pads = node.attributes.get("pads")
-    given = w.net.values.get(node.input(1)) if pads is None else pads
-    if given is None:
+    pads = w.numbers(node, "pads", 1)
+    half = len(before)
+    if pads is None or len(pads) != 2 * half:  # not known, or of some axes alone
         pairs = [(0, n - m) for m, n in zip(before, after, strict=True)]
-    elif len(given) == 2 * len(before):
-        half = len(before)
-        pairs = [(int(given[i]), int(given[i + half])) for i in range(half)]
-    else:  # of some axes alone
-        pairs = [(0, n - m) for m, n in zip(before, after, strict=True)]
+    else:
+        pairs = list(zip(pads[:half], pads[half:], strict=True))
     if any(n < 0 for pair in pairs for n in pair):
         return w.write(node, "crop", node.inputs[:1])
     moved = [i for i, pair in enumerate(pairs) if any(pair)]
@@ -279,44 +218,67 @@ def _pad(w: Any, node: Node) -> None:
     return w.write(node, "pad", node.inputs[:1], padding=tuple(spatial))
 
 
-def _gather(w: Any, node: Node) -> None:
+def _transpose(w: Any, node: Node) -> Names:
+    return w.write(node, "transpose", node.inputs[:1], permutation=permutation(w.net, node))
+
+
+def _gather(w: Any, node: Node) -> Names:
     """An embedding where a table of parameters is read, a slice where the place is fixed, else a gather."""
     data, indices = node.inputs[:2]
     shape = w.net.shapes[data]
+    axis = node.attributes.get("axis", 0)
     table = w.net.constant(data) and len(shape) == 2 and "float" in w.net.dtypes[data]
-    if node.op == "Gather" and table and node.attributes.get("axis", 0) == 0:
+    if node.op == "Gather" and table and axis == 0:
         return w.write(node, "embedding", [indices], rows=shape[0], out_features=shape[1])
-    if w.net.constant(indices) and w.net.elements(indices) == 1:
-        return w.write(node, "slice", [data])
-    return w.write(node, "gather", [data, indices])
+    if not w.net.constant(indices) or w.net.elements(indices) != 1:
+        return w.write(node, "gather", [data, indices], **w.axes(node, "gather"))
+    place = w.net.values.get(indices)
+    part: dict[str, Any] = {}
+    if node.op == "Gather" and place is not None:
+        axis %= len(shape)
+        gone = () if w.net.shapes[indices] else (axis,)
+        part = part_of(shape, {axis: int(place.reshape(()))}, gone=gone)
+    return w.write(node, "slice", [data], **part)
 
 
-def _slice(w: Any, node: Node) -> None:
-    w.write(node, "slice", node.inputs[:1])
+def _slice(w: Any, node: Node) -> Names:
+    shape = w.net.shapes[node.inputs[0]]
+    names = ("starts", "ends", "axes", "steps")
+    starts, _, axes, steps = (w.numbers(node, name, at) for at, name in enumerate(names, start=1))
+    if starts is None or (node.input(3) and axes is None) or (node.input(4) and steps is None):
+        return w.write(node, "slice", node.inputs[:1])
+    axes = [a % len(shape) for a in (range(len(starts)) if axes is None else axes)]
+    part = part_of(
+        shape,
+        dict(zip(axes, starts, strict=True)),
+        dict(zip(axes, steps or [1] * len(axes), strict=True)),
+    )
+    return w.write(node, "slice", node.inputs[:1], **part)
 
 
-def _split(w: Any, node: Node) -> None:
+def _split(w: Any, node: Node) -> Names:
     """One slice per part that is read."""
+    shapes, start = w.net.shapes, 0
+    shape = shapes[node.inputs[0]]
+    axis = node.attributes.get("axis", 0) % len(shape)
     for out in node.outputs:
         if w.read(out):
             part = Node("Slice", "", node.name, node.path, node.inputs[:1], [out])
-            w.write(part, "slice", node.inputs[:1])
+            w.write(part, "slice", node.inputs[:1], **part_of(shape, {axis: start}))
+        start += shapes[out][axis] if out in shapes else 0
+    return node.outputs
 
 
-def _reduce(w: Any, node: Node) -> None:
+def _reduce(w: Any, node: Node) -> Names:
     """A reduction; the mean or the largest of each channel is global pooling."""
-    source = node.inputs[0]
-    axes = node.attributes.get("axes")
-    if axes is None and node.input(1):
-        axes = w.net.values.get(node.inputs[1])
+    source, axes = node.inputs[0], w.numbers(node, "axes", 1)
     kinds = {"ReduceMean": "global_average_pool", "ReduceMax": "global_max_pool"}
-    kind = "reduce"
-    if node.op in kinds and axes is not None and pooled(w.net, [int(a) for a in axes], source):
-        kind = kinds[node.op]
-    w.write(node, kind, [source])
+    if node.op in kinds and axes is not None and pooled(w.net, axes, source):
+        return w.write(node, kinds[node.op], [source])
+    return w.write(node, "reduce", [source], **w.axes(node, "reduce"))
 
 
-_ELEMENTWISE = {
+_OPERANDS = {
     "add": "Add Sum", "subtract": "Sub", "multiply": "Mul", "divide": "Div Mod", "power": "Pow",
     "average": "Mean", "maximum": "Max", "minimum": "Min", "where": "Where",
     "compare": "Equal Greater Less GreaterOrEqual LessOrEqual And Or Xor",
@@ -341,7 +303,7 @@ _PLAIN = {
     "global_average_pool": "GlobalAveragePool", "global_max_pool": "GlobalMaxPool",
     "average_pool": "GlobalLpPool",
     "reshape": "Reshape Flatten Squeeze Unsqueeze", "dropout": "Dropout", "identity": "Identity",
-    "transpose": "Transpose DepthToSpace SpaceToDepth ReverseSequence", "resize": "Resize Upsample",
+    "transpose": "DepthToSpace SpaceToDepth ReverseSequence", "resize": "Resize Upsample",
     "repeat": "Tile Expand", "cumulative": "CumSum", "sort": "TopK", "reduce": "ArgMax ArgMin",
     "where": "Trilu",
 }  # fmt: skip
@@ -353,34 +315,37 @@ _FILLS = ("ConstantOfShape RandomNormal RandomUniform RandomNormalLike RandomUni
           "Bernoulli")  # fmt: skip
 
 
-def _by_name(kinds: dict[str, str], rule: Callable[[str], Rule]) -> dict[str, Rule]:
-    return {name: rule(kind) for kind, names in kinds.items() for name in names.split()}
-
-
 RULES: dict[str, Rule] = {
-    **_by_name(_ELEMENTWISE, _operands),
-    **_by_name(_PLAIN, _first),
+    **by_name(_OPERANDS, on_operands),
+    **by_name(_PLAIN, plain),
     **dict.fromkeys(_REDUCTIONS.split(), _reduce),
     **dict.fromkeys(_FILLS.split(), _fill),
     **dict.fromkeys(("Gather", "GatherElements", "GatherND"), _gather),
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
+    **dict.fromkeys(("Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "DeformConv"), _convolution),
+    **dict.fromkeys(("MatMul", "QLinearMatMul", "MatMulInteger"), _matmul),
+    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
+    **dict.fromkeys(_RECURRENT, _recurrent),
+    "Attention": _attention,
     "Clip": _clip,
-    "Cast": _cast,
-    "CastLike": _cast,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
     "Pad": _pad,
     "Slice": _slice,
     "Split": _split,
-    **_HEAVY,
-}
+    "Transpose": _transpose,
+}  # fmt: skip
 
 
-def write(w: Any, node: Node) -> None:
+def write(w: Any, node: Node) -> Names:
     """Write a node: what a pattern found it to be, by its rule, or under its own name as unknown."""
     if node.kind == "scale":
-        w.write(node, "scale", w.net.live_inputs(node))
-    elif node.kind:
-        w.write(node, node.kind, node.inputs[:1])
-    elif not node.domain and node.op in RULES:
-        RULES[node.op](w, node)
-    else:
-        domain = f"{node.domain}." if node.domain else ""
-        w.write(node, f"{domain}{node.op}", w.operands(node))
+        return w.write(node, "scale", w.net.live_inputs(node))
+    if node.kind:
+        turned = node.op == "Transpose" and node.kind == "reshape"
+        order = {"permutation": permutation(w.net, node)} if turned else {}
+        return w.write(node, node.kind, node.inputs[:1], **order)
+    if not node.domain and node.op in RULES:
+        return RULES[node.op](w, node)
+    domain = f"{node.domain}." if node.domain else ""
+    return w.write(node, f"{domain}{node.op}", w.operands(node))

@@ -1,13 +1,14 @@
 """Shapes of everything in an ONNX network: the operators' own inference, node by node.
 
-Between, what exporters compute shapes with is followed in numpy. Done at batch size 1 and at 2, which
-shows what grows with the batch; where 2 does not fit (a 1 written into a reshape), what depends on the
-inputs does.
+Between, what exporters compute shapes with is followed by ONNX' reference evaluator: the inference of a
+whole graph with data propagation leaves many of those open (Range, ConstantOfShape, Where, If). Done at
+batch size 1 and at 2, which shows what grows with the batch; where 2 does not fit (a 1 written into a
+reshape), what depends on the inputs does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -16,13 +17,20 @@ import numpy as np
 
 from lolat.errors import NetworkError
 from lolat.readers.onnx import file as onnx_file
-from lolat.readers.onnx import nodes as onnx_nodes
-from lolat.readers.onnx.file import Type, evaluate
-from lolat.readers.onnx.nodes import SAME, STANDARD, Net, Node, captured, place
+from lolat.readers.onnx.file import LARGEST, Type
+from lolat.readers.onnx.nodes import (
+    DATA_DEPENDENT,
+    SAME,
+    STANDARD,
+    Net,
+    Node,
+    captured,
+    place,
+    work,
+)
 from lolat.units import one_line, shortened
 
-# ---- What goes into an ONNX network: which axis is the batch, and the sizes that the file
-# leaves open.
+# ---- What goes into an ONNX network: which axis is the batch, and the sizes that the file leaves open.
 
 RECURRENT = ("LSTM", "GRU", "RNN")
 
@@ -50,59 +58,54 @@ def read_inputs(model: Any, size: Sequence[int], network: str) -> Inputs:
 
     Raises NetworkError where a size stays open, or the file fixes another one.
     """
-    found = Inputs()
+    inputs = Inputs()
     constants = {i.name for i in model.graph.initializer}
-    given = [i for i in model.graph.input if i.name not in constants]
-    dims = {i.name: _dims(i, network) for i in given}
+    values = [i for i in model.graph.input if i.name not in constants]
+    dims = {i.name: _dims(i, network) for i in values}
     named = any(isinstance(n, str) and "batch" in n.lower() for d in dims.values() for n in d)
     batch = {name: _batch_axis(model, name, d, named) for name, d in dims.items()}
-    first = next((d[batch[n]] for n, d in dims.items() if batch[n] is not None), None)  # type: ignore[index]
-    for value in given:
-        name, axis = value.name, batch[value.name]
-        if axis is not None and isinstance(first, int) and dims[name][axis] not in (first, 1):
-            axis = batch[name] = None  # of another size than the other inputs' batch
-        if axis is not None:
-            at = dims[name][axis]
-            if isinstance(at, int):
-                found.fixed = max(at, found.fixed or 1)
-                if at > 1:
-                    found.warnings.append(
-                        f"input {name!r} is fixed at {at} x ...: taken as the batch size and read at 1"
-                    )
-            elif at:
-                found.symbols[at] = None
+    sizes = {name: dims[name][axis] for name, axis in batch.items() if axis is not None}
+    first = next(iter(sizes.values()), None)
+    for name, at in sizes.items():
+        if isinstance(first, int) and at not in (first, 1):
+            batch[name] = None  # of another size than the other inputs' batch
+        elif isinstance(at, str) and at:
+            inputs.symbols[at] = None
+        elif isinstance(at, int):
+            inputs.fixed = max(at, inputs.fixed or 1)
+            if at > 1:
+                inputs.warnings.append(
+                    f"input {name!r} is fixed at {at} x ...: taken as the batch size and read at 1"
+                )
     changed = False
-    for value in given:
+    for value in values:
         name = value.name
-        sizes, used = _filled(dims[name], batch[name], tuple(size), found.symbols, name, network)
-        changed = changed or used
-        found.sizes[name] = sizes
-        found.dtypes[name] = value.type.tensor_type.elem_type
-    if size and given and not changed:
+        wanted = _wanted(dims[name], batch[name], tuple(size), inputs.symbols)
+        changed = changed or bool(wanted)
+        inputs.sizes[name] = _filled(
+            value.name, dims[name], batch[name], wanted, inputs, network, size
+        )
+        inputs.dtypes[name] = value.type.tensor_type.elem_type
+    if size and values and not changed:
         shown = "; ".join(f"{n}: {_shown(d, batch[n])}" for n, d in dims.items())
         raise NetworkError(
             f"--input-size {','.join(map(str, size))} fits no input of {network!r} ({shown}); "
             "give a size where it says ?, or all sizes without the batch"
         )
-    return found
+    return inputs
 
 
 def _dims(value: Any, network: str) -> list[int | str]:
     """Sizes of an input, the symbol or "" for open ones."""
-    if value.type.WhichOneof("value") != "tensor_type":
-        raise NetworkError(
-            f"input {value.name!r} of {network!r} is no tensor but a {value.type.WhichOneof('value')}; "
-            "export the network with tensors as inputs"
-        )
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        raise NetworkError(
-            f"input {value.name!r} of {network!r} has no shape in the file; export it with a shape"
-        )
-    return [
-        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else d.dim_param
-        for d in tensor.shape.dim
-    ]
+    kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
+    what = ""
+    if kind != "tensor_type":
+        what = f"is no tensor but a {kind}; export the network with tensors as inputs"
+    elif not tensor.HasField("shape"):
+        what = "has no shape in the file; export it with a shape"
+    if what:
+        raise NetworkError(f"input {value.name!r} of {network!r} {what}")
+    return [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
 
 
 def _batch_axis(model: Any, name: str, dims: list[int | str], named: bool) -> int | None:
@@ -110,8 +113,6 @@ def _batch_axis(model: Any, name: str, dims: list[int | str], named: bool) -> in
 
     `named`: some input has an axis named after the batch; then an axis of another name is none.
     """
-    if not dims:
-        return None
     for axis, n in enumerate(dims):
         if isinstance(n, str) and "batch" in n.lower():
             return axis
@@ -119,54 +120,57 @@ def _batch_axis(model: Any, name: str, dims: list[int | str], named: bool) -> in
         for node in model.graph.node:
             if node.op_type in RECURRENT and list(node.input[:1]) == [name]:
                 return 0 if any(a.name == "layout" and a.i for a in node.attribute) else 1
-    return None if named and isinstance(dims[0], str) and dims[0] else 0
+    return None if not dims or (named and isinstance(dims[0], str) and dims[0]) else 0
+
+
+def _is_batch(n: int | str, symbols: Mapping[str, int | None]) -> bool:
+    """Whether a size is the symbol of the batch."""
+    return isinstance(n, str) and bool(n) and symbols.get(n, 0) is None
+
+
+def _wanted(
+    dims: list[int | str], axis: int | None, size: tuple[int, ...], symbols: Mapping[str, int | None]
+) -> dict[int, int]:  # fmt: skip
+    """What `size` says about an input: axis -> size."""
+    rest = [i for i in range(len(dims)) if i != axis]
+    opened = [i for i in rest if isinstance(dims[i], str) and not _is_batch(dims[i], symbols)]
+    if len(size) == len(rest) and len(size) > 1:
+        return dict(zip(rest, size, strict=True))
+    if size and len(size) in (1, len(opened)) and opened:
+        return dict(zip(opened, size * len(opened), strict=False))
+    if len(size) == 1 and rest and all(isinstance(dims[i], int) for i in rest):
+        return dict.fromkeys(rest[1:] or rest, size[0])
+    return {}
 
 
 def _filled(
-    dims: list[int | str],
-    axis: int | None,
-    size: tuple[int, ...],
-    symbols: dict[str, int | None],
-    name: str,
-    network: str,
-) -> tuple[tuple[int | None, ...], bool]:
-    """All sizes of an input (None for the batch), and whether `size` said something about it."""
-    rest = [i for i in range(len(dims)) if i != axis]
-    opened = [
-        i for i in rest if isinstance(dims[i], str) and symbols.get(str(dims[i]), 0) is not None
-    ]
-    wanted: dict[int, int] = {}
-    if len(size) == len(rest) and len(size) > 1:
-        wanted = dict(zip(rest, size, strict=True))
-    elif len(size) == 1 and opened:
-        wanted = dict.fromkeys(opened, size[0])
-    elif size and len(size) == len(opened):
-        wanted = dict(zip(opened, size, strict=True))
-    elif len(size) == 1 and rest and all(isinstance(dims[i], int) for i in rest):
-        wanted = dict.fromkeys(rest[1:] if len(rest) > 1 else rest, size[0])
+    name: str, dims: list[int | str], axis: int | None, wanted: Mapping[int, int], inputs: Inputs,
+    network: str, size: Sequence[int],
+) -> tuple[int | None, ...]:  # fmt: skip
+    """All sizes of an input (None for the batch), those that are open as `wanted`."""
     sizes: list[int | None] = []
     for i, n in enumerate(dims):
-        if i == axis or (isinstance(n, str) and n and symbols.get(n, 0) is None):
+        if i == axis or _is_batch(n, inputs.symbols):
             sizes.append(None)
-        elif isinstance(n, int):
-            if wanted.get(i, n) != n:
-                raise NetworkError(
-                    f"input {name!r} of {network!r} is fixed at {_shown(dims, axis)} in the file; "
-                    f"--input-size {','.join(map(str, size))} cannot change it; export the network with "
-                    "dynamic axes, or at that size"
-                )
-            sizes.append(n)
-        else:
-            known = wanted.get(i) or symbols.get(n)
-            if not known:
-                raise NetworkError(
-                    f"input {name!r} of {network!r} leaves sizes open: {_shown(dims, axis)}; give them "
-                    "with --input-size, for example --input-size 224"
-                )
-            if n:
-                symbols.setdefault(n, known)
-            sizes.append(known)
-    return tuple(sizes), bool(wanted)
+            continue
+        known = n if isinstance(n, int) else wanted.get(i) or inputs.symbols.get(n)
+        what = ""
+        if not known:
+            what = (
+                f"leaves sizes open: {_shown(dims, axis)}; give them with --input-size, for example "
+                "--input-size 224"
+            )
+        elif isinstance(n, int) and wanted.get(i, n) != n:
+            what = (
+                f"is fixed at {_shown(dims, axis)} in the file; --input-size {','.join(map(str, size))} "
+                "cannot change it; export the network with dynamic axes, or at that size"
+            )
+        if what:
+            raise NetworkError(f"input {name!r} of {network!r} {what}")
+        if isinstance(n, str) and n:
+            inputs.symbols.setdefault(n, known)
+        sizes.append(known)
+    return tuple(sizes)
 
 
 def _shown(dims: Sequence[int | str], axis: int | None) -> str:
@@ -174,7 +178,19 @@ def _shown(dims: Sequence[int | str], axis: int | None) -> str:
     return "x".join(str(n) if isinstance(n, int) else "?" for i, n in enumerate(dims) if i != axis)
 
 
-# ---- onnx shapes ----------------------------------------
+# ---- The walk through the nodes.
+
+_RESULT_SIZE: dict[str, Callable[..., float]] = {
+    "ConstantOfShape": lambda shape: prod(map(int, shape)),
+    "Expand": lambda x, shape: np.size(x) * prod(map(int, shape)),
+    "Tile": lambda x, repeats: np.size(x) * prod(map(int, repeats)),
+    "Range": lambda start, limit, step: float((limit - start) / step),
+}
+"""Elements (or more) of what an operator makes of small inputs, where that may be large."""
+_NOT_EVALUATED = frozenset(
+    ["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial",
+     "EyeLike", "Dropout", "If", "Loop", "Scan"]
+)  # fmt: skip
 
 
 def read_net(model: Any, name: str, size: tuple[int, ...], folder: str) -> Net:
@@ -183,14 +199,11 @@ def read_net(model: Any, name: str, size: tuple[int, ...], folder: str) -> Net:
     `folder`: where the file is, for small constants in files of their own. Raises NetworkError when a shape
     cannot be found, saying at which node.
     """
-    onnx = onnx_file.import_onnx()
     inputs = read_inputs(model, size, name)
-    constants = onnx_file.Constants()
-    constants.add(onnx, model.graph, folder)
-    first = Walk(onnx, model, constants, inputs, 1, name, folder)
+    first = Walk(model, inputs, 1, name, folder)
     first.graph(model.graph)
     try:
-        second = Walk(onnx, model, constants, inputs, 2, name, folder)
+        second = Walk(model, inputs, 2, name, folder, first.constants)
         second.nodes(first.done)
         grows = {n for n, (_, s) in first.types.items() if prod(s) != prod(second.types[n][1])}
     except NetworkError:
@@ -203,7 +216,7 @@ def read_net(model: Any, name: str, size: tuple[int, ...], folder: str) -> Net:
     return Net(
         name, first.done, list(inputs.sizes), [o.name for o in model.graph.output],
         {n: s for n, (_, s) in first.types.items()}, first.dtypes(), first.values, first.live, grows,
-        [*inputs.warnings, *first.warnings], set(constants.types),
+        [*inputs.warnings, *first.warnings], set(first.constants.types), first.opsets.get("", 1),
     )  # fmt: skip
 
 
@@ -211,33 +224,29 @@ class Walk:
     """Goes through the nodes once, at one batch size."""
 
     def __init__(
-        self, onnx: Any, model: Any, constants: onnx_file.Constants, inputs: Inputs, batch: int,
-        network: str, folder: str,
+        self, model: Any, inputs: Inputs, batch: int, network: str, folder: str,
+        constants: onnx_file.Constants | None = None,
     ) -> None:  # fmt: skip
-        self.onnx, self.network, self.folder = onnx, network, folder
-        self.constants = constants
-        self.inputs = inputs
+        self.onnx = onnx_file.import_onnx()
+        self.network, self.folder, self.inputs = network, folder, inputs
+        self.constants = constants or onnx_file.Constants()
+        if constants is None:
+            self.constants.add(self.onnx, model.graph, folder)
         self.symbols = {k: batch if n is None else n for k, n in inputs.symbols.items()}
-        self.opsets = {
-            o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import
-        }
-        self.imports = list(model.opset_import)
-        self.ir_version = model.ir_version
+        self.imports, self.ir_version = list(model.opset_import), model.ir_version
+        self.opsets = {"" if o.domain in STANDARD else o.domain: o.version for o in self.imports}
         self.declared = {v.name: v.type for v in [*model.graph.value_info, *model.graph.output]}
-        self.types: dict[str, Type] = dict(constants.types)
-        self.values: dict[str, np.ndarray] = dict(constants.values)
         shapes = inputs.at(batch)
-        self.types |= {n: (inputs.dtypes[n], shape) for n, shape in shapes.items()}
+        self.types = self.constants.types | {n: (inputs.dtypes[n], s) for n, s in shapes.items()}
+        self.values = dict(self.constants.values)
         self.live = set(shapes)
         self.done: list[Node] = []
         self.warnings: list[str] = []
 
     def dtypes(self) -> dict[str, str]:
         """The data types as numpy calls them."""
-        to_numpy = self.onnx.helper.tensor_dtype_to_np_dtype
-        known = {
-            number: str(to_numpy(number)) for number in {t for t, _ in self.types.values()} - {0}
-        }
+        numbers = {number for number, _ in self.types.values()} - {0}
+        known = {n: str(self.onnx.helper.tensor_dtype_to_np_dtype(n)) for n in numbers}
         return {name: known.get(number, "float32") for name, (number, _) in self.types.items()}
 
     def graph(self, graph: Any) -> None:
@@ -255,34 +264,28 @@ class Walk:
     def read(self, proto: Any) -> Node:
         """A node as plain data."""
         attributes: dict[str, Any] = {}
-        bodies = []
+        inputs = list(proto.input)
+        kinds = self.onnx.AttributeProto
         for a in proto.attribute:
             if a.HasField("g"):
-                bodies.append(a.g)
+                inputs += [
+                    n for n in dict.fromkeys(captured(a.g)) if n in self.types and n not in inputs
+                ]
+                self.warnings.append(
+                    f"{proto.op_type} {proto.name or proto.output[0]!r} repeats {len(a.g.node)} operations "
+                    "that are not looked into: counted as memory traffic of its inputs and outputs"
+                )
             elif a.HasField("t"):
                 try:
                     attributes[a.name] = onnx_file.constant(self.onnx, a.t, self.folder)
                 except FileNotFoundError as error:
                     self.constants.missing.update((out, str(error)) for out in proto.output)
-            elif a.type not in (
-                self.onnx.AttributeProto.SPARSE_TENSOR,
-                self.onnx.AttributeProto.GRAPHS,
-            ):
+            elif a.type not in (kinds.SPARSE_TENSOR, kinds.GRAPHS):
                 value = self.onnx.helper.get_attribute_value(a)
-                attributes[a.name] = (
-                    value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-                )
+                is_text = isinstance(value, bytes)
+                attributes[a.name] = value.decode("utf-8", "replace") if is_text else value
         path, name = place(proto)
         domain = "" if proto.domain in STANDARD else proto.domain
-        inputs = list(proto.input)
-        for body in bodies:
-            inputs += [
-                n for n in dict.fromkeys(captured(body)) if n in self.types and n not in inputs
-            ]
-            self.warnings.append(
-                f"{proto.op_type} {proto.name or proto.output[0]!r} repeats {len(body.node)} operations "
-                "that are not looked into: counted as memory traffic of its inputs and outputs"
-            )
         return Node(
             proto.op_type, domain, name, path, inputs, list(proto.output), attributes, proto=proto
         )
@@ -292,18 +295,19 @@ class Walk:
         bodies = {a.name: a.g for a in proto.attribute if a.HasField("g")}
         taken = self.values.get(proto.input[0])
         if taken is None or proto.input[0] in self.live:
-            body = max(bodies.values(), key=onnx_nodes.work)
-            which = next(name for name, g in bodies.items() if g is body)
+            which = max(bodies, key=lambda name: work(bodies[name]))
             self.warnings.append(
                 f"If {proto.name or proto.output[0]!r} depends on data: counted as its larger "
                 f"branch, {which}"
             )
         else:
-            body = bodies["then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"]
+            which = "then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"
+        body = bodies[which]
         self.constants.add(self.onnx, body, self.folder)
-        self.types |= {i.name: self.constants.types[i.name] for i in body.initializer}
-        self.values |= {i.name: v for i in body.initializer
-                        if (v := self.constants.values.get(i.name)) is not None}  # fmt: skip
+        for tensor in body.initializer:
+            self.types[tensor.name] = self.constants.types[tensor.name]
+            if tensor.name in self.constants.values:
+                self.values[tensor.name] = self.constants.values[tensor.name]
         self.declared |= {v.name: v.type for v in [*body.value_info, *body.output]}
         self.graph(body)
         for inner, outer in zip(body.output, proto.output, strict=True):
@@ -315,9 +319,8 @@ class Walk:
         for node in nodes:
             for name in node.inputs:
                 if name and name not in self.types:
-                    raise self.error(
-                        node, f"reads {name!r}, which nothing writes", "export it again"
-                    )
+                    what = f"reads {name!r}, which nothing writes"
+                    raise self.error(node, what, "export it again")
             try:
                 value = self.value(node)
             except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -329,9 +332,8 @@ class Walk:
                 self.types[node.outputs[0]] = (number, value.shape)
             else:
                 self.types |= self.inferred(node)
-                if node.op not in ("Shape", "Size", "ConstantOfShape", "Constant") and any(
-                    n in self.live for n in node.inputs
-                ):
+                shapes_alone = node.op in ("Shape", "Size", "ConstantOfShape", "Constant")
+                if not shapes_alone and any(n in self.live for n in node.inputs):
                     self.live.update(n for n in node.outputs if n)
             self.done.append(node)
 
@@ -350,22 +352,36 @@ class Walk:
             return self.values[node.inputs[0]].astype(dtype)
         if any(n and n not in self.values for n in node.inputs):
             return None
-        return evaluate(node.op, [self.values.get(n) for n in node.inputs], a)
+        value = a["value"] if node.op == "Constant" and "value" in a else self.evaluated(node)
+        return value if value is None or value.size <= LARGEST else None
+
+    def evaluated(self, node: Node) -> np.ndarray | None:
+        """What the operator gives for constants; None where that is not known, or too much."""
+        from onnx.reference import ReferenceEvaluator
+
+        feeds = {n: self.values[n] for n in node.inputs if n}
+        size = _RESULT_SIZE.get(node.op)
+        try:
+            if node.op in _NOT_EVALUATED or (size and size(*feeds.values()) > LARGEST):
+                return None
+            with np.errstate(all="ignore"):
+                evaluator = ReferenceEvaluator(node.proto, opsets=self.opsets)
+                return np.asarray(evaluator.run(None, feeds)[0])
+        except Exception:  # an input of a form that shape computations do not have
+            return None
 
     def inferred(self, node: Node) -> dict[str, Type]:
         """The types of a node's outputs. NetworkError when they cannot be known."""
-        found: Mapping[str, Any] = {}
+        types_of: Mapping[str, Any] = {}
         reason = f"is of the domain {node.domain!r}, which is not ONNX's own" if node.domain else ""
+        opset = self.opsets.get(node.domain, 1)
         try:
-            schema = self.onnx.defs.get_schema(
-                node.op, self.opsets.get(node.domain, 1), node.domain
-            )
+            schema = self.onnx.defs.get_schema(node.op, opset, node.domain)
         except Exception:  # onnx.defs.SchemaError, of a name that changed between versions
             reason = reason or f"is no operator of opset {self.opsets.get('', 0)} that onnx knows"
-            schema = None
-        if schema is not None:
+        else:
             try:
-                found = self.asked(schema, node)
+                types_of = self.of_operator(schema, node)
             except Exception as error:
                 reason = one_line(error)
                 if not (node.op in SAME or any(n in self.declared for n in node.outputs)):
@@ -374,30 +390,23 @@ class Walk:
         for position, name in enumerate(node.outputs):
             if not name:
                 continue
-            known = self.complete(found.get(name)) or self.complete(self.declared.get(name))
-            same = (
-                0
-                if node.op in SAME and position == 0
-                else position + 2
-                if node.op == "Loop"
-                else -1
-            )
-            if known is None and 0 <= same < len(node.inputs):
-                known = self.types.get(
-                    node.inputs[same]
-                )  # a state of a loop stays as large as it was
+            known = self.complete(types_of.get(name)) or self.complete(self.declared.get(name))
+            if known is None and position == 0 and node.op in SAME:
+                known = self.types.get(node.input(0))
+            if known is None and node.op == "Loop":  # a state stays as large as it was
+                known = self.types.get(node.input(position + 2))
             if known is None and position > 0 and types:
                 known = next(iter(types.values()))  # a further output that hardly anything reads
             if known is None:
                 raise self.refused(node, reason)
             types[name] = known
         first = next(iter(types.values()), None)
-        before = self.types[node.inputs[0]][1] if node.inputs and node.inputs[0] else ()
+        before = self.types[node.inputs[0]][1] if node.input(0) else ()
         if node.op == "Reshape" and not node.domain and first and prod(first[1]) != prod(before):
             raise self.refused(node, f"makes {_x(first[1])} of {_x(before)}")
         return types
 
-    def asked(self, schema: Any, node: Node) -> Mapping[str, Any]:
+    def of_operator(self, schema: Any, node: Node) -> Mapping[str, Any]:
         """What the operator's own inference says."""
         make = self.onnx.helper.make_tensor_type_proto
         return self.onnx.shape_inference.infer_node_outputs(
@@ -426,21 +435,24 @@ class Walk:
     def refused(self, node: Node, reason: str) -> NetworkError:
         """Why the shape of what a node writes is not known, and what to do."""
         lost = [self.constants.missing[n] for n in node.inputs if n in self.constants.missing]
+        newest = self.onnx.defs.onnx_opset_version()
+        what = reason or "gives a shape that cannot be found"
+        remedy = "export it with the shapes of what is between (onnx.shape_inference, value_info)"
         if lost:
             what = f"needs a constant in the file {shortened(lost[0])!r}, which is missing"
-            return self.error(node, what, "put it beside the .onnx file")
-        if node.op in onnx_nodes.DATA_DEPENDENT or "Sequence" in node.op:
-            what = "gives as much as the data has"
-            what = "works on sequences" if "Sequence" in node.op else what
-            return self.error(node, what, "export the part before it as a network of its own")
-        if (self.inputs.fixed or 1) > 1:
-            reason += f" (the batch size {self.inputs.fixed} is fixed inside)"
-            return self.error(node, reason, "export it with batch size 1 or a dynamic batch axis")
-        remedy = "export it with the shapes of what is between (onnx.shape_inference, value_info)"
-        if self.opsets.get("", 0) > self.onnx.defs.onnx_opset_version():
-            newer = f"install a newer onnx than {self.onnx.__version__}"
-            remedy = f"{newer}: pip install --upgrade onnx"
-        return self.error(node, reason or "gives a shape that cannot be found", remedy)
+            remedy = "put it beside the .onnx file"
+        elif node.op in DATA_DEPENDENT or "Sequence" in node.op:
+            sequences = "Sequence" in node.op
+            what = "works on sequences" if sequences else "gives as much as the data has"
+            remedy = "export the part before it as a network of its own"
+        elif (self.inputs.fixed or 1) > 1:
+            what = f"{reason} (the batch size {self.inputs.fixed} is fixed inside)"
+            remedy = "export it with batch size 1 or a dynamic batch axis"
+        elif self.opsets.get("", 0) > newest:
+            remedy = (
+                f"install a newer onnx than {self.onnx.__version__}: pip install --upgrade onnx"
+            )
+        return self.error(node, what, remedy)
 
     def error(self, node: Node, what: str, remedy: str) -> NetworkError:
         """One line about a node."""
@@ -451,5 +463,5 @@ class Walk:
         )
 
 
-def _x(shape: tuple[int, ...]) -> str:
+def _x(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "one number"

@@ -2,20 +2,41 @@
 
 Nothing is computed: the export runs on fake tensors, so neither weights nor activations need memory.
 Shapes in the Graph are PyTorch's own (channels first); counts and blocks do not depend on the layout.
+
+What depends on parameters alone (a table of position biases that is gathered, a mask) is a constant
+operand, as it is in a Keras network, and costs nothing; an in-place operation gives the tensor that it
+changes, and those that this one is a view of, a new value.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.readers.rules import attention
+from lolat.readers.torch import rules
+from lolat.readers.torch.calls import (
+    RESHAPES,
+    TRANSPOSITIONS,
+    VIEWS,
+    Call,
+    arguments_of,
+    base_name,
+    channel_axis,
+    dtype_name,
+    flat,
+    indices_of,
+    is_mutable,
+)
+from lolat.readers.torch.program import Program, is_tensor, source_line, submodule, tensors_of
 
 OLDEST = (2, 6)
-SMALL = 4096  # elements of a parameter that is filled all the same: code may look at a few numbers
-RANDOM = frozenset(["normal_", "uniform_"])
 
 
 def import_torch() -> Any:
@@ -27,8 +48,8 @@ def import_torch() -> Any:
             f"PyTorch is needed for this and cannot be imported ({error}); install it with: "
             "pip install 'lolat[torch]'"
         ) from error
-    found = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
-    if found < OLDEST:
+    version = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
         raise MissingPackageError(
             f"PyTorch {torch.__version__} is too old for this, it must be "
             f"{'.'.join(map(str, OLDEST))} or newer; install it with: pip install --upgrade torch"
@@ -36,74 +57,9 @@ def import_torch() -> Any:
     return torch
 
 
-def without_weights(make: Callable[[], Any]) -> Any:
-    """What a function that makes a network returns, its weights of a shape that nothing has filled.
-
-    Drawing weights at random takes longer than all else, and memory that is not touched is none. Unlike
-    fake tensors, these let code look at the values of small ones, and be copied; those are for a network
-    that is larger than the addresses that there are.
-    """
-    try:
-        with _unfilled(), _undrawn():
-            return make()
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):
-            raise
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        return make()
-
-
-def _unfilled() -> Any:
-    """While it lasts, what changes a large parameter in place, or fills any tensor at random, does not."""
-    torch = import_torch()
-
-    mode: Any = torch.overrides.TorchFunctionMode
-
-    class Unfilled(mode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            name = getattr(func, "__name__", "")
-            if name.endswith("_") and not name.startswith("_") and name != "requires_grad_":
-                changed = args[0] if args else kwargs.get("tensor")  # torch.nn.init's name for it
-                kinds = torch.Tensor if name in RANDOM else torch.nn.Parameter
-                if isinstance(changed, kinds) and changed.numel() > SMALL:
-                    return changed
-            return func(*args, **kwargs)
-
-    return Unfilled()
-
-
-@contextlib.contextmanager
-def _undrawn() -> Iterator[None]:
-    """While it lasts, `torch.nn.init.trunc_normal_` leaves large tensors as they are.
-
-    In PyTorch 2.13 it draws until all values lie between its bounds; where nothing fills them, that is
-    what happened to lie in memory, for ever.
-    """
-    init: Any = import_torch().nn.init
-    inner = "_no_grad_trunc_normal_"  # behind the name that others have imported
-    drawn = getattr(init, inner, None)
-    if drawn is None:
-        yield
-        return
-
-    def undrawn(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return tensor if tensor.numel() > SMALL else drawn(tensor, *args, **kwargs)
-
-    setattr(init, inner, undrawn)
-    try:
-        yield
-    finally:
-        setattr(init, inner, drawn)
-
-
-def is_network(found: Any) -> bool:
+def is_network(model: Any) -> bool:
     """Whether an object is a PyTorch module or an exported program."""
-    names = {f"{c.__module__}.{c.__qualname__}" for c in type(found).__mro__}
+    names = {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
     return bool(names & {"torch.nn.modules.module.Module", EXPORTED})
 
 
@@ -139,8 +95,6 @@ def read_file(path: str, size: tuple[int, ...], name: str) -> Graph:
 
 def read_program(program: Any, name: str) -> Graph:
     """A `torch_program.Program` as a Graph. Raises NetworkError when it computes nothing."""
-    from lolat.readers.torch.walk import Walker
-
     builder = GraphBuilder(name, "torch")
     builder.warnings += program.warnings
     outputs = Walker(builder, program).run()
@@ -163,3 +117,377 @@ def keep_alive(builder: GraphBuilder, outputs: Sequence[int]) -> None:
         needed.update(operation.inputs)
         kept.append(operation)
     builder.operations[:] = reversed(kept)
+
+
+# ---- The walk through the nodes of an exported program.
+
+_AGAIN = re.compile(r"@\d+")
+_HOLDERS = ("torch.nn.modules.transformer", "torch.nn.modules.container")
+_WRAPPERS = ("wrap", "checkpoint", "invoke_subgraph")
+_BRANCHES = {"cond", "while_loop", "scan", "map", "map_impl", "switch"}
+
+
+class Walker:
+    """Follows a Program; `values`: node -> tensor index, list of them, or None for what is no tensor."""
+
+    def __init__(self, builder: GraphBuilder, program: Program) -> None:
+        self.builder = builder
+        self.program = program
+        self.values: dict[Any, Any] = {}
+        self.constants: set[int] = set()
+        self.views: dict[Any, Any] = {}  # node -> the node of which it is a view
+        self.channels: dict[int, int] = {}  # tensor -> the axis of its channels, if it is known
+        self.parts: dict[int, list[int]] = {}  # states stacked by a recurrent layer -> each of them
+        self.done: set[Any] = set()  # nodes of an attention that was read as a whole
+
+    def run(self) -> list[int]:
+        """Emit everything; the tensors that the network returns."""
+        module = self.program.graph_module
+        returned = self.walk(module, None)
+        # What comes before is written to buffers.
+        returned = returned[len(returned) - self.program.outputs :]
+        return list(dict.fromkeys(i for i in returned if i is not None and i not in self.constants))
+
+    def walk(self, module: Any, given: Sequence[Any] | None) -> list[int | None]:
+        """The nodes of a graph whose placeholders are `given` (None: parameters and inputs)."""
+        supplied = iter(given or ())
+        self.done.difference_update(module.graph.nodes)  # a graph may be called again
+        for node in module.graph.nodes:
+            if node in self.done:
+                continue
+            if node.op == "placeholder":
+                self.values[node] = self.placeholder(node) if given is None else next(supplied)
+            elif node.op == "get_attr":
+                self.values[node] = submodule(module, node) or self.constant(node)
+            elif node.op == "call_function":
+                self.called(node)
+            elif node.op == "output":
+                leaves = flat(node.args[0])
+                return [self.values.get(n) if hasattr(n, "op") else None for n in leaves]
+        return []
+
+    def placeholder(self, node: Any) -> int | None:
+        """A parameter, a buffer, or an input of the network."""
+        value = node.meta.get("val")
+        if not is_tensor(value):
+            return None
+        if node.name in self.program.inputs:
+            shape, batched = self.program.sizes(node, value, True)
+            return self.builder.input(shape, dtype_name(value), batched)
+        return self.constant(node)
+
+    def constant(self, node: Any) -> int | None:
+        """A tensor that no operation of the network writes."""
+        value = node.meta.get("val")
+        return self.constants_like(node, [value])[0] if is_tensor(value) else None
+
+    def constants_like(self, node: Any, values: Sequence[Any], grows: bool = False) -> list[Any]:
+        """Constants with the shapes of what a node yields."""
+        constants: list[Any] = []
+        for value in values:
+            if value is not None:
+                shape, batched = self.program.sizes(node, value, grows)
+                index = self.builder.tensor(shape, batched, dtype_name(value))
+                self.constants.add(index)
+                constants.append(index)
+            else:
+                constants.append(None)
+        return constants
+
+    def called(self, node: Any) -> None:
+        """One node that computes."""
+        if node.target is operator.getitem:
+            whole, position = self.values.get(node.args[0]), node.args[1]
+            self.values[node] = whole[position] if isinstance(whole, list) else whole
+            self.views[node] = node.all_input_nodes[0]
+            return
+        if any(c.__name__ == "HigherOrderOperator" for c in type(node.target).__mro__):
+            inner = self.inside(node)
+            if inner is not None:
+                self.values[node] = inner
+                return
+        if _attention_layer(self, node):
+            return
+        tensors = tensors_of(node.meta.get("val"))
+        if all(v is None for v in tensors):
+            self.values[node] = None  # sizes, assertions
+            return
+        several = isinstance(node.meta.get("val"), (tuple, list))
+        written = self.emitted(node, tensors)
+        written += self.constants_like(node, tensors[len(written) :])
+        self.values[node] = written if several else written[0]
+        if is_mutable(node):
+            self.overwritten(node, written[0])
+        elif base_name(node) in VIEWS:
+            self.views[node] = node.all_input_nodes[0]
+
+    def emitted(self, node: Any, tensors: Sequence[Any]) -> list[Any]:
+        """The tensors that a node writes."""
+        sources = self.sources(node)
+        grows = any(self.builder.tensors[i].batched for i in sources)
+        sized = [None if v is None else self.program.sizes(node, v, grows) for v in tensors]
+        batched = any(s is not None and s[1] for s in sized)
+        made = base_name(node).startswith(
+            "new_"
+        )  # zeros of the type of a tensor, not of its values
+        constant = self.constants.issuperset(sources) and not (sources and batched)
+        if made or (constant and base_name(node) not in rules.HEAVY):
+            return self.constants_like(node, tensors, grows)
+        shapes = [s[0] for s in sized if s is not None]
+        name, path = self.named(node)
+        dtype = dtype_name(next(v for v in tensors if v is not None))
+        call = Call(node, base_name(node), arguments_of(node), shapes, name, path, dtype)
+        self.builder.dtype = dtype
+        written: list[Any] = list(rules.emit(self, call))
+        for index, size in zip(written, sized, strict=False):
+            if size is not None and index not in sources:
+                was = self.builder.tensors[index]
+                self.builder.tensors[index] = replace(was, batched=size[1])
+        return written
+
+    def sources(self, node: Any) -> list[int]:
+        """The tensors that a node reads, scalars too."""
+        values = (self.values.get(n) for n in node.all_input_nodes)
+        return [i for value in values for i in indices_of(value)]
+
+    def read(self, call: Call, first: int | None = None) -> list[int]:
+        """The first tensor that a call reads (or `first`), and others that the network computes.
+
+        Those stand where parameters usually do: the weights of a convolution that depend on the input.
+        """
+        sources = self.sources(call.node)
+        first = sources[0] if first is None else first
+        others = [i for i in sources if i != first and i not in self.constants]
+        return [first, *dict.fromkeys(others)]
+
+    def index(self, argument: Any) -> int | None:
+        """The tensor that an argument is; None for numbers and what is left out."""
+        value = self.values.get(argument) if hasattr(argument, "op") else None
+        return value if isinstance(value, int) else None
+
+    def operands(self, call: Call) -> list[int]:
+        """Every operand with a shape, in order, or else what it reads; a single number is none."""
+        leaves = (self.index(a) for argument in call.arguments.values() for a in flat(argument))
+        shaped = [i for i in leaves if i is not None and self.shape(i)]
+        return shaped or self.sources(call.node)
+
+    def activations(self, call: Call) -> list[int]:
+        """The first tensor that a call reads, and others that the network computes."""
+        return self.read(call)
+
+    def axes(self, call: Call, kind: str) -> dict[str, Any]:
+        """The axis or axes that an operation works along."""
+        return rules.axes_of(self, call, kind)
+
+    def is_constant(self, tensor: int) -> bool:
+        """Whether a tensor depends on parameters alone."""
+        return tensor in self.constants
+
+    def elements(self, tensor: int) -> int:
+        """Elements of a tensor at batch size 1."""
+        return prod(self.shape(tensor))
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Shape at batch size 1."""
+        return self.builder.tensors[index].shape
+
+    def write(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
+        """The operation that a call is, for its first output."""
+        return [self.add(call, kind, inputs, **attributes)]
+
+    def whole(self, call: Call, kind: str, inputs: Sequence[int], name: str) -> list[int]:
+        """An operation without a formula, for all outputs of a call."""
+        return self.builder.add_several(kind, inputs, call.shapes, name, call.path)
+
+    def add(
+        self,
+        call: Call,
+        kind: str,
+        inputs: Sequence[int],
+        shape: Sequence[int] | None = None,
+        suffix: str = "",
+        **attributes: Any,
+    ) -> int:
+        """An operation named after the call; its output has the call's first shape unless told."""
+        shape = tuple(call.shapes[0] if shape is None else shape)
+        label = call.label(kind, suffix)
+        out = self.builder.add(kind, inputs, shape, label, call.path, **attributes)
+        axis = channel_axis(self, kind, inputs, shape)
+        if axis is not None:
+            self.channels[out] = axis
+        return out
+
+    def named(self, node: Any) -> tuple[str, str]:
+        """(name, path): a layer of PyTorch's own by its name in the module it is in; others have none."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path, cls = stack[-1] if stack else ("", "")
+        path = self.shortened(path)
+        cls = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+        if path and cls.startswith("torch.nn.modules.") and not cls.startswith(_HOLDERS):
+            above, _, name = path.rpartition(".")
+            return name, above
+        return "", path
+
+    def shortened(self, path: str) -> str:
+        """A module path without what the export puts before it and numbers of repeated calls."""
+        path = _AGAIN.sub("", path)
+        path = path.removeprefix("L['self'].").removeprefix("L__self__.")
+        if self.program.prefix and f"{path}.".startswith(f"{self.program.prefix}."):
+            path = path[len(self.program.prefix) + 1 :]
+        return path
+
+    def inside(self, node: Any) -> list[int | None] | None:
+        """A call of a graph inside the graph: what `no_grad`, `autocast` and checkpoints make of code.
+
+        None for an operation that only takes a graph as one of its arguments.
+        """
+        name = str(node.target)
+        given = [self.values.get(a) if hasattr(a, "op") else None for a in node.args]
+        graphs = [i for i, value in enumerate(given) if hasattr(value, "graph")]
+        if name in _BRANCHES:
+            raise NetworkError(
+                f"network {self.builder.name!r} chooses what it computes while it runs ({name}"
+                f"{source_line(node.meta.get('stack_trace'))}), so it has no one latency; give a module "
+                "without that choice, or one for each branch"
+            )
+        if len(graphs) != 1 or not any(part in name for part in _WRAPPERS):
+            return None
+        return self.walk(given[graphs[0]], given[graphs[0] + 1 :])
+
+    def overwritten(self, node: Any, index: int) -> None:
+        """After an in-place operation: the new value of what it changed and of what that is a view of."""
+        changed = node.all_input_nodes[0]
+        self.values[changed] = index
+        while changed in self.views:
+            base = self.views[changed]
+            before = self.values.get(base)
+            if not isinstance(before, int):
+                return
+            changed = base
+            if index in self.constants and before in self.constants:
+                continue
+            shape = self.shape(before)
+            whole = prod(self.shape(index)) == prod(shape)
+            sources = [index] if whole else [before, index]
+            self.values[base] = index = self.builder.add("identity", sources, shape)
+            self.constants.discard(index)
+
+
+# ---- `nn.MultiheadAttention` as the operations it consists of, as Keras' MultiHeadAttention is read.
+
+_MULTI_HEAD = "activation.MultiheadAttention"
+_SEEN_THROUGH = RESHAPES | TRANSPOSITIONS | {"slice", "select", "dropout"}
+
+
+def _layer_of(node: Any) -> tuple[str, str] | None:
+    """(key of the call, module path) of the attention layer that a node is in."""
+    for key, (path, cls) in (node.meta.get("nn_module_stack") or {}).items():
+        name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+        if name.startswith("torch.nn.") and name.endswith(_MULTI_HEAD):
+            return str(key), str(path)
+    return None
+
+
+def _op(node: Any) -> str:
+    return str(getattr(getattr(node.target, "_schema", None), "name", "")).removeprefix("aten::")
+
+
+def _attention_layer(walker: Any, node: Any) -> bool:
+    """Read the attention layer that begins at a node, as Keras' MultiHeadAttention is read.
+
+    False when the node begins none, or one of an unusual kind (keys of its own, decomposed to matrices):
+    then it is read operation by operation.
+    """
+    place = _layer_of(node)
+    if place is None:
+        return False
+    layer = [n for n in node.graph.nodes if n.op == "call_function" and _layer_of(n) == place]
+    if layer[0] is not node:
+        return False
+    inside = set(layer)
+    linears = [n for n in layer if _op(n) == "linear"]
+    heads = _head_size(layer)
+    if len(linears) not in (2, 3, 4) or heads is None or any(_op(n) == "cat" for n in layer):
+        return False
+    sources = [walker.index(_outside(arguments_of(n)["input"], inside)) for n in linears[:-1]]
+    returned = {n: _origin(n, inside) for n in layer if set(n.users) - inside}
+    if None in sources or not set(returned.values()) <= {"linear", "softmax", "mean"}:
+        return False
+    _emit(walker, layer, linears, sources, heads, walker.shortened(place[1]), returned)
+    walker.done |= inside
+    return True
+
+
+def _emit(
+    walker: Any, layer: list[Any], linears: list[Any], sources: list[int], size: int, path: str,
+    returned: dict[Any, str],
+) -> None:  # fmt: skip
+    b = walker.builder
+    total = int(arguments_of(linears[-1])["weight"].meta["val"].shape[1])
+    rows = _rows(walker, layer, sources[0], size, total)
+    sources = [sources[0], *(sources[1:] or sources) * 2][:3] if len(sources) < 3 else sources
+    biased = arguments_of(linears[0])["bias"] is not None
+    projected = []
+    for role, source in zip(("query", "key", "value"), sources, strict=True):
+        shape = walker.shape(source)
+        steps = prod(shape[:-1]) // rows
+        projected.append(b.add(
+            "dense", [source], (rows, steps, total), role, path,
+            in_features=shape[-1], out_features=total, bias=biased,
+        ))  # fmt: skip
+    heads = total // size
+    query, key, value = projected
+    mixed, weights = attention(walker.builder, query, key, value, (heads, heads), "attention", path)
+    last = linears[-1]
+    features = int(arguments_of(last)["weight"].meta["val"].shape[0])
+    out = b.add(
+        "dense", [mixed], (*b.tensors[mixed].shape[:-1], features), "output", path,
+        in_features=total, out_features=features,
+        bias=arguments_of(last)["bias"] is not None,
+    )  # fmt: skip
+    for node, origin in returned.items():
+        shape, _ = walker.program.sizes(node, node.meta["val"], True)
+        source, name = (out, "result") if origin == "linear" else (weights, "weights")
+        over = {"axis": len(b.tensors[weights].shape) - 3} if origin == "mean" else {}  # the heads
+        kind = "reduce" if origin == "mean" else "reshape"
+        index = b.add(kind, [source], shape, name, path, **over)
+        walker.values[node] = index
+        if origin == "linear":
+            walker.channels[index] = len(shape) - 1
+
+
+def _head_size(layer: list[Any]) -> int | None:
+    """Features of one head."""
+    for node in layer:
+        if _op(node) in ("scaled_dot_product_attention", "bmm"):
+            first = arguments_of(node)["self" if _op(node) == "bmm" else "query"]
+            return int(first.meta["val"].shape[-1])
+        if _op(node) == "baddbmm":
+            return int(arguments_of(node)["batch1"].meta["val"].shape[-1])
+    return None
+
+
+def _rows(walker: Any, layer: list[Any], source: int, size: int, total: int) -> int:
+    """How many sequences there are at batch size 1 (windows are in the batch)."""
+    for node in layer:
+        if _op(node) == "scaled_dot_product_attention":
+            shape, _ = walker.program.sizes(node, node.meta["val"], True)
+            return prod(shape[:-3])
+        if _op(node) in ("bmm", "baddbmm"):
+            shape, _ = walker.program.sizes(node, node.meta["val"], True)
+            return max(1, shape[0] * size // total)
+    return 1
+
+
+def _outside(node: Any, inside: set[Any]) -> Any:
+    """What a node inside the layer is a view of, outside it."""
+    while node in inside and _op(node) in _SEEN_THROUGH:
+        node = node.all_input_nodes[0]
+    return None if node in inside else node
+
+
+def _origin(node: Any, inside: set[Any]) -> str:
+    """The operation whose result, seen in another shape, a node returns from the layer."""
+    while node in inside and (_op(node) in _SEEN_THROUGH or node.target.__name__ == "getitem"):
+        node = node.all_input_nodes[0]
+    return _op(node) if node in inside else ""

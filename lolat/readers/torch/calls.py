@@ -1,9 +1,4 @@
-"""Views, and where the channels of a tensor are: which transpositions move data.
-
-In PyTorch an image is (N, C, H, W) and tokens are (N, T, C); a network moves the channels to the end in
-front of a layer norm and back behind it. Written channels last, as in Keras, the same network has no
-such transpositions: they are free here. All others count, as in Keras, whether or not a copy follows.
-"""
+"""A node of an exported PyTorch program as the rules see it; views, and where channels are."""
 
 from __future__ import annotations
 
@@ -14,8 +9,7 @@ from typing import Any
 
 from lolat.graph import CONVOLUTIONS
 from lolat.graph.kinds import NORMALIZATIONS, POOLINGS
-
-# ---- A node of an exported PyTorch program, as the rules see it.
+from lolat.readers.rules import moved, swapped
 
 
 @dataclass(frozen=True)
@@ -26,9 +20,8 @@ class Call:
     op: str  # "conv2d", without the underscore of an in-place one
     arguments: dict[str, Any]
     shapes: list[tuple[int, ...]]
-    name: (
-        str  # of the layer in its module: "conv1", or "0" in a Sequential; "" for a plain operation
-    )
+    name: str
+    """Of the layer in its module: "conv1", or "0" in a Sequential; "" for a plain operation."""
     path: str
     dtype: str
 
@@ -39,8 +32,8 @@ class Call:
 
     def get(self, name: str, default: Any = None) -> Any:
         """An argument; `default` when the operation has none of that name, or None in it."""
-        found = self.arguments.get(name)
-        return default if found is None else found
+        value = self.arguments.get(name)
+        return default if value is None else value
 
 
 def dtype_name(value: Any) -> str:
@@ -69,13 +62,13 @@ def arguments_of(node: Any) -> dict[str, Any]:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {str(i): argument for i, argument in enumerate(node.args)} | dict(node.kwargs)
-    found = {}
+    arguments = {}
     for position, argument in enumerate(schema.arguments):
         if position < len(node.args):
-            found[argument.name] = node.args[position]
+            arguments[argument.name] = node.args[position]
         else:
-            found[argument.name] = node.kwargs.get(argument.name, argument.default_value)
-    return found
+            arguments[argument.name] = node.kwargs.get(argument.name, argument.default_value)
+    return arguments
 
 
 def flat(value: Any) -> Sequence[Any]:
@@ -94,7 +87,11 @@ def indices_of(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else []
 
 
-# ---- torch layouts ----------------------------------------
+# ---- Views, and where the channels of a tensor are: which transpositions move data.
+#
+# In PyTorch an image is (N, C, H, W) and tokens are (N, T, C); a network moves the channels to the end in
+# front of a layer norm and back behind it. Written channels last, as in Keras, the same network has no such
+# transpositions: they are free here. All others count, as in Keras, whether or not a copy follows.
 
 _RESHAPES = """
 view _unsafe_view reshape view_as reshape_as flatten unflatten squeeze unsqueeze contiguous ravel
@@ -131,7 +128,7 @@ def channel_axis(
     return known[0] if known else None
 
 
-def reshaped(walker: Any, call: Any) -> list[int]:
+def reshaped(walker: Any, call: Call) -> list[int]:
     """The same data in another shape; free. The channels stay known where they stay an axis."""
     source = walker.index(call.get("self", call.get("input")))
     before, after = walker.shape(source), call.shapes[0]
@@ -148,48 +145,40 @@ def reshaped(walker: Any, call: Any) -> list[int]:
     return [out]
 
 
-def permutation(call: Any, rank: int) -> list[int]:
+def permutation(call: Call, rank: int) -> tuple[int, ...]:
     """Which axis of the input each axis of the output is."""
-    order = list(range(rank))
     if call.op == "permute":
-        return [int(d) % rank for d in call.get("dims")]
+        return tuple(int(d) % rank for d in call.get("dims"))
     if call.op in ("movedim", "moveaxis"):
-        source, target = call.get("source"), call.get("destination")
-        sources = [source] if isinstance(source, int) else list(source)
-        targets = [target] if isinstance(target, int) else list(target)
-        moved = {t % rank: s % rank for s, t in zip(sources, targets, strict=True)}
-        rest = iter(a for a in order if a not in moved.values())
-        return [moved[a] if a in moved else next(rest) for a in order]
+        return moved(rank, call.get("source"), call.get("destination"))
     if call.op == "numpy_T":
-        return order[::-1]
+        return tuple(reversed(range(rank)))
     if call.op in ("t", "mT", "adjoint"):
-        first, second = (rank - 2, rank - 1) if rank > 1 else (0, 0)
-    else:
-        first = call.get("dim0", call.get("axis0", 0)) % rank
-        second = call.get("dim1", call.get("axis1", 0)) % rank
-    order[first], order[second] = order[second], order[first]
-    return order
+        return swapped(rank, -2, -1) if rank > 1 else (0,)
+    first, second = (call.get(f"dim{i}", call.get(f"axis{i}", 0)) for i in (0, 1))
+    return swapped(rank, first, second)
 
 
-def transposed(walker: Any, call: Any) -> list[int]:
+def transposed(walker: Any, call: Call) -> list[int]:
     """A transposition: free where it only moves the channels to where images or tokens have them."""
     source = walker.index(call.get("self", call.get("input")))
     shape = walker.shape(source)
     order = permutation(call, len(shape))
     axis = walker.channels.get(source)
-    moved = [a for a in order if shape[a] > 1]
-    free = moved == sorted(moved) or _is_layout(walker, call, source, order)
-    out = walker.add(call, "reshape" if free else "transpose", [source])
+    real = [a for a in order if shape[a] > 1]
+    free = real == sorted(real) or _is_layout(walker, call, source, order)
+    kind = "reshape" if free else "transpose"
+    out = walker.add(call, kind, [source], permutation=order)
     if axis is not None:
         walker.channels[out] = order.index(axis)
     return [out]
 
 
-def _is_layout(walker: Any, call: Any, source: int, order: list[int]) -> bool:
+def _is_layout(walker: Any, call: Call, source: int, order: tuple[int, ...]) -> bool:
     """Whether the channels alone move, between the second axis and the last."""
     last = len(order) - 1
-    to_last = order == [0, *range(2, last + 1), 1]
-    to_first = order == [0, last, *range(1, last)]
+    to_last = order == (0, *range(2, last + 1), 1)
+    to_first = order == (0, last, *range(1, last))
     if last < 2 or not (to_last or to_first):
         return False
     axis = walker.channels.get(source)

@@ -1,4 +1,4 @@
-"""What a PyTorch module is called with, to be read: shapes that were given, or those that it says."""
+"""torch.export of a PyTorch module, called with shapes that were given, or those that it says."""
 
 from __future__ import annotations
 
@@ -35,49 +35,42 @@ def calls(model: Any, name: str, size: Any, example: Any) -> Iterator[Any]:
     if example is not None:
         yield lambda batch: _resized(example, batch)
         return
+    keys: list[str] | None = None
     if isinstance(size, Mapping):
-        shapes: list[tuple[int, ...]] = [tuple(s) for s in size.values()]
-        keys: list[str] | None = [str(k) for k in size]
+        shapes, keys = [tuple(s) for s in size.values()], [str(k) for k in size]
     elif size and not isinstance(size[0], int):
-        shapes, keys = [tuple(s) for s in size], None
+        shapes = [tuple(s) for s in size]
     else:
         shape, is_index = _shape(model, name, tuple(size))
-        shapes, keys = [shape], None
+        shapes = [shape]
         _check_arguments(model, name)
         if is_index:
-            yield _call(model, shapes, None, [True])
+            yield _call(model, shapes, None, (True,))
             return
     several = len(shapes) <= 4 and any(len(s) < 3 for s in shapes)
     choices = itertools.product([False, True], repeat=len(shapes))
-    for indices in choices if several else [[False] * len(shapes)]:
-        yield _call(model, shapes, keys, list(indices))
+    for indices in choices if several else [(False,) * len(shapes)]:
+        yield _call(model, shapes, keys, indices)
 
 
 def _call(
-    model: Any, shapes: list[tuple[int, ...]], keys: list[str] | None, indices: list[bool]
+    model: Any, shapes: list[tuple[int, ...]], keys: list[str] | None, indices: tuple[bool, ...]
 ) -> Any:
     """The call with tensors of these shapes; `indices`: which of them are whole numbers."""
     import torch
 
-    floating = [p for p in _tensors(model) if p.is_floating_point()]
-    dtype = floating[0].dtype if floating else torch.get_default_dtype()
-    device = next((p.device for p in _tensors(model)), torch.device("cpu"))
+    tensors = [*model.parameters(), *model.buffers()]
+    dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
+    device = tensors[0].device if tensors else torch.device("cpu")
 
     def made(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        tensors = [
+        inputs = [
             torch.empty((batch, *shape), dtype=torch.int64 if index else dtype, device=device)
             for shape, index in zip(shapes, indices, strict=True)
         ]
-        if keys is None:
-            return tuple(tensors), {}
-        return (), dict(zip(keys, tensors, strict=True))
+        return (tuple(inputs), {}) if keys is None else ((), dict(zip(keys, inputs, strict=True)))
 
     return made
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    yield from model.parameters()
-    yield from model.buffers()
 
 
 def _resized(example: Any, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -96,8 +89,7 @@ def _resized(example: Any, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]
             return value
         return torch.empty((batch, *value.shape[1:]), dtype=value.dtype, device=value.device)
 
-    found: Any = pytree.tree_map(resized, call)
-    return found
+    return pytree.tree_map(resized, call)
 
 
 def _check_arguments(model: Any, name: str) -> None:
@@ -147,16 +139,16 @@ def _shape(model: Any, name: str, size: tuple[int, ...]) -> tuple[tuple[int, ...
 def _first_layer(model: Any) -> tuple[Any, str]:
     """The first layer with weights whose class says what it reads, in the order of registration."""
     known = {*_SPATIAL, "Embedding", "Linear", "LSTM", "GRU", "RNN"}
-    found = [
+    layers = [
         (module, cls.__name__)
         for module in model.modules()
         for cls in type(module).__mro__
         if cls.__name__ in known and cls.__module__.startswith("torch.nn.")
     ]
     # A table of positions or a projection may be registered before the convolution that reads the image.
-    images = [f for f in found if f[1] in _SPATIAL]
-    indexed = found and found[0][1] == "Embedding"
-    return found[0] if indexed else (images or found or [(None, "")])[0]
+    images = [(layer, kind) for layer, kind in layers if kind in _SPATIAL]
+    indexed = layers and layers[0][1] == "Embedding"
+    return layers[0] if indexed else (images or layers or [(None, "")])[0]
 
 
 def _own_size(model: Any) -> tuple[int, ...]:
@@ -170,21 +162,16 @@ def _own_size(model: Any) -> tuple[int, ...]:
     return tuple(getattr(example, "shape", ())[1:])
 
 
-# ---- torch.export of a module at batch sizes 1 and 2, without computing and without changing
-# the module.
+# ---- torch.export of a module at batch sizes 1 and 2, without computing and without changing the module.
 
 PREFIX = "net"
 
 
 def unwrapped(model: Any) -> Any:
     """The module inside torch.compile and DataParallel; NetworkError for a TorchScript one."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
-            inner = model.module
-        if inner is None:
-            break
-        model = inner
+    wrappers = ("DataParallel", "DistributedDataParallel")
+    while hasattr(model, "_orig_mod") or type(model).__name__ in wrappers:
+        model = getattr(model, "_orig_mod", None) or model.module
     if any(c.__module__.startswith("torch.jit") for c in type(model).__mro__):
         raise NetworkError(
             "a TorchScript module cannot be read, it has no Python code to follow; give the nn.Module "
@@ -199,41 +186,44 @@ def export(model: Any, name: str, size: Any, example: Any) -> Program:
         first, call = _first_that_works(model, name, size, example)
         second = None
         remarks = []
-        said = io.StringIO()  # the same again
         try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            with _unheard():  # the same again
                 second = _exported(model, *call(2))
         except Exception as error:
             remarks.append(
                 f"the network works at batch size 1 alone ({reason(error)}{user_line(error)}); other "
                 "batch sizes are its counts at 1, multiplied"
             )
-    sizes, odd = at_two_batches(
-        first.graph_module, second.graph_module if second is not None else None
-    )
+    sizes, odd = at_two_batches(first.graph_module, second.graph_module if second else None)
     inputs, outputs = constants_and_inputs(first.graph_signature)
     return Program(first.graph_module, inputs, outputs, sizes, remarks + odd, PREFIX)
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[io.StringIO]:
+    """While it lasts, what is printed is only kept: PyTorch prints its graph when it fails."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        yield said
 
 
 def _first_that_works(model: Any, name: str, size: Any, example: Any) -> tuple[Any, Any]:
     """(exported program, the call) for the first of the likely calls that the module takes."""
     failed: list[Exception] = []
     for call in calls(model, name, size, example):
-        said = (
-            io.StringIO()
-        )  # PyTorch prints its graph when it fails; what the user's code prints is kept
         try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                found = _exported(model, *call(1))
-            sys.stderr.write(said.getvalue())
-            return found, call
+            with _unheard() as said:
+                program = _exported(model, *call(1))
         except Exception as error:
             failed.append(error)
+        else:
+            sys.stderr.write(said.getvalue())  # what the user's code prints
+            return program, call
     # The first call is of numbers; where indices are needed, what is wrong with those says more.
     worst = failed[-1 if "indices" in str(failed[0]) else 0]
-    given = f" at --input-size {_said(size)}" if size else ""
+    at = f" at --input-size {_said(size)}" if size else ""
     raise NetworkError(
-        f"network {name!r} cannot be read{given}: {reason(worst)}{user_line(worst)}; give an input size "
+        f"network {name!r} cannot be read{at}: {reason(worst)}{user_line(worst)}; give an input size "
         "that fits, and a forward whose operations do not depend on the values of tensors"
     ) from worst
 
@@ -275,15 +265,16 @@ def _exported_tensors(value: Any) -> Iterator[Any]:
 
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _exported_tensors(part)
+        return
+    parts: Any = ()
+    if isinstance(value, Mapping):
+        parts = value.values()
     elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _exported_tensors(part)
+        parts = value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _exported_tensors(getattr(value, field.name))
+        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    for part in parts:
+        yield from _exported_tensors(part)
 
 
 def _said(size: Any) -> str:

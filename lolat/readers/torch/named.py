@@ -11,6 +11,7 @@ import importlib
 import importlib.machinery
 import json
 import os
+import re
 import sys
 import types
 import warnings
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
-from lolat.readers.torch import import_torch, without_weights
+from lolat.readers.torch import import_torch
 from lolat.units import one_line, shortened
 
 DECODERS = "AutoModelForCausalLM"
@@ -89,13 +90,12 @@ def _torchvision(name: str, weights: bool) -> Any:
     names = models.list_models()
     if name.lower() not in names:
         raise _unknown("torchvision", name, names)
-    found = _built(
-        f"torchvision:{name}", lambda: models.get_model(name.lower(), weights=None), weights
-    )
-    if not hasattr(found, "default_cfg"):
+    spec = f"torchvision:{name}"
+    model = _built(spec, lambda: models.get_model(name.lower(), weights=None), weights)
+    if not hasattr(model, "default_cfg"):
         side = 299 if name.lower() == "inception_v3" else 224
-        found.default_cfg = {"input_size": (3, side, side)}  # where torchvision's docs have it
-    return found
+        model.default_cfg = {"input_size": (3, side, side)}  # where torchvision's docs have it
+    return model
 
 
 def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) -> Any:
@@ -139,48 +139,39 @@ def _classifies(config: Any) -> bool:
 
 
 def _config(path: str) -> dict[str, Any]:
-    """The configuration in a file; NetworkError says what was found and what is expected."""
+    """The configuration in a file; NetworkError says what it holds instead and what is expected."""
     expected = "expected the config.json of a network of the package transformers"
     try:
         with open(path, encoding="utf-8") as file:
-            found: Any = json.load(file)
+            config: Any = json.load(file)
     except OSError as error:
         raise NetworkError(
             f"cannot read {shortened(path)!r}: {error.strerror}; {expected}"
         ) from error
     except (ValueError, RecursionError) as error:
         raise NetworkError(f"{shortened(path)!r} is not JSON; {expected}") from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise NetworkError(f"{shortened(path)!r} holds no JSON object; {expected}")
-    if "model_type" not in found:
-        found = {**found, "model_type": _type_of(found, path)}
-    return found
-
-
-def _type_of(config: dict[str, Any], path: str) -> str:
-    """The type of a configuration without "model_type", as its first architecture's name begins."""
+    if "model_type" in config:
+        return config
+    # Without it, as the name of its first architecture begins.
     names = config.get("architectures")
     first = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    for ending in (
-        "LMHeadModel",
-        "ForCausalLM",
-        "ForMaskedLM",
-        "ForSequenceClassification",
-        "Model",
-    ):
-        if first.endswith(ending) and first != ending:
-            return first.removesuffix(ending).lower()
-    raise NetworkError(
-        f'{shortened(path)!r} does not say what it is of: expected "model_type", such as "bert"'
-    )
+    heads = "LMHeadModel|ForCausalLM|ForMaskedLM|ForSequenceClassification|Model"
+    begins = re.fullmatch(rf"(.+?)(?:{heads})", first)
+    if begins is None:
+        raise NetworkError(
+            f'{shortened(path)!r} does not say what it is of: expected "model_type", such as "bert"'
+        )
+    return {**config, "model_type": begins[1].lower()}
 
 
 def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
     near = difflib.get_close_matches(name.lower(), names, n=3)
-    hint = f"did you mean {' or '.join(f'{package}:{n}' for n in near)}?" if near else (
-        f"{package}.list_models() lists its {len(names)} networks"
-        if package == "timm" else f"torchvision.models.list_models() lists its {len(names)} networks"
-    )  # fmt: skip
+    listed = f"{'timm' if package == 'timm' else 'torchvision.models'}.list_models()"
+    hint = f"{listed} lists its {len(names)} networks"
+    if near:
+        hint = f"did you mean {' or '.join(f'{package}:{n}' for n in near)}?"
     return NetworkError(f"no network {shortened(f'{package}:{name}')!r}; {hint}")
 
 
@@ -194,15 +185,16 @@ def _package(name: str) -> Any:
             with contextlib.nullcontext() if top == "torchvision" else _torchvision_or_none():
                 return importlib.import_module(name)
     except Exception as error:  # a wheel of another build of PyTorch fails with RuntimeError
-        found = "is not installed" if isinstance(error, ModuleNotFoundError) else "does not load"
+        missing = isinstance(error, ModuleNotFoundError)
         more = (
             "; its wheel must be of the same build as PyTorch's (CPU: pip install torchvision --index-url "
             "https://download.pytorch.org/whl/cpu), timm: has most of its networks without it"
-            if top == "torchvision" and not isinstance(error, ModuleNotFoundError)
+            if top == "torchvision" and not missing
             else f"; install it with: pip install {top}"
         )
         raise MissingPackageError(
-            f"the package {top} {found} ({one_line(error)}), which {top}:NAME needs{more}"
+            f"the package {top} {'is not installed' if missing else 'does not load'} "
+            f"({one_line(error)}), which {top}:NAME needs{more}"
         ) from error
 
 
@@ -263,3 +255,74 @@ class _EmptyNames(types.ModuleType):
         made = _Names(name, (), {})
         setattr(self, name, made)
         return made
+
+
+# ---- A network without its weights.
+
+SMALL = 4096  # elements of a parameter that is filled all the same: code may look at a few numbers
+_RANDOM = frozenset(["normal_", "uniform_"])
+
+
+def without_weights(make: Callable[[], Any]) -> Any:
+    """What a function that makes a network returns, its weights of a shape that nothing has filled.
+
+    Drawing weights at random takes longer than all else, and memory that is not touched is none. Unlike
+    fake tensors, these let code look at the values of small ones, and be copied; those are for a network
+    that is larger than the addresses that there are.
+    """
+    try:
+        with _unfilled(), _undrawn():
+            return make()
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return make()
+
+
+def _unfilled() -> Any:
+    """While it lasts, what changes a large parameter in place, or fills any tensor at random, does not."""
+    torch = import_torch()
+
+    mode: Any = torch.overrides.TorchFunctionMode
+
+    class Unfilled(mode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            name = getattr(func, "__name__", "")
+            if name.endswith("_") and not name.startswith("_") and name != "requires_grad_":
+                changed = args[0] if args else kwargs.get("tensor")  # torch.nn.init's name for it
+                kinds = torch.Tensor if name in _RANDOM else torch.nn.Parameter
+                if isinstance(changed, kinds) and changed.numel() > SMALL:
+                    return changed
+            return func(*args, **kwargs)
+
+    return Unfilled()
+
+
+@contextlib.contextmanager
+def _undrawn() -> Iterator[None]:
+    """While it lasts, `torch.nn.init.trunc_normal_` leaves large tensors as they are.
+
+    In PyTorch 2.13 it draws until all values lie between its bounds; where nothing fills them, that is
+    what happened to lie in memory, for ever.
+    """
+    init: Any = import_torch().nn.init
+    inner = "_no_grad_trunc_normal_"  # behind the name that others have imported
+    drawn = getattr(init, inner, None)
+    if drawn is None:
+        yield
+        return
+
+    def undrawn(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return tensor if tensor.numel() > SMALL else drawn(tensor, *args, **kwargs)
+
+    setattr(init, inner, undrawn)
+    try:
+        yield
+    finally:
+        setattr(init, inner, drawn)

@@ -1,16 +1,19 @@
-"""`.pt2` files: the graph in them is read, their weights and pickles never are.
+"""What torch.export took apart: a Program, from memory or a `.pt2` file; and why a network cannot be read.
 
-`torch.export.load` unpickles example inputs, some weights and constants, and evaluates the sizes that are
-written as formulas; any of them can run code of the file's author. What LoLat needs is in one JSON
-document, whose formulas and names of operations are checked before PyTorch sees them.
+Of a file the graph is read, its weights and pickles never are. `torch.export.load` unpickles example
+inputs, some weights and constants, and evaluates the sizes that are written as formulas; any of them can
+run code of the file's author. What LoLat needs is in one JSON document, whose formulas and names of
+operations are checked before PyTorch sees them.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import operator
 import os
 import re
+import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,15 +38,12 @@ def source_line(trace: str | None) -> str:
 
 def user_line(error: BaseException) -> str:
     """The same from an exception and what caused it."""
-    seen: BaseException | None = error
-    while seen is not None:
-        frames, trace = [], seen.__traceback__
-        while trace is not None:
-            frames.append((trace.tb_frame.f_code.co_filename, str(trace.tb_lineno)))
-            trace = trace.tb_next
-        if found := _named(frames):
-            return found
-        seen = seen.__cause__ or seen.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = [(f.filename, str(f.lineno)) for f in traceback.extract_tb(cause.__traceback__)]
+        if line := _named(frames):
+            return line
+        cause = cause.__cause__ or cause.__context__
     return source_line(str(error))
 
 
@@ -52,42 +52,30 @@ def _named(frames: list[tuple[str, str]]) -> str:
     frames = [f for f in frames if os.path.exists(f[0]) and not _is_ours(f[0])]
     own = [f for f in frames if "-packages/" not in f[0].replace("\\", "/")]
     file, line = (own or frames or [("", "")])[-1]
-    return f" at {_relative(file)}:{line}" if file else ""
+    near = os.path.relpath(file) if file else ""  # as a person in the working directory writes it
+    return f" at {file if near.startswith('..') else near}:{line}" if file else ""
 
 
 def reason(error: BaseException) -> str:
     """What went wrong, in a person's words where the exception is a known one."""
-    text = str(error)
-    kind = type(error).__name__
-    if kind == "GuardOnDataDependentSymNode" or "data-dependent" in text.lower():
+    text, kind = str(error), type(error).__name__
+    traced = "symbolically traced variables cannot be used as inputs to control flow" in text
+    if traced or kind == "GuardOnDataDependentSymNode" or "data-dependent" in text.lower():
         return "what it does depends on the values of a tensor, not on shapes alone"
-    if "symbolically traced variables cannot be used as inputs to control flow" in text:
-        return "what it does depends on the values of a tensor, not on shapes alone"
-    said = one_line(error)
-    said = shortened(_NOISE.sub("", said))
-    return said if said != kind else kind
+    return shortened(_NOISE.sub("", one_line(error)))
 
 
 def _is_ours(file: str) -> bool:
     """Whether a file belongs to PyTorch, to Python, or to LoLat."""
-    file = os.path.abspath(file).replace("\\", "/")
-    package = os.path.dirname(os.path.abspath(lolat.__file__)).replace("\\", "/")
-    python = os.path.dirname(os.__file__).replace("\\", "/")
-    return (
-        "-packages/torch/" in file
-        or file.startswith(f"{package}/")
-        or (file.startswith(f"{python}/") and "-packages/" not in file)
+    file, package, python = (
+        os.path.abspath(path).replace("\\", "/")
+        for path in (file, os.path.dirname(lolat.__file__), os.path.dirname(os.__file__))
     )
+    of_python = file.startswith(f"{python}/") and "-packages/" not in file
+    return "-packages/torch/" in file or file.startswith(f"{package}/") or of_python
 
 
-def _relative(file: str) -> str:
-    """A path as a person in the working directory writes it."""
-    near = os.path.relpath(file)
-    return file if near.startswith("..") else near
-
-
-# ---- A network that torch.export took apart: its nodes, what is constant, shapes at any batch
-# size.
+# ---- A network that torch.export took apart: its nodes, what is constant, shapes at any batch size.
 
 Sizes = Callable[[Any, Any, bool], tuple[tuple[int, ...], bool]]
 """(a node, one of its tensors or its only one, whether an input grows with the batch) -> (shape at batch
@@ -100,9 +88,8 @@ class Program:
 
     graph_module: Any
     inputs: frozenset[str]
-    outputs: (
-        int  # how many of the last outputs are the caller's (before: what is written to buffers)
-    )
+    outputs: int
+    """How many of the last outputs are the caller's; before those, what is written to buffers."""
     sizes: Sizes
     warnings: list[str] = field(default_factory=list)
     prefix: str = ""  # of module paths, left out
@@ -161,8 +148,8 @@ def at_two_batches(first: Any, second: Any | None) -> tuple[Sizes, list[str]]:
     def sizes(node: Any, value: Any, grows: bool) -> tuple[tuple[int, ...], bool]:
         mine = tensors_of(node.meta.get("val"))
         at = next((i for i, v in enumerate(mine) if v is value), 0)
-        found = growth.get((id(node), at)) if same else None
-        return numbers(value, node), grows if found is None else found > 1
+        times = growth.get((id(node), at)) if same else None
+        return numbers(value, node), grows if times is None else times > 1
 
     warnings = []
     if second is not None and not same:
@@ -197,10 +184,10 @@ def submodule(graph_module: Any, node: Any) -> Any | None:
     """The graph inside a graph that a node names (for a call under no_grad, autocast), else None."""
     if node.op != "get_attr":
         return None
-    found: Any = graph_module
+    module: Any = graph_module
     for part in str(node.target).split("."):
-        found = getattr(found, part, None)
-    return found if hasattr(found, "graph") else None
+        module = getattr(module, part, None)
+    return module if hasattr(module, "graph") else None
 
 
 def with_symbols(assigned: Mapping[Any, int], batch: Any) -> Sizes:
@@ -237,7 +224,7 @@ def at_fixed_batch(batch: int) -> Sizes:
     return sizes
 
 
-# ---- torch files ----------------------------------------
+# ---- `.pt2` files, and programs in memory.
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib", ".tar")
 LARGEST = 1 << 30  # bytes of a graph
@@ -299,24 +286,27 @@ def _begins_like_a_pickle(path: str) -> bool:
 def _document(archive: zipfile.ZipFile, name: str) -> Any:
     """The JSON document of the graph in an archive."""
     names = archive.namelist()
-    found = [n for n in names if re.search(r"(?:^|/)models/[^/]+\.json$", n)]
-    found += [n for n in names if n == "serialized_exported_program.json"]
-    if not found:
-        if any(n.endswith(".pkl") for n in names):
-            raise NetworkError(
-                f"{name!r} is an archive of torch.save or TorchScript with a pickle in it, which LoLat "
-                f"never opens; {_AGAIN}"
-            )
-        raise NetworkError(f"{name!r} is an archive without an exported program in it; {_AGAIN}")
-    if len(found) > 1:
+    documents = [n for n in names if re.search(r"(?:^|/)models/[^/]+\.json$", n)]
+    documents += [n for n in names if n == "serialized_exported_program.json"]
+    if len(documents) > 1:
+        stems = ", ".join(Path(n).stem for n in documents)
         raise NetworkError(
-            f"{name!r} holds {len(found)} networks ({', '.join(Path(n).stem for n in found)}); save the "
-            "one to read in a file of its own"
+            f"{name!r} holds {len(documents)} networks ({stems}); save the one to read in a file of its own"
         )
-    if archive.getinfo(found[0]).file_size > LARGEST:
-        raise NetworkError(f"the graph in {name!r} is larger than 1 GiB; {_AGAIN}")
+    what = ""
+    if not documents:
+        what = f"{name!r} is an archive without an exported program in it"
+        if any(n.endswith(".pkl") for n in names):
+            what = (
+                f"{name!r} is an archive of torch.save or TorchScript with a pickle in it, which LoLat "
+                "never opens"
+            )
+    elif archive.getinfo(documents[0]).file_size > LARGEST:
+        what = f"the graph in {name!r} is larger than 1 GiB"
+    if what:
+        raise NetworkError(f"{what}; {_AGAIN}")
     try:
-        return json.loads(archive.read(found[0]))
+        return json.loads(archive.read(documents[0]))
     except (ValueError, RecursionError, zipfile.BadZipFile) as error:
         raise NetworkError(f"{name!r} is damaged ({one_line(error)}); {_AGAIN}") from error
 
@@ -324,16 +314,17 @@ def _document(archive: zipfile.ZipFile, name: str) -> Any:
 def check_safe(document: Any, name: str) -> None:
     """NetworkError when a formula or the name of an operation is not what torch.export writes."""
     for key, value in _strings(document):
-        safe = True
-        if key in ("expr_str", "hint"):
-            safe = is_formula(value)
-        elif key == "target":
-            safe = _TARGET.fullmatch(value) is not None and "__" not in value.replace(".__", ".")
-        if not safe:
+        what = ""
+        if key in ("expr_str", "hint") and not is_formula(value):
+            what = "a size"
+        elif key == "target" and (
+            not _TARGET.fullmatch(value) or "__" in value.replace(".__", ".")
+        ):
+            what = "an operation"
+        if what:
             raise NetworkError(
-                f"{name!r} has {shortened(value)!r} where PyTorch writes "
-                f"{'a size' if key != 'target' else 'an operation'}; it was tampered with or is damaged, "
-                "and is not opened"
+                f"{name!r} has {shortened(value)!r} where PyTorch writes {what}; it was tampered with "
+                "or is damaged, and is not opened"
             )
 
 
@@ -360,21 +351,21 @@ def is_formula(text: str) -> bool:
     return all(_is_arithmetic(node) for node in ast.walk(tree))
 
 
+_SYMBOL = re.compile(r"[a-z]+\d+")
+_ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.keyword, ast.operator,
+               ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context, ast.Tuple)  # fmt: skip
+
+
 def _is_arithmetic(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in _FORMULAS
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return _SYMBOL.fullmatch(node.value) is not None
     if isinstance(node, ast.Constant):
-        plain = isinstance(node.value, (bool, int, float))
-        return plain or (
-            isinstance(node.value, str) and re.fullmatch(r"[a-z]+\d+", node.value) is not None
-        )
+        return isinstance(node.value, (bool, int, float))
     if isinstance(node, ast.Name):
-        return node.id in _FORMULAS or re.fullmatch(r"[a-z]+\d+", node.id) is not None
-    return isinstance(
-        node,
-        (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.keyword, ast.operator,
-         ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context, ast.Tuple),
-    )  # fmt: skip
+        return node.id in _FORMULAS or _SYMBOL.fullmatch(node.id) is not None
+    return isinstance(node, _ARITHMETIC)
 
 
 def _graph(document: Any, name: str) -> tuple[Any, Any]:
@@ -407,13 +398,13 @@ def _graph(document: Any, name: str) -> tuple[Any, Any]:
             for k, v in program.range_constraints.items()
         }
         reader = serialize.GraphModuleDeserializer()
-        found = reader.deserialize(program.graph_module, {}, {}, None, ranges)
+        result = reader.deserialize(program.graph_module, {}, {}, None, ranges)
     except Exception as error:
         raise NetworkError(
             f"the network in {name!r} cannot be read ({type(error).__name__}: {one_line(error)}): it is "
             f"damaged or of another version; {_AGAIN}"
         ) from error
-    return found.graph_module, found.signature
+    return result.graph_module, result.signature
 
 
 def _check_known(document: Any, name: str) -> None:
@@ -422,10 +413,8 @@ def _check_known(document: Any, name: str) -> None:
 
     for key, value in _strings(document):
         if key == "target" and value.startswith("torch.ops."):
-            found: Any = torch.ops
             try:
-                for part in value.split(".")[2:]:
-                    found = getattr(found, part)
+                operator.attrgetter(value.removeprefix("torch.ops."))(torch.ops)
             except (AttributeError, RuntimeError):
                 raise NetworkError(
                     f"{name!r} has the operation {shortened(value)}, which PyTorch does not know here; "
@@ -444,12 +433,13 @@ def _sized(graph_module: Any, signature: Any, size: tuple[int, ...], name: str) 
     ]
     if not values:
         raise NetworkError(f"the network in {name!r} has no input that is a tensor; {_AGAIN}")
-    batch = next(
-        (_symbol(v.shape[0]) for v in values if len(v.shape) and _symbol(v.shape[0])), None
-    )
-    given = _given(values, size, name)
+    symbols = [_symbol(v.shape[0]) for v in values if len(v.shape)]
+    batch = next((s for s in symbols if s), None)
     assigned: dict[Any, int] = {}
-    for value, wanted in zip(values, given, strict=True):
+    for value in values:
+        wanted = _wanted(value, size)
+        if size and not wanted and len(values) == 1:
+            raise _other_size(values, size, name)
         for axis, n in enumerate(value.shape[1:]):
             symbol = _symbol(n)
             if symbol is None and wanted and int(n) != wanted[axis]:
@@ -473,22 +463,14 @@ def _symbol(n: Any) -> Any:
     return expression if getattr(expression, "is_Symbol", False) else None
 
 
-def _given(values: list[Any], size: tuple[int, ...], name: str) -> list[tuple[int, ...]]:
-    """The size that was given for each input, () where none was."""
-    found = []
-    for value in values:
-        rank = len(value.shape) - 1
-        if len(size) == 1 and rank > 1:
-            open_axes = [_symbol(n) is not None for n in value.shape[1:]]
-            spatial = open_axes if any(open_axes) else [i > 0 for i in range(rank)]
-            found.append(tuple(
-                size[0] if spatial[i] else int(n) for i, n in enumerate(value.shape[1:])
-            ))  # fmt: skip
-        elif size and len(size) != rank and len(values) == 1:
-            raise _other_size(values, size, name)
-        else:
-            found.append(size if len(size) == rank else ())
-    return found
+def _wanted(value: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    """The size that was given for an input, () where none was: one number is for its open axes."""
+    rest = value.shape[1:]
+    if len(size) == 1 and len(rest) > 1:
+        spatial = [_symbol(n) is not None for n in rest]
+        spatial = spatial if any(spatial) else [i > 0 for i in range(len(rest))]
+        return tuple(size[0] if s else int(n) for s, n in zip(spatial, rest, strict=True))
+    return size if len(size) == len(rest) else ()
 
 
 def _other_size(values: list[Any], size: tuple[int, ...], name: str) -> NetworkError:

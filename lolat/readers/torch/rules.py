@@ -1,26 +1,36 @@
-"""ATen operations -> kinds of operation: one table, and rules for those that need more than a kind.
+"""ATen operations -> kinds of operation: tables, and rules for those that need more than a kind.
 
-A rule gets the walker and the call; it returns the tensors that it wrote. An operation that is in no
-table keeps its name, is reported, and counts as the traffic of its inputs and outputs.
+See `lolat.readers.rules`. An operation that is in no table keeps its name, is reported, and counts as the
+traffic of its inputs and outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
-from lolat.readers.torch import attention as torch_attention
-from lolat.readers.torch import calls as torch_layouts
+from lolat.readers.rules import (
+    WITH_AXIS,
+    Rule,
+    axis_of,
+    by_name,
+    einsum_features,
+    einsum_terms,
+    on_operands,
+    part_of,
+    plain,
+    product,
+)
+from lolat.readers.torch.calls import RESHAPES, TRANSPOSITIONS, Call, flat, reshaped, transposed
 
-# ---- Rules for what multiplies: convolutions, linear layers, matrix products, recurrent
-# layers, embeddings.
+# ---- What multiplies: convolutions, products, attention, recurrent layers, embeddings.
 
 
 def sizes_of(value: Any, count: int) -> tuple[int, ...]:
     """One number for each axis, from one for all."""
-    found = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
-    return tuple(found * count if len(found) == 1 else found)
+    sizes = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return tuple(sizes * count if len(sizes) == 1 else sizes)
 
 
 def _weight(call: Any, name: str = "weight") -> tuple[int, ...]:
@@ -28,7 +38,7 @@ def _weight(call: Any, name: str = "weight") -> tuple[int, ...]:
     return tuple(int(n) for n in call.get(name).meta["val"].shape)
 
 
-def _convolution(walker: Any, call: Any) -> list[int]:
+def _convolution(walker: Any, call: Call) -> list[int]:
     """A convolution, or a transposed one, in one, two or three dimensions."""
     source = walker.index(call.get("input"))
     kernel = _weight(call)
@@ -55,12 +65,12 @@ def _convolution(walker: Any, call: Any) -> list[int]:
 
 
 def _padding(
-    given: Any, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+    padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
 ) -> dict[str, Any]:
     """Padding as Keras has it: "same", "valid", or a valid convolution of what was padded before."""
-    if isinstance(given, str):
-        return {"padding": given}
-    amounts = sizes_of(given, len(kernel))
+    if isinstance(padding, str):
+        return {"padding": padding}
+    amounts = sizes_of(padding, len(kernel))
     if not any(amounts):
         return {"padding": "valid"}
     keeps = all(2 * p == d * (k - 1) for p, k, d in zip(amounts, kernel, dilation, strict=True))
@@ -69,67 +79,75 @@ def _padding(
     return {"padding": "valid", "pad_before": tuple((p, p) for p in amounts)}
 
 
-def product(
-    walker: Any, call: Any, left: int, right: int, contracted: int, shape: Any = None
-) -> int:
-    """A dense layer where the right operand is a constant, else a product of two activations."""
-    if right in walker.constants and left not in walker.constants:
-        features = prod(walker.shape(right)) // contracted
-        return int(walker.add(
-            call, "dense", [left], shape, in_features=contracted, out_features=features,
-            bias=call.op == "addmm" and walker.index(call.get("self")) in walker.constants,
-        ))  # fmt: skip
-    return int(walker.add(call, "matmul", [left, right], shape, contracted=contracted))
-
-
-def _linear(walker: Any, call: Any) -> list[int]:
+def _linear(walker: Any, call: Call) -> list[int]:
     source, weight = walker.index(call.get("input")), walker.index(call.get("weight"))
     shape = walker.shape(weight)
     if weight not in walker.constants:
-        return [product(walker, call, source, weight, shape[-1])]
+        return product(walker, call, source, weight, shape[-1])
     return [walker.add(
         call, "dense", walker.read(call, source), in_features=shape[-1], out_features=prod(shape[:-1]),
         bias=call.get("bias") is not None,
     )]  # fmt: skip
 
 
-def _matmul(walker: Any, call: Any) -> list[int]:
+def _matmul(walker: Any, call: Call) -> list[int]:
     """A product of two tensors, and where it is given a third to which it is added."""
     names = {"addmm": ("mat1", "mat2"), "baddbmm": ("batch1", "batch2"), "mv": ("self", "vec"),
              "dot": ("self", "tensor"), "outer": ("self", "vec2")}  # fmt: skip
     first, second = names.get(call.op, ("self", "mat2" if "mat2" in call.arguments else "other"))
     left, right = walker.index(call.get(first)), walker.index(call.get(second))
-    contracted = 1 if call.op == "outer" else walker.shape(left)[-1]
-    out = product(walker, call, left, right, contracted)
     added = walker.index(call.get("self")) if call.op in ("addmm", "baddbmm") else None
-    is_bias = added in walker.constants and right in walker.constants
-    if added is None or is_bias or call.get("beta", 1) == 0:
-        return [out]
-    return [walker.add(call, "add", [added, out], suffix="add")]
+    is_constant = added in walker.constants
+    contracted = 1 if call.op == "outer" else walker.shape(left)[-1]
+    bias = call.op == "addmm" and is_constant
+    out = product(walker, call, left, right, contracted, bias)
+    if added is None or (is_constant and right in walker.constants) or call.get("beta", 1) == 0:
+        return out
+    return [walker.add(call, "add", [added, *out], suffix="add")]
 
 
-def _einsum(walker: Any, call: Any) -> list[int]:
+def _einsum(walker: Any, call: Call) -> list[int]:
     """A product over the labels that the second operand has and the result has not."""
     operands = [walker.index(n) for n in call.get("tensors")]
-    equation = str(call.get("equation")).replace(" ", "")
-    left, _, result = equation.partition("->")
-    labels = [part.replace("...", "") for part in left.split(",")]
-    if "->" not in equation:  # the labels that occur once, in alphabetical order
-        result = "".join(sorted(c for c in set("".join(labels)) if left.count(c) == 1))
+    labels, result = einsum_terms(str(call.get("equation")))
     if len(operands) == 1:
-        kind = "transpose" if len(set(labels[0])) == len(result.replace("...", "")) else "reduce"
-        return [walker.add(call, kind, operands)]
+        whole = len(set(labels[0])) == len(result)
+        return [walker.add(call, "transpose" if whole else "reduce", operands)]
     if len(operands) != 2:
         inputs = [i for i in operands if i is not None]
-        return list(walker.builder.add_several(
-            "aten.einsum", inputs, call.shapes, call.label("einsum"), call.path))  # fmt: skip
-    shape = walker.shape(operands[1])
-    sizes = zip(labels[1], shape[len(shape) - len(labels[1]) :], strict=True)
-    contracted = prod(n for label, n in sizes if label not in result)
-    return [product(walker, call, operands[0], operands[1], contracted)]
+        return list(walker.whole(call, "aten.einsum", inputs, call.label("einsum")))
+    contracted, _ = einsum_features(labels[1], result, walker.shape(operands[1]))
+    return product(walker, call, operands[0], operands[1], contracted)
 
 
-def _embedding(walker: Any, call: Any) -> list[int]:
+def _fused_attention(walker: Any, call: Call) -> list[Any]:
+    """softmax(q k' * scale) v on (..., heads, steps, size): two products, a scaling, a softmax.
+
+    What is added to the scores is an addition; a mask of yes and no is no operand, as in Keras. Each
+    says that it is `fused`: on a GPU, PyTorch runs all as one.
+    """
+    if call.op == "python.flex_attention":  # what its function does to the scores is not counted
+        names = ("query", "key", "value")
+        call = replace(call, arguments=dict(zip(names, call.node.args[:3], strict=True)))
+    query, key, value = (walker.index(call.get(n)) for n in ("query", "key", "value"))
+    (*batch, steps, size), keys = walker.shape(query), walker.shape(key)[-2]
+    call = replace(call, name=call.label("attention"))
+
+    def step(kind: str, inputs: list[int], **attributes: Any) -> int:
+        suffix = "scores" if kind == "matmul" else kind
+        shape = (*batch, steps, keys)
+        return int(walker.add(call, kind, inputs, shape, suffix, fused=True, **attributes))
+
+    scores = step("matmul", [query, key], contracted=size)
+    scores = step("scale", [scores])
+    bias = walker.index(call.get("attn_mask", call.get("attn_bias")))
+    if bias is not None and "float" in walker.builder.tensors[bias].dtype:
+        scores = step("add", [scores, bias])
+    weights = step("softmax", [scores], axis=len(batch) + 1)
+    return [walker.add(call, "matmul", [weights, value], suffix="mix", contracted=keys, fused=True)]
+
+
+def _embedding(walker: Any, call: Call) -> list[int]:
     """The rows of a table at given indices."""
     rows, features = _weight(call)
     source = walker.index(call.get("indices"))
@@ -142,7 +160,7 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
 
 
-def _recurrent(walker: Any, call: Any) -> list[Any]:
+def _recurrent(walker: Any, call: Call) -> list[Any]:
     """A layer of one direction is an operation; two directions are concatenated.
 
     Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN.
@@ -152,13 +170,11 @@ def _recurrent(walker: Any, call: Any) -> list[Any]:
     ways = 2 if call.get("bidirectional") else 1
     if "batch_first" not in call.arguments or len(params) != layers * ways * (4 if biased else 2):
         inputs = walker.sources(call.node)[:1]  # packed sequences, projected states
-        kind = f"aten.{call.op}"
-        name = call.label(call.op)
-        return list(walker.builder.add_several(kind, inputs, call.shapes, name, call.path))
+        return list(walker.whole(call, f"aten.{call.op}", inputs, call.label(call.op)))
     x = walker.index(call.get("input"))
     states = call.get("hx")
-    states = [walker.index(s) for s in (states if isinstance(states, (tuple, list)) else [states])]
-    given = [s for s in states if s is not None and s not in walker.constants]
+    states = [walker.index(s) for s in flat(states)]
+    initial = [s for s in states if s is not None and s not in walker.constants]
     shape = walker.shape(x)
     steps = shape[1] if call.get("batch_first") and len(shape) > 2 else shape[0]
     last: list[list[int]] = [[] for _ in call.shapes[1:]]
@@ -173,26 +189,29 @@ def _recurrent(walker: Any, call: Any) -> list[Any]:
             single = (*walker.shape(x)[:-1], units)
             state = (*call.shapes[1][1:],)
             written = walker.builder.add_several(
-                _RECURRENT[call.op], [x, *given], [single] + [state] * len(last),
+                _RECURRENT[call.op], [x, *initial], [single] + [state] * len(last),
                 call.label(_RECURRENT[call.op], suffix), call.path, units=units,
                 in_features=features, timesteps=steps, bias=biased, bias_vectors=2, sequences=True,
             )  # fmt: skip
             walker.channels[written[0]] = len(single) - 1
             outputs.append(written[0])
-            for found, index in zip(last, written[1:], strict=True):
-                found.append(index)
+            for of_state, index in zip(last, written[1:], strict=True):
+                of_state.append(index)
         x = outputs[0]
         if ways > 1:
             merged = (*walker.shape(x)[:-1], sum(walker.shape(i)[-1] for i in outputs))
-            x = walker.add(call, "concatenate", outputs, merged, suffix=f"l{layer}_merge")
-    return [x, *(_stacked(walker, call, found) for found in last)]
+            x = walker.add(
+                call, "concatenate", outputs, merged, suffix=f"l{layer}_merge", axis=len(merged) - 1
+            )
+    return [x, *(_stacked(walker, call, of_state) for of_state in last)]
 
 
 def _stacked(walker: Any, call: Any, states: list[int]) -> int:
     """The last states of all layers as one tensor; where one of them is taken, it is that one."""
     shape = call.shapes[1]
     kind = "reshape" if len(states) == 1 else "stack"
-    out = int(walker.add(call, kind, states, shape, suffix="states"))
+    along = {"axis": 0} if kind == "stack" else {}
+    out = int(walker.add(call, kind, states, shape, suffix="states", **along))
     walker.parts[out] = states
     return out
 
@@ -202,78 +221,69 @@ def _shape(node: Any) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def _cell(walker: Any, call: Any) -> list[Any]:
+def _cell(walker: Any, call: Call) -> list[Any]:
     """One step of a recurrent layer."""
     op = call.op.removesuffix("_cell")
     rows, features = _shape(call.get("w_ih"))
     units = rows // _GATES[op]
     states = call.get("hx")
-    nodes = states if isinstance(states, (tuple, list)) else [states]
-    given = [i for n in nodes if (i := walker.index(n)) is not None and i not in walker.constants]
+    nodes = (walker.index(n) for n in flat(states))
+    initial = [i for i in nodes if i is not None and i not in walker.constants]
     return list(walker.builder.add_several(
-        _RECURRENT[op], [walker.index(call.get("input")), *given], call.shapes,
+        _RECURRENT[op], [walker.index(call.get("input")), *initial], call.shapes,
         call.label(_RECURRENT[op]), call.path, units=units, in_features=features, timesteps=1,
         bias=call.get("b_ih") is not None, bias_vectors=2, sequences=False,
     ))  # fmt: skip
 
 
-_PRODUCTS = ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "outer", "addmv", "addbmm")
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution", "_convolution", "conv_transpose1d",
-                 "conv_transpose2d", "conv_transpose3d")  # fmt: skip
-
-_HEAVY = {
-    **dict.fromkeys(_CONVOLUTIONS, _convolution),
-    **dict.fromkeys(_PRODUCTS[:-2], _matmul),
-    **dict.fromkeys(_GATES, _recurrent),
-    **dict.fromkeys([f"{name}_cell" for name in _GATES], _cell),
-    "linear": _linear,
-    "einsum": _einsum,
-    "embedding": _embedding,
-}
-
-KINDS = {
-    **dict.fromkeys(_CONVOLUTIONS, "conv"),
-    **dict.fromkeys((*_PRODUCTS, "linear", "einsum"), "dense"),
-    **dict.fromkeys(_GATES, "lstm"),
-}
-"""What is never folded into a constant, however constant its operands are."""
-
-# ---- Rules for operations that move or choose data: slices, splits, pads, pools, gathers,
-# copies.
+# ---- What moves or chooses data: slices, splits, pads, pools, gathers, copies.
 
 
-def _slice(walker: Any, call: Any) -> list[Any]:
+def _slice(walker: Any, call: Call) -> list[Any]:
     """A part of a tensor; the whole of it, or one of an axis of one, is a view."""
     source = walker.sources(call.node)[0]
+    shape = walker.shape(source)
     if call.op == "select" and source in walker.parts and call.get("dim") == 0:
         return [walker.parts[source][call.get("index")]]
-    if prod(call.shapes[0]) == prod(walker.shape(source)):
+    if prod(call.shapes[0]) == prod(shape):
         return [walker.add(call, "reshape", [source])]
-    return [walker.add(call, "slice", [source])]
+    start = call.get("start", call.get("index", 0))
+    if call.op == "diagonal" or not isinstance(start, int):
+        return [walker.add(call, "slice", [source])]
+    axis = call.get("dim", 0) % len(shape)
+    step = call.get("step", 1)
+    gone = (axis,) if call.op == "select" else ()
+    part = part_of(shape, {axis: start}, {axis: step}, gone)
+    return [walker.add(call, "slice", [source], **part)]
 
 
-def _split(walker: Any, call: Any) -> list[Any]:
+def _split(walker: Any, call: Call) -> list[Any]:
     """One slice for each part."""
     source = walker.sources(call.node)[0]
     if source in walker.parts and call.op == "unbind":
         return list(walker.parts[source])
-    return [walker.add(call, "slice", [source], shape) for shape in call.shapes]
+    shape, start, written = walker.shape(source), 0, []
+    axis = {"hsplit": min(len(shape), 2) - 1, "dsplit": 2}.get(call.op, call.get("dim", 0)) % len(
+        shape
+    )
+    for own in call.shapes:
+        gone = (axis,) if len(own) < len(shape) else ()
+        part = part_of(shape, {axis: start}, gone=gone)
+        written.append(walker.add(call, "slice", [source], own, **part))
+        start += 1 if gone else own[axis]
+    return written
 
 
-def _expand(walker: Any, call: Any) -> list[Any]:
+def _expand(walker: Any, call: Call) -> list[Any]:
     """The same values again; nothing where no axis grows, at any batch size."""
     source = walker.sources(call.node)[0]
-    grows = walker.program.sizes(
-        call.node, call.node.meta["val"], walker.builder.tensors[source].batched
-    )[1]
-    if prod(call.shapes[0]) == prod(walker.shape(source)) and (
-        grows == walker.builder.tensors[source].batched
-    ):
-        return [walker.add(call, "reshape", [source])]
-    return [walker.add(call, "repeat", [source])]
+    batched = walker.builder.tensors[source].batched
+    _, grows = walker.program.sizes(call.node, call.node.meta["val"], batched)
+    same = prod(call.shapes[0]) == prod(walker.shape(source)) and grows == batched
+    return [walker.add(call, "reshape" if same else "repeat", [source])]
 
 
-def _pad(walker: Any, call: Any) -> list[Any]:
+def _pad(walker: Any, call: Call) -> list[Any]:
     """Elements added at the ends of axes, or taken away there."""
     source = walker.sources(call.node)[0]
     amounts = [int(n) for n in call.get("pad", call.get("padding"))]
@@ -285,13 +295,7 @@ def _pad(walker: Any, call: Any) -> list[Any]:
     return [walker.add(call, "pad", [source], suffix="pad", padding=tuple(pairs))]
 
 
-def _gather(walker: Any, call: Any) -> list[Any]:
-    """Elements at indices that are tensors."""
-    inputs = walker.operands(call)
-    return [walker.add(call, "gather", inputs or walker.sources(call.node))]
-
-
-def _pool(walker: Any, call: Any) -> list[Any]:
+def _pool(walker: Any, call: Call) -> list[Any]:
     """A pooling with a window."""
     spatial = int(call.op.partition("pool")[2][0])
     kernel = sizes_of(call.get("kernel_size"), spatial)
@@ -304,7 +308,7 @@ def _pool(walker: Any, call: Any) -> list[Any]:
     )]  # fmt: skip
 
 
-def _adaptive(walker: Any, call: Any) -> list[Any]:
+def _adaptive_pool(walker: Any, call: Call) -> list[Any]:
     """A pooling to a given size; to one position it is a global one."""
     spatial = int(call.op.partition("pool")[2][0])
     whole = prod(call.shapes[0][-spatial:]) == 1
@@ -313,7 +317,7 @@ def _adaptive(walker: Any, call: Any) -> list[Any]:
     return [walker.add(call, kind if whole else "adaptive_pool", source)]
 
 
-def _copy(walker: Any, call: Any) -> list[Any]:
+def _copy(walker: Any, call: Call) -> list[Any]:
     """Values written into a tensor, or a part of it, that is there already."""
     source = walker.index(call.get("src"))
     if source is None:
@@ -321,28 +325,48 @@ def _copy(walker: Any, call: Any) -> list[Any]:
     return [walker.add(call, "scatter", [source])]
 
 
-_DIMENSIONS = ("1d", "2d", "3d")
+# ---- What one operation is, perhaps after a look at its arguments.
 
-_MOVES = {
-    **dict.fromkeys(("slice", "select", "narrow", "diagonal"), _slice),
-    **dict.fromkeys(("chunk", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split", "unbind",
-                     "tensor_split", "hsplit", "vsplit", "dsplit", "split_copy",
-                     "split_with_sizes_copy"), _split),
-    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
-    **dict.fromkeys(("pad", "constant_pad_nd", *(f"{how}_pad{d}" for d in _DIMENSIONS
-                     for how in ("reflection", "replication"))), _pad),
-    **dict.fromkeys(("index", "gather", "index_select", "take", "take_along_dim",
-                     "_unsafe_index"), _gather),
-    **dict.fromkeys([f"{how}_pool{d}{tail}" for d in _DIMENSIONS for how in ("max", "avg")
-                     for tail in ("", "_with_indices")], _pool),
-    **dict.fromkeys([f"{space}adaptive_{how}_pool{d}" for d in _DIMENSIONS
-                     for how in ("max", "avg") for space in ("", "_")], _adaptive),
-    "copy": _copy,
-}  # fmt: skip
 
-# ---- torch rules ----------------------------------------
+def _hardtanh(walker: Any, call: Call) -> list[Any]:
+    """ReLU6 is a hardtanh between 0 and 6."""
+    limits = (call.get("min_val", -1), call.get("max_val", 1))
+    return plain("relu6" if limits == (0, 6) else "hard_tanh")(walker, call)
 
-Rule = Callable[[Any, Any], list[Any]]
+
+def _reduce_two(walker: Any, call: Call) -> list[Any]:
+    """max and min: of one tensor or, element by element, of two."""
+    if "other" in call.arguments:
+        return on_operands("maximum" if call.op == "max" else "minimum")(walker, call)
+    return plain("reduce")(walker, call)
+
+
+def _dropout(walker: Any, call: Call) -> list[Any]:
+    """Nothing, unless the code asks for it outside training too."""
+    if call.get("train"):
+        return plain("multiply")(walker, call)
+    rate = call.get("p")
+    # What it drops in training, where somebody asks how long that takes.
+    known = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
+    return [walker.add(call, "dropout", walker.read(call), **known)]
+
+
+def _mean(walker: Any, call: Call) -> list[Any]:
+    """The mean over all positions of an image is a global average pooling."""
+    source = walker.sources(call.node)[0]
+    rank = len(walker.shape(source))
+    axes = sorted(d % rank for d in flat(call.get("dim", ())))
+    image = rank > 3 and walker.channels.get(source, 1) == 1 and axes == list(range(2, rank))
+    return plain("global_average_pool" if image else "reduce")(walker, call)
+
+
+def _cast(walker: Any, call: Call) -> list[Any]:
+    """To another type; to the same one (or another device or memory format) it is nothing."""
+    source = walker.sources(call.node)[0]
+    if walker.builder.tensors[source].dtype == call.dtype:
+        return reshaped(walker, call)
+    return [walker.add(call, "cast", [source])]
+
 
 _OPERANDS = {
     "add": "add addcmul addcdiv", "subtract": "sub subtract rsub",
@@ -352,6 +376,7 @@ _OPERANDS = {
     "compare": "eq ne lt le gt ge logical_and logical_or logical_xor isclose",
     "bitwise": "bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ bitwise_left_shift "
     "bitwise_right_shift __lshift__ __rshift__",
+    "gather": "index gather index_select take take_along_dim _unsafe_index",
     "trigonometric": "atan2 arctan2", "concatenate": "cat concat concatenate hstack vstack dstack",
     "stack": "stack", "sqrt": "hypot", "reduce": "cosine_similarity",
     "scatter": "col2im fold slice_scatter select_scatter diagonal_scatter index_put _index_put_impl "
@@ -395,102 +420,70 @@ _PLAIN = {
 """Kind -> operations that read one activation; parameters beside it do not count."""
 
 
-def _plain(kind: str) -> Rule:
-    def rule(walker: Any, call: Any) -> list[Any]:
-        return [walker.add(call, kind, walker.read(call))]
-
-    return rule
-
-
-def _operands(kind: str) -> Rule:
-    def rule(walker: Any, call: Any) -> list[Any]:
-        found = walker.operands(call) or walker.sources(call.node)
-        return [walker.add(call, kind, found)]
-
-    return rule
+def _names(pattern: str, **choices: str) -> str:
+    """Every name of a pattern: "{how}_pool{d}" with the words of each choice."""
+    names = [pattern]
+    for key, words in choices.items():
+        names = [n.replace(f"{{{key}}}", word) for n in names for word in words.split(" ")]
+    return " ".join(names)
 
 
-def _hardtanh(walker: Any, call: Any) -> list[Any]:
-    """ReLU6 is a hardtanh between 0 and 6."""
-    limits = (call.get("min_val", -1), call.get("max_val", 1))
-    return _plain("relu6" if limits == (0, 6) else "hard_tanh")(walker, call)
-
-
-def _reduce_two(walker: Any, call: Any) -> list[Any]:
-    """max and min: of one tensor or, element by element, of two."""
-    if "other" in call.arguments:
-        return _operands("maximum" if call.op == "max" else "minimum")(walker, call)
-    return _plain("reduce")(walker, call)
-
-
-def _dropout(walker: Any, call: Any) -> list[Any]:
-    """Nothing, unless the code asks for it outside training too."""
-    if call.get("train"):
-        return _plain("multiply")(walker, call)
-    rate = call.get("p")
-    # What it drops in training, where somebody asks how long that takes.
-    given = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
-    return [walker.add(call, "dropout", walker.read(call), **given)]
-
-
-def _mean(walker: Any, call: Any) -> list[Any]:
-    """The mean over all positions of an image is a global average pooling."""
-    source = walker.sources(call.node)[0]
-    rank = len(walker.shape(source))
-    axes = call.get("dim") or ()
-    axes = sorted(d % rank for d in ([axes] if isinstance(axes, int) else axes))
-    image = rank > 3 and walker.channels.get(source, 1) == 1 and axes == list(range(2, rank))
-    return _plain("global_average_pool" if image else "reduce")(walker, call)
-
-
-def _cast(walker: Any, call: Any) -> list[Any]:
-    """To another type; to the same one (or another device or memory format) it is nothing."""
-    source = walker.sources(call.node)[0]
-    if walker.builder.tensors[source].dtype == call.dtype:
-        return torch_layouts.reshaped(walker, call)
-    return [walker.add(call, "cast", [source])]
-
-
-def _by_name(kinds: dict[str, str], rule: Callable[[str], Rule]) -> dict[str, Rule]:
-    return {name: rule(kind) for kind, names in kinds.items() for name in names.split()}
-
+_D = "1d 2d 3d"
+_CONVOLUTIONS = "convolution _convolution " + _names("conv{t}{d}", t=" _transpose", d=_D)
+_PRODUCTS = "matmul mm bmm addmm baddbmm mv dot outer"
+_NAMES: dict[Rule, str] = {
+    _slice: "slice select narrow diagonal",
+    _split: "chunk split split_with_sizes unsafe_chunk unsafe_split unbind tensor_split hsplit vsplit "
+    "dsplit split_copy split_with_sizes_copy",
+    _expand: "expand expand_as broadcast_to",
+    _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
+    _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
+    _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),
+    _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
+    _cast: "to _to_copy type_as float half _autocast_to_full_precision "
+    "_autocast_to_reduced_precision",
+    _copy: "copy", _hardtanh: "hardtanh", _reduce_two: "max min", _mean: "mean",
+    _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
+    _embedding: "embedding", _recurrent: " ".join(_GATES),
+    _cell: _names("{rnn}_cell", rnn=" ".join(_GATES)),
+    _fused_attention: "scaled_dot_product_attention python.flex_attention "
+    + _names("_scaled_dot_product_{how}", how="flash_attention efficient_attention cudnn_attention "
+             "attention_math flash_attention_for_cpu fused_attention_overrideable"),
+    reshaped: " ".join(sorted(RESHAPES)), transposed: " ".join(sorted(TRANSPOSITIONS)),
+}  # fmt: skip
 
 RULES: dict[str, Rule] = {
-    **_by_name(_PLAIN, _plain),
-    **_by_name(_OPERANDS, _operands),
-    **dict.fromkeys(torch_layouts.RESHAPES, torch_layouts.reshaped),
-    **dict.fromkeys(torch_layouts.TRANSPOSITIONS, torch_layouts.transposed),
-    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "native_dropout",
-                     "feature_alpha_dropout"), _dropout),
-    **dict.fromkeys(("to", "_to_copy", "type_as", "float", "half", "_autocast_to_full_precision",
-                     "_autocast_to_reduced_precision"), _cast),
-    **_HEAVY,
-    **_MOVES,
-    **torch_attention.RULES,
-    "hardtanh": _hardtanh,
-    "max": _reduce_two,
-    "min": _reduce_two,
-    "mean": _mean,
-}  # fmt: skip
+    **by_name(_PLAIN, plain),
+    **by_name(_OPERANDS, on_operands),
+    **{name: rule for rule, names in _NAMES.items() for name in names.split()},
+}
 
-_KINDS = {
-    **{name: kind for kind, names in (*_PLAIN.items(), *_OPERANDS.items()) for name in names.split()},
-    **KINDS,
-}  # fmt: skip
+HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} addmv addbmm linear einsum".split()) | set(_GATES)
+"""What is never folded into a constant, however constant its operands are."""
 
 
-def kind_of(op: str) -> str:
-    """The kind of an ATen operation, where it has just one; "" for others."""
-    return _KINDS.get(op, "")
+def axes_of(walker: Any, call: Call, kind: str) -> dict[str, Any]:
+    """The axis or axes that an operation works along."""
+    inputs = walker.sources(call.node)
+    if kind not in WITH_AXIS or not inputs:
+        return {}
+    first = walker.index(call.get("self", call.get("input")))
+    rank = len(walker.shape(inputs[0] if first is None else first))
+    axis = call.get("dim", 0 if kind in ("concatenate", "stack") else None)
+    if call.op in ("hstack", "vstack", "dstack"):
+        axis = {"hstack": min(rank, 2) - 1, "vstack": 0, "dstack": 2}[call.op]
+    elif call.op in ("index", "_unsafe_index"):
+        places = [i for i, n in enumerate(call.get("indices")) if n is not None]
+        axis = places[0] if len(places) == 1 else None
+    return axis_of(axis, rank + (kind == "stack"), everything=kind == "reduce")
 
 
-def emit(walker: Any, call: Any) -> list[Any]:
+def emit(walker: Any, call: Call) -> list[Any]:
     """Write a call as operations; what it wrote."""
     rule = RULES.get(call.op)
     if rule is not None:
         return rule(walker, call)
-    inputs = walker.operands(call) or walker.sources(call.node)
     # Under its own name, which says whose operation it is: so it is reported.
     kind = call.op if "." in call.op else f"aten.{call.op}"
     name = call.name or call.op.rpartition(".")[2]
-    return list(walker.builder.add_several(kind, inputs, call.shapes, name, call.path))
+    return list(walker.whole(call, kind, walker.operands(call), name))

@@ -1,0 +1,44 @@
+"""What the readers' tests ask of every graph and of every refusal, whatever the framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.errors import InputError
+from lolat.graph import Graph
+from lolat.graph.counts import Count, count
+
+FREE = ("reshape", "identity", "dropout", "flatten")
+
+
+def kinds(graph: Graph) -> list[str]:
+    """The operations that are not free, in order."""
+    return [o.kind for o in graph.operations if o.kind not in FREE]
+
+
+def total(graph: Graph, batch_size: int = 1) -> Count:
+    """The counts of a graph of known operations."""
+    counts = count(graph)
+    assert counts.warnings == ()
+    return counts.total(batch_size)
+
+
+def six(counts: Count | Graph, batch_size: int = 1) -> tuple[int, ...]:
+    """ACTS, INP, FLOPs, traffic, weights, operations: of counts, or of a graph."""
+    return tuple((total(counts, batch_size) if isinstance(counts, Graph) else counts)[:6])
+
+
+def refused(network: Any, *parts: str, size: Any = None) -> str:
+    """The message with which a network is refused: one line for people, with all `parts` in it."""
+    with pytest.raises(InputError) as caught:
+        lolat.read(network, size)
+    message = str(caught.value)
+    assert message.isprintable()  # so it is one line
+    assert len(message) < 1500
+    assert caught.value.exit_code == 2
+    for part in parts:
+        assert part in message
+    return message
