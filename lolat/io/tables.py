@@ -1,8 +1,8 @@
 """The one reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
 
 Every row has as many cells as the first line has names, quotes are closed, text is UTF-8 without
-zero bytes, columns have different names: nothing is dropped or cut. What a cell must hold is asked for cell by cell
-(`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is expected.
+zero bytes, columns have different names: nothing is dropped or cut. What a cell must hold is asked for
+cell by cell (`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is expected.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import itertools
 import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,13 @@ class Table:
 
     def line(self, row: int) -> int:
         """The line of the file in which a row (from 0) ends; empty lines are no rows."""
+        return self._lines[row + 1]
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """The line in which each filled one ends, the first one's too; found out when it is asked for."""
         reader = csv.reader(io.StringIO(self.content, newline=""))
-        filled = (reader.line_num for cells in reader if cells)
-        return next(itertools.islice(filled, row + 1, None))
+        return [reader.line_num for cells in reader if cells]
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
         """The table as CSV text with one column more, the last one; one of that name is replaced.

@@ -11,7 +11,7 @@ import pytest
 from lolat.errors import InputError, MeasuringError
 from lolat.graph import Graph
 from lolat.model.file import write
-from lolat.training.model import load_training
+from lolat.training.file import load_training
 from lolat.training.settings import OPTIMIZERS
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from microbench import learn_training

@@ -10,9 +10,19 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.report.cost import plan_lines
-from lolat.training.cost.catalogue import Offer
-from lolat.training.cost.plan import Duration, Plan, Spot, frontier, plan
-from lolat.training.cost.renting import HOUR, SECOND, Machines, billed_hours, machines_for
+from lolat.training.cost.plan import (
+    HOUR,
+    SECOND,
+    Duration,
+    Machines,
+    Plan,
+    Spot,
+    billed_hours,
+    frontier,
+    machines_for,
+    plan,
+)
+from lolat.training.cost.prices import Offer
 
 ONE = Offer("one", "G", 1, 3.0, 1.0)
 DEARER = Offer("dear", "G", 1, 3.5, 0.5)

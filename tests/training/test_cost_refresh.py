@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import InputError
-from lolat.training.cost.catalogue import read_catalogue
-from lolat.training.cost.prices import BASE, refresh
+from lolat.training.cost.prices import BASE, read_catalogue, refresh
 
 AWS = """\
 InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone
@@ -83,7 +82,7 @@ def test_a_file_that_is_no_price_list_is_left_out(site: tuple[Path, str], tmp_pa
     (site[0] / "aws" / "vms.csv").write_text("<html>Sign in</html>")
     done = refresh(tmp_path / "c.csv", site[1], ("aws", "lambda"), day)
     assert done.offers == {"lambda": 1}
-    assert "lacks the columns" in done.left_out["aws"]
+    assert "lacks the column" in done.left_out["aws"]
 
 
 def test_without_anything_new_the_old_list_stays(site: tuple[Path, str], tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_without_anything_new_the_old_list_stays(site: tuple[Path, str], tmp_pat
     with pytest.raises(InputError, match=r"has no price list \(gcp: the server answers 404"):
         refresh(kept, site[1], ("gcp",), day)
     (site[0] / "aws" / "vms.csv").write_text(AWS.replace("3.06", "-3.06"))
-    with pytest.raises(InputError, match=r"aws: .*line 2, Price: '-3.06'"):
+    with pytest.raises(InputError, match=r"aws: .*line 2: price is '-3.06'"):
         refresh(kept, site[1], ("aws",), day)
     assert kept.read_text() == "old"
 

@@ -29,9 +29,9 @@ def test_rows_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "lacks the columns network, batch_size, samples, optimizer, epoch_s"),
+        ("", "is empty"),
         (HEAD, "has no rows"),
-        (HEAD.replace(",samples", ""), "lacks the column samples; expected a first line with"),
+        (HEAD.replace(",samples", ""), "lacks the column samples; expected"),
         (
             HEAD + "a,8,100,sgd,nan\n",
             "line 2: epoch_s is 'nan'; expected a time above 0, in seconds",
@@ -39,7 +39,7 @@ def test_rows_are_read(tmp_path: Path) -> None:
         (HEAD + "a,8,100,sgd,inf\n", "epoch_s is 'inf'"),
         (HEAD + "a,8,100,sgd,-1\n", "epoch_s is '-1'"),
         (HEAD + "a,8,100,sgd,\n", "epoch_s is empty"),
-        (HEAD + "a,8,100,sgd\n", "epoch_s is empty"),
+        (HEAD + "a,8,100,sgd\n", "line 2: 4 cells; expected 5"),
         (
             HEAD + "a,8,100,sgd,1\na,nan,100,sgd,1\n",
             "line 3: batch_size is 'nan'; expected a whole",
@@ -62,8 +62,8 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read .*No such file.*expected a CSV table"):
+    with pytest.raises(InputError, match=r"no such file; expected a CSV table"):
         read_epochs(tmp_path / "none.csv")
     (tmp_path / "e.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not a CSV table in UTF-8"):
+    with pytest.raises(InputError, match="not UTF-8"):
         read_epochs(tmp_path / "e.csv")
