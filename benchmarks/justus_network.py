@@ -93,13 +93,13 @@ def layers(data: Path) -> None:
             alone = fit(table.select(fold != i), device)
             found[fold == i] = alone.parts(table.select(fold == i)).total
         errors, sizes = found / table.times_ms - 1.0, Sizes(table, device)
-        large = np.minimum(sizes.inside, sizes.outside) >= LARGE
+        large = np.minimum(sizes.work.inside, sizes.work.outside) >= LARGE
         kinds: Iterable[np.ndarray] = (
             np.ones(len(table), bool),
             sizes.small_window,
             sizes.small_window & large,
-            (sizes.window == 1) & (sizes.stride == 1),
-            sizes.side == 1,
+            (sizes.work.window == 1) & (sizes.work.stride == 1),
+            sizes.work.side == 1,
         )
         row(gpu, *(off(errors, which) for which in kinds))
 

@@ -2,7 +2,8 @@
 
 Every row has as many cells as the first line has names, quotes are closed, text is UTF-8 without
 zero bytes, columns have different names: nothing is dropped or cut. What a cell must hold is asked for
-cell by cell (`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is expected.
+cell by cell (`Row.number`, `Row.whole`); a message names file, line, column, what is there and what is
+expected.
 """
 
 from __future__ import annotations
