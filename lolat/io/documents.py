@@ -130,6 +130,10 @@ def fault_of(document: Any, shape: Any, place: str = "") -> str | None:
         wanted = said.removeprefix("Expected ").partition(", got ")[0].replace("`", "")
         for word, name in _WORDS.items():
             wanted = re.sub(rf"\b{word}\b", name, wanted)
+        if said.startswith(
+            "Invalid enum value"
+        ):  # of a Literal, whose values msgspec does not tell
+            wanted = "one that this LoLat knows"
         return f"`{at or 'it'}` is {show(value)}; expected {wanted}"
     except RecursionError:
         return f"`{place or 'it'}` is nested too deeply"

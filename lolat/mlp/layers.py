@@ -138,7 +138,8 @@ def layer_counts(table: LayerTable) -> np.ndarray:
         "acts": work.output if convolution else zero,
         "inp": work.input if convolution else zero,
         "flops": work.macs,
-        "traffic": 2 * work.output * activated + (zero if convolution else work.input + work.output),
+        "traffic": 2 * work.output * activated
+        + (zero if convolution else work.input + work.output),
         "weights": work.kernel + work.outside * (table["use_bias"] if convolution else 1),
         "ops": 1.0 + activated,
     }

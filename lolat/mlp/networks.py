@@ -1,6 +1,6 @@
 """From layers to networks, as the paper does it: each layer predicted as if alone, the times added up.
 
-What the models do not know (pooling, normalisation, a convolution of another sort) is listed and left out
+What the models do not know (pooling, normalization, a convolution of another sort) is listed and left out
 of the sum; LoLat's formula says what it may take.
 """
 
@@ -377,21 +377,14 @@ def network_time(
         device = find(gpu, merged(DEVICES, devices or {}))
         positions = [position for position, _ in rows.others]
         estimates = formula_ms(graph, positions, batch_size, formula, device).tolist()
-    others = []
-    for (position, reason), estimate in zip(rows.others, estimates, strict=True):
-        operation = graph.operations[position]
-        others.append(OtherLayer(operation.full_name, operation.kind, reason, estimate))
+    others = [
+        OtherLayer(graph.operations[i].full_name, graph.operations[i].kind, reason, estimate)
+        for (i, reason), estimate in zip(rows.others, estimates, strict=True)
+    ]
     return NetworkTime(
-        graph.name,
-        gpu,
-        optimizer,
-        batch_size,
-        samples,
-        tuple(layers),
-        tuple(others),
-        tuple(dict.fromkeys(warnings)),
-        None if alone is None else alone.terms["call"],
-    )
+        graph.name, gpu, optimizer, batch_size, samples, tuple(layers), tuple(others),
+        tuple(dict.fromkeys(warnings)), None if alone is None else alone.terms["call"],
+    )  # fmt: skip
 
 
 def _unlike(table: LayerTable) -> list[str]:

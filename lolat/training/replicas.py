@@ -221,9 +221,8 @@ def predict_parallel(
     if overlap and devices > 1 and backward_ms is not None and strategy != "mirrored":
         each, _, _ = model.operation_times(graph, batch_size, optimizer_named(optimizer))
         sizes, backward = gradient_parts(graph, batch_size, backward_ms, each.tolist())
-    iteration = parallel_iteration(
-        one.iteration_ms, sizes, devices, link, strategy, backward_ms=backward
-    )
+    times = one.iteration_ms, sizes, devices, link, strategy
+    iteration = parallel_iteration(*times, backward_ms=backward)
     more_ms = iteration.synchronization_ms + iteration.exchange_ms
     training = replace(
         one,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from lolat.mlp.devices import DEVICES, Device
-from lolat.mlp.keras_training import KerasNetwork
-from lolat.mlp.perceptron import Layer
-from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe, trained_on
+from lolat.mlp.layer_model import Layer
+from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe
+from lolat.mlp.recipes.base import trained_on
 from lolat.mlp.recipes.best import FARTHEST, RECIPE, SLOTS, expected_ms
 from lolat.mlp.table import LayerTable
-from lolat.mlp.training import learn
+from lolat.mlp.training import KerasNetwork, learn
 from tests.mlp.tables import random_rows, rows_of, table
 
 ONE = {"V100": DEVICES["V100"]}

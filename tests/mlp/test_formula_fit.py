@@ -10,7 +10,7 @@ import pytest
 from benchmarks.justus.formula_fit import LayerFormulas
 from lolat.errors import InputError
 from lolat.graph.counts import FEATURES, count
-from lolat.mlp.layers import layer_counts, layer_graph, layer_name, output_sizes
+from lolat.mlp.layers import LayerWork, layer_counts, layer_graph, layer_name
 from lolat.mlp.table import LAYERS, TIME, LayerTable
 from tests.mlp.tables import random_rows, rows_of, table
 
@@ -91,7 +91,7 @@ def test_sizes_of_outputs_are_the_places_where_a_window_begins(
         {"input_size": str(s), "kernel_size": str(k), "stride": str(t), "padding": padding}
         for s, k, t in sizes
     ]
-    found = output_sizes(table(tmp_path, rows_of("convolution", *rows)))
+    found = LayerWork.of(table(tmp_path, rows_of("convolution", *rows))).side
     for (size, kernel, stride), side in zip(sizes, found, strict=True):
         last = size if padding == "same" else size - kernel + 1
         assert len(range(0, last, stride)) == side

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, LolatError, MissingPackageError
-from lolat.mlp.keras_training import KerasNetwork
-from lolat.mlp.perceptron import Perceptron
+from lolat.mlp.training import KerasNetwork
+from lolat.mlp.layer_model import Perceptron
 from lolat.mlp.recipes import Plan
 
 PLAN = Plan(

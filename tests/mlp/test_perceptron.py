@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from lolat.mlp import perceptron
-from lolat.mlp.perceptron import Layer, Perceptron
+from lolat.mlp import layer_model
+from lolat.mlp.layer_model import Layer, Perceptron
 
 
 def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) -> Layer:
@@ -54,7 +54,7 @@ def test_slices_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Perceptron([[layer(rng, 3, 8, "silu"), layer(rng, 8, 1, "linear")]])
     x = rng.normal(size=(11, 3))
     whole = network(x)
-    monkeypatch.setattr(perceptron, "SLICE", 4)
+    monkeypatch.setattr(layer_model, "SLICE", 4)
     np.testing.assert_allclose(network(x), whole, rtol=1e-6)
     assert network(x[:0]).shape == (0,)
 

@@ -146,7 +146,7 @@ def test_an_empty_spread_is_not_known(tmp_path: Path) -> None:
         (b"a\0b", "FILE is not text (it has zero bytes)"),
         (b"\x1f\x8bxx", "FILE: damaged gzip"),
         (gzip.compress(b"a,b\n" * 99, mtime=0)[:-9], "FILE: damaged gzip"),
-        (b'gpu,"batch\n', "FILE is not a CSV table"),
+        (b'gpu,"batch\n', "not a CSV table"),
         (csv_text([DENSE]).encode() + b"V100,1\n", "FILE, line 3: 2 cells; expected 11, as in the"),
         (csv_text([DENSE]).encode() + b'"V100",1\n', "FILE, line 3: 2 cells; expected 11, as in"),
         (csv_text([DENSE]).splitlines()[0].encode(), "FILE has no rows; expected one per measured"),

@@ -75,7 +75,7 @@ class Recipe:
     alone. (A model of several that is asked about a new GPU gets that one's facts added; `trained_on` says
     which are not new.)
 
-    features(table, devices) -> (n, k) float64, before standardisation.
+    features(table, devices) -> (n, k) float64, before standardization.
     feature_names(layer, several_devices) -> k names.
     encode(times_ms (n,), table, devices) -> (n,) what the network is to give.
     decode(output (n,), table, devices) -> (n,) ms, at least 0; the inverse of `encode`.

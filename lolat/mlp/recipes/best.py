@@ -27,8 +27,8 @@ from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable
 # - tensors lie as batch, height, width, channels, and cuDNN wants the channels first: input, output and
 #   kernel are turned around, unless the layer is a matrix multiplication as it stands;
 # - where "same" needs an odd number of pixels, one more on one side, the input is copied with its padding;
-# - with an optimiser the layer runs forward, and back to both its kernel and its input; the input and the
-#   target of the loss are variables as the kernel is, and the optimiser updates all three.
+# - with an optimizer the layer runs forward, and back to both its kernel and its input; the input and the
+#   target of the loss are variables as the kernel is, and the optimizer updates all three.
 #
 # How much each term counts was fitted to the relative error (non-negative least squares, made robust) on
 # rows of the authors' six GPUs, the four from 2014 on together and the two before. By itself the sum is a
@@ -37,9 +37,9 @@ from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable
 PASSES: Mapping[str, int] = {
     "none": 0, "sgd": 3, "momentum": 5, "adagrad": 5, "adam": 7, "rmsprop": 7, "adadelta": 7,
 }  # fmt: skip
-"""Reads and writes of each element that an optimiser updates: value, gradient, its one or two slots."""
+"""Reads and writes of each element that an optimizer updates: value, gradient, its one or two slots."""
 
-# How much each term counts: (forward, more with an optimiser), of GPUs from 2014 on and of earlier ones.
+# How much each term counts: (forward, more with an optimizer), of GPUs from 2014 on and of earlier ones.
 _CONVOLUTION = {
     "start_ms": ((0.24, 0.16), (0.28, 0.24)),
     "macs": ((1.34, 3.25), (3.47, 7.11)),

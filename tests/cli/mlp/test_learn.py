@@ -187,7 +187,7 @@ def test_ctrl_c_while_training_says_how_to_go_on(
         (["cpu", "--backend", "torch", "--csv", "/dev/null/x.csv"], "give --csv elsewhere"),
         (["cpu", "--backend", "torch", "--csv", "m.json"], "--csv and --output are both m.json; expected "
          "two files"),
-        (["cpu", "--devices", "nothing.csv"], "cannot read nothing.csv"),
+        (["cpu", "--devices", "nothing.csv"], "nothing.csv: no such file"),
     ],
 )  # fmt: skip
 def test_a_wrong_call(
