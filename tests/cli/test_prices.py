@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import threading
 from pathlib import Path
 
 import click
@@ -15,6 +12,7 @@ from lolat.cli.cost import prices
 from lolat.cli.main import lolat as group
 from lolat.io import paths as places
 from tests.cli.commands import Command
+from tests.training.site import served
 
 HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount,Region,SpotPrice\n"
 LIST = HEAD + "one,3.06,V100,1,there,0.918\none,3.5,V100,1,far,\nbox,0.2,,,here,\n"
@@ -83,23 +81,11 @@ def test_columns_that_are_not_there(lolat: Command, listed: Path) -> None:
 def test_refresh_and_then_its_prices(
     lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    (tmp_path / "site" / "lambda").mkdir(parents=True)
-    (tmp_path / "site" / "lambda" / "vms.csv").write_text(LIST)
-    handler = functools.partial(Quiet, directory=str(tmp_path / "site"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with served(tmp_path / "site", {"lambda/vms.csv": LIST}) as url:
         found = lolat("prices", "refresh", "--url", url, "--provider", "lambda", "--json")
         more = lolat("prices", "refresh", "--url", url)
         none = lolat.refused("prices", "refresh", "--url", url, "--provider", "aws")
-        server.shutdown()
-        thread.join()
     answer = json.loads(found.out)
     assert (found.code, found.err) == (0, "")
     assert (answer["offers"], answer["left_out"]) == ({"lambda": 3}, {})

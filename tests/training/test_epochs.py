@@ -11,7 +11,7 @@ import pytest
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph
 from lolat.training.file import from_document, load_training, write
-from lolat.training.fitting import Epoch, EpochTraining, fit
+from lolat.training.fitting import Epoch, EpochTraining, fit, read_epochs
 from lolat.training.terms import EPOCH_TERMS
 from tests import synthetic
 from tests.training.epoch_tables import epoch, epochs, iteration_ms, read
@@ -54,15 +54,6 @@ def test_an_optimizer_that_no_row_used_is_warned_of(model: EpochTraining) -> Non
     assert "used rmsprop, only adam, sgd" in warning
 
 
-def test_the_last_batch_takes_what_it_holds(model: EpochTraining) -> None:
-    network = read(NEW[0])
-    found = model.predict(network, 16, 100)
-    per_epoch = 1e-3 * model.coefficients[EPOCH_TERMS.index("epochs")]
-    parts = 6 * model.predict(network, 16).iteration_ms + model.predict(network, 4).iteration_ms
-    assert found.iterations == 7
-    assert found.epoch_s == pytest.approx(1e-3 * parts + per_epoch)
-
-
 def test_a_last_batch_may_be_dropped() -> None:
     rows = epochs(drop_last=True, noise=0.0)
     found = fit(rows, read, "a desk", drop_last=True).predict(read(NEW[0]), 64, 127)
@@ -85,15 +76,6 @@ def test_nine_of_ten_epochs_lie_in_the_interval() -> None:
     assert 0.82 <= np.mean(inside) <= 0.98
 
 
-def test_without_samples_there_are_only_iterations(model: EpochTraining) -> None:
-    found = model.predict(read(NEW[0]), 8).to_dict()
-    assert found["iteration_ms"] > 0
-    assert [found[k] for k in ("epoch_s", "total_s", "interval_s", "iterations")] == [None] * 4
-    assert found["parts_ms"] == {
-        "forward": None, "backward": None, "update": None, "exchange": 0.0,
-    }  # fmt: skip
-
-
 def test_few_rows_give_no_interval_and_too_few_no_model() -> None:
     model = fit(epochs(8), read, "a desk")
     found = model.predict(read(NEW[0]), 8, 100)
@@ -107,32 +89,6 @@ def test_one_network_only_can_be_fitted() -> None:
     rows = [epoch(NEW[0], 2**k, 512) for k in range(8)]
     found = fit(rows, read, "a desk").predict(read(NEW[0]), 48, 512)
     assert found.epoch_s == pytest.approx(epoch(NEW[0], 48, 512).epoch_s, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "said"),
-    [
-        ((0, 10, 1), "batch size 0: expected a whole number from 1"),
-        ((-4, 10, 1), "batch size -4: expected"),
-        ((2.5, 10, 1), "batch size 2.5: expected"),
-        ((True, 10, 1), "batch size True: expected"),
-        ((8, 0, 1), "samples 0: expected a whole number from 1"),
-        ((8, 10, 0), "epochs 0: expected a whole number from 1"),
-        ((11, 10, 1), "a batch of 11 is larger than the data set of 10 samples; give a smaller"),
-    ],
-)
-def test_sizes_that_are_none_are_refused(
-    model: EpochTraining, sizes: tuple[int, int, int], said: str
-) -> None:
-    with pytest.raises(InputError, match=said):
-        model.predict(read(NEW[0]), *sizes)
-
-
-def test_an_unknown_optimizer_is_refused(model: EpochTraining) -> None:
-    with pytest.raises(
-        InputError, match=r"did you mean adam.*sgd, momentum, rmsprop, adagrad, adam"
-    ):
-        model.predict(read(NEW[0]), 8, optimizer="adamw")
 
 
 def test_what_lies_far_from_the_rows_is_warned_of() -> None:
@@ -231,3 +187,65 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
         file.truncate(65 * 2**20)
     with pytest.raises(ModelFileError, match="at most 64 MiB"):
         load_training(path)
+
+
+# ---- The table.
+
+HEAD = "network,batch_size,samples,optimizer,epoch_s\n"
+
+
+def test_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text(
+        "\ufeffEpoch_s, network,Optimizer,batch_size,more,samples\n"
+        '1.5,"generate:fc?config={""layers"": [10, 20]}",Adam,8,x,100\n'
+        "2e-3,keras:VGG16,sgd,16,,1e3\n",
+        encoding="utf-8",
+    )
+    assert read_epochs(path) == [
+        Epoch('generate:fc?config={"layers": [10, 20]}', 8, 100, "adam", 1.5, 2),
+        Epoch("keras:VGG16", 16, 1000, "sgd", 0.002, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        (HEAD, "has no rows"),
+        (HEAD.replace(",samples", ""), "lacks the column samples; expected"),
+        (
+            HEAD + "a,8,100,sgd,nan\n",
+            "line 2: epoch_s is 'nan'; expected a time above 0, in seconds",
+        ),
+        (HEAD + "a,8,100,sgd,inf\n", "epoch_s is 'inf'"),
+        (HEAD + "a,8,100,sgd,-1\n", "epoch_s is '-1'"),
+        (HEAD + "a,8,100,sgd,\n", "epoch_s is empty"),
+        (HEAD + "a,8,100,sgd\n", "line 2: 4 cells; expected 5"),
+        (
+            HEAD + "a,8,100,sgd,1\na,nan,100,sgd,1\n",
+            "line 3: batch_size is 'nan'; expected a whole",
+        ),
+        (HEAD + "a,0,100,sgd,1\n", "batch_size is '0'"),
+        (HEAD + "a,1.5,100,sgd,1\n", "batch_size is '1.5'"),
+        (HEAD + "a,8,-5,sgd,1\n", "samples is '-5'"),
+        (HEAD + "a,8,many,sgd,1\n", "samples is 'many'"),
+        (HEAD + "a,101,100,sgd,1\n", "line 2: a batch of 101 is larger than the data set of 100"),
+        (HEAD + "a,8,100,lion,1\n", "line 2: optimizer 'lion': expected one of sgd, momentum"),
+        (HEAD + " ,8,100,sgd,1\n", "line 2: network is empty"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_epochs(path)
+    assert said in str(error.value)
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no such file; expected a CSV table"):
+        read_epochs(tmp_path / "none.csv")
+    (tmp_path / "e.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_epochs(tmp_path / "e.csv")
