@@ -28,19 +28,20 @@ Samples = tuple[Number, ...]
 class PassPoint:
     """A block's pass: `backward`: of both passes, else of the forward pass alone.
 
-    `terms`: (PASS_TERMS,) of the block at `batch_size`; `latency_ms` from `samples_ms`, each beside a
-    `reference_ms`; `spread` as of a `lolat.fitting.points.Point`.
+    `terms`: (PASS_TERMS,) of the block at `batch_size`, in a file by name and without those that are 0;
+    `latency_ms` from `samples_ms`, each beside a `reference_ms`; `spread` as of a
+    `lolat.fitting.points.Point`.
     """
 
     name: str
-    batch_size: int
+    batch_size: Count
     backward: bool
     terms: np.ndarray
-    latency_ms: float
-    samples_ms: tuple[float, ...]
-    reference_ms: tuple[float, ...]
-    spread: float | None
-    kinds: tuple[str, ...]
+    latency_ms: Positive
+    samples_ms: Samples = ()
+    reference_ms: Samples = ()
+    spread: NotNegative | None = None
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,46 +75,40 @@ class StartPoint:
     latency_ms: Positive
 
 
-class PassDocument(msgspec.Struct):
-    """A PassPoint as it stands in a model file; terms that are 0 are left out."""
-
-    name: str
-    batch_size: Count
-    backward: bool
-    terms: dict[str, Number]
-    latency_ms: Positive
-    samples_ms: Samples = ()
-    reference_ms: Samples = ()
-    spread: NotNegative | None = None
-    kinds: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, point: PassPoint) -> PassDocument:
-        """As it is written: counts as whole numbers, times to a tenth of a microsecond."""
-        named = zip(PASS_TERMS, point.terms.tolist(), strict=True)
-        rounded = {
-            name: tuple(round(t, 4) for t in getattr(point, name))
-            for name in ("samples_ms", "reference_ms")
-        }
-        terms = {t: int(v) if v == int(v) else v for t, v in named if v}
-        return cls(**{**vars(point), **rounded, "terms": terms})
-
-    def point(self) -> PassPoint:
-        """As it is fitted on. InputError for a term that is not known."""
-        unknown = sorted(set(self.terms) - set(PASS_TERMS))
-        if unknown:
-            raise InputError(f"a point has the unknown term {unknown[0]!r}")
-        terms = np.array([float(self.terms.get(t, 0.0)) for t in PASS_TERMS])
-        return PassPoint(**{**msgspec.structs.asdict(self), "terms": terms})
-
-
 class Points(msgspec.Struct):
-    """All that a section was fitted on."""
+    """All that a section was fitted on, as it stands in a model file."""
 
-    points: list[PassDocument]
+    points: list[PassPoint]
     update_points: list[UpdatePoint]
     epoch_points: list[EpochPoint]
     start_points: list[StartPoint]
+
+    @classmethod
+    def read(cls, section: Mapping[str, Any]) -> Points:
+        """Of a section; msgspec.ValidationError says what is damaged, and where."""
+        return msgspec.convert(section, cls, dec_hook=_read_terms)
+
+    def document(self) -> dict[str, Any]:
+        """As it is written: times to a tenth of a microsecond."""
+        written: dict[str, Any] = msgspec.json.decode(
+            msgspec.json.encode(self, enc_hook=_named_terms)
+        )
+        for point in written["points"]:
+            for times in ("samples_ms", "reference_ms"):
+                point[times] = [round(t, 4) for t in point[times]]
+        return written
+
+
+def _read_terms(kind: type, named: Mapping[str, float]) -> np.ndarray:
+    unknown = sorted(set(named) - set(PASS_TERMS))
+    if unknown:
+        raise ValueError(f"the unknown term {unknown[0]!r}")
+    return np.array([float(named.get(t, 0.0)) for t in PASS_TERMS])
+
+
+def _named_terms(terms: np.ndarray) -> dict[str, int | float]:
+    named = zip(PASS_TERMS, terms.tolist(), strict=True)
+    return {t: int(v) if v == int(v) else v for t, v in named if v}
 
 
 # ---- What a model file has under "training" for predictions.
@@ -299,14 +294,12 @@ def training_section(
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """What a model file has under "training". InputError where too little was measured."""
-    kept = Points([*map(PassDocument.of, passes)], [*updates], [*epochs], [*starts])
-    points: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(kept))
     return {
         **_fitted(passes, updates, epochs, starts),
         "environment": dict(environment),
         "noise": dict(noise),
         "warnings": list(warnings),
-        **points,
+        **Points([*passes], [*updates], [*epochs], [*starts]).document(),
     }
 
 
@@ -334,13 +327,9 @@ def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
     if not section.get("points"):
         return dict(section)
     try:
-        fault = fault_of(section, Points, "training")
-        if fault is not None:
-            raise InputError(fault)
-        kept = msgspec.convert(section, Points)
-        passes = [document.point() for document in kept.points]
-        fitted = _fitted(passes, kept.update_points, kept.epoch_points, kept.start_points)
-    except InputError as error:
+        kept = Points.read(section)
+        fitted = _fitted(kept.points, kept.update_points, kept.epoch_points, kept.start_points)
+    except (InputError, msgspec.ValidationError) as error:
         raise ModelFileError(
             f"{source}: its `training` cannot be fitted again ({error}); learn it again: lolat learn "
             "--mode training"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, LolatError, MissingPackageError
-from lolat.mlp.training import KerasNetwork
 from lolat.mlp.layer_model import Perceptron
 from lolat.mlp.recipes import Plan
+from lolat.mlp.training import KerasNetwork
 
 PLAN = Plan(
     hidden=(8, 4),

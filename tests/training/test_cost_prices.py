@@ -105,7 +105,7 @@ def test_an_accelerator_is_found_by_its_name() -> None:
     assert offers_of(offers, "rtx 4090", "it") == (offers[3],)
     assert offers_of(offers, "cpu", "it") == (PLAIN,)
     with pytest.raises(
-        InputError, match="A100 in p.csv; .* cpu, RTX4090, V100, V100-32GB; or give"
+        InputError, match=r"A100 in p.csv; .* cpu, RTX4090, V100, V100-32GB; or give"
     ):
         offers_of(offers, "A100", "p.csv")
     many = [Offer(str(i), f"G{i:02}", 1, 1.0) for i in range(40)]
