@@ -275,15 +275,15 @@ def _backend(device: str, name: str | None) -> str:
 
     if name is not None:
         return name
-    found, remark = pick(device, ())
-    if found not in backends.LAYER_STEPS:
+    picked, remark = pick(device, ())
+    if picked not in backends.LAYER_STEPS:
         raise MissingPackageError(
-            f"{found} is installed, but runs no backward pass; install one that does, for example with: "
+            f"{picked} is installed, but runs no backward pass; install one that does, for example with: "
             "pip install 'lolat[tensorflow]'"
         )
     if remark:
         say(remark)
-    return found
+    return picked
 
 
 def _files(

@@ -130,15 +130,15 @@ def known(names: Iterable[str], devices: Mapping[str, Device]) -> dict[str, Devi
 
     Raises InputError for a name that is not among `devices`.
     """
-    found = set()
+    own = set()
     for name in dict.fromkeys(names):
         device = find(name, devices)
         if device is None:
             raise InputError(
                 f"unknown GPU {plain(name)!r}; known are {', '.join(devices)}: {HOW_TO_GIVE_FACTS}"
             )
-        found.add(device.name)
-    return {name: device for name, device in devices.items() if device.name in found}
+        own.add(device.name)
+    return {name: device for name, device in devices.items() if device.name in own}
 
 
 def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.ndarray:
@@ -157,10 +157,10 @@ def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.nda
 
 def merged(*more: Mapping[str, Device]) -> dict[str, Device]:
     """Devices of several sources, in order of the first that has one; the last one's facts count."""
-    found: dict[str, tuple[str, Device]] = {}
+    by_key: dict[str, tuple[str, Device]] = {}
     for devices in more:
-        found |= {key(name): (name, device) for name, device in devices.items()}
-    return dict(found.values())
+        by_key |= {key(name): (name, device) for name, device in devices.items()}
+    return dict(by_key.values())
 
 
 def read_devices(path: str | Path) -> dict[str, Device]:

@@ -284,14 +284,14 @@ class LayerModel:
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:
     """What a table covers: [lowest, highest] of each size, the words of each other column."""
-    found: dict[str, list[Any]] = {}
+    covered: dict[str, list[Any]] = {}
     for name in COLUMNS[table.layer]:
         values = table[name]
         if values.dtype.kind in "iu":
-            found[name] = [int(values.min()), int(values.max())]
+            covered[name] = [int(values.min()), int(values.max())]
         else:
-            found[name] = sorted(set(values.tolist()))
-    return found
+            covered[name] = sorted(set(values.tolist()))
+    return covered
 
 
 def read_layer_model(path: str | Path) -> LayerModel:

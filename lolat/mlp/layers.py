@@ -167,13 +167,13 @@ class Row:
 class Rows:
     """A network as rows: what the models can predict, the other operations with the reason, remarks."""
 
-    found: tuple[Row, ...]
+    layers: tuple[Row, ...]
     others: tuple[tuple[int, str], ...]
     warnings: tuple[str, ...]
 
     def table(self, layer: str) -> LayerTable:
         """The rows of a kind of layer, in network order."""
-        chosen = [row.values for row in self.found if row.layer == layer]
+        chosen = [row.values for row in self.layers if row.layer == layer]
         columns = {c: np.array([v[c] for v in chosen]) for c in LAYER_COLUMNS[layer]}
         return LayerTable(layer, columns)
 
@@ -187,7 +187,7 @@ def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Row
     common = {"gpu": gpu, "batch_size": batch_size, "optimizer": optimizer}
     free = count(graph).at(1)[:, COLUMNS.index("ops")] == 0
     readers = graph.consumers()
-    found: list[Row] = []
+    layers: list[Row] = []
     others: list[tuple[int, str]] = []
     odd: dict[str, list[str]] = {}
     taken: set[int] = set()
@@ -205,14 +205,14 @@ def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Row
         of_layer = _dense if operation.kind == "dense" else _convolution
         values = {**common, **of_layer(graph, operation, batch_size, odd)}
         layer = "dense" if operation.kind == "dense" else "convolution"
-        found.append(
+        layers.append(
             Row(position, operation.full_name, layer, {**values, "activation": activation})
         )
     warnings = tuple(
         f"{what}: {cases[0]}" + (f", and {len(cases) - 1} more" if len(cases) > 1 else "")
         for what, cases in odd.items()
     )
-    return Rows(tuple(found), tuple(others), warnings)
+    return Rows(tuple(layers), tuple(others), warnings)
 
 
 def _uncovered(operation: Operation) -> str | None:

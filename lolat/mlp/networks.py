@@ -116,14 +116,14 @@ class Sizes:
 
 def _tiles(number: int, rows: np.ndarray, columns: np.ndarray, waves: float) -> np.ndarray:
     """(tilings, layers) multiply-accumulates of `number` products of depth 1, in whole waves of tiles."""
-    found = []
+    tilings = []
     for long, short in TILES:
         fewest = np.full(len(rows), np.inf)
         for high, wide in ((long, short), (short, long)):
             tiles = number * np.ceil(rows / high) * np.ceil(columns / wide)
             fewest = np.minimum(fewest, np.ceil(tiles / waves))
-        found.append(fewest * long * short * waves)
-    return np.array(found)
+        tilings.append(fewest * long * short * waves)
+    return np.array(tilings)
 
 
 def parts(sizes: Sizes, t: Mapping[str, float], device: Device) -> Parts:
@@ -238,8 +238,8 @@ def fit(table: LayerTable, device: Device) -> Alone:
         off = np.log(parts(sizes, terms, device).total) - log_ms
         return np.concatenate([weights * off, PRIOR * (unknowns - start)])
 
-    found = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR)
-    return Alone(dict(zip(names, np.exp(found.x).tolist(), strict=True)), device)
+    fitted = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR)
+    return Alone(dict(zip(names, np.exp(fitted.x).tolist(), strict=True)), device)
 
 
 # ---- A network from its layers.
@@ -355,7 +355,7 @@ def network_time(
         table = rows.table(layer)
         if not len(table):
             continue
-        positions = [row.operation for row in rows.found if row.layer == layer]
+        positions = [row.operation for row in rows.layers if row.layer == layer]
         inside = alone if layer == "convolution" else None
         if inside is None:
             predicted = models[layer].predict(table, devices)
@@ -370,7 +370,7 @@ def network_time(
     total = math.fsum(time for _, time in times.values()) or 1.0
     layers = [
         LayerTime(row.name, row.layer, *times[row.operation], times[row.operation][1] / total)
-        for row in rows.found
+        for row in rows.layers
     ]
     estimates: Sequence[float | None] = [None] * len(rows.others)
     if optimizer == "none" and formula is not None:
@@ -407,8 +407,8 @@ def formula_ms(
     a model is fitted on do not tell what traffic costs, its coefficient is 0.
     """
     counts = count(graph).at(batch_size)[list(positions)]
-    found = model.predictor()
-    terms, _ = found.shares(counts[:, [COLUMNS.index(f) for f in found.features]])
+    predictor = model.predictor()
+    terms, _ = predictor.shares(counts[:, [COLUMNS.index(f) for f in predictor.features]])
     times: np.ndarray = terms.sum(axis=1)
     if device is None:
         return times

@@ -86,8 +86,8 @@ class KerasNetwork:
 
     def state(self) -> dict[str, np.ndarray]:
         """All that the next epochs depend on: weights, the optimizer's moments, the dropout's seed."""
-        found = {f"variable{i}": np.asarray(v) for i, v in enumerate(self._variables())}
-        return {**found, "done": np.asarray(self.done), "dead": np.asarray(self.dead)}
+        variables = {f"variable{i}": np.asarray(v) for i, v in enumerate(self._variables())}
+        return {**variables, "done": np.asarray(self.done), "dead": np.asarray(self.dead)}
 
     def take(self, state: dict[str, np.ndarray]) -> None:
         """Goes on from what `state` gave for the same plan, data and seed."""
@@ -100,13 +100,13 @@ class KerasNetwork:
 
     def layers(self) -> list[Layer]:
         """The network as numpy layers, without its dropout."""
-        found = []
+        layers = []
         dense = [layer for layer in self.network.layers if hasattr(layer, "kernel")]
         activations = [self.plan.activation] * len(self.plan.hidden) + [self.plan.output_activation]
         for layer, activation in zip(dense, activations, strict=True):
             kernel, *bias = (np.asarray(w) for w in layer.get_weights())
-            found.append(Layer(kernel, bias[0] if bias else None, activation))
-        return found
+            layers.append(Layer(kernel, bias[0] if bias else None, activation))
+        return layers
 
 
 def _packages() -> tuple[Any, Any]:

@@ -56,7 +56,9 @@ def test_lines_of_rows_count_empty_ones_and_breaks_in_cells(tmp_path: Path) -> N
     path.write_text('a,b\n\n1,2\n"x\ny",3\n4,-1\n')
     rows = list(read_table(path))
     assert [row.line for row in rows] == [3, 5, 6]
-    with pytest.raises(InputError, match=r"a.csv, line 6: b is '-1'; expected a whole number from 1"):
+    with pytest.raises(
+        InputError, match=r"a.csv, line 6: b is '-1'; expected a whole number from 1"
+    ):
         rows[2].whole("b")
 
 

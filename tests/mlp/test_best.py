@@ -149,11 +149,3 @@ def test_strangers_go_on_after_a_kill_as_they_would_have() -> None:
     for _ in range(4):
         without.epoch()
     assert (flat(whole.layers()) != flat(without.layers())).any()
-
-
-@pytest.mark.parametrize("layer", ["convolution", "dense"])
-def test_its_plan_is_for_a_relative_error(layer: str) -> None:
-    plan = RECIPE.plan(layer, True)
-    assert (plan.loss, plan.output_activation) == ("absolute", "linear")
-    assert plan.strangers > 0
-    assert RECIPE.plan(layer, False).strangers == 0

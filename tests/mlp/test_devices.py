@@ -108,13 +108,6 @@ def test_csv_and_json_give_the_same(tmp_path: Path) -> None:
     assert read_devices(written(tmp_path, json.dumps(entries[0]))) == {"X1": expected["X1"]}
 
 
-def test_what_to_dict_gives_can_be_read(tmp_path: Path) -> None:
-    for device in DEVICES.values():
-        assert read_devices(written(tmp_path, json.dumps(device.to_dict()))) == {
-            device.name: device
-        }
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

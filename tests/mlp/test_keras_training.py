@@ -145,17 +145,6 @@ def test_a_share_of_an_epochs_rows_is_of_strangers(share: float) -> None:
         assert all(lowest < loss < highest for loss in losses)
 
 
-def test_epochs_have_different_orders() -> None:
-    rows = [np.random.default_rng([1, epoch]).permutation(40) for epoch in (0, 1)]
-    assert rows[0].tolist() != rows[1].tolist()
-    plan = replace(PLAN, batch=16)
-    same, other = network(plan), network(plan)
-    other.done = 1  # as if it were the second epoch
-    same.epoch()
-    other.epoch()
-    assert any((a != b).any() for a, b in zip(arrays(same), arrays(other), strict=True))
-
-
 def test_dropout_is_in_training_only_and_its_seed_goes_on() -> None:
     plan = replace(PLAN, dropout=0.5, learning_rate=0.0)
     trained = network(plan)

@@ -85,12 +85,6 @@ def test_few_rows_give_no_interval_and_too_few_no_model() -> None:
         fit(epochs(6), read, "a desk")
 
 
-def test_one_network_only_can_be_fitted() -> None:
-    rows = [epoch(NEW[0], 2**k, 512) for k in range(8)]
-    found = fit(rows, read, "a desk").predict(read(NEW[0]), 48, 512)
-    assert found.epoch_s == pytest.approx(epoch(NEW[0], 48, 512).epoch_s, rel=0.05)
-
-
 def test_what_lies_far_from_the_rows_is_warned_of() -> None:
     rows = [epoch(n, b, 256) for n in ("s1w8x14", "s2w8x28", "s4w8x14") for b in (2, 4, 8, 16)]
     model = fit(rows, read, "a desk")

@@ -20,7 +20,6 @@ from lolat.training.learning import (
     fit_start,
     fit_update,
     refitted,
-    training_section,
 )
 from lolat.training.terms import PASS_TERMS
 from tests.training import training_points
@@ -160,13 +159,6 @@ def test_without_two_starts_of_the_simplest_nothing_is_known(left: list[int]) ->
     assert fit_start([p for i, p in enumerate(starts()) if i not in left]) is None
 
 
-def test_an_optimizer_that_was_not_started_is_left_out() -> None:
-    found = fit_start(starts()[:3])
-    assert found is not None
-    assert found["variable"].keys() == {"sgd", "adam"}
-    assert found["variable"]["adam"] == pytest.approx(50)
-
-
 def test_a_section_holds_its_points_and_is_fitted_again_from_them() -> None:
     section = training_points.section(noise=0.05)
     assert set(section) >= {
@@ -224,8 +216,3 @@ def test_too_few_points_are_not_fitted_again() -> None:
         ModelFileError, match=r"^m.json: .*too few to fit.*learn it again: lolat lea"
     ):
         refitted(stored, "m.json")
-
-
-def test_too_little_measured_makes_no_section() -> None:
-    with pytest.raises(InputError, match="too few"):
-        training_section(passes()[:9], [], [], [], {}, {}, [])

@@ -62,10 +62,6 @@ def test_no_parameters_no_parts() -> None:
     assert gradient_parts(b.build([x]), 2, 9.0) == ([], [])
 
 
-def test_operations_without_times_share_alike() -> None:
-    assert gradient_parts(three_dense(), 8, 9.0, [0] * 6)[1] == pytest.approx([3.0] * 3)
-
-
 @given(st.integers(1, 4), st.integers(1, 64), st.floats(0, 1e4), st.booleans(), st.data())
 def test_parts_add_up(
     stages: int, batch: int, backward_ms: float, known: bool, data: st.DataObject
@@ -120,9 +116,3 @@ def test_what_hides_nothing(strategy: str, overlap: bool) -> None:
     # A ring of two sends all bytes once, a tree twice; MirroredStrategy has a cost of its own.
     expected = 54 if strategy == "tree" else 27 + 1.4
     assert found.training.parts_ms["exchange"] == pytest.approx(expected)
-
-
-def test_one_device_hides_nothing() -> None:
-    found = predict_parallel(ALIKE, three_dense(), 8, 80, 1, "sgd", 0.9, 1, LINK, "ring")
-    assert found.training == ALIKE.predict(three_dense(), 8, 80)
-    assert found.iteration.hidden_ms == 0

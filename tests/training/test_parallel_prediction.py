@@ -49,16 +49,6 @@ def test_a_last_batch_that_is_left_out() -> None:
     assert asked(known(drop_last=True), 1039, 4).training.iterations == 25
 
 
-def test_without_samples_there_are_iterations() -> None:
-    found = asked(known(), None, 4).training
-    assert found.iteration_ms == pytest.approx(430)
-    assert (found.epoch_s, found.total_s, found.interval_s) == (None, None, None)
-
-
-def test_without_an_interval_there_is_none() -> None:
-    assert asked(known(factor=None), 1000, 4).training.interval_s is None
-
-
 @pytest.mark.parametrize("strategy", ["ring", "tree", "one-to-all", "mirrored"])
 def test_one_device_is_what_the_model_says(strategy: str) -> None:
     model, network = known(), synthetic.network()

@@ -198,14 +198,14 @@ def _convolution(table: LayerTable, work: LayerWork) -> dict[str, np.ndarray]:
 def _dense(table: LayerTable) -> dict[str, np.ndarray]:
     # Of the widths only logarithms: a first dense layer behind convolutions is far wider than any measured.
     names = ("batch_size", "in_features", "out_features")
-    found = {f"log_{name}": np.log(table[name].astype(float)) for name in names}
-    return found | {"batch_size": table["batch_size"] / 16.0}
+    features = {f"log_{name}": np.log(table[name].astype(float)) for name in names}
+    return features | {"batch_size": table["batch_size"] / 16.0}
 
 
 def _overhang(sizes: np.ndarray, tile: int) -> np.ndarray:
     """(n,) log of what whole tiles hold over what is in them; 0 where they are full."""
-    found: np.ndarray = np.log(np.ceil(sizes / tile) * tile / sizes)
-    return found
+    overhang: np.ndarray = np.log(np.ceil(sizes / tile) * tile / sizes)
+    return overhang
 
 
 def identity(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
@@ -245,17 +245,17 @@ def feature_names(layer: str, several_devices: bool) -> tuple[str, ...]:
 
 def features(table: LayerTable, devices: Devices) -> np.ndarray:
     """(n, k) float64, the columns of `feature_names`. InputError for a GPU without facts."""
-    found = columns(table)
+    named = columns(table)
     if len(devices) > 1:
-        found["early"] = early(table, devices)
-        found |= identity(table, devices)
-    return np.stack([np.asarray(column, np.float64) for column in found.values()], axis=1)
+        named["early"] = early(table, devices)
+        named |= identity(table, devices)
+    return np.stack([np.asarray(column, np.float64) for column in named.values()], axis=1)
 
 
 def encode(times_ms: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
     """(n,) log of measured over expected time."""
-    found: np.ndarray = np.log(times_ms / expected_ms(table, devices))
-    return found
+    target: np.ndarray = np.log(times_ms / expected_ms(table, devices))
+    return target
 
 
 def decode(output: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
