@@ -103,47 +103,58 @@ def iterations(samples: int, batch_size: int, drop_last: bool) -> int:
     return samples // batch_size if drop_last else -(-samples // batch_size)
 
 
+_ALL = (*PLAIN, *TERMS)
+_AT = {term: column for column, term in enumerate(_ALL)}
+
+
 def _rows(graph: Graph, batch_size: int, terms: Sequence[str]) -> np.ndarray:
     """(operations, terms) float64."""
-    counts = count(graph).at(batch_size)[:, : len(PLAIN)].astype(float).tolist()
-    rows = np.zeros((len(counts), len(terms)))
-    for row, operation, values in zip(rows, graph.operations, counts, strict=True):
-        own = _terms(graph, operation, dict(zip(PLAIN, values, strict=True)), batch_size)
-        row[:] = [own.get(t, 0.0) for t in terms]
-    return rows
+    rows = np.zeros((len(graph.operations), len(_ALL)))
+    rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
+    of = {term: rows[:, column] for term, column in _AT.items()}
+    for row, operation in zip(rows, graph.operations, strict=True):
+        if operation.kind == "dropout":
+            read = graph.tensors[operation.inputs[0]].elements(batch_size)
+            for term, more in (("ops", 1.0), ("serial", 1.0), ("traffic", OF_DROPOUT * read)):
+                row[_AT[term]] += more
+    of["conv_elements"][:] = of["acts"] + of["inp"]
+    of["plain_traffic"][:] = of["traffic"]
+    of["weighted_ops"][:] = np.where(of["weights"], of["ops"], 0.0)
+    of["other_ops"][:] = np.where(of["weights"], 0.0, of["ops"])
+    for row, operation in zip(rows, graph.operations, strict=True):
+        if operation.kind in NORMALISATIONS and operation.inputs:
+            _normalization_terms(graph, operation, row, batch_size)
+        elif "kernel" in operation.attributes and "in_channels" in operation.attributes:
+            _convolution_terms(operation, row)
+    return rows[:, [_AT[term] for term in terms]]
 
 
-def _terms(
-    graph: Graph, operation: Operation, counts: dict[str, float], batch_size: int
-) -> dict[str, float]:
-    """All terms of one operation that are not 0; `counts`: its PLAIN at `batch_size`."""
-    kind, a, own = operation.kind, operation.attributes, counts
-    if kind == "dropout":
-        own["ops"] += 1.0
-        own["serial"] += 1.0
-        own["traffic"] += OF_DROPOUT * graph.tensors[operation.inputs[0]].elements(batch_size)
-    own["conv_elements"] = own["acts"] + own["inp"]
-    if kind in NORMALISATIONS and operation.inputs:
-        tensor = graph.tensors[operation.inputs[0]]
-        own["flat_norms" if len(tensor.shape) == 2 else "norm_ops"] = own["ops"]
-        own["norm_traffic"] = own["traffic"]
-        own["norm_positions"] = tensor.elements(batch_size) / max(channels(graph, operation), 1)
-        return own
-    own["plain_traffic"] = own["traffic"]
-    own["weighted_ops" if own["weights"] else "other_ops"] = own["ops"]
+def _normalization_terms(
+    graph: Graph, operation: Operation, row: np.ndarray, batch_size: int
+) -> None:
+    """Fill in a normalization's terms, which take the place of those of other operations."""
+    tensor = graph.tensors[operation.inputs[0]]
+    row[_AT["flat_norms" if len(tensor.shape) == 2 else "norm_ops"]] = row[_AT["ops"]]
+    row[_AT["norm_traffic"]] = row[_AT["traffic"]]
+    row[_AT["norm_positions"]] = tensor.elements(batch_size) / max(channels(graph, operation), 1)
+    for other in ("plain_traffic", "weighted_ops", "other_ops"):
+        row[_AT[other]] = 0.0
+
+
+def _convolution_terms(operation: Operation, row: np.ndarray) -> None:
+    """Fill in what only convolutions have."""
+    kind, a = operation.kind, operation.attributes
+    pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
+    row[_AT["pointwise" if pointwise else "kernels"]] = row[_AT["weights"]]
     if kind == "conv":
-        own["padded_flops"] = own["flops"] * _padding(a)
+        row[_AT["padded_flops"]] = row[_AT["flops"]] * _padding(a)
+    elif kind == "depthwise_conv" and max(a["kernel"]) > NARROW:
+        row[_AT["wide_depthwise"]] = row[_AT["flops"]]
     elif kind == "grouped_conv" and a["groups"] < a["in_channels"]:
-        own["unrolled"] = own["patches"] * a["groups"]
+        row[_AT["unrolled"]] = row[_AT["patches"]] * a["groups"]
     elif kind == "grouped_conv":
-        own["own_patches"], own["own_groups"] = own["patches"], own["groups"]
-        own["patches"] = own["groups"] = 0.0
-    if "kernel" in a and "in_channels" in a:
-        pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
-        own["pointwise" if pointwise else "kernels"] = own["weights"]
-        if kind == "depthwise_conv" and max(a["kernel"]) > NARROW:
-            own["wide_depthwise"] = own["flops"]
-    return own
+        for term in ("patches", "groups"):
+            row[_AT[f"own_{term}"]], row[_AT[term]] = row[_AT[term]], 0.0
 
 
 def _padding(a: Mapping[str, Any]) -> float:

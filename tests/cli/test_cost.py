@@ -8,11 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from lolat.cli.cost import cost
-from lolat.cli.main import lolat as group
 from lolat.io import paths as places
 from lolat.training.file import load_training, write
 from lolat.training.fitting import EpochTraining
@@ -292,11 +289,6 @@ def test_one_device_is_what_the_training_model_says(
     assert option["dollars_interval"] == pytest.approx([2 * t for t in alone["interval_s"]])
 
 
-def test_a_model_of_latency_is_refused(capsys: pytest.CaptureFixture[str], model: Path) -> None:
-    line = Command(capsys).refused("cost", model, *ASK[2:], "--price-per-hour", 1)
-    assert "without training coefficients; on its device `lolat learn cpu" in line
-
-
 def test_the_commands_of_the_page_run(
     lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +300,3 @@ def test_the_commands_of_the_page_run(
     assert len(shown) >= 5
     for words in shown:
         assert lolat(*words).code == 0, words
-
-
-def test_it_is_a_command_of_lolat() -> None:
-    assert group.get_command(click.Context(group), "cost") is cost

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import pytest
 
-from lolat.cli.cost import prices
-from lolat.cli.main import lolat as group
 from lolat.io import paths as places
 from tests.cli.commands import Command
 from tests.training.site import served
@@ -107,7 +104,3 @@ def test_no_network(lolat: Command) -> None:
 
 def test_options_in_front_of_refresh(lolat: Command) -> None:
     assert "options go behind `refresh`" in lolat.refused("prices", "--json", "refresh")
-
-
-def test_it_is_a_command_of_lolat() -> None:
-    assert group.get_command(click.Context(group), "prices") is prices

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lolat.errors import InputError
 from lolat.mlp.devices import DEVICES, Device
 from lolat.mlp.layers import LayerWork
 from lolat.mlp.recipes.best import expected_ms, is_early, margin, updated
@@ -119,14 +118,6 @@ def test_bias_activation_and_uneven_padding_are_passes_of_their_own(tmp_path: Pa
     assert odd - even > without[0] - even
 
 
-def test_an_optimizer_with_more_slots_takes_longer(tmp_path: Path) -> None:
-    found = times(
-        tmp_path, "convolution",
-        *({"optimizer": name} for name in ("none", "sgd", "momentum", "adam")),
-    )  # fmt: skip
-    assert (np.diff(found) > 0).all()
-
-
 @pytest.mark.parametrize(
     ("device", "early"),
     [
@@ -148,9 +139,3 @@ def test_an_early_gpu_reaches_less_of_its_peak(tmp_path: Path) -> None:
     row = {"batch_size": "64"}
     early_ms, later_ms = (times(tmp_path, "convolution", row, gpu=d)[0] for d in (old, new))
     assert 1.5 < early_ms / later_ms < 3
-
-
-def test_a_gpu_without_facts_is_an_error(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("dense", {"gpu": "Z9"}))
-    with pytest.raises(InputError, match=r"unknown GPU 'Z9'.*--devices FILE"):
-        expected_ms(rows, FACTS)

@@ -235,11 +235,3 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         read_epochs(path)
     assert said in str(error.value)
-
-
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such file; expected a CSV table"):
-        read_epochs(tmp_path / "none.csv")
-    (tmp_path / "e.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not UTF-8"):
-        read_epochs(tmp_path / "e.csv")
