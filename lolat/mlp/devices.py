@@ -20,6 +20,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.io.documents import NotJsonError, read_json
 from lolat.io.tables import read_table
+from lolat.mlp.table import mapped
 from lolat.units import plain
 
 
@@ -146,13 +147,13 @@ def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.nda
 
     Raises InputError for a GPU that is not among `devices`.
     """
-    values = {}
-    texts = names.tolist()
-    for name in dict.fromkeys(texts):
-        known([name], devices)
-        value = getattr(find(name, devices), fact)
-        values[name] = math.nan if value is None else float(value)
-    return np.fromiter((values[t] for t in texts), np.float64, len(texts))
+
+    def fact_of(name: str) -> float:
+        (device,) = known([name], devices).values()
+        value = getattr(device, fact)
+        return math.nan if value is None else float(value)
+
+    return mapped(names, fact_of)
 
 
 def merged(*more: Mapping[str, Device]) -> dict[str, Device]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.mlp.devices import DEVICES, Device, known, merged
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.table import OPTIMIZERS, LayerTable
+from lolat.mlp.table import OPTIMIZERS, LayerTable, mapped
 from lolat.units import milliseconds, percent, plain
 
 SPREAD = "time_ms_std"
@@ -99,8 +99,7 @@ def evaluate(
 
 def _device_names(names: np.ndarray, devices: Mapping[str, Device]) -> np.ndarray:
     """(n,) keys of `devices`, so that `v100` and `V100` are one group; all of them are there."""
-    own = {name: next(iter(known([name], devices))) for name in dict.fromkeys(names.tolist())}
-    return np.array([own[name] for name in names.tolist()])
+    return mapped(names, lambda name: next(iter(known([name], devices))), str)
 
 
 def _groups(

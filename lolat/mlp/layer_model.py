@@ -16,7 +16,7 @@ from lolat.io.documents import Number, Positive, check, read_json, to_json
 from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
 from lolat.mlp.recipes import RECIPES, Facts, Recipe, find_recipe
-from lolat.mlp.table import COLUMNS, WORDS, LayerTable
+from lolat.mlp.table import COLUMNS, WORDS, LayerTable, mapped
 from lolat.units import plain
 
 # ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
@@ -230,11 +230,8 @@ class LayerModel:
         reasons = []
         for column, seen in self.ranges.items():
             values = table[column]
-            if column == "gpu":
-                trained = {key(name) for name in seen}
-                new = _unseen(values, trained.__contains__, key)
-            elif all(isinstance(v, str) for v in seen):
-                new = _unseen(values, seen.__contains__)
+            if all(isinstance(v, str) for v in seen):
+                new = _unseen(values, seen, key if column == "gpu" else str)
             else:
                 new = (values < seen[0]) | (values > seen[1])
             if new.any():
@@ -396,13 +393,10 @@ def _wrong(source: str, field: str, expected: str) -> ModelFileError:
     )
 
 
-def _unseen(
-    values: np.ndarray, seen: Callable[[str], bool], name: Callable[[str], str] = str
-) -> np.ndarray:
-    """(n,) bool: whether a text's name is not among those `seen`; asked once for each that is different."""
-    texts = values.tolist()
-    answers = {text: not seen(name(text)) for text in set(texts)}
-    return np.fromiter((answers[t] for t in texts), bool, len(texts))
+def _unseen(values: np.ndarray, seen: Sequence[str], name: Callable[[str], str]) -> np.ndarray:
+    """(n,) bool: whether a text's name is not among the names of those `seen`."""
+    known_names = {name(text) for text in seen}
+    return mapped(values, lambda text: name(text) not in known_names, bool)
 
 
 def _shown(seen: Sequence[Any]) -> str:

@@ -71,6 +71,13 @@ class LayerTable:
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
 
+def mapped(texts: np.ndarray, of: Callable[[str], Any], dtype: Any = np.float64) -> np.ndarray:
+    """(n, ...) `of` each of n texts, called once for each that is different."""
+    listed = texts.tolist()
+    values = {text: of(text) for text in dict.fromkeys(listed)}
+    return np.array([values[text] for text in listed], dtype)
+
+
 def read_table(path: str | Path, layer: str | None = None, times: bool = True) -> LayerTable:
     """The table in a CSV file, gzipped or not. `layer`: the kind expected; None: by its columns.
 

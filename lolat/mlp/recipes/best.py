@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lolat.mlp.devices import Device, facts, find, key
+from lolat.mlp.devices import Device, facts, find, key, known
 from lolat.mlp.layers import LayerWork
 from lolat.mlp.recipes.base import Devices, Plan, Recipe, trained_on
-from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable
+from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, mapped
 
 # ---- What a layer asks of a GPU, and about how long that takes by the GPU's data sheet.
 #
@@ -65,7 +65,7 @@ _BYTES = 4  # of a float32
 
 def updated(table: LayerTable, work: LayerWork) -> np.ndarray:
     """(n,) elements that the optimizer reads and writes: of the input, the output and the kernel."""
-    return _each(table["optimizer"], PASSES) * (work.input + work.output + work.kernel)
+    return mapped(table["optimizer"], PASSES.__getitem__) * (work.input + work.output + work.kernel)
 
 
 def margin(table: LayerTable, work: LayerWork) -> np.ndarray:
@@ -83,14 +83,8 @@ def is_early(device: Device) -> bool:
 
 
 def early(table: LayerTable, devices: Devices) -> np.ndarray:
-    """(n,) bool: `is_early` of the GPU of each row."""
-    texts = table["gpu"]
-    facts(texts, devices, "cores")  # an unknown GPU is an InputError
-    answers = {}
-    for text in dict.fromkeys(texts.tolist()):
-        device = find(text, devices)
-        answers[text] = device is not None and is_early(device)
-    return _each(texts, answers).astype(bool)
+    """(n,) bool: `is_early` of the GPU of each row; InputError for a GPU without facts."""
+    return mapped(table["gpu"], lambda n: is_early(*known([n], devices).values()), bool)
 
 
 def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
@@ -127,12 +121,6 @@ def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
         forward = np.where(generation, early_ahead, ahead)
         total += times[name] * (forward + trained * np.where(generation, early_back, back))
     return total
-
-
-def _each(texts: np.ndarray, values: Mapping[str, float]) -> np.ndarray:
-    """(n,) float64: the value of each text."""
-    listed = texts.tolist()
-    return np.fromiter((values[text] for text in listed), np.float64, len(listed))
 
 
 # ---- The features and the network.
@@ -211,19 +199,18 @@ def _overhang(sizes: np.ndarray, tile: int) -> np.ndarray:
 def identity(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
     """(n,) of each feature that says which of the known GPUs a row is of; all 0 for another GPU."""
     names = sorted(key(name) for name in trained_on(devices))
-    values: dict[str, list[float]] = {}
     width = 1 + len(REFERENCE) + SLOTS
-    texts = table["gpu"].tolist()
-    for text in dict.fromkeys(texts):
+
+    def seen(text: str) -> list[float]:
+        columns = [0.0] * width
         device = find(text, devices)
-        seen = [0.0] * width
         if device is not None and key(device.name) in names:
-            seen[0] = 1.0
-            for i, (fact, middle) in enumerate(REFERENCE.items(), 1):
-                seen[i] = float(np.log(getattr(device, fact) / middle))
-            seen[1 + len(REFERENCE) + names.index(key(device.name)) % SLOTS] = 1.0
-        values[text] = seen
-    rows = np.array([values[text] for text in texts]).reshape(len(texts), width)
+            logs = [float(np.log(getattr(device, f) / mid)) for f, mid in REFERENCE.items()]
+            columns[: 1 + len(REFERENCE)] = 1.0, *logs
+            columns[1 + len(REFERENCE) + names.index(key(device.name)) % SLOTS] = 1.0
+        return columns
+
+    rows = mapped(table["gpu"], seen).reshape(len(table), width)
     return dict(zip(_identity_names(), rows.T, strict=True))
 
 
