@@ -316,7 +316,7 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     if as_json:
         answer = {
             "output": str(output), "name": model.name, "epochs": len(rows),
-            "networks": len({r.network for r in rows}), "optimizers": model.contents.optimizers,
+            "networks": len({r.network for r in rows}), "optimizers": list(model.optimizers),
             "drop_last": drop_last, "left_out_error": round(error, 6), "terms": terms,
         }  # fmt: skip
         click.echo(json.dumps(answer))

@@ -114,6 +114,7 @@ class EpochTraining(Training):
         self.document, self.contents = document, _checked(document, source)
         self.name, self.drop_last = self.contents.name, self.contents.drop_last
         self.residuals = tuple(self.contents.residuals)
+        self.optimizers = tuple(self.contents.optimizers)
         named = self.contents.coefficients_ms
         self.coefficients = np.array([named[t] for t in EPOCH_TERMS])
         self.epoch_ms = float(self.coefficients[EPOCH_TERMS.index("epochs")])
@@ -135,12 +136,12 @@ class EpochTraining(Training):
     ) -> Doubts:
         """How sure an answer is: what of the network the table's rows do not tell."""
         row = iteration_row(graph, batch_size, optimizer)
-        domain, optimizers = self.contents.domain, self.contents.optimizers
+        domain = self.contents.domain
         warnings = list(graph.warnings)
-        if optimizers and optimizer.name not in optimizers:
+        if self.optimizers and optimizer.name not in self.optimizers:
             warnings.append(
                 f"no row that the model was fitted on used {optimizer.name}, only "
-                f"{', '.join(optimizers)}: its update is scaled by what it reads and writes"
+                f"{', '.join(self.optimizers)}: its update is scaled by what it reads and writes"
             )
         lacking = [
             TERMS[IN_EPOCHS.get(t, t)].partition(",")[0]

@@ -73,7 +73,7 @@ class Training(ABC):
     `name`: of the device; `document`: the model's file; `residuals`: log(measured / predicted) of what was
     left out of the fit; `drop_last`: whether an epoch leaves out a last batch that is not full; `epoch_ms`:
     what an epoch takes beside its iterations, a pass over the validation samples too; `starts`: whether it
-    knows of starts at all.
+    knows of starts at all; `optimizers`: those that epochs were timed with, empty where it is of none.
     """
 
     name: str
@@ -82,6 +82,7 @@ class Training(ABC):
     drop_last: bool = False
     epoch_ms: float = 0.0
     starts: bool = False
+    optimizers: tuple[str, ...] = ()
 
     @abstractmethod
     def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:

@@ -27,6 +27,7 @@ class KnownTraining(Training):
     drop_last: bool = False
     epoch_ms: float = 0.0
     starts: bool = False
+    optimizers: tuple[str, ...] = ()
     times: Mapping[str, float] = field(default_factory=lambda: {"iteration": 100.0})
     sample_ms: float | None = None
     each: Sequence[float] | None = None
