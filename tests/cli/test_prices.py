@@ -72,7 +72,7 @@ def test_an_accelerator_that_is_not_there(lolat: Command, listed: Path) -> None:
 def test_columns_that_are_not_there(lolat: Command, listed: Path) -> None:
     listed.write_text(LIST.replace("Price", "Cost", 1))
     line = lolat.refused("prices", "--prices", listed)
-    assert "lacks the column price; expected" in line
+    assert "lacks the column Price; expected" in line
 
 
 def test_refresh_and_then_its_prices(

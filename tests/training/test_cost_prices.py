@@ -73,7 +73,7 @@ def test_rows_that_are_no_machine_are_left_out() -> None:
         ("big,V100,8.0", "big,,8.0", "line 2: acceleratorname is empty; expected a name and a count"),
         ("one,V100,1", "one,V100,", "line 3: acceleratorname is 'V100'; expected a name and a count"),
         ("one,", "", "line 3: 8 cells; expected 9"),
-        ("Price", "Cost", "p.csv lacks the column price; expected a price list"),
+        ("Price", "Cost", "p.csv lacks the column Price; expected a price list"),
         (LIST, "", "p.csv is empty; expected a price list"),
         (LIST, LIST.splitlines()[0], "has no instance with a price"),
         (LIST, LIST + '"open', "not a CSV table"),

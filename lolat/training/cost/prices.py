@@ -70,7 +70,7 @@ def read_catalogue(path: str | Path, source: str | None = None) -> tuple[Offer, 
     """The offers in a CSV file. InputError: not there, not a table, lacks a column, a wrong price."""
     if Path(path).is_file() and Path(path).stat().st_size > LARGEST_BYTES:
         raise InputError(f"{plain(str(path))} is too large; {_EXPECTED}, of at most 64 MiB")
-    table = read_table(path, [n.lower() for n in NEEDED], _EXPECTED)
+    table = read_table(path, NEEDED, _EXPECTED)
     return _offers(table, source if source is not None else Path(path).name, "")
 
 
@@ -86,7 +86,7 @@ def parse(content: bytes, shown: str, source: str = "", date: str = "") -> tuple
         raise InputError(
             f"{shown} is not UTF-8 text (at byte {error.start}); {_EXPECTED}"
         ) from None
-    return _offers(parse_table(text, shown, [n.lower() for n in NEEDED], _EXPECTED), source, date)
+    return _offers(parse_table(text, shown, NEEDED, _EXPECTED), source, date)
 
 
 def _offers(table: Table, source: str, date: str) -> tuple[Offer, ...]:
