@@ -46,8 +46,8 @@ from lolat.devices.tables import (  # noqa: E402
 from lolat.fitting.predictors.kernels import Kernels  # noqa: E402
 from lolat.graph import work as c  # noqa: E402
 from lolat.graph.modes import Mode  # noqa: E402
-from lolat.graph.work import CLASSES, PRODUCTS, Work, work_of  # noqa: E402  # noqa: E402
-from lolat.mlp.perceptron import Perceptron  # noqa: E402
+from lolat.graph.work import CLASSES, PRODUCTS, Work, work_of  # noqa: E402
+from lolat.mlp.layer_model import Perceptron  # noqa: E402
 from lolat.mlp.recipes import (  # noqa: E402
     Plan,
     best,
@@ -207,7 +207,7 @@ def train(
     learner: str, operation: str, parts: Sequence[tuple[Device, Rows]], seed: int
 ) -> tuple[Answer, Callable[[Work, Device], np.ndarray]]:
     """A network of one operation from rows of devices: (ms alone, of `best` the factor on the formula)."""
-    from lolat.mlp.keras_training import KerasNetwork
+    from lolat.mlp.training import KerasNetwork
 
     x = np.concatenate([features(learner, r.work, operation, d) for d, r in parts])
     ms = np.concatenate([r.ms for _, r in parts])

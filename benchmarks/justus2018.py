@@ -23,7 +23,7 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 from benchmarks.justus.tables import RECIPES, TABLES
 from benchmarks.justus.trainings import Data, Results
 from lolat.cli.progress import progress
-from lolat.model.file import write_bytes
+from lolat.io.writing import write_bytes
 
 
 def replaced(text: str, name: str, lines: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ Figures go to docs/figures/, the numbers to the terminal.
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterator
@@ -28,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.justus.formula_fit import LayerFormulas  # noqa: E402
+from benchmarks.justus.vgg16 import measured_ms  # noqa: E402
+from lolat.io.writing import write_bytes  # noqa: E402
 from lolat.mlp.devices import DEVICES  # noqa: E402
 from lolat.mlp.layer_model import LayerModel, read_layer_model  # noqa: E402
 from lolat.mlp.networks import network_time  # noqa: E402
@@ -35,27 +36,17 @@ from lolat.mlp.recipes import find_recipe  # noqa: E402
 from lolat.mlp.table import LAYERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import learn, split  # noqa: E402
 from lolat.model import load  # noqa: E402
-from lolat.model.file import write_bytes  # noqa: E402
 from lolat.report.plots import STYLE  # noqa: E402
 from lolat.units import percent  # noqa: E402
 
 GPU = "V100"
 FIGURES = ROOT / "docs" / "figures"
-HIDDEN = (
-    32,
-    64,
-    128,
-    128,
-    128,
-    128,
-    128,
-    128,
-)  # widths of the paper's networks, first layers first
+HIDDEN = (32, 64, *[128] * 6)  # widths of the paper's networks, first layers first
 DEPTHS = (1, 2, 3, 4, 6, 8)
 DEPTH_ROWS = 5000
 FORMULA_ROWS = 100
 SHOWN = 1500  # points of a scatter plot
-COLOURS = {"measured": "0.25", "lolat": "#0b6e99", "paper": "#d1603d", "best": "#5b8c3a"}
+COLORS = {"measured": "0.25", "lolat": "#0b6e99", "paper": "#d1603d", "best": "#5b8c3a"}
 
 
 @contextmanager
@@ -80,7 +71,7 @@ def parts(data: Path, layer: str) -> tuple[LayerTable, LayerTable]:
 
 
 def forward(table: LayerTable) -> LayerTable:
-    """The rows without an optimiser."""
+    """The rows without an optimizer."""
     return table.select(table["optimizer"] == "none")
 
 
@@ -125,7 +116,7 @@ def scatter(data: Path, conv_model: Path, dense_model: Path) -> None:
                 told = f"{words}: mean error {percent(float(error.mean()))}"
                 click.echo(f"{layer}: {told}, median {percent(float(np.median(error)))}")
                 axes.plot(test.times_ms[:SHOWN], predicted[:SHOWN], ".", ms=3, alpha=0.5,
-                          color=COLOURS[name], label=told, rasterized=True)  # fmt: skip
+                          color=COLORS[name], label=told, rasterized=True)  # fmt: skip
             axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured, ms",
                      ylabel="predicted, ms", title=f"{layer}: {GPU}, forward only")  # fmt: skip
             for axis in (axes.xaxis, axes.yaxis):
@@ -147,11 +138,7 @@ def vgg16(data: Path, conv_model: Path, dense_model: Path) -> None:
         zip(LAYERS, map(read_layer_model, (conv_model, dense_model)), strict=True)
     )
     lolat = load(f"justus2018-{GPU.lower()}")
-    with open(data / "justus2018_vgg16_v100.csv", newline="") as file:
-        measured = {
-            (r["optimizer"], int(r["batch_size"])): float(r["time_ms"])
-            for r in csv.DictReader(file)
-        }
+    measured = measured_ms(data)
     recipe = models["convolution"].recipe
     click.echo(
         f"| optimizer | batch | measured | recipe {recipe} | | LoLat | |\n| --- |{' --: |' * 6}"
@@ -169,17 +156,17 @@ def vgg16(data: Path, conv_model: Path, dense_model: Path) -> None:
                 lolats = f"{formula[i]:.1f} | {100 * (formula[i] / times[i] - 1):+.0f} %"
                 cells.append(lolats if optimizer == "none" else "- | -")
                 click.echo(f"| {optimizer} | {batch} | {times[i]:.1f} | {' | '.join(cells)} |")
-            axes.plot(batches, times, "o-", color=COLOURS["measured"], label="measured")
+            axes.plot(batches, times, "o-", color=COLORS["measured"], label="measured")
             axes.plot(
                 batches,
                 summed,
                 "^-",
-                color=COLOURS[recipe],
+                color=COLORS[recipe],
                 label=f"sum of layers, recipe {recipe}",
             )
             if optimizer == "none":
                 axes.plot(
-                    batches, formula, "s-", color=COLOURS["lolat"], label="LoLat, justus2018-v100"
+                    batches, formula, "s-", color=COLORS["lolat"], label="LoLat, justus2018-v100"
                 )
             words = "forward only" if optimizer == "none" else "training with SGD"
             axes.set(
@@ -219,7 +206,7 @@ def depth(data: Path, results: Path) -> None:
         click.echo(f"{layers} hidden layers: {known[str(layers)]}")
     rows = sorted(map(int, known))
     with drawn(FIGURES / "justus-depth.svg", 1, (5.6, 3.8)) as (axes,):
-        axes.plot(rows, [100 * known[str(n)]["mean"] for n in rows], "s-", color=COLOURS["paper"])
+        axes.plot(rows, [100 * known[str(n)]["mean"] for n in rows], "s-", color=COLORS["paper"])
         axes.set(xlabel="hidden layers", ylabel="mean error, %", ylim=(0, None),
                  title=f"the paper's recipe: {DEPTH_ROWS:,} convolutions, {GPU}, forward only")  # fmt: skip
         axes.grid(color="0.92")

@@ -8,7 +8,7 @@
 DATA: a folder with justus2018_convolution.csv.gz and justus2018_dense.csv.gz. `measure` fits every learner
 on more and more rows and judges it on the same rows left out; what FILE has is not done again, so that it
 may be stopped at any time. Each learner sees the first rows of the same permutation. `curves` prints what
-FILE has and where learners cross; `groups` fits the formula from 100 rows of each GPU and optimiser.
+FILE has and where learners cross; `groups` fits the formula from 100 rows of each GPU and optimizer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.justus.formula_fit import LayerFormulas  # noqa: E402
 from lolat.fitting.predictors.two_regime import TwoRegime  # noqa: E402
+from lolat.io.writing import write_bytes  # noqa: E402
 from lolat.mlp.devices import DEVICES, known  # noqa: E402
 from lolat.mlp.layers import layer_counts  # noqa: E402
 from lolat.mlp.recipes import Devices, find_recipe  # noqa: E402
 from lolat.mlp.recipes.best import expected_ms  # noqa: E402
 from lolat.mlp.table import LAYERS, OPTIMIZERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import learn, split  # noqa: E402
-from lolat.model.file import write_bytes  # noqa: E402
 from lolat.units import percent  # noqa: E402
 
 SEED = 0  # of the split; the parts are those of `lolat mlp fit --seed 0` on the same rows
@@ -219,7 +219,7 @@ def curves(results: Path) -> None:
 @main.command()
 @data_argument
 def groups(data: Path) -> None:
-    """Fit the formula from GROUP_ROWS rows of each GPU and optimiser; print its errors on other rows."""
+    """Fit the formula from GROUP_ROWS rows of each GPU and optimizer; print its errors on other rows."""
     tables = load(data)
     for layer, table in tables.items():
         kinds = ("none", *(o for o in OPTIMIZERS if o != "none"))
@@ -234,7 +234,7 @@ def groups(data: Path) -> None:
 
 
 def _group_error(table: LayerTable, gpu: str, optimizer: str, learner: str) -> str:
-    """Median error of a formula fitted on GROUP_ROWS rows of a GPU and optimiser."""
+    """Median error of a formula fitted on GROUP_ROWS rows of a GPU and optimizer."""
     table = table.select((table["gpu"] == gpu) & (table["optimizer"] == optimizer))
     found = split(len(table), SEED)
     judged = table.select(found.test)

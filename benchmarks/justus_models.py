@@ -9,7 +9,6 @@ the V100 is compared with what was measured, where DATA has justus2018_vgg16_v10
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.justus.vgg16 import measured_ms  # noqa: E402
 from lolat.fitting.points import Point  # noqa: E402
 from lolat.graph.counts import FEATURES, behaviors  # noqa: E402
 from lolat.mlp.layers import layer_counts, layer_graph, layer_name  # noqa: E402
@@ -142,15 +142,12 @@ def vgg(model: Model, data: Path) -> None:
 
     network = read("keras:VGG16")
     click.echo("\n| batch | measured | LoLat | | 90 % interval |\n| --: | --: | --: | --: | --: |")
-    with open(data / "justus2018_vgg16_v100.csv", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["optimizer"] != "none":
-                continue
-            found = model.predict(network, int(row["batch_size"]))
-            measured = float(row["time_ms"])
+    for (optimizer, batch_size), measured in measured_ms(data).items():
+        if optimizer == "none":
+            found = model.predict(network, batch_size)
             low, high = found.interval_ms or (0.0, 0.0)
             click.echo(
-                f"| {row['batch_size']} | {measured:.1f} | {found.latency_ms:.1f} | "
+                f"| {batch_size} | {measured:.1f} | {found.latency_ms:.1f} | "
                 f"{100 * (found.latency_ms / measured - 1):+.0f} % | {low:.1f} .. {high:.1f} |"
             )
 

@@ -11,12 +11,10 @@ neusight/. The formula is `lolat.mlp.networks`; half a minute together.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -26,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.justus import vgg16 as network  # noqa: E402
+from lolat.io.tables import read_table as read_cells  # noqa: E402
 from lolat.mlp.devices import DEVICES  # noqa: E402
 from lolat.mlp.networks import Alone, Sizes, fit, usable  # noqa: E402
 from lolat.mlp.table import LayerTable, read_table  # noqa: E402
@@ -93,13 +92,13 @@ def layers(data: Path) -> None:
             alone = fit(table.select(fold != i), device)
             found[fold == i] = alone.parts(table.select(fold == i)).total
         errors, sizes = found / table.times_ms - 1.0, Sizes(table, device)
-        large = np.minimum(sizes.inside, sizes.outside) >= LARGE
+        large = np.minimum(sizes.work.inside, sizes.work.outside) >= LARGE
         kinds: Iterable[np.ndarray] = (
             np.ones(len(table), bool),
             sizes.small_window,
             sizes.small_window & large,
-            (sizes.window == 1) & (sizes.stride == 1),
-            sizes.side == 1,
+            (sizes.work.window == 1) & (sizes.work.stride == 1),
+            sizes.work.side == 1,
         )
         row(gpu, *(off(errors, which) for which in kinds))
 
@@ -141,9 +140,8 @@ def vgg16(data: Path) -> None:
 def launches(data: Path) -> None:
     """The operations of transformers on the V100, each timed alone, against the networks that they are."""
     traced = defaultdict(list)
-    with gzip.open(data / "neusight/operations.csv.gz", "rt", newline="") as file:
-        for one in csv.DictReader(file):
-            traced[_which(one)].append(one)
+    for one in read_cells(data / "neusight/operations.csv.gz"):
+        traced[_which(one)].append(one)
     row(
         "network",
         "pass",
@@ -154,22 +152,21 @@ def launches(data: Path) -> None:
         "more by each, us",
     )
     row("---", "---", *["--:"] * 5)
-    with open(data / "neusight/networks.csv", newline="") as file:
-        for one in csv.DictReader(file):
-            found = traced.get(_which(one))
-            if not one["device"].startswith("v100") or one["compiled"] != "no" or not found:
-                continue
-            times = np.array([float(o["forward_ms"]) for o in found])
-            at = [i for i, o in enumerate(found) if INSIDE.search(o["name"] + o["target"])]
-            often = np.ones(len(times))
-            often[min(at) : max(at) + 1] = int(one["layers"])
-            whole, total = float(one["forward_ms"]), float(often @ times)
-            started = float(often @ (times > SHORTEST_MS))
-            row(one["network"], one["pass"], one["batch_size"], f"{total:.1f}", f"{whole:.1f}",
-                f"{started:.0f}", f"{1e3 * (total - whole) / started:.0f}")  # fmt: skip
+    for one in read_cells(data / "neusight/networks.csv"):
+        found = traced.get(_which(one))
+        if not one["device"].startswith("v100") or one["compiled"] != "no" or not found:
+            continue
+        times = np.array([float(o["forward_ms"]) for o in found])
+        at = [i for i, o in enumerate(found) if INSIDE.search(o["name"] + o["target"])]
+        often = np.ones(len(times))
+        often[min(at) : max(at) + 1] = int(one["layers"])
+        whole, total = float(one["forward_ms"]), float(often @ times)
+        started = float(often @ (times > SHORTEST_MS))
+        row(one["network"], one["pass"], one["batch_size"], f"{total:.1f}", f"{whole:.1f}",
+            f"{started:.0f}", f"{1e3 * (total - whole) / started:.0f}")  # fmt: skip
 
 
-def _which(one: dict[str, str]) -> tuple[str, ...]:
+def _which(one: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(one[n] for n in ("device", "network", "pass", "sequence_length", "batch_size"))
 
 

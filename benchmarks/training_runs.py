@@ -31,7 +31,8 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lolat.readers import open_network, read
-from lolat.training.model import Training, load_training
+from lolat.training.file import load_training
+from lolat.training.model import Training
 from lolat.units import percent
 
 EPOCHS = 5  # the first and four more

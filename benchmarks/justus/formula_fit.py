@@ -1,4 +1,4 @@
-"""LoLat's own formula for single layers: one fit for each GPU and optimiser, from few rows.
+"""LoLat's own formula for single layers: one fit for each GPU and optimizer, from few rows.
 
 With it the companion is compared: how many measured layers does a deep network need before it beats six
 coefficients and a constant?
@@ -19,7 +19,7 @@ from lolat.mlp.layers import layer_counts
 from lolat.mlp.table import LayerTable
 
 LEAST = (
-    8  # rows of a GPU and optimiser from which its coefficients are tried: one more than there are
+    8  # rows of a GPU and optimizer from which its coefficients are tried: one more than there are
 )
 SURE = 50  # from which they are taken without a trial
 ROUNDS = 5  # of formula and factors in turns
@@ -27,15 +27,15 @@ SHARED_ROWS = 3000  # at most, for the shared formula
 MOST_AT_ONCE = 0.7  # of a logarithm: a factor of two
 SHRINKAGE = 1.0  # a factor is drawn to 1 as by so many rows that say 1
 
-Group = tuple[str, str]  # GPU, optimiser
+Group = tuple[str, str]  # GPU, optimizer
 
 
 @dataclass(frozen=True)
 class LayerFormulas:
-    """The extended formula of six counts for each GPU and optimiser of a kind of layer.
+    """The extended formula of six counts for each GPU and optimizer of a kind of layer.
 
     `own`: the formulas of the groups with rows enough. The others share `base`, whose answer is
-    multiplied by the group's factors, of its GPU and of its optimiser (1 for one that no row had).
+    multiplied by the group's factors, of its GPU and of its optimizer (1 for one that no row had).
     """
 
     layer: str
@@ -57,7 +57,7 @@ class LayerFormulas:
         return found
 
     def _answers(self, group: Group, counts: np.ndarray) -> np.ndarray:
-        """(rows,) ms of (rows, 6) counts of layers of one GPU and optimiser."""
+        """(rows,) ms of (rows, 6) counts of layers of one GPU and optimizer."""
         formula = self.own.get(group, self.base)
         answers = formula.many(list(counts.T), np.empty(len(counts)))
         if group in self.own:
@@ -110,7 +110,7 @@ def _error(predicted: np.ndarray, measured: np.ndarray) -> float:
 
 
 def _groups(table: LayerTable) -> dict[Group, np.ndarray]:
-    """Positions of the rows of each GPU and optimiser."""
+    """Positions of the rows of each GPU and optimizer."""
     pairs = np.column_stack([table["gpu"], table["optimizer"]])
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)  # numpy 2.0.0 gave it another shape
@@ -123,10 +123,10 @@ def _groups(table: LayerTable) -> dict[Group, np.ndarray]:
 def _shared(
     counts: np.ndarray, times: np.ndarray, table: LayerTable, rows: np.ndarray
 ) -> tuple[Extended, dict[str, float]]:
-    """One formula for `rows` of the table and a factor for each GPU and each optimiser, found in turns.
+    """One formula for `rows` of the table and a factor for each GPU and each optimizer, found in turns.
 
     The factors are the ridge regression of what the formula leaves, as logarithms, on which GPU and
-    which optimiser a row is of; after the first round a row says no more than MOST_AT_ONCE, so that a
+    which optimizer a row is of; after the first round a row says no more than MOST_AT_ONCE, so that a
     disturbed one does not move its group.
     """
     counts, times = counts[rows], times[rows]

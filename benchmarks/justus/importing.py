@@ -5,7 +5,7 @@
 writes DIR/convolution.csv and DIR/dense.csv. The files are old pandas pickles: only the few types of a data
 frame are read out of them; a file that asks for anything else is refused, and nothing is written.
 
-github.com/CDECatapult/ml-performance-prediction, raw_data. What its numbers stand for (which optimiser is
+github.com/CDECatapult/ml-performance-prediction, raw_data. What its numbers stand for (which optimizer is
 2, say) is in the order of the words in `table`.
 """
 
@@ -27,9 +27,9 @@ import numpy as np
 from lolat.cli.common import run, say
 from lolat.cli.progress import progress
 from lolat.errors import InputError
+from lolat.io.writing import write_bytes
 from lolat.mlp.devices import DEVICES, find
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, LAYERS, OPTIMIZERS, PADDINGS, SPREADS, TIME
-from lolat.model.file import write_bytes
 from lolat.units import plain
 
 # ---- Reads data frames out of old pandas pickles without pandas, and without running what a

@@ -1,6 +1,6 @@
 """Linear regression on a layer's sizes and its multiply-accumulates: the baseline of Justus et al. 2018.
 
-Ordinary least squares in ms, neither device, optimiser nor activation among its features, as in the
+Ordinary least squares in ms, neither device, optimizer nor activation among its features, as in the
 authors' notebook. It may answer below 0.
 """
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks.justus import vgg16
 from benchmarks.justus.linear import fit_linear
+from lolat.io.writing import write_bytes
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.evaluation import errors_of
 from lolat.mlp.recipes import find_recipe
 from lolat.mlp.table import LayerTable, read_table
 from lolat.mlp.training import Progress, learn, split
-from lolat.model.file import write_bytes
 
 GPUS = ("V100", "P100", "M60", "K80", "K40", "1080ti")
 LARGEST_BATCH = 32  # of the authors' models of several GPUs

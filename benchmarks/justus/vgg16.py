@@ -6,11 +6,11 @@ they measured (TF-Slim's) has them.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 
+from lolat.io.tables import read_table
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.table import LayerTable
 
@@ -58,6 +58,5 @@ def predict_ms(model: LayerModel, batch_size: int, optimizer: str) -> float:
 
 def measured_ms(folder: Path) -> dict[tuple[str, int], float]:
     """The authors' times of the whole network on a V100 by (optimizer, batch size), ms."""
-    with open(folder / "justus2018_vgg16_v100.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {(row["optimizer"], int(row["batch_size"])): float(row["time_ms"]) for row in rows}
+    rows = read_table(folder / "justus2018_vgg16_v100.csv", ("optimizer", "batch_size", "time_ms"))
+    return {(row["optimizer"], row.whole("batch_size")): row.number("time_ms") for row in rows}

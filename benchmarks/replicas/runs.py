@@ -1,6 +1,6 @@
 """The formula of an iteration on one or several devices, fitted to iterations that somebody timed.
 
-    call + variable * variables + unfused * variables (where the optimiser is not one fused kernel)
+    call + variable * variables + unfused * variables (where the optimizer is not one fused kernel)
     + acts * ACTS + flops * FLOPs + weight * parameters                   one replica
     + synchronisation + byte * 2 (K-1) / K * bytes                        more than one device
 

@@ -18,7 +18,7 @@ from lolat.units import percent
 FIGURE_LINK = Link(100, 0.005)
 FIGURE_DEVICES = tuple(2**i for i in range(13))  # 1 to 4,096
 WEAK_BATCH, STRONG_BATCH = 64, 16384
-COLOURS = {"ring": "#0b6e99", "tree": "#d1603d", "one-to-all": "#5b8c3a"}
+COLORS = {"ring": "#0b6e99", "tree": "#d1603d", "one-to-all": "#5b8c3a"}
 
 
 def scaling_iteration(epochs: Epochs, strategy: str):  # type: ignore[no-untyped-def]
@@ -44,7 +44,7 @@ def scaling_iteration(epochs: Epochs, strategy: str):  # type: ignore[no-untyped
 
 def curves(epochs: Epochs):  # type: ignore[no-untyped-def]
     """(words, strategy, points) of each curve."""
-    for strategy in COLOURS:
+    for strategy in COLORS:
         iteration = scaling_iteration(epochs, strategy)
         yield "weak", strategy, weak_scaling(iteration, WEAK_BATCH, FIGURE_DEVICES)
         yield "strong", strategy, strong_scaling(iteration, STRONG_BATCH, FIGURE_DEVICES)
@@ -70,7 +70,7 @@ def draw(epochs: Epochs, path: Path) -> None:
         panels = dict(zip(("weak", "strong"), figure.subplots(1, 2, sharey=True), strict=True))
         for kind, strategy, points in curves(epochs):
             panels[kind].plot([p.devices for p in points], [p.speedup for p in points], "o-", ms=3,
-                              color=COLOURS[strategy], label=strategy)  # fmt: skip
+                              color=COLORS[strategy], label=strategy)  # fmt: skip
         titles = {
             "weak": f"weak scaling: {WEAK_BATCH} samples on each",
             "strong": f"strong scaling: {STRONG_BATCH:,} samples shared",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.replicas.runs import Runs, RunsFormula
+from lolat.io.tables import Row, read_table
 
 PATCH, MNIST, CIFAR = "patch_camelyon_cnn", "mnist_cnn", "cifar_cnn"
 
@@ -50,10 +50,9 @@ NETWORKS = {
 }
 
 
-def table_of(path: Path) -> list[dict[str, str]]:
+def table_of(path: Path) -> list[Row]:
     """The rows of a CSV file."""
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return list(read_table(path))
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def series_table(epochs: Epochs) -> Iterator[str]:
     _, fit, test = next(splits(epochs))
     errors = np.full(len(test), np.nan)
     errors[test] = errors_of(epochs, fit, test)
-    yield "| network | GPUs | optimiser | predicted | median | mean | largest |"
+    yield "| network | GPUs | optimizer | predicted | median | mean | largest |"
     yield "| --- | --: | --- | --: | --: | --: | --: |"
     for (network, devices, optimizer), rows in epochs.groups().items():
         held = rows[test[rows]]

@@ -1,29 +1,23 @@
-"""`lolat cost`: hours and dollars of a training run, for several numbers of devices."""
+"""`lolat cost`: hours and dollars of a training run, for several numbers of devices; `lolat prices`."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import (
-    coverage_option,
-    json_option,
-    model_argument,
-    network_argument,
-    say,
-    size_option,
-)
-from lolat.cli.training import device_options
+from lolat.cli.common import json_option, model_argument, network_argument, say, size_option
+from lolat.cli.training import Exchange, Run, as_one, exchange_options, predicted, run_options
 from lolat.errors import InputError
+from lolat.units import plain
 
 if TYPE_CHECKING:
-    from lolat.training.cost.plan import Rent, Spot
-    from lolat.training.cost.renting import Machines
+    from lolat.training.cost.plan import Machines, Rent, Spot
+    from lolat.training.cost.prices import Offer
     from lolat.training.exchange import Link
     from lolat.training.model import Training
 
@@ -38,12 +32,12 @@ class Devices(click.ParamType):
         if isinstance(value, tuple):
             return value
         try:
-            found = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
+            devices = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
         except ValueError:
-            found = ()
-        if not found or min(found) < 1:
+            devices = ()
+        if not devices or min(devices) < 1:
             self.fail(f"{value!r}: expected whole numbers from 1, such as 1,2,4,8")
-        return found
+        return devices
 
 
 class Amount(click.ParamType):
@@ -62,94 +56,128 @@ class Amount(click.ParamType):
         return amount
 
 
+# ---- What is paid for.
+
+
+@dataclass(frozen=True)
+class Payment:
+    """The options that say what is rented, and at which price."""
+
+    price_per_hour: float | None
+    prices_file: str | None
+    accelerator: str | None
+    as_if: bool
+    on_spot: bool
+    interruptions_per_hour: float | None
+    restart_cost_s: float | None
+    billing: str
+
+    def spot(self) -> Spot | None:
+        """The interruptions, where spot instances are asked for."""
+        from lolat.training.cost.plan import Spot
+
+        often, lost = self.interruptions_per_hour, self.restart_cost_s
+        if self.on_spot and often is not None and lost is not None:
+            return Spot(often, lost)
+        if self.on_spot:
+            raise InputError(
+                "--spot without how often and how badly it interrupts; expected --interruptions-per-hour R "
+                "and --restart-cost-s S too (0 and 0: never)"
+            )
+        if often is not None or lost is not None:
+            raise InputError(
+                "--interruptions-per-hour and --restart-cost-s are of spot instances; add --spot, or leave "
+                "them out"
+            )
+        return None
+
+    def rent(self, model: Training) -> tuple[Rent, str]:
+        """What is rented for a number of devices, and where its price is from."""
+        from lolat.training.cost.plan import machines_for
+
+        offers, where = self._offers(model)
+
+        def rent(devices: int) -> Machines:
+            return machines_for(offers, devices, self.on_spot, where)
+
+        return rent, where
+
+    def _offers(self, model: Training) -> tuple[tuple[Offer, ...], str]:
+        from lolat.training.cost.plan import device_of, is_price_of, offers_for, shown_device
+        from lolat.training.cost.prices import (
+            Offer,
+            accelerator_of,
+            accelerators,
+            find_prices,
+            listed,
+        )
+
+        price = self.price_per_hour
+        if price is not None:
+            if self.prices_file is not None:
+                raise InputError("--price-per-hour and --prices are two prices; give one of them")
+            return (Offer("", "", 0, price, price, source="--price-per-hour"),), "--price-per-hour"
+        prices = find_prices(self.prices_file)
+        device = device_of(model)
+        name = self.accelerator or accelerator_of(device, prices.offers)
+        if name is None:
+            raise InputError(
+                f"{prices.where} has no accelerator like {device!r}, the device of the model; give "
+                f"--price-per-hour, or --as-if and --accelerator with one of "
+                f"{listed(accelerators(prices.offers))}"
+            )
+        offers = offers_for(model, prices.offers, name, prices.where)
+        where = f"{name} in {prices.where}"
+        if is_price_of(name, device):
+            return offers, where
+        shown = shown_device(model)
+        if not self.as_if:
+            raise InputError(
+                f"the price is of {plain(name)}, the times of the model are of {shown}; give a model "
+                f"of {plain(name)}, --price-per-hour for {shown}, or --as-if to take both all the same"
+            )
+        return offers, f"{where}, as if it were that of {shown}"
+
+
+payment_options = as_one(
+    "payment",
+    Payment,
+    click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device."),
+    click.option("--prices", "prices_file", type=click.Path(), metavar="FILE",
+                 help="A CSV file in the layout of SkyPilot's catalogue; else what `lolat prices` lists."),
+    click.option("--accelerator", metavar="NAME",
+                 help="In the prices, such as V100; cpu: instances without one. By the model's device if "
+                 "not given."),
+    click.option("--as-if", is_flag=True,
+                 help="Take the price though --accelerator is another device than the model's."),
+    click.option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions."),
+    click.option("--interruptions-per-hour", type=Amount(), metavar="R",
+                 help="Of each instance, with --spot."),
+    click.option("--restart-cost-s", type=Amount(), metavar="S",
+                 help="Seconds lost at each: a new instance, loading, doing again what was not saved."),
+    click.option("--billing", type=click.Choice(["second", "hour"]), default="second",
+                 show_default=True, help="Whether a begun hour is paid for whole."),
+)  # fmt: skip
+
+
 @click.command()
 @model_argument
 @network_argument
-@click.option("--samples", type=click.IntRange(min=1), required=True, metavar="N", help="Data set.")
-@click.option(
-    "--epochs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="E",
-    help="Times through the data set.",
-)
-@click.option(
-    "--batch-size",
-    type=click.IntRange(min=1),
-    required=True,
-    metavar="B",
-    help="Samples of an iteration on each device.",
-)
-@click.option("--optimizer", default="sgd", show_default=True, metavar="NAME", help="Such as adam.")
-@click.option(
-    "--devices",
-    type=Devices(),
-    default="1",
-    show_default=True,
-    help="Each to be compared, as in 1,2,4,8.",
-)
-@click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device.")
-@click.option(
-    "--prices",
-    "prices_file",
-    type=click.Path(),
-    metavar="FILE",
-    help="A CSV file in the layout of SkyPilot's catalogue; else what `lolat prices` lists.",
-)
-@click.option(
-    "--accelerator",
-    metavar="NAME",
-    help="In the prices, such as V100; cpu: instances without one. By the model's device if not given.",
-)
-@click.option(
-    "--as-if",
-    is_flag=True,
-    help="Take the price though --accelerator is another device than the model's.",
-)
-@click.option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions.")
-@click.option(
-    "--interruptions-per-hour", type=Amount(), metavar="R", help="Of each instance, with --spot."
-)
-@click.option(
-    "--restart-cost-s",
-    type=Amount(),
-    metavar="S",
-    help="Seconds lost at each: a new instance, loading, doing again what was not saved.",
-)
-@click.option(
-    "--billing",
-    type=click.Choice(["second", "hour"]),
-    default="second",
-    show_default=True,
-    help="Whether a begun hour is paid for whole.",
-)
-@device_options
+@run_options(samples_required=True)
+@click.option("--devices", type=Devices(), default="1", show_default=True,
+              help="Each to be compared, as in 1,2,4,8.")  # fmt: skip
+@payment_options
+@exchange_options
 @size_option
-@coverage_option
 @json_option
 def cost(
     model: str,
     network: str,
-    samples: int,
-    epochs: int,
-    batch_size: int,
-    optimizer: str,
+    run: Run,
     devices: tuple[int, ...],
-    link_gbps: float | None,
-    strategy: str,
-    no_overlap: bool,
-    input_ms: float,
-    price_per_hour: float | None,
-    prices_file: str | None,
-    accelerator: str | None,
-    as_if: bool,
-    on_spot: bool,
-    interruptions_per_hour: float | None,
-    restart_cost_s: float | None,
-    billing: str,
+    payment: Payment,
+    exchange: Exchange,
     input_size: tuple[int, ...],
-    coverage: float | None,
     as_json: bool,
 ) -> None:
     """Time and money of training NETWORK on the device of MODEL, and on several of them.
@@ -157,76 +185,47 @@ def cost(
     Without storage and data transfer. With --price-per-hour K devices cost K times as much; from a price
     list they are an instance with as many where there is one, else several.
     """
-    from lolat.fitting.intervals import COVERAGE, check_coverage
     from lolat.readers import read
-    from lolat.training.cost.plan import Duration, plan
-    from lolat.training.cost.renting import device_of, link_of
-    from lolat.training.exchange import Link
-    from lolat.training.model import load_training, with_input
-    from lolat.training.replicas import check_strategy, predict_parallel
-    from lolat.training.settings import optimizer_named
+    from lolat.report.cost import plan_lines
+    from lolat.training.cost.plan import Duration, device_of, link_of, plan
+    from lolat.training.file import load_training
+    from lolat.training.replicas import check_strategy
 
-    spot = _spot(on_spot, interruptions_per_hour, restart_cost_s)
-    given = None if link_gbps is None else Link(link_gbps)
-    if batch_size > samples:
-        raise InputError(
-            f"a batch of {batch_size} is larger than the data set of {samples} samples; give a smaller "
-            "--batch-size, or more --samples"
-        )
-    check_strategy(strategy, max(devices))
-    optimizer = optimizer_named(optimizer).name
-    sure = COVERAGE if coverage is None else coverage
-    check_coverage(sure)
+    spot, given, run = payment.spot(), exchange.link, run.checked()
+    check_strategy(exchange.strategy, max(devices))
     loaded = load_training(model)
-    rent, where = _rent(loaded, price_per_hour, prices_file, accelerator, as_if, on_spot)
+    rent, where = payment.rent(loaded)
     graph = read(network, input_size)  # last, as it is what takes long
-    warnings: dict[str, None] = {}
     links = {k: given or link_of(rent(k), device_of(loaded)) for k in devices}
+    warnings: dict[str, None] = {}
 
     def predict(count: int) -> Duration:
-        told = predict_parallel(
-            loaded, graph, batch_size, samples, epochs, optimizer, sure, count, links[count], strategy,
-            overlap=not no_overlap,
-        ).training  # fmt: skip
-        told = with_input(told, input_ms, count)
-        warnings.update(dict.fromkeys(told.warnings))
-        assert told.total_s is not None  # as there are samples
-        return Duration(told.total_s, told.interval_s)
+        answer = predicted(loaded, graph, run, exchange, count, links[count]).training
+        warnings.update(dict.fromkeys(answer.warnings))
+        assert answer.total_s is not None  # as there are samples
+        return Duration(answer.total_s, answer.interval_s)
 
-    found = plan(predict, rent, devices, epochs, billing, spot, sure)
+    assert run.coverage is not None
+    options = plan(predict, rent, devices, run.epochs, payment.billing, spot, run.coverage)
     for warning in warnings:
         say(f"warning: {warning}")
-    said = {
-        "model": loaded.name,
-        "network": graph.name,
-        "samples": samples,
-        "batch_size": batch_size,
-        "optimizer": optimizer,
-        "link_gbps": link_gbps,
-        "links": [
-            {"devices": k, "link": v.name or None, "gbps": v.gbps}
-            for k, v in links.items()
-            if k > 1
-        ],
-        "strategy": strategy,
-        "prices": where,
-    }
     if as_json:
-        click.echo(json.dumps({**said, **found.to_dict()}))
+        about = {
+            "model": loaded.name, "network": graph.name, "samples": run.samples,
+            "batch_size": run.batch_size, "optimizer": run.optimizer, "link_gbps": exchange.link_gbps,
+            "links": [
+                {"devices": k, "link": v.name or None, "gbps": v.gbps} for k, v in links.items() if k > 1
+            ],
+            "strategy": exchange.strategy, "prices": where,
+        }  # fmt: skip
+        click.echo(json.dumps({**about, **options.to_dict()}))
         return
-    from lolat.report.cost import plan_lines
-    from lolat.units import plain
-
     click.echo(
-        f"{plain(graph.name)} on {plain(loaded.name)}: {epochs:,} epoch{'s' * (epochs != 1)} of "
-        f"{samples:,} samples, batch {batch_size} on each device, {optimizer}"
+        f"{plain(graph.name)} on {plain(loaded.name)}: {run.epochs:,} epoch{'s' * (run.epochs != 1)} of "
+        f"{run.samples:,} samples, batch {run.batch_size} on each device, {run.optimizer}"
     )
-    for line in _link_lines(strategy, links):
-        click.echo(line)
-    if as_if:
-        click.echo(f"Price of {plain(where)}")
-    click.echo("")
-    for line in plan_lines(found):
+    price = [f"Price of {plain(where)}"] if payment.as_if else []
+    for line in (*_link_lines(exchange.strategy, links), *price, "", *plan_lines(options)):
         click.echo(line)
 
 
@@ -240,79 +239,6 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
         among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
         where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
         yield f"Gradients {among}by {strategy} over {link} ({where})"
-
-
-def _spot(on_spot: bool, per_hour: float | None, restart_s: float | None) -> Spot | None:
-    """The interruptions, where spot instances are asked for."""
-    from lolat.training.cost.plan import Spot
-
-    given = (per_hour is not None, restart_s is not None)
-    if not on_spot:
-        if any(given):
-            raise InputError(
-                "--interruptions-per-hour and --restart-cost-s are of spot instances; add --spot, or leave "
-                "them out"
-            )
-        return None
-    if per_hour is None or restart_s is None:
-        raise InputError(
-            "--spot without how often and how badly it interrupts; expected --interruptions-per-hour R and "
-            "--restart-cost-s S too (0 and 0: never)"
-        )
-    return Spot(per_hour, restart_s)
-
-
-def _rent(
-    model: Training,
-    price: float | None,
-    prices_file: str | None,
-    accelerator: str | None,
-    as_if: bool,
-    on_spot: bool,
-) -> tuple[Rent, str]:
-    """What is rented for a number of devices, and where its price is from."""
-    from lolat.training.cost.catalogue import Offer, accelerators, listed
-    from lolat.training.cost.prices import accelerator_of, find_prices
-    from lolat.training.cost.renting import (
-        device_of,
-        is_price_of,
-        machines_for,
-        offers_for,
-        shown_device,
-    )
-    from lolat.units import plain
-
-    if price is not None:
-        if prices_file is not None:
-            raise InputError("--price-per-hour and --prices are two prices; give one of them")
-        offers: tuple[Offer, ...] = (Offer("", "", 0, price, price, source="--price-per-hour"),)
-        where = "--price-per-hour"
-    else:
-        found = find_prices(prices_file)
-        where = found.where
-        device = device_of(model)
-        name = accelerator or accelerator_of(device, found.offers)
-        if name is None:
-            raise InputError(
-                f"{where} has no accelerator like {device!r}, the device of the model; give "
-                f"--price-per-hour, or --as-if and --accelerator with one of "
-                f"{listed(accelerators(found.offers))}"
-            )
-        offers = offers_for(model, found.offers, name, where)
-        where = f"{name} in {where}"
-        if not is_price_of(name, device):
-            shown = shown_device(model)
-            if not as_if:
-                raise InputError(
-                    f"the price is of {plain(name)}, the times of the model are of {shown}; give a model "
-                    f"of {plain(name)}, --price-per-hour for {shown}, or --as-if to take both all the same"
-                )
-            where += f", as if it were that of {shown}"
-
-    def rent(devices: int) -> Machines:
-        return machines_for(offers, devices, on_spot, where)
-
-    return rent, where
 
 
 # ---- `lolat prices`: the prices that there are, and `lolat prices refresh`, which downloads
@@ -341,15 +267,14 @@ def prices(
             raise click.UsageError("options go behind `refresh`, where it has them", context)
         return
     from lolat.report.cost import price_lines
-    from lolat.training.cost.catalogue import offers_of
-    from lolat.training.cost.prices import find_prices
+    from lolat.training.cost.prices import find_prices, offers_of
 
-    found = find_prices(prices_file)
-    offers = offers_of(found.offers, accelerator, found.where) if accelerator else found.offers
+    listed = find_prices(prices_file)
+    offers = offers_of(listed.offers, accelerator, listed.where) if accelerator else listed.offers
     if as_json:
-        click.echo(json.dumps({"prices": found.where, "offers": [asdict(o) for o in offers]}))
+        click.echo(json.dumps({"prices": listed.where, "offers": [asdict(o) for o in offers]}))
         return
-    click.echo(f"US$ an hour of a whole instance, from {found.where}")
+    click.echo(f"US$ an hour of a whole instance, from {listed.where}")
     click.echo("")
     for line in price_lines(offers):
         click.echo(line)
@@ -372,11 +297,10 @@ def prices(
 @json_option
 def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None:
     """Download SkyPilot's catalogue of prices; it is used from then on, and says of which day it is."""
-    from lolat.training.cost import prices as refreshing
-    from lolat.training.cost.prices import refreshed_file
+    from lolat.training.cost import prices as listed
 
-    done = refreshing.refresh(
-        refreshed_file(), base or refreshing.BASE, providers or refreshing.PROVIDERS
+    done = listed.refresh(
+        listed.refreshed_file(), base or listed.BASE, providers or listed.PROVIDERS
     )
     for name, reason in done.left_out.items():
         say(f"left out: {name}: {reason}")

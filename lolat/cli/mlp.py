@@ -8,17 +8,19 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lolat.cli.common import LazyGroup, json_option, network_argument, say, size_option
+from lolat.errors import InputError, ModelFileError
 from lolat.mlp.table import LAYERS, OPTIMIZERS
+from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.mlp.devices import Device
     from lolat.mlp.layer_model import LayerModel
-    from lolat.mlp.networks import Alone, NetworkTime
+    from lolat.mlp.networks import Alone, NetworkTime, OtherLayer
     from lolat.model import Model
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -47,7 +49,7 @@ devices_option = click.option(
     help="Facts of GPUs: CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON.",
 )
 
-# ---- `lolat mlp predict`: the time of every layer in a table.
+# ---- `lolat mlp predict` and `evaluate`: the time of every layer in a table.
 
 COLUMN = "predicted_ms"
 
@@ -55,30 +57,23 @@ COLUMN = "predicted_ms"
 @click.command()
 @model_argument
 @table_argument
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The CSV to write, gzipped where it is named *.gz.",
-)
+@click.option("--output", type=click.Path(path_type=Path), required=True,
+              help="The CSV to write, gzipped where it is named *.gz.")  # fmt: skip
 @devices_option
 def predict(model: str, table: str, output: Path, devices: str | None) -> None:
     """Predict the rows of CSV: the same rows in order, with a column predicted_ms (milliseconds)."""
     from lolat.cli.common import check_writable
-    from lolat.io.tables import read_table
+    from lolat.io.writing import write_bytes
     from lolat.mlp.devices import read_devices
     from lolat.mlp.layer_model import read_layer_model
-    from lolat.mlp.table import parse
-    from lolat.model.file import write_bytes
+    from lolat.mlp.table import parse, read_text
 
     check_writable(output)
     given = read_devices(devices) if devices else None
-    loaded = read_layer_model(model)
-    text = read_table(table, expected="expected a CSV table of layers, gzipped or not")
+    loaded, text = read_layer_model(model), read_text(table)
     rows = parse(text, loaded.layer, times=False)
     times = loaded.predict(rows, given)
-    outside = loaded.outside(rows)
-    if outside:
+    if outside := loaded.outside(rows):
         say(f"warning: {outside}")
     if COLUMN in text.names:
         say(
@@ -86,10 +81,7 @@ def predict(model: str, table: str, output: Path, devices: str | None) -> None:
         )
     content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
     write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
-    click.echo(f"{output}: {len(rows):,} row{'s' * (len(rows) != 1)}")
-
-
-# ---- `lolat mlp evaluate`: predicted against measured times of layers.
+    click.echo(f"{output}: {plural(len(rows), 'row')}")
 
 
 @click.command()
@@ -99,20 +91,18 @@ def predict(model: str, table: str, output: Path, devices: str | None) -> None:
 @json_option
 def evaluate(model: str, table: str, devices: str | None, as_json: bool) -> None:
     """Compare what MODEL predicts with the times in CSV: by GPU, by optimizer, beside their spread."""
-    from lolat.io.tables import read_table
     from lolat.mlp.devices import read_devices
-    from lolat.mlp.evaluation import evaluate as errors
+    from lolat.mlp.evaluation import evaluate as errors_of
     from lolat.mlp.layer_model import read_layer_model
-    from lolat.mlp.table import parse
+    from lolat.mlp.table import parse, read_text
 
     given = read_devices(devices) if devices else None
-    loaded = read_layer_model(model)
-    text = read_table(table, expected="expected a CSV table of layers, gzipped or not")
+    loaded, text = read_layer_model(model), read_text(table)
     rows = parse(text, loaded.layer)
-    found = errors(loaded, rows, given)
+    evaluation = errors_of(loaded, rows, given)
     warnings = [w for w in (loaded.outside(rows),) if w]
     trained_on = loaded.training.get("table")
-    if isinstance(trained_on, dict) and trained_on.get("sha256") == _hash(text.content):
+    if isinstance(trained_on, dict) and trained_on.get("sha256") == sha256(text.content):
         warnings.append(
             "the model was trained on most of these rows, so it looks better here than it is; its "
             f"errors on rows left out: {_left_out(loaded.errors)}"
@@ -121,21 +111,20 @@ def evaluate(model: str, table: str, devices: str | None, as_json: bool) -> None
         say(f"warning: {warning}")
     if as_json:
         about = {"model": model, "table": table, "layer": loaded.layer, "recipe": loaded.recipe}
-        click.echo(json.dumps({**about, **found.to_dict(), "warnings": warnings}))
+        click.echo(json.dumps({**about, **evaluation.to_dict(), "warnings": warnings}))
         return
     click.echo(f"{model}: {loaded.layer} layers, recipe {loaded.recipe}")
-    for line in found.lines():
-        click.echo(line)
+    click.echo("\n".join(evaluation.lines()))
 
 
-def _hash(content: str) -> str:
+def sha256(content: str) -> str:
+    """What a model's file knows the table by that it was trained on."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _left_out(errors: object) -> str:
-    """`RMSE 2.8 ms, mean 5.9 %` of what a model file says, which may say nothing."""
-    found = errors if isinstance(errors, dict) else {}
-    rmse, mean = found.get("rmse_ms"), found.get("mean_relative_error")
+def _left_out(errors: Mapping[str, Any]) -> str:
+    """`RMSE 2.8 ms, mean error 5.9 %` of what a model file says, which may say nothing."""
+    rmse, mean = errors.get("rmse_ms"), errors.get("mean_relative_error")
     if not isinstance(rmse, int | float) or not isinstance(mean, int | float):
         return "not known"
     return f"RMSE {rmse:.3g} ms, mean error {100 * mean:.1f} %"
@@ -172,13 +161,9 @@ MOST_NAMES = 3
     metavar="N",
     help="In the data set, for the time of an epoch (a last, smaller batch counts as a whole one).",
 )
-@click.option(
-    "--alone",
-    "timed",
-    type=click.Path(),
-    metavar="TABLE",
-    help="Convolutions timed alone on the GPU: what each pays for that is told from them and left out.",
-)
+@click.option("--alone", "timed", type=click.Path(), metavar="TABLE",
+              help="Convolutions timed alone on the GPU: what each pays for that is told from them and "
+              "left out.")  # fmt: skip
 @size_option
 @devices_option
 @json_option
@@ -197,7 +182,7 @@ def network(
 ) -> None:
     """Predict NETWORK on a GPU: the sum of its convolutions and dense layers.
 
-    CONV_MODEL and DENSE_MODEL are files of `lolat mlp fit`. What they do not know (pooling, normalisation
+    CONV_MODEL and DENSE_MODEL are files of `lolat mlp fit`. What they do not know (pooling, normalization
     ...) is listed and not in the sum. NETWORK: as for `lolat predict`.
 
     With --alone, a table as for `lolat mlp fit`, convolutions take what they take inside a network of
@@ -212,23 +197,21 @@ def network(
     formula = formula_model(gpu)
     graph = open_network(network, input_size).graph()
     alone = None if timed is None else alone_formula(timed, gpu, optimizer, given)
-    found = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula, alone)
+    answer = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula, alone)
     name = None if formula is None else formula.name
     if as_json:
-        click.echo(json.dumps({**found.to_dict(), "formula_model": name}))
-    for warning in found.warnings:
+        click.echo(json.dumps({**answer.to_dict(), "formula_model": name}))
+    for warning in answer.warnings:
         say(f"warning: {warning}")
     if not as_json:
-        for line in lines(found, name):
-            click.echo(line)
+        click.echo("\n".join(lines(answer, name)))
 
 
 def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:
     """The two models by kind of layer; InputError where one is of the other kind."""
-    from lolat.errors import InputError
     from lolat.mlp.layer_model import read_layer_model
 
-    found = {}
+    models = {}
     for word, kind, path in zip(
         ("CONV_MODEL", "DENSE_MODEL"), LAYERS, (conv_model, dense_model), strict=True
     ):
@@ -238,13 +221,12 @@ def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:
                 f"{word} {path} is a model of {model.layer} layers; expected one of {kind} layers: first "
                 "the convolution model, then the dense one"
             )
-        found[kind] = model
-    return found
+        models[kind] = model
+    return models
 
 
 def alone_formula(path: str, gpu: str, optimizer: str, given: Mapping[str, Device] | None) -> Alone:
     """What convolutions of a GPU pay alone, from the rows of a table; InputError."""
-    from lolat.errors import InputError
     from lolat.mlp.devices import DEVICES, known, merged
     from lolat.mlp.networks import fit
     from lolat.mlp.table import read_table
@@ -260,7 +242,6 @@ def alone_formula(path: str, gpu: str, optimizer: str, given: Mapping[str, Devic
 
 def formula_model(gpu: str) -> Model | None:
     """LoLat's shipped model of a GPU, where there is one."""
-    from lolat.errors import ModelFileError
     from lolat.mlp.devices import key
     from lolat.model import load
 
@@ -270,62 +251,56 @@ def formula_model(gpu: str) -> Model | None:
         return None
 
 
-def lines(found: NetworkTime, formula: str | None) -> Iterator[str]:
-    """What the terminal shows."""
-    from lolat.mlp.layers import NEITHER
-    from lolat.units import milliseconds, plain
-
-    mode = "forward only" if found.optimizer == "none" else f"training with {found.optimizer}"
-    yield f"{plain(found.network)} · batch {found.batch_size} · {plain(found.gpu)} · {mode}"
-    kinds = Counter(layer.kind for layer in found.layers)
+def lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
+    """What the terminal shows; `formula`: the name of LoLat's model, None where there is none."""
+    mode = "forward only" if answer.optimizer == "none" else f"training with {answer.optimizer}"
+    yield f"{plain(answer.network)} · batch {answer.batch_size} · {plain(answer.gpu)} · {mode}"
+    kinds = Counter(layer.kind for layer in answer.layers)
     how = "each as if alone"
-    if found.call_ms is not None:
-        how = f"convolutions as inside a network, and one call, {milliseconds(found.call_ms)}"
+    if answer.call_ms is not None:
+        how = f"convolutions as inside a network, and one call, {milliseconds(answer.call_ms)}"
     yield (
-        f"{milliseconds(found.batch_ms)} a batch: {_counted(kinds['convolution'], 'convolution')} and "
-        f"{_counted(kinds['dense'], 'dense layer')}, {how}"
+        f"{milliseconds(answer.batch_ms)} a batch: {plural(kinds['convolution'], 'convolution')} and "
+        f"{plural(kinds['dense'], 'dense layer')}, {how}"
     )
-    if found.samples is not None and found.epoch_s is not None:
+    if answer.samples is not None and answer.epoch_s is not None:
         yield (
-            f"{found.epoch_s:.4g} s an epoch of {found.samples:,} samples: {found.batches:,} batches, the "
-            "last one counted as a whole one"
+            f"{answer.epoch_s:.4g} s an epoch of {answer.samples:,} samples: {answer.batches:,} batches, "
+            "the last one counted as a whole one"
         )
     yield ""
-    width = max((len(plain(layer.name)) for layer in found.layers), default=0)
-    width = min(width, 32)
-    for layer in found.layers:
+    width = min(max((len(plain(layer.name)) for layer in answer.layers), default=0), 32)
+    for layer in answer.layers:
         yield (
             f"  {plain(layer.name)[-32:]:{width}}  {milliseconds(layer.predicted_ms):>10}  "
             f"{100 * layer.share:5.1f} %  {layer.what}"
         )
-    if not found.others:
-        return
+    if answer.others:
+        yield from _other_lines(answer, formula)
+
+
+def _other_lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
+    """What is not in the sum, by kind, and LoLat's estimate of it."""
+    from lolat.mlp.layers import NEITHER
+
+    if answer.others_ms is not None:
+        more = milliseconds(answer.others_ms)
+        estimate = f"; by LoLat's formula ({formula}) some {more} more, not added"
+    elif formula is None:
+        estimate = f" (no LoLat model of {answer.gpu} to estimate them by)"
+    else:
+        estimate = (
+            f" (LoLat's model {formula} knows forward passes only, so it cannot estimate them)"
+        )
     yield ""
-    yield f"Not in the sum: {_counted(len(found.others), 'operation')}{_estimate(found, formula)}"
-    groups: dict[tuple[str, str], list[int]] = {}
-    for i, other in enumerate(found.others):
-        groups.setdefault((other.kind, other.reason), []).append(i)
+    yield f"Not in the sum: {plural(len(answer.others), 'operation')}{estimate}"
+    groups: dict[tuple[str, str], list[OtherLayer]] = {}
+    for other in answer.others:
+        groups.setdefault((other.kind, other.reason), []).append(other)
     for (kind, reason), members in groups.items():
-        names = ", ".join(plain(found.others[i].name) for i in members[:MOST_NAMES])
-        more = f" and {len(members) - MOST_NAMES} more" if len(members) > MOST_NAMES else ""
-        times = [t for i in members if (t := found.others[i].formula_ms) is not None]
+        names = ", ".join(plain(other.name) for other in members[:MOST_NAMES])
+        rest = f" and {len(members) - MOST_NAMES} more" if len(members) > MOST_NAMES else ""
+        times = [other.formula_ms for other in members if other.formula_ms is not None]
         time = f"{milliseconds(sum(times)):>10}  " if times else ""
         why = "" if reason == NEITHER else f" ({reason})"
-        yield f"  {time}{kind}{why}: {names}{more}"
-
-
-def _estimate(found: NetworkTime, formula: str | None) -> str:
-    """What is said of the formula's estimate of what is not in the sum."""
-    from lolat.units import milliseconds
-
-    if found.others_ms is not None:
-        return (
-            f"; by LoLat's formula ({formula}) some {milliseconds(found.others_ms)} more, not added"
-        )
-    if formula is None:
-        return f" (no LoLat model of {found.gpu} to estimate them by)"
-    return f" (LoLat's model {formula} knows forward passes only, so it cannot estimate them)"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+        yield f"  {time}{kind}{why}: {names}{rest}"

@@ -1,9 +1,8 @@
-"""`lolat mlp learn`: random layers measured on this device, and a layer model trained on them."""
+"""`lolat mlp fit`, and `lolat mlp learn`, which measures layers first: training a layer model."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,28 +12,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lolat.cli.common import say
-from lolat.cli.mlp import devices_option, table_argument
+from lolat.cli.mlp import devices_option, sha256, table_argument
 from lolat.errors import InputError, MissingPackageError
 from lolat.mlp.recipes import RECIPES
 from lolat.mlp.table import LAYERS
+from lolat.units import plain, plural
 
 if TYPE_CHECKING:
+    from lolat.mlp.devices import Device
+    from lolat.mlp.evaluation import Evaluation
     from lolat.mlp.layer_model import LayerModel
     from lolat.mlp.table import LayerTable
+    from lolat.mlp.training import Split
+    from microbench.learn_layers import MeasuredLayers
 
 # ---- `lolat mlp fit`: a layer model from measured layers.
+
+
+recipe_option = click.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best",
+                             show_default=True, help="paper: as published in 2018.")  # fmt: skip
 
 
 @click.command()
 @table_argument
 @click.option("--layer", type=click.Choice(LAYERS), required=True, help="What the rows are.")
-@click.option(
-    "--recipe",
-    type=click.Choice(tuple(RECIPES)),
-    default="best",
-    show_default=True,
-    help="paper: as published in 2018.",
-)
+@recipe_option
 @click.option(
     "--gpus", default="all", show_default=True, metavar="all|NAME,...", help="Rows of these."
 )
@@ -70,16 +72,15 @@ def fit(
     """
     from lolat.cli.common import check_writable
     from lolat.cli.progress import progress
-    from lolat.io.tables import read_table
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
     from lolat.mlp.layer_model import write_layer_model
     from lolat.mlp.recipes import find_recipe
-    from lolat.mlp.table import parse
+    from lolat.mlp.table import parse, read_text
     from lolat.mlp.training import learn, split
 
     check_writable(output)
     given = merged(DEVICES, read_devices(devices) if devices else {})
-    text = read_table(table, expected="expected a CSV table of layers, gzipped or not")
+    text = read_text(table)
     rows = chosen(parse(text, layer), gpus, max_batch_size)
     facts = known(rows["gpu"].tolist(), given)
     checkpoint = output.with_name(output.name + ".checkpoint.npz")
@@ -99,28 +100,23 @@ def fit(
             progress=shown,
         )
     about = {
-        "table": {
-            "name": Path(table).name,
-            "sha256": hashlib.sha256(text.content.encode()).hexdigest(),
-        },
+        "table": {"name": Path(table).name, "sha256": sha256(text.content)},
         "gpus": gpus,
         "max_batch_size": max_batch_size,
     }
-    model, lines = judged(model, rows, {"validation": parts.validation, "test": parts.test}, about)
+    model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
-    gpus = f"{len(facts)} GPU{'s' * (len(facts) > 1)}: {', '.join(facts)}"
-    click.echo(f"{output}: {layer} layers, recipe {recipe}, {gpus}")
-    for line in lines:
-        click.echo(line)
+    names = f"{plural(len(facts), 'GPU')}: {', '.join(facts)}"
+    click.echo(f"{output}: {layer} layers, recipe {recipe}, {names}")
+    click.echo("\nErrors on rows left out of training:")
+    click.echo("\n".join(errors.lines()))
 
 
 def chosen(table: LayerTable, gpus: str, max_batch_size: int | None) -> LayerTable:
     """The rows of the GPUs named and up to a batch size; InputError where a GPU has no rows."""
     import numpy as np
 
-    from lolat.errors import InputError
     from lolat.mlp.devices import key
-    from lolat.units import plain
 
     keep = np.ones(len(table), bool)
     names = dict.fromkeys(table["gpu"].tolist())
@@ -134,8 +130,7 @@ def chosen(table: LayerTable, gpus: str, max_batch_size: int | None) -> LayerTab
                 f"{', '.join(map(plain, names))}: name some of them, or all"
             )
         kept = {key(name) for name in wanted}
-        of_gpu = {name: key(name) in kept for name in names}
-        keep &= np.array([of_gpu[name] for name in table["gpu"].tolist()])
+        keep &= np.isin(table["gpu"], [name for name in names if key(name) in kept])
     if max_batch_size is not None:
         keep &= table["batch_size"] <= max_batch_size
     if not keep.any():
@@ -146,9 +141,9 @@ def chosen(table: LayerTable, gpus: str, max_batch_size: int | None) -> LayerTab
 
 
 def judged(
-    model: LayerModel, rows: LayerTable, parts: Mapping[str, Any], about: Mapping[str, Any]
-) -> tuple[LayerModel, list[str]]:
-    """The model with its errors on rows left out and where it is from, and the table that shows them."""
+    model: LayerModel, rows: LayerTable, parts: Split, about: Mapping[str, Any]
+) -> tuple[LayerModel, Evaluation]:
+    """The model with its errors on rows left out and where it is from, and the errors themselves."""
     import datetime
     import importlib.metadata
     import platform
@@ -156,29 +151,22 @@ def judged(
     from lolat import __version__
     from lolat.mlp.evaluation import evaluate
 
-    found = {name: evaluate(model, rows.select(part)) for name, part in parts.items()}
+    validation, test = (evaluate(model, rows.select(p)) for p in (parts.validation, parts.test))
     versions = {"lolat": __version__, "python": platform.python_version()}
     for package in ("numpy", "keras", "tensorflow"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     training = {
         **model.training,
         **about,
         "versions": versions,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "validation": found["validation"].all.to_dict(),
+        "validation": validation.all.to_dict(),
     }
-    errors = found["test"].to_dict()
-    return replace(model, training=training, errors=errors), [
-        "",
-        "Errors on rows left out of training:",
-        *found["test"].lines(),
-    ]
+    return replace(model, training=training, errors=test.to_dict()), test
 
 
-# ---- learn ----------------------------------------
+# ---- `lolat mlp learn`: random layers measured on this device, and a layer model trained on them.
 
 BACKENDS = ("tensorflow", "torch")
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
@@ -199,8 +187,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 @click.option("--csv", "table", type=click.Path(path_type=Path),
               help="The measured layers; beside the model if not given. FILE.devices.json has the device's "
               "facts and all raw times.")  # fmt: skip
-@click.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
-              help="paper: as published in 2018.")  # fmt: skip
+@recipe_option
 @click.option("--most-gmacs", type=click.FloatRange(min=0, min_open=True), metavar="G",
               help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
               "written, all three times with backward. On a CPU 1 if not given.")  # fmt: skip
@@ -230,15 +217,7 @@ def learn(
     from lolat.cli.common import interruptible
     from lolat.cli.progress import progress
     from lolat.mlp.devices import read_devices
-    from microbench.learn_layers import (
-        MOST_WORK,
-        device_facts,
-        draw,
-        gpu_name,
-        measure_layers,
-        write_csv,
-        write_record,
-    )
+    from microbench.learn_layers import MOST_WORK, device_facts, draw, gpu_name, measure_layers
 
     started = time.monotonic()
     given = read_devices(devices) if devices else {}
@@ -265,19 +244,28 @@ def learn(
                 "kind": layer, "points": points, "seed": seed, "most_work_macs": most_work,
                 "seconds": round(time.monotonic() - started, 1),
             }  # fmt: skip
-            write_csv(table, measured.table)
-            write_record(record, measured, facts, how)
-            for remark in measured.warnings:
-                say(f"warning: {remark}")
-            say(
-                f"{len(measured.table)} {layer} layers are in {table}, the facts of {facts.name} and "
-                f"raw times in {record}"
-            )
+            _keep(measured, table, record, facts, how)
             ctx.invoke(
                 fit, table=str(table), layer=layer, recipe=recipe, devices=str(record), output=output,
                 seed=seed, restart=restart,
             )  # fmt: skip
             measured.journal.remove()
+
+
+def _keep(
+    measured: MeasuredLayers, table: Path, record: Path, facts: Device, how: Mapping[str, Any]
+) -> None:
+    """Write what was measured, and say so."""
+    from microbench.learn_layers import write_csv, write_record
+
+    write_csv(table, measured.table)
+    write_record(record, measured, facts, how)
+    for remark in measured.warnings:
+        say(f"warning: {remark}")
+    say(
+        f"{len(measured.table)} {how['kind']} layers are in {table}, the facts of {facts.name} and raw "
+        f"times in {record}"
+    )
 
 
 def _backend(device: str, name: str | None) -> str:
@@ -287,15 +275,15 @@ def _backend(device: str, name: str | None) -> str:
 
     if name is not None:
         return name
-    found, remark = pick(device, ())
-    if found not in backends.TRAINING:
+    picked, remark = pick(device, ())
+    if picked not in backends.TRAINING:
         raise MissingPackageError(
-            f"{found} is installed, but runs no backward pass; install one that does, for example with: "
+            f"{picked} is installed, but runs no backward pass; install one that does, for example with: "
             "pip install 'lolat[tensorflow]'"
         )
     if remark:
         say(remark)
-    return found
+    return picked
 
 
 def _files(

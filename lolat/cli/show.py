@@ -86,7 +86,7 @@ def serve(models: tuple[str, ...], port: int) -> None:
     `lolat models` does, and first any MODEL that is given: those that know of training can be asked.
     """
     from lolat.io.paths import find_model
-    from lolat.training.model import load_training
+    from lolat.training.file import load_training
     from lolat.web.app import serve as run
 
     named = [Path(find_model(model)) for model in models]

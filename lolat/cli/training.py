@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,14 @@ from lolat.cli.common import (
     size_option,
 )
 from lolat.errors import InputError
-from lolat.units import duration, milliseconds, plain
+from lolat.units import duration, gibibytes, milliseconds, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from lolat.graph import Graph
+    from lolat.training.exchange import Link
     from lolat.training.fitting import Epoch
     from lolat.training.model import Training, TrainingPrediction
+    from lolat.training.replicas import ParallelPrediction
     from microbench.exchange import MeasuredLink
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -46,45 +47,113 @@ def training() -> None:
     """How long an iteration, an epoch and a training run take."""
 
 
-# ---- Options of all commands that carry training over to several devices.
+# ---- Options that `lolat training predict` and `lolat cost` share, each group of them as one object.
 
-_OPTIONS = (
-    click.option(
-        "--strategy",
-        default="ring",
-        show_default=True,
-        metavar="NAME",
-        help="How gradients are exchanged: ring, tree, one-to-all or mirrored.",
-    ),
-    click.option(
-        "--link-gbps",
-        type=float,
-        default=None,
-        metavar="G",
-        help="Gbit/s of each device's link to the others; if not given, as such devices are linked in one "
-        "machine, and 10 between machines.",
-    ),
-    click.option(
-        "--no-overlap",
-        is_flag=True,
-        help="Exchange nothing during the backward pass: right for replicas that share a CPU.",
-    ),
-    click.option(
-        "--input-ms-per-sample",
-        "input_ms",
-        type=float,
-        default=0.0,
-        metavar="T",
-        help="What the input pipeline takes beside training; a device that is faster waits for it.",
-    ),
-)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How devices exchange gradients and what feeds them: strategy, link_gbps, no_overlap, input_ms."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def as_one(name: str, kind: type, *options: Decorator) -> Decorator:
+    """Options of a command, which gets them as one dataclass `kind` in its argument `name`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def called(**values: Any) -> Any:
+            one = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+            return command(**values, **{name: one})
+
+        decorated: Callable[..., Any] = called
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Run:
+    """The training that is asked about."""
+
+    batch_size: int
+    optimizer: str
+    samples: int | None
+    epochs: int
+    coverage: float | None
+
+    def checked(self, validation: int | None = None) -> Run:
+        """The same with the optimizer's own name and a coverage; InputError for what cannot be."""
+        from lolat.fitting.intervals import COVERAGE, check_coverage
+        from lolat.training.settings import check_sizes, optimizer_named
+
+        check_sizes(self.batch_size, self.samples, self.epochs, validation)
+        coverage = COVERAGE if self.coverage is None else self.coverage
+        check_coverage(coverage)
+        return replace(self, optimizer=optimizer_named(self.optimizer).name, coverage=coverage)
+
+
+def run_options(samples_required: bool) -> Decorator:
+    """`run`: how much is trained, and how."""
+    return as_one(
+        "run",
+        Run,
+        click.option("--batch-size", type=int, required=True, metavar="B",
+                     help="Samples of an iteration on each device."),
+        click.option("--optimizer", default="sgd", show_default=True, metavar="NAME",
+                     help="sgd, momentum, rmsprop, adagrad, adam or adadelta."),
+        click.option("--samples", type=int, required=samples_required, metavar="N",
+                     help="In the data set" + ("." if samples_required else ", for epochs.")),
+        click.option("--epochs", type=int, default=1, show_default=True, metavar="E",
+                     help="Times through the data set."),
+        coverage_option,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How devices exchange gradients, and what feeds them."""
+
+    strategy: str
+    link_gbps: float | None
+    no_overlap: bool
+    input_ms: float
+
+    @property
+    def link(self) -> Link | None:
+        """The link that is given; InputError for one that cannot be."""
+        from lolat.training.exchange import Link
+
+        return None if self.link_gbps is None else Link(self.link_gbps)
+
+
+exchange_options = as_one(
+    "exchange",
+    Exchange,
+    click.option("--strategy", default="ring", show_default=True, metavar="NAME",
+                 help="How gradients are exchanged: ring, tree, one-to-all or mirrored."),
+    click.option("--link-gbps", type=float, metavar="G",
+                 help="Gbit/s of each device's link to the others; if not given, as such devices are "
+                 "linked in one machine, and 10 between machines."),
+    click.option("--no-overlap", is_flag=True,
+                 help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
+    click.option("--input-ms-per-sample", "input_ms", type=float, default=0.0, metavar="T",
+                 help="What the input pipeline takes beside training; a device that is faster waits for "
+                 "it."),
+)  # fmt: skip
+
+
+def predicted(
+    model: Training, graph: Graph, run: Run, exchange: Exchange, devices: int, link: Link,
+    validation: int | None = None,
+) -> ParallelPrediction:  # fmt: skip
+    """The checked `run` on some devices, waiting for its input too."""
+    from lolat.training.model import with_input
+    from lolat.training.replicas import predict_parallel
+
+    assert run.coverage is not None  # as it is checked
+    answer = predict_parallel(
+        model, graph, run.batch_size, run.samples, run.epochs, run.optimizer, run.coverage, devices, link,
+        exchange.strategy, overlap=not exchange.no_overlap, validation=validation,
+    )  # fmt: skip
+    return replace(answer, training=with_input(answer.training, exchange.input_ms, devices))
 
 
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
@@ -93,57 +162,26 @@ def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @model_argument
 @network_argument
+@run_options(samples_required=False)
 @click.option(
-    "--batch-size",
-    type=int,
-    required=True,
-    metavar="B",
-    help="Samples of an iteration on each device.",
+    "--validation-samples", "validation", type=int, metavar="V", help="Evaluated after each epoch."
 )
-@click.option(
-    "--optimizer",
-    default="sgd",
-    show_default=True,
-    help="sgd, momentum, rmsprop, adagrad, adam or adadelta.",
-)
-@click.option("--samples", type=int, default=None, metavar="N", help="In the data set, for epochs.")
-@click.option("--epochs", type=int, default=1, show_default=True, metavar="E")
-@click.option(
-    "--validation-samples",
-    "validation",
-    type=int,
-    default=None,
-    metavar="V",
-    help="Evaluated after each epoch.",
-)
-@click.option(
-    "--memory-gib",
-    type=float,
-    default=None,
-    metavar="M",
-    help="Of each device, to say whether a batch fits; if not given, what was free when it was learned.",
-)
+@click.option("--memory-gib", type=float, metavar="M",
+              help="Of each device, to say whether a batch fits; if not given, what was free when it was "
+              "learned.")  # fmt: skip
 @click.option("--devices", type=int, default=1, show_default=True, metavar="K")
-@device_options
+@exchange_options
 @size_option
-@coverage_option
 @json_option
 def predict(
     model: str,
     network: str,
-    batch_size: int,
-    optimizer: str,
-    samples: int | None,
-    epochs: int,
+    run: Run,
     validation: int | None,
-    input_ms: float,
     memory_gib: float | None,
     devices: int,
-    strategy: str,
-    link_gbps: float | None,
-    no_overlap: bool,
+    exchange: Exchange,
     input_size: tuple[int, ...],
-    coverage: float | None,
     as_json: bool,
 ) -> None:
     """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
@@ -152,51 +190,34 @@ def predict(
     training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
     only iterations.
     """
-    from lolat.fitting.intervals import COVERAGE, check_coverage
     from lolat.readers import read
-    from lolat.training.cost.renting import device_of
-    from lolat.training.exchange import Link, assumed_link
+    from lolat.training.cost.plan import device_of
+    from lolat.training.exchange import assumed_link
+    from lolat.training.file import load_training
     from lolat.training.memory import largest_batch
-    from lolat.training.model import load_training, with_input
-    from lolat.training.replicas import check_strategy, predict_parallel
-    from lolat.training.settings import check_sizes, optimizer_named
+    from lolat.training.replicas import check_strategy
+    from lolat.training.settings import optimizer_named
 
-    check_sizes(batch_size, samples, epochs, validation)
-    optimizer_named(optimizer)
-    check_strategy(strategy, devices)
-    given = None if link_gbps is None else Link(link_gbps)
-    wanted = COVERAGE if coverage is None else coverage
-    check_coverage(wanted)
-    found = load_training(model)
-    link = given or assumed_link(device_of(found), devices)
+    run = run.checked(validation)
+    check_strategy(exchange.strategy, devices)
+    given = exchange.link
+    loaded = load_training(model)
+    link = given or assumed_link(device_of(loaded), devices)
     graph = read(network, input_size)
-    parallel = predict_parallel(
-        found, graph, batch_size, samples, epochs, optimizer, wanted, devices, link, strategy,
-        overlap=not no_overlap, validation=validation,
-    )  # fmt: skip
-    parallel = replace(parallel, training=with_input(parallel.training, input_ms, devices))
-    answer = parallel.training
-    available = _available_bytes(found, memory_gib)
-    fit = None if available is None else largest_batch(graph, optimizer_named(optimizer), available)
-    for warning in answer.warnings:
+    answer = predicted(loaded, graph, run, exchange, devices, link, validation)
+    available = _available_bytes(loaded, memory_gib)
+    optimizer = optimizer_named(run.optimizer)
+    largest = None if available is None else largest_batch(graph, optimizer, available)
+    for warning in answer.training.warnings:
         say(f"warning: {warning}")
     if as_json:
-        told = {"available_bytes": available, "largest_batch": fit}
-        click.echo(json.dumps({**parallel.to_dict(), **told}))
+        memory = {"available_bytes": available, "largest_batch": largest}
+        click.echo(json.dumps({**answer.to_dict(), **memory}))
         return
-    for line in lines(answer, found.name, available, fit):
-        click.echo(line)
+    shown = lines(answer.training, loaded.name, available, largest)
     if devices > 1:
-        waited = milliseconds(answer.parts_ms["exchange"] or 0.0)
-        click.echo(
-            f"{devices} devices, a batch of {batch_size} on each, gradients by {strategy} over {link}: "
-            f"{waited} of an iteration"
-        )
-        if given is None:
-            click.echo("The link is assumed: give yours with --link-gbps")
-        if parallel.iteration.hidden_ms > 0:
-            hidden = milliseconds(parallel.iteration.hidden_ms)
-            click.echo(f"{hidden} more are hidden by the backward pass (--no-overlap: none)")
+        shown += exchange_lines(answer, assumed=given is None)
+    click.echo("\n".join(shown))
 
 
 def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
@@ -211,23 +232,22 @@ def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
 
 
 def lines(
-    answer: TrainingPrediction, device: str, available: int | None, fit: int | None
+    answer: TrainingPrediction, device: str, available: int | None, largest: int | None
 ) -> list[str]:
-    """What a person reads. `available`: bytes of a device's memory; `fit`: the largest batch in them."""
+    """What a person reads. `available`: bytes of memory; `largest`: the largest batch in them."""
     memory = f"{gib(answer.memory_bytes)} of memory, estimated"
     if available is not None:
-        room = f"{gib(available)} are there"
-        fits = answer.memory_bytes <= available
-        memory += f": {'fits, ' if fits else 'does not fit, '}{room}, for a batch of up to {fit:,}"
-    told = [
+        fits = "fits" if answer.memory_bytes <= available else "does not fit"
+        memory += f": {fits}, {gib(available)} are there, for a batch of up to {largest:,}"
+    shown = [
         f"{plain(answer.network)} · batch {answer.batch_size} · {answer.optimizer} · {plain(device)}",
         f"{milliseconds(answer.iteration_ms)} an iteration · {memory}",
     ]
     parts = {k: v for k, v in answer.parts_ms.items() if v is not None and (v or k != "exchange")}
     if len(parts) > 1:
-        told.append("  " + " · ".join(f"{k} {milliseconds(v)}" for k, v in parts.items()))
+        shown.append("  " + " · ".join(f"{k} {milliseconds(v)}" for k, v in parts.items()))
     if answer.epoch_s is None or answer.total_s is None:
-        return [*told, "Give --samples N for the time of an epoch."]
+        return [*shown, "Give --samples N for the time of an epoch."]
     epoch = f"{duration(answer.epoch_s)} an epoch of {answer.iterations} iterations"
     if answer.evaluation_s:
         epoch += f", {duration(answer.evaluation_s)} of it for the evaluation"
@@ -237,12 +257,27 @@ def lines(
     if answer.interval_s is not None:
         low, high = map(duration, answer.interval_s)
         total += f", {100 * answer.coverage:g} % sure of {low} .. {high}"
-    return [*told, epoch, total]
+    return [*shown, epoch, total]
 
 
-def gib(size: int) -> str:
-    """Bytes as people say them."""
-    return f"{size / 2**30:.2f} GiB" if size < 10 * 2**30 else f"{size / 2**30:.0f} GiB"
+def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
+    """What several devices add; `assumed`: whether nobody gave the link."""
+    of, training = answer.iteration, answer.training
+    shown = [
+        f"{of.devices} devices, a batch of {training.batch_size} on each, gradients by {of.strategy} over "
+        f"{answer.link}: {milliseconds(training.parts_ms['exchange'] or 0.0)} of an iteration"
+    ]
+    if assumed:
+        shown.append("The link is assumed: give yours with --link-gbps")
+    if of.hidden_ms > 0:
+        hidden = milliseconds(of.hidden_ms)
+        shown.append(f"{hidden} more are hidden by the backward pass (--no-overlap: none)")
+    return shown
+
+
+def gib(size_bytes: int) -> str:
+    """Memory, from 10 GiB on without a fraction."""
+    return gibibytes(size_bytes) if size_bytes < 10 * 2**30 else f"{size_bytes / 2**30:.0f} GiB"
 
 
 # ---- `lolat training fit`: a device's training time from a table of epochs that somebody
@@ -277,18 +312,18 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     model = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last)
     write(output, model)
     error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
-    used = [t for t, c in model.document["coefficients_ms"].items() if c > 0]
+    terms = [t for t, c in model.document["coefficients_ms"].items() if c > 0]
     if as_json:
-        told = {
+        answer = {
             "output": str(output), "name": model.name, "epochs": len(rows),
             "networks": len({r.network for r in rows}), "optimizers": list(model.optimizers),
-            "drop_last": drop_last, "left_out_error": round(error, 6), "terms": used,
+            "drop_last": drop_last, "left_out_error": round(error, 6), "terms": terms,
         }  # fmt: skip
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(answer))
         return
     click.echo(f"{model.name}: {len(rows)} epochs of {len({r.network for r in rows})} networks")
     click.echo(f"  left out of the fit, half of them are within {100 * error:.1f} %")
-    click.echo(f"  time goes by {', '.join(used)}")
+    click.echo(f"  time goes by {', '.join(terms)}")
     click.echo(f"written: {output}")
 
 
@@ -299,18 +334,18 @@ def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
     lines = {row.network: row.line for row in reversed(rows)}
     done = 0
 
-    def graph(network: str) -> Graph:
+    def read_one(network: str) -> Graph:
         nonlocal done
         try:
-            found = read(network)
+            graph = read(network)
         except InputError as error:
             raise InputError(f"{table}, line {lines[network]}: {error}") from error
         done += 1
         if done % 20 == 0:
             say(f"{done} of {len(lines)} networks read")
-        return found
+        return graph
 
-    return graph
+    return read_one
 
 
 # ---- `lolat training link`: what exchanging gradients costs on this machine, measured.
@@ -352,40 +387,42 @@ def link(replicas: int, strategy: str, threads: int | None, device: str, as_json
     """
     from microbench.exchange import measure_link
 
-    found = measure_link(strategy, replicas, threads, device)
-    for warning in found.warnings:
+    measured = measure_link(strategy, replicas, threads, device)
+    for warning in measured.warnings:
         say(f"warning: {warning}")
     if as_json:
-        click.echo(json.dumps(found.to_dict()))
+        click.echo(json.dumps(measured.to_dict()))
         return
-    for line in link_lines(found):
+    for line in link_lines(measured):
         click.echo(line)
 
 
-def link_lines(found: MeasuredLink) -> list[str]:
+def link_lines(measured: MeasuredLink) -> list[str]:
     """What a person reads."""
-    where = found.environment
-    each = f" of {found.threads} thread{'s' * (found.threads > 1)}" * (found.device == "cpu")
-    told = [
-        f"{WORDS[found.strategy]} · {found.replicas} replicas{each} · "
+    where = measured.environment
+    each = f" of {measured.threads} thread{'s' * (measured.threads > 1)}" * (
+        measured.device == "cpu"
+    )
+    shown = [
+        f"{WORDS[measured.strategy]} · {measured.replicas} replicas{each} · "
         f"{where['framework']} {where['framework_version']}",
         plain(str(where["device"])),
-        f"link {found.link.gbps:.3g} Gbit/s · {milliseconds(found.link.latency_ms)} a step · "
-        f"{milliseconds(found.variable_ms)} a variable · {milliseconds(found.fixed_ms)} an iteration",
+        f"link {measured.link.gbps:.3g} Gbit/s · {milliseconds(measured.link.latency_ms)} a step · "
+        f"{milliseconds(measured.variable_ms)} a variable · {milliseconds(measured.fixed_ms)} an iteration",
         "",
         "  variables   gradients   added to an iteration   by the line",
     ]
-    for point in found.points:
-        line = found.added_ms(point.variables, point.size_bytes)
-        told.append(
+    for point in measured.points:
+        line = measured.added_ms(point.variables, point.size_bytes)
+        shown.append(
             f"  {point.variables:>9}   {_size(point.size_bytes):>9}   "
             f"{milliseconds(point.added_ms):>21}   {milliseconds(line):>11}"
         )
     return [
-        *told,
+        *shown,
         "",
-        f"Next: lolat training predict MODEL NETWORK --batch-size B --devices {found.replicas} "
-        f"--strategy {OF_PREDICT[found.strategy]} --link-gbps {found.link.gbps:.3g}",
+        f"Next: lolat training predict MODEL NETWORK --batch-size B --devices {measured.replicas} "
+        f"--strategy {OF_PREDICT[measured.strategy]} --link-gbps {measured.link.gbps:.3g}",
     ]
 
 

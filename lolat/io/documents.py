@@ -175,6 +175,8 @@ _WORDS = {
 
 def _expectation(said: str) -> str:
     """What msgspec expected, in words."""
+    if said.startswith("Invalid enum value"):  # of a Literal, whose values msgspec does not tell
+        return "one that this LoLat knows"
     wanted = said.partition(" - at `")[0].removeprefix("Expected ").partition(", got ")[0]
     wanted = wanted.replace("`", "")
     for pattern, words in _WORDS.items():

@@ -252,7 +252,7 @@ def _check_header(
     double = [n for i, n in enumerate(names) if n in names[:i]]
     if double:
         raise InputError(f"{source} has two columns {plain(double[0])!r}; expected one of each")
-    missing = [name for name in required if name not in names]
+    missing = [name for name in required if name.lower() not in names]
     if missing:
         raise InputError(
             f"{source} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; {expected}"

@@ -7,12 +7,9 @@ the K80 are boards of two GPUs, and these are one half's. The others are from th
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +18,9 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.io.documents import NotJsonError, read_json
+from lolat.io.tables import read_table
+from lolat.mlp.table import mapped
 from lolat.units import plain
 
 
@@ -81,25 +81,30 @@ HOW_TO_GIVE_FACTS = (
     "(GB/s, number, MHz)"
 )
 
-# Other names of a fact in a file, after lower case.
-_NAMES = {
-    "name": ("name", "gpu", "device"),
-    "bandwidth_gbs": ("bandwidth_gbs", "bandwidth"),
-    "cores": ("cores",),
-    "clock_mhz": ("clock_mhz", "clock"),
-    "memory_gb": ("memory_gb", "memory"),
-    "year": ("year", "launch_year"),
-    "bus": ("bus",),
+
+@dataclass(frozen=True)
+class _Fact:
+    """A fact in a file: its names there, and for numbers what it can be: a figure outside is in another
+    unit (GHz, bytes per second).
+    """
+
+    names: tuple[str, ...]
+    least: float = 0.0
+    most: float = 0.0
+    unit: str = ""
+    whole: bool = False
+
+
+_FACTS = {
+    "name": _Fact(("name", "gpu", "device")),
+    "bandwidth_gbs": _Fact(("bandwidth", "bandwidth_gbs"), 0.5, 1e6, "GB/s"),
+    "cores": _Fact(("cores",), 1, 1e7, "a whole number of cores", whole=True),
+    "clock_mhz": _Fact(("clock", "clock_mhz"), 50, 2e4, "MHz"),
+    "memory_gb": _Fact(("memory", "memory_gb"), 0.1, 1e5, "GB"),
+    "year": _Fact(("year", "launch_year"), 1990, 2100, "a year", whole=True),
+    "bus": _Fact(("bus",)),
 }
 _REQUIRED = ("name", "bandwidth_gbs", "cores", "clock_mhz")
-# What a device can have; a figure outside is in another unit (GHz, bytes per second).
-_LIMITS = {
-    "bandwidth_gbs": (0.5, 1e6, "GB/s"),
-    "cores": (1, 1e7, "a whole number of cores"),
-    "clock_mhz": (50, 2e4, "MHz"),
-    "memory_gb": (0.1, 1e5, "GB"),
-    "year": (1990, 2100, "a year"),
-}
 _EXPECTED = (
     "expected the columns name,bandwidth,cores,clock (GB/s, number, MHz), maybe memory,year,bus"
 )
@@ -126,15 +131,15 @@ def known(names: Iterable[str], devices: Mapping[str, Device]) -> dict[str, Devi
 
     Raises InputError for a name that is not among `devices`.
     """
-    found = set()
+    own = set()
     for name in dict.fromkeys(names):
         device = find(name, devices)
         if device is None:
             raise InputError(
                 f"unknown GPU {plain(name)!r}; known are {', '.join(devices)}: {HOW_TO_GIVE_FACTS}"
             )
-        found.add(device.name)
-    return {name: device for name, device in devices.items() if device.name in found}
+        own.add(device.name)
+    return {name: device for name, device in devices.items() if device.name in own}
 
 
 def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.ndarray:
@@ -142,21 +147,21 @@ def facts(names: np.ndarray, devices: Mapping[str, Device], fact: str) -> np.nda
 
     Raises InputError for a GPU that is not among `devices`.
     """
-    values = {}
-    texts = names.tolist()
-    for name in dict.fromkeys(texts):
-        known([name], devices)
-        value = getattr(find(name, devices), fact)
-        values[name] = math.nan if value is None else float(value)
-    return np.fromiter((values[t] for t in texts), np.float64, len(texts))
+
+    def fact_of(name: str) -> float:
+        (device,) = known([name], devices).values()
+        value = getattr(device, fact)
+        return math.nan if value is None else float(value)
+
+    return mapped(names, fact_of)
 
 
 def merged(*more: Mapping[str, Device]) -> dict[str, Device]:
     """Devices of several sources, in order of the first that has one; the last one's facts count."""
-    found: dict[str, tuple[str, Device]] = {}
+    by_key: dict[str, tuple[str, Device]] = {}
     for devices in more:
-        found |= {key(name): (name, device) for name, device in devices.items()}
-    return dict(found.values())
+        by_key |= {key(name): (name, device) for name, device in devices.items()}
+    return dict(by_key.values())
 
 
 def read_devices(path: str | Path) -> dict[str, Device]:
@@ -168,44 +173,33 @@ def read_devices(path: str | Path) -> dict[str, Device]:
     """
     source = plain(str(path))
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(
-            f"cannot read {source}: {error.strerror}; expected a CSV or JSON file of GPU facts"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(f"{source} is not text in UTF-8; {_EXPECTED}") from None
-    entries = (
-        _from_json(text, source) if text.lstrip()[:1] in ("{", "[") else _from_csv(text, source)
-    )
+        entries = _from_json(read_json(path, _EXPECTED), source)
+    except NotJsonError:
+        table = read_table(path, expected=_EXPECTED, rows="GPU")
+        entries = [(f"line {row.line}", row) for row in table]
     if not entries:
         raise InputError(f"{source} has no devices; {_EXPECTED}")
-    found: dict[str, Device] = {}
+    devices: dict[str, Device] = {}
     for place, entry in entries:
         device = device_from(entry, f"{source}, {place}")
-        if find(device.name, found):
+        if find(device.name, devices):
             raise InputError(
                 f"{source}, {place}: {device.name!r} is there twice; give each GPU once"
             )
-        found[device.name] = device
-    return found
+        devices[device.name] = device
+    return devices
 
 
 def device_from(entry: Mapping[str, Any], place: str) -> Device:
     """A device from facts by name (those of a file's columns or of `to_dict`); InputError names `place`."""
-    given = {str(k).strip().lower(): v for k, v in entry.items() if k is not None}
+    given = {str(k).strip().lower(): v for k, v in entry.items()}
     values: dict[str, Any] = {}
-    for fact, names in _NAMES.items():
-        value = next((given[n] for n in names if _filled(given.get(n))), None)
-        if value is None:
-            if fact in _REQUIRED:
-                raise InputError(
-                    f"{place}: lacks {names[-1] if fact != 'name' else 'name'}; {_EXPECTED}"
-                )
-            continue
-        values[fact] = (
-            plain(str(value).strip()) if fact in ("name", "bus") else _number(value, fact, place)
-        )
+    for field, fact in _FACTS.items():
+        value = next((given[n] for n in fact.names if _filled(given.get(n))), None)
+        if value is not None:
+            values[field] = _value(value, fact, place)
+        elif field in _REQUIRED:
+            raise InputError(f"{place}: lacks {fact.names[0]}; {_EXPECTED}")
     return Device(**values)
 
 
@@ -213,47 +207,28 @@ def _filled(value: Any) -> bool:
     return value is not None and str(value).strip() != ""
 
 
-def _number(value: Any, fact: str, place: str) -> float | int:
-    low, high, unit = _LIMITS[fact]
-    whole = fact in ("cores", "year")
+def _value(value: Any, fact: _Fact, place: str) -> Any:
+    if not fact.unit:
+        return plain(str(value).strip())
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if not low <= number <= high or (whole and number != int(number)):
-        name = _NAMES[fact][-1] if fact != "year" else "year"
+    if not fact.least <= number <= fact.most or (fact.whole and number != int(number)):
         raise InputError(
-            f"{place}: {name} is {plain(str(value))!r}; expected {unit}, from {low:g} to {high:g}"
+            f"{place}: {fact.names[0]} is {plain(str(value))!r}; expected {fact.unit}, from {fact.least:g} "
+            f"to {fact.most:g}"
         )
-    return int(number) if whole else number
+    return int(number) if fact.whole else number
 
 
-def _from_csv(text: str, source: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    try:
-        reader = csv.DictReader(io.StringIO(text))
-        columns = {c.strip().lower() for c in reader.fieldnames or []}
-        for fact in _REQUIRED:
-            if not columns & set(_NAMES[fact]):
-                raise InputError(
-                    f"{source} lacks the column {_NAMES[fact][-1 if fact != 'name' else 0]}; {_EXPECTED}"
-                )
-        return [(f"line {reader.line_num}", row) for row in reader]
-    except csv.Error as error:
-        raise InputError(f"{source} is not a CSV table: {error}; {_EXPECTED}") from None
-
-
-def _from_json(text: str, source: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{source} is not JSON: {error}; {_EXPECTED}") from None
+def _from_json(document: Any, source: str) -> list[tuple[str, Mapping[str, Any]]]:
     if isinstance(document, dict) and isinstance(document.get("devices"), list | dict):
         document = document["devices"]
-    if isinstance(document, dict) and any(_filled(document.get(n)) for n in _NAMES["name"]):
+    if isinstance(document, dict) and any(_filled(document.get(n)) for n in _FACTS["name"].names):
         document = [document]
     if isinstance(document, dict):
         document = [{"name": n, **d} if isinstance(d, dict) else d for n, d in document.items()]
-    for number, entry in enumerate(document, 1):
-        if not isinstance(entry, dict):
-            raise InputError(f"{source}, entry {number}: not an object of facts; {_EXPECTED}")
+    if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
+        raise InputError(f"{source}: not objects of facts; {_EXPECTED}")
     return [(f"entry {number}", entry) for number, entry in enumerate(document, 1)]

@@ -1,4 +1,4 @@
-"""How far predicted times of layers are from measured ones, altogether, by GPU and by optimiser."""
+"""How far predicted times of layers are from measured ones, altogether, by GPU and by optimizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.mlp.devices import DEVICES, Device, known, merged
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.table import OPTIMIZERS, LayerTable
+from lolat.mlp.table import OPTIMIZERS, LayerTable, mapped
 from lolat.units import milliseconds, percent, plain
 
 SPREAD = "time_ms_std"
@@ -37,7 +37,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Errors of all rows, and of those of each GPU and each optimiser (none: forward only)."""
+    """Errors of all rows, and of those of each GPU and each optimizer (none: forward only)."""
 
     all: Errors
     gpus: Mapping[str, Errors]
@@ -53,18 +53,18 @@ class Evaluation:
 
     def lines(self) -> list[str]:
         """A table for people."""
-        optimizers = {_named(name): errors for name, errors in self.optimizers.items()}
+        optimizers = {"forward only" if n == "none" else n: e for n, e in self.optimizers.items()}
         groups = [{"all": self.all}, self.gpus, optimizers]
         width = max(len(plain(name)) for group in groups for name in group)
         heads = ["rows", "RMSE, ms", "mean error", "median"]
         heads += ["spread"] if self.all.spread is not None else []
-        found = [" " * width + "".join(f"{head:>12}" for head in heads)]
+        lines = [" " * width + "".join(f"{head:>12}" for head in heads)]
         for number, group in enumerate(groups):
-            found += [""] if number else []
+            lines += [""] if number else []
             for name, errors in group.items():
                 cells = "".join(f"{cell:>12}" for cell in _cells(errors)[: len(heads)])
-                found.append(f"{plain(name):{width}}{cells}")
-        return found
+                lines.append(f"{plain(name):{width}}{cells}")
+        return lines
 
 
 def errors_of(
@@ -99,8 +99,7 @@ def evaluate(
 
 def _device_names(names: np.ndarray, devices: Mapping[str, Device]) -> np.ndarray:
     """(n,) keys of `devices`, so that `v100` and `V100` are one group; all of them are there."""
-    own = {name: next(iter(known([name], devices))) for name in dict.fromkeys(names.tolist())}
-    return np.array([own[name] for name in names.tolist()])
+    return mapped(names, lambda name: next(iter(known([name], devices))), str)
 
 
 def _groups(
@@ -113,10 +112,6 @@ def _groups(
 def _part(table: LayerTable, predicted: np.ndarray, rows: np.ndarray) -> Errors:
     std = table[SPREAD][rows] if SPREAD in table else None
     return errors_of(predicted[rows], table.times_ms[rows], std)
-
-
-def _named(optimizer: str) -> str:
-    return "forward only" if optimizer == "none" else optimizer
 
 
 def _cells(errors: Errors) -> list[str]:

@@ -1,239 +1,180 @@
-"""A trained network for layers, from its JSON file: asked with numpy alone.
-
-`layer_schema` says what the file holds.
-"""
+"""A trained network for layers, in its JSON file and asked with numpy alone."""
 
 from __future__ import annotations
 
 import base64
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError
+from lolat.io.documents import Number, Positive, check, read_json, to_json
+from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
-from lolat.mlp.perceptron import Layer, Perceptron
 from lolat.mlp.recipes import RECIPES, Facts, Recipe, find_recipe
-from lolat.mlp.table import COLUMNS, LAYERS, LayerTable
-from lolat.model.file import to_json, write_bytes
+from lolat.mlp.table import COLUMNS, WORDS, LayerTable, mapped
 from lolat.units import plain
 
-# ---- What a layer model's JSON file holds, schema "lolat-layer-model", version 1.
+# ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
 #
-#     schema, version   which file this is; a reader of version 1 reads every later minor addition
-#     layer, recipe     "convolution" | "dense"; the recipe's name
-#     devices           the GPUs of the training rows: {name: facts}
-#     features          {"names": [k], "mean": [k], "scale": [k]}: the network sees (x - mean) / scale
-#     members           the networks, their outputs averaged; each a list of layers f(x W + b) in order:
-#                       {"activation": "relu"|"silu"|"linear", "weights": array (in, out),
-#                       "biases": array (out,)|null}
-#     ranges            what the training rows covered: {column: [lowest, highest] | [words]}
-#     training          how it was trained: seed, rows, epochs, versions, date ...
-#     errors            on rows left out of training: rmse_ms, mean_relative_error ...; {} where none were
-#
-# An array is {"shape": [...], "float32": base64 of its little-endian floats, row by row}.
+# Layers are y = f(x W + b) with W (in, out). An ensemble is several networks of the same input, whose
+# outputs are averaged.
+
+SLICE = 512
+"""Rows per slice: what lies between two layers of 256 stays in the processor's cache."""
+
+
+def _silu(x: np.ndarray) -> np.ndarray:
+    """x / (1 + exp(-x)) in place; exp of a large number is infinite and the quotient 0, as it should be."""
+    with np.errstate(over="ignore"):
+        bottom = np.exp(-x)
+    bottom += 1
+    return np.divide(x, bottom, out=x)
+
+
+ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "relu": lambda x: np.maximum(x, 0, out=x),
+    "silu": _silu,
+    "linear": lambda x: x,
+}
+"""Each overwrites its argument (rows, units) and returns it."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """f(x W + b): `weights` (in, out) float32, `biases` (out,) float32 or None, f one of ACTIVATIONS."""
+
+    weights: np.ndarray
+    biases: np.ndarray | None
+    activation: str
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}"
+            )
+        if self.weights.ndim != 2:
+            raise ValueError(f"weights of shape {self.weights.shape}; expected (in, out)")
+        if self.biases is not None and self.biases.shape != self.weights.shape[1:]:
+            raise ValueError(
+                f"biases of shape {self.biases.shape}; expected {self.weights.shape[1:]}"
+            )
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """One network or several of the same input: `members`, each its layers in order, the last one wide."""
+
+    members: Sequence[Sequence[Layer]]
+
+    def __post_init__(self) -> None:
+        if not self.members or not all(self.members):
+            raise ValueError("no layers; expected one network at least, of one layer at least")
+        for layers in self.members:
+            width = self.inputs
+            for layer in layers:
+                if layer.weights.shape[0] != width:
+                    raise ValueError(
+                        f"weights for {layer.weights.shape[0]} inputs follow {width} outputs"
+                    )
+                width = layer.weights.shape[1]
+            if width != 1:
+                raise ValueError(f"{width} outputs; expected one")
+
+    @property
+    def inputs(self) -> int:
+        """Number of features."""
+        return int(self.members[0][0].weights.shape[0])
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """(n,) float64: the mean output of the members for standardized features (n, inputs)."""
+        if x.ndim != 2 or x.shape[1] != self.inputs:
+            raise ValueError(f"features of shape {x.shape}; expected (rows, {self.inputs})")
+        total = np.zeros(len(x))
+        for start in range(0, len(x), SLICE):
+            part = np.ascontiguousarray(x[start : start + SLICE], dtype=np.float32)
+            for layers in self.members:
+                total[start : start + SLICE] += _forward(layers, part)
+        return total / len(self.members)
+
+
+def _forward(layers: Sequence[Layer], x: np.ndarray) -> np.ndarray:
+    """(n,) output of one network for (n, inputs) float32."""
+    for layer in layers:
+        x = x @ layer.weights
+        if layer.biases is not None:
+            x += layer.biases
+        x = ACTIVATIONS[layer.activation](x)
+    return x[:, 0]
+
+
+# ---- What a layer model's file holds; a reader of version 1 reads every later minor addition.
 
 SCHEMA = "lolat-layer-model"
 VERSION = 1
+LARGEST_BYTES = 256 * 2**20
 _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
 
 
-def document_of(
-    *,
-    layer: str,
-    recipe: str,
-    devices: Mapping[str, Device],
-    features: Sequence[str],
-    mean: np.ndarray,
-    scale: np.ndarray,
-    members: Sequence[Sequence[Layer]],
-    ranges: Mapping[str, Sequence[Any]],
-    training: Mapping[str, Any],
-    errors: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The document of a trained model; arrays as in `layer_model.LayerModel`."""
-    return {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "layer": layer,
-        "recipe": recipe,
-        "devices": {name: device.to_dict() for name, device in devices.items()},
-        "features": {
-            "names": list(features),
-            "mean": [float(v) for v in mean],
-            "scale": [float(v) for v in scale],
-        },
-        "members": [[_layer_out(item) for item in layers] for layers in members],
-        "ranges": {name: list(seen) for name, seen in ranges.items()},
-        "training": dict(training),
-        "errors": dict(errors),
-    }
+class ArrayDocument(msgspec.Struct):
+    """Floats: base64 of them, little-endian, row by row."""
+
+    shape: list[int]
+    float32: str
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> ArrayDocument:
+        """As it is written."""
+        content = np.ascontiguousarray(values, dtype="<f4").tobytes()
+        return cls(list(values.shape), base64.b64encode(content).decode("ascii"))
+
+    def array(self) -> np.ndarray:
+        """float32, in the order of this machine; ValueError for other lengths and what is not finite."""
+        values = np.frombuffer(base64.b64decode(self.float32, validate=True), "<f4")
+        array = values.reshape(self.shape).astype(np.float32)
+        if not np.isfinite(array).all():
+            raise ValueError("weights that are not finite")
+        return array
 
 
-def checked(document: Any, source: str) -> dict[str, Any]:
-    """The fields of `layer_model.LayerModel` from a document; ModelFileError names what is wrong."""
-    _check_kind(document, source)
-    layer = _word(document, "layer", LAYERS, source)
-    recipe = _word(document, "recipe", tuple(RECIPES), source)
-    devices = {
-        str(name): _device(name, facts, source)
-        for name, facts in _object(document, "devices", source).items()
-    }
-    if not devices:
-        raise _wrong(source, "devices", "one GPU at least")
-    features = _object(document, "features", source)
-    names = features.get("names")
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-        raise _wrong(source, "features.names", "a list of names")
-    mean, scale = (_numbers(features, name, len(names), source) for name in ("mean", "scale"))
-    if not (scale > 0).all():
-        raise _wrong(source, "features.scale", "numbers above 0")
-    network = _network(document.get("members"), source)
-    if network.inputs != len(names):
-        raise _wrong(source, "members", f"networks of {len(names)} inputs, one per feature")
-    ranges = _object(document, "ranges", source)
-    for column in ranges:
-        _check_range(column, ranges[column], layer, source)
-    return {
-        "layer": layer,
-        "recipe": recipe,
-        "devices": devices,
-        "features": tuple(names),
-        "mean": mean,
-        "scale": scale,
-        "network": network,
-        "ranges": ranges,
-        "training": _object(document, "training", source),
-        "errors": _object(document, "errors", source),
-    }
+class LayerDocument(msgspec.Struct):
+    """f(x W + b): weights (in, out), biases (out,)."""
+
+    activation: Literal["relu", "silu", "linear"]
+    weights: ArrayDocument
+    biases: ArrayDocument | None
 
 
-def _check_kind(document: Any, source: str) -> None:
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == "lolat-model":
-        raise ModelFileError(
-            f"{source}: is a model of a device, which `lolat predict` takes; {_EXPECTED}"
-        )
-    if schema != SCHEMA:
-        raise ModelFileError(f"{source}: is not a layer model (no schema {SCHEMA}); {_EXPECTED}")
-    version = document.get("version")
-    if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
-        raise ModelFileError(
-            f"{source}: version {version} of the file is newer than this LoLat knows ({VERSION}); "
-            "update LoLat, or train the model again"
-        )
-    if version is True or version != VERSION:
-        raise _wrong(source, "version", str(VERSION))
+class Features(msgspec.Struct):
+    """The network sees (x - mean) / scale."""
+
+    names: Annotated[list[str], msgspec.Meta(min_length=1)]
+    mean: list[Number]
+    scale: list[Positive]
 
 
-def _wrong(source: str, field: str, expected: str) -> ModelFileError:
-    return ModelFileError(
-        f"{source}: {field} is wrong; expected {expected}: copy the file again, or train it again"
-    )
+class ModelDocument(msgspec.Struct):
+    """A layer model's file.
 
+    `devices`: the GPUs of the training rows, {name: facts}; `members`: the networks, each a list of layers
+    in order; `ranges`: what the training rows covered, {column: [lowest, highest] | [words]}; `training`:
+    how it was trained: seed, rows, epochs, versions, date ...; `errors`: on rows left out of training:
+    rmse_ms, mean_relative_error ...; {} where none were.
+    """
 
-def _word(document: Mapping[str, Any], field: str, words: Sequence[str], source: str) -> str:
-    value = document.get(field)
-    if not isinstance(value, str) or value not in words:
-        raise _wrong(source, field, " or ".join(words))
-    return value
-
-
-def _object(document: Mapping[str, Any], field: str, source: str) -> dict[str, Any]:
-    value = document.get(field)
-    if not isinstance(value, dict):
-        raise _wrong(source, field, "an object")
-    return value
-
-
-def _device(name: str, facts: Any, source: str) -> Device:
-    if not isinstance(facts, dict):
-        raise _wrong(source, f"devices.{name}", "an object of facts")
-    try:
-        return device_from({"name": name, **facts}, f"{source}: devices.{name}")
-    except InputError as error:
-        raise ModelFileError(str(error)) from None
-
-
-def _numbers(features: Mapping[str, Any], name: str, count: int, source: str) -> np.ndarray:
-    values = features.get(name)
-    good = isinstance(values, list) and len(values) == count
-    if not good or not all(_finite(v) for v in values or ()):
-        raise _wrong(source, f"features.{name}", f"{count} numbers")
-    return np.array(values, np.float64)
-
-
-def _finite(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
-
-
-def _check_range(column: str, seen: Any, layer: str, source: str) -> None:
-    """Words of gpu, padding, activation and optimizer; two numbers, in order, of the sizes."""
-    field = f"ranges.{column}"
-    if column not in COLUMNS[layer]:
-        raise _wrong(source, field, f"only columns of a {layer} layer")
-    if not isinstance(seen, list) or not seen:
-        raise _wrong(source, field, "[lowest, highest] or a list of words")
-    words = column in ("gpu", "padding", "activation", "optimizer")
-    if words and not all(isinstance(v, str) for v in seen):
-        raise _wrong(source, field, "a list of words")
-    if not words and not (len(seen) == 2 and all(map(_finite, seen)) and seen[0] <= seen[1]):
-        raise _wrong(source, field, "[lowest, highest]")
-
-
-def _network(members: Any, source: str) -> Perceptron:
-    if not isinstance(members, list) or not members:
-        raise _wrong(source, "members", "a list of networks")
-    try:
-        return Perceptron([[_layer_in(item) for item in layers] for layers in members])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _wrong(source, "members", f"networks of layers ({_reason(error)})") from None
-
-
-def _reason(error: Exception) -> str:
-    return f"lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-
-
-def _layer_out(layer: Layer) -> dict[str, Any]:
-    return {
-        "activation": layer.activation,
-        "weights": _array_out(layer.weights),
-        "biases": None if layer.biases is None else _array_out(layer.biases),
-    }
-
-
-def _layer_in(item: Any) -> Layer:
-    biases = item["biases"]
-    return Layer(
-        _array_in(item["weights"]),
-        None if biases is None else _array_in(biases),
-        item["activation"],
-    )
-
-
-def _array_out(values: np.ndarray) -> dict[str, Any]:
-    content = np.ascontiguousarray(values, dtype="<f4").tobytes()
-    return {"shape": list(values.shape), "float32": base64.b64encode(content).decode("ascii")}
-
-
-def _array_in(item: Any) -> np.ndarray:
-    """float32, in the order of this machine; ValueError for other lengths and what is not finite."""
-    values = np.frombuffer(base64.b64decode(item["float32"], validate=True), "<f4")
-    found = values.reshape([int(size) for size in item["shape"]]).astype(np.float32)
-    if not np.isfinite(found).all():
-        raise ValueError("weights that are not finite")
-    return found
-
-
-# ---- layer model ----------------------------------------
-
-LARGEST_BYTES = 256 * 2**20
+    layer: Literal["convolution", "dense"]
+    recipe: str
+    devices: Annotated[dict[str, dict[str, Any]], msgspec.Meta(min_length=1)]
+    features: Features
+    members: list[list[LayerDocument]]
+    ranges: dict[str, Annotated[list[Number | str], msgspec.Meta(min_length=1)]]
+    training: dict[str, Any]
+    errors: dict[str, Any]
+    version: Literal[1]
 
 
 @dataclass(frozen=True)
@@ -241,7 +182,7 @@ class LayerModel:
     """What `lolat mlp fit` learned.
 
     `layer`: "convolution" or "dense"; `devices`: the GPUs of its training rows, with the facts used;
-    `features`: their names, with `mean` and `scale` (k,) of the standardisation; `ranges`: what its
+    `features`: their names, with `mean` and `scale` (k,) of the standardization; `ranges`: what its
     training rows covered, (lowest, highest) of a size and the words of the others; `training`: how it was
     trained; `errors`: on rows left out of training, empty where there were none.
     """
@@ -289,11 +230,8 @@ class LayerModel:
         reasons = []
         for column, seen in self.ranges.items():
             values = table[column]
-            if column == "gpu":
-                trained = {key(name) for name in seen}
-                new = _unseen(values, trained.__contains__, key)
-            elif all(isinstance(v, str) for v in seen):
-                new = _unseen(values, seen.__contains__)
+            if all(isinstance(v, str) for v in seen):
+                new = _unseen(values, seen, key if column == "gpu" else str)
             else:
                 new = (values < seen[0]) | (values > seen[1])
             if new.any():
@@ -343,32 +281,19 @@ class LayerModel:
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:
     """What a table covers: [lowest, highest] of each size, the words of each other column."""
-    found: dict[str, list[Any]] = {}
+    covered: dict[str, list[Any]] = {}
     for name in COLUMNS[table.layer]:
         values = table[name]
         if values.dtype.kind in "iu":
-            found[name] = [int(values.min()), int(values.max())]
+            covered[name] = [int(values.min()), int(values.max())]
         else:
-            found[name] = sorted(set(values.tolist()))
-    return found
+            covered[name] = sorted(set(values.tolist()))
+    return covered
 
 
 def read_layer_model(path: str | Path) -> LayerModel:
     """The model in a file. ModelFileError, one line that names the path, where it is not a whole one."""
-    source = plain(str(path))
-    try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-    except FileNotFoundError:
-        raise ModelFileError(f"{source}: no such file; {_EXPECTED}") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ModelFileError(f"{source}: cannot be read ({reason}); {_EXPECTED}") from None
-    if len(content) > LARGEST_BYTES:
-        raise ModelFileError(
-            f"{source}: too large; {_EXPECTED} of at most {LARGEST_BYTES // 2**20} MiB"
-        )
-    return from_document(_parsed(content, source), source)
+    return from_document(read_json(path, _EXPECTED, LARGEST_BYTES), shown_path(path))
 
 
 def write_layer_model(path: str | Path, model: LayerModel) -> None:
@@ -376,53 +301,102 @@ def write_layer_model(path: str | Path, model: LayerModel) -> None:
 
     Raises ModelFileError where a field is not valid, InputError where the path is not writable.
     """
-    source = plain(str(path))
-    document = document_of(
-        layer=model.layer,
-        recipe=model.recipe,
-        devices=model.devices,
-        features=model.features,
-        mean=model.mean,
-        scale=model.scale,
-        members=model.network.members,
-        ranges=model.ranges,
-        training=model.training,
-        errors=model.errors,
-    )
-    text = to_json(document, source)
-    checked(document, source)
+    members = [
+        [
+            LayerDocument(
+                layer.activation,  # type: ignore[arg-type]
+                ArrayDocument.of(layer.weights),
+                None if layer.biases is None else ArrayDocument.of(layer.biases),
+            )
+            for layer in layers
+        ]
+        for layers in model.network.members
+    ]
+    document: dict[str, Any] = msgspec.to_builtins(
+        {
+            "schema": SCHEMA, "version": VERSION, "layer": model.layer, "recipe": model.recipe,
+            "devices": {name: device.to_dict() for name, device in model.devices.items()},
+            "features": {
+                "names": list(model.features), "mean": model.mean.tolist(), "scale": model.scale.tolist(),
+            },
+            "members": members, "ranges": {name: list(seen) for name, seen in model.ranges.items()},
+            "training": model.training, "errors": model.errors,
+        }
+    )  # fmt: skip
+    text = to_json(document, plain(str(path)))
+    from_document(document, plain(str(path)))
     write_bytes(path, text.encode("ascii"))
 
 
 def from_document(document: Any, source: str = "document") -> LayerModel:
     """The model of a document; ModelFileError names `source` and the field that is wrong."""
-    fields = checked(document, source)
-    return LayerModel(**fields)
-
-
-def _parsed(content: bytes, source: str) -> Any:
+    _check_kind(document, source)
+    check(document, ModelDocument, source)
+    contents = msgspec.convert(document, ModelDocument)
+    if contents.recipe not in RECIPES:
+        raise _wrong(source, "recipe", " or ".join(RECIPES))
+    features, width = contents.features, len(contents.features.names)
+    if not len(features.mean) == len(features.scale) == width:
+        raise _wrong(source, "features", f"a mean and a scale of each of {width}")
     try:
-        return json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ModelFileError(f"{source}: not UTF-8 text; {_EXPECTED}") from None
-    except (ValueError, RecursionError) as error:
-        if not content.strip():
-            raise ModelFileError(f"{source}: is empty; {_EXPECTED}") from None
-        if content.lstrip().startswith(b"{") and not content.rstrip().endswith(b"}"):
-            raise ModelFileError(
-                f"{source}: looks truncated, after {len(content)} bytes; {_EXPECTED}: copy it again, or "
-                "train it again"
-            ) from None
-        raise ModelFileError(f"{source}: not JSON ({error}); {_EXPECTED}") from None
+        devices = {
+            name: device_from({"name": name, **facts}, f"{source}: devices.{name}")
+            for name, facts in contents.devices.items()
+        }
+        network = Perceptron([[_layer(layer) for layer in layers] for layers in contents.members])
+    except InputError as error:
+        raise ModelFileError(str(error)) from None
+    except ValueError as error:
+        raise _wrong(source, "members", f"networks of layers ({error})") from None
+    if network.inputs != width:
+        raise _wrong(source, "members", f"networks of {width} inputs, one per feature")
+    for column, seen in contents.ranges.items():
+        words = [isinstance(value, str) for value in seen]
+        if column == "gpu" or column in WORDS:
+            good = all(words)
+        else:
+            good = not any(words) and len(seen) == 2 and seen[0] <= seen[1]  # type: ignore[operator]
+        if not good or column not in COLUMNS[contents.layer]:
+            raise _wrong(
+                source, f"ranges.{column}", "[lowest, highest] of a size, or a list of words"
+            )
+    return LayerModel(
+        contents.layer, contents.recipe, devices, tuple(features.names), np.array(features.mean),
+        np.array(features.scale), network, document["ranges"], contents.training, contents.errors,
+    )  # fmt: skip
 
 
-def _unseen(
-    values: np.ndarray, seen: Callable[[str], bool], name: Callable[[str], str] = str
-) -> np.ndarray:
-    """(n,) bool: whether a text's name is not among those `seen`; asked once for each that is different."""
-    texts = values.tolist()
-    answers = {text: not seen(name(text)) for text in set(texts)}
-    return np.fromiter((answers[t] for t in texts), bool, len(texts))
+def _layer(document: LayerDocument) -> Layer:
+    biases = None if document.biases is None else document.biases.array()
+    return Layer(document.weights.array(), biases, document.activation)
+
+
+def _check_kind(document: Any, source: str) -> None:
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == "lolat-model":
+        raise ModelFileError(
+            f"{source}: is a model of a device, which `lolat predict` takes; {_EXPECTED}"
+        )
+    if schema != SCHEMA:
+        raise ModelFileError(f"{source}: is not a layer model (no schema {SCHEMA}); {_EXPECTED}")
+    version = document.get("version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
+        raise ModelFileError(
+            f"{source}: version {version} of the file is newer than this LoLat knows ({VERSION}); "
+            "update LoLat, or train the model again"
+        )
+
+
+def _wrong(source: str, field: str, expected: str) -> ModelFileError:
+    return ModelFileError(
+        f"{source}: {field} is wrong; expected {expected}: copy the file again, or train it again"
+    )
+
+
+def _unseen(values: np.ndarray, seen: Sequence[str], name: Callable[[str], str]) -> np.ndarray:
+    """(n,) bool: whether a text's name is not among the names of those `seen`."""
+    known_names = {name(text) for text in seen}
+    return mapped(values, lambda text: name(text) not in known_names, bool)
 
 
 def _shown(seen: Sequence[Any]) -> str:

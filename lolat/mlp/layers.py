@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from lolat.graph.counts import COLUMNS, FEATURES, count
 from lolat.mlp.table import ACTIVATIONS, LayerTable
 from lolat.mlp.table import COLUMNS as LAYER_COLUMNS
 
-# ---- The companion's layers in LoLat's terms: a row of a table as a graph, the counts of all
-# rows at once.
+# ---- A row of a table as a graph and in words; the counts of all rows at once.
 
 
 def layer_graph(table: LayerTable, row: int) -> Graph:
@@ -29,7 +29,7 @@ def layer_graph(table: LayerTable, row: int) -> Graph:
             int(table[c][row]) for c in ("input_size", "in_channels", "out_channels")
         )
         kernel, stride = int(table["kernel_size"][row]), int(table["stride"][row])
-        side = int(output_sizes(table.select(np.array([row])))[0])
+        side = int(LayerWork.of(table.select(np.array([row]))).side[0])
         shape: tuple[int, ...] = (1, side, side, outside)
         x = builder.add(
             "conv", [builder.input((1, size, size, inside))], shape, "layer",
@@ -64,41 +64,89 @@ def layer_name(table: LayerTable, row: int) -> str:
     return text if activation == "none" else f"{text}, {activation}"
 
 
-def output_sizes(table: LayerTable) -> np.ndarray:
-    """(n,) height = width of what convolutions write: TensorFlow's rules for "same" and "valid"."""
-    size, kernel, stride = table["input_size"], table["kernel_size"], table["stride"]
-    reach = np.where(table["padding"] == "same", size, size - kernel + 1)
-    found: np.ndarray = -(-reach // stride)
-    return found
+@dataclass(frozen=True)
+class LayerWork:
+    """What n layers ask for at their batch sizes, each (n,) float64.
+
+    `size`, `side`: height = width of what is read and written; `window`: of the kernel; `input`, `output`,
+    `kernel`: elements, the last without bias; `depth`: products of an output element; `product`: whether it
+    is a matrix product as it stands (1x1 windows, or one window).
+    """
+
+    batch: np.ndarray
+    size: np.ndarray
+    side: np.ndarray
+    window: np.ndarray
+    stride: np.ndarray
+    inside: np.ndarray
+    outside: np.ndarray
+    product: np.ndarray
+
+    @classmethod
+    def of(cls, table: LayerTable) -> LayerWork:
+        """Of the rows of a table; a dense layer is a convolution of one pixel."""
+        # Floats, as 64-bit integers would overflow for the largest.
+        batch, ones = table["batch_size"].astype(float), np.ones(len(table))
+        if table.layer == "dense":
+            inside, outside = (table[c].astype(float) for c in ("in_features", "out_features"))
+            return cls(batch, ones, ones, ones, ones, inside, outside, ones == 1)
+        size, window, stride, inside, outside = (
+            table[c].astype(float)
+            for c in ("input_size", "kernel_size", "stride", "in_channels", "out_channels")
+        )
+        same = table["padding"] == "same"
+        # TensorFlow's rules for "same" and "valid".
+        side = np.ceil(np.where(same, size, size - window + 1) / stride)
+        product = ((window == 1) & (stride == 1)) | ((window == size) & ~same)
+        return cls(batch, size, side, window, stride, inside, outside, product)
+
+    @cached_property
+    def input(self) -> np.ndarray:
+        """Elements read."""
+        return self.batch * self.size**2 * self.inside
+
+    @cached_property
+    def output(self) -> np.ndarray:
+        """Elements written."""
+        return self.batch * self.side**2 * self.outside
+
+    @cached_property
+    def depth(self) -> np.ndarray:
+        """Products of an output element."""
+        return self.window**2 * self.inside
+
+    @cached_property
+    def kernel(self) -> np.ndarray:
+        """Elements of the kernel."""
+        return self.depth * self.outside
+
+    @cached_property
+    def macs(self) -> np.ndarray:
+        """Multiply-accumulates of the forward pass."""
+        return self.output * self.depth
 
 
 def layer_counts(table: LayerTable) -> np.ndarray:
     """(n, 6) float64: the counts of each row's layer at its batch size, in the order of FEATURES.
 
-    The same as `lolat.graph.counts` finds in `layer_graph`, for all rows at once.
+    The same as `lolat.graph.counts` finds in `layer_graph` (a test compares them), for all rows at once.
     """
-    batch = table["batch_size"].astype(float)  # 64-bit integers would overflow for the largest
+    work, zero = LayerWork.of(table), np.zeros(len(table))
     activated = table["activation"] != "none"
-    counts = dict.fromkeys(FEATURES, np.zeros(len(table)))
-    if table.layer == "convolution":
-        inside, outside = table["in_channels"].astype(float), table["out_channels"].astype(float)
-        per_output = table["kernel_size"].astype(float) ** 2 * inside
-        written = batch * output_sizes(table).astype(float) ** 2 * outside
-        counts["acts"] = written
-        counts["inp"] = batch * table["input_size"].astype(float) ** 2 * inside
-        counts["flops"] = written * per_output
-        counts["traffic"] = 2 * written * activated
-        counts["weights"] = outside * (per_output + table["use_bias"])
-    else:
-        inside, outside = table["in_features"].astype(float), table["out_features"].astype(float)
-        counts["flops"] = batch * inside * outside
-        counts["traffic"] = batch * (inside + outside * (1 + 2 * activated))
-        counts["weights"] = outside * (inside + 1)
-    counts["ops"] = 1.0 + activated
+    convolution = table.layer == "convolution"
+    counts = {
+        "acts": work.output if convolution else zero,
+        "inp": work.input if convolution else zero,
+        "flops": work.macs,
+        "traffic": 2 * work.output * activated
+        + (zero if convolution else work.input + work.output),
+        "weights": work.kernel + work.outside * (table["use_bias"] if convolution else 1),
+        "ops": 1.0 + activated,
+    }
     return np.column_stack([counts[c] for c in FEATURES])
 
 
-# ---- network rows ----------------------------------------
+# ---- A network's layers as rows.
 
 NEITHER = "neither a convolution nor a dense layer"
 NOT_SQUARE = "not square, predicted with the geometric mean of the sides"
@@ -119,13 +167,13 @@ class Row:
 class Rows:
     """A network as rows: what the models can predict, the other operations with the reason, remarks."""
 
-    found: tuple[Row, ...]
+    layers: tuple[Row, ...]
     others: tuple[tuple[int, str], ...]
     warnings: tuple[str, ...]
 
     def table(self, layer: str) -> LayerTable:
         """The rows of a kind of layer, in network order."""
-        chosen = [row.values for row in self.found if row.layer == layer]
+        chosen = [row.values for row in self.layers if row.layer == layer]
         columns = {c: np.array([v[c] for v in chosen]) for c in LAYER_COLUMNS[layer]}
         return LayerTable(layer, columns)
 
@@ -139,7 +187,7 @@ def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Row
     common = {"gpu": gpu, "batch_size": batch_size, "optimizer": optimizer}
     free = count(graph).at(1)[:, COLUMNS.index("ops")] == 0
     readers = graph.consumers()
-    found: list[Row] = []
+    layers: list[Row] = []
     others: list[tuple[int, str]] = []
     odd: dict[str, list[str]] = {}
     taken: set[int] = set()
@@ -157,14 +205,14 @@ def network_rows(graph: Graph, gpu: str, batch_size: int, optimizer: str) -> Row
         of_layer = _dense if operation.kind == "dense" else _convolution
         values = {**common, **of_layer(graph, operation, batch_size, odd)}
         layer = "dense" if operation.kind == "dense" else "convolution"
-        found.append(
+        layers.append(
             Row(position, operation.full_name, layer, {**values, "activation": activation})
         )
     warnings = tuple(
         f"{what}: {cases[0]}" + (f", and {len(cases) - 1} more" if len(cases) > 1 else "")
         for what, cases in odd.items()
     )
-    return Rows(tuple(found), tuple(others), warnings)
+    return Rows(tuple(layers), tuple(others), warnings)
 
 
 def _uncovered(operation: Operation) -> str | None:

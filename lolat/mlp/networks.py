@@ -1,6 +1,6 @@
 """From layers to networks, as the paper does it: each layer predicted as if alone, the times added up.
 
-What the models do not know (pooling, normalisation, a convolution of another sort) is listed and left out
+What the models do not know (pooling, normalization, a convolution of another sort) is listed and left out
 of the sum; LoLat's formula says what it may take.
 """
 
@@ -20,7 +20,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES, count
 from lolat.mlp.devices import DEVICES, Device, find, key, merged
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.layers import layer_name, network_rows, output_sizes
+from lolat.mlp.layers import LayerWork, layer_name, network_rows
 from lolat.mlp.table import LAYERS, LayerTable
 from lolat.model import Model
 
@@ -37,15 +37,13 @@ from lolat.model import Model
 # - the kernel is turned as well, at every call, also in a network: neighbours in what is written lie far
 #   apart in what is read, so that large kernels miss the table of pages;
 # - cuDNN's fastest algorithm: the product as it stands or, of 3x3 windows moved by 1, Winograd's in one
-# step
-#   (tiles of 2x2) or in three (4x4, batches padded to a multiple of 16);
+#   step (tiles of 2x2) or in three (4x4, batches padded to a multiple of 16);
 # - bias and activation, an operation each.
 #
 # A bare 1x1 convolution (no bias, no activation) is one product without any turning; such rows are left
 # out.
 
 BYTES = 4.0
-COLUMNS_ALONE = ("batch_size", "input_size", "kernel_size", "in_channels", "out_channels", "stride")
 BATCHES = 16.0  # Winograd's three steps do whole ones
 NARROW = 16  # channels below which TensorFlow turns an output in another, slower way
 HEAVY, LIGHT = 1.5e6, 3e9  # weights, MACs of a layer that mostly turns its weights
@@ -103,72 +101,63 @@ class Sizes:
     """What the formula needs of each row of a table, computed once."""
 
     def __init__(self, table: LayerTable, device: Device) -> None:
-        batch, size, self.window, self.inside, self.outside, self.stride = (
-            table[name].astype(float) for name in COLUMNS_ALONE
-        )
-        self.side = output_sizes(table).astype(float)
+        self.work = work = LayerWork.of(table)
         self.bias = table["use_bias"].astype(float)
         self.active = (table["activation"] != "none").astype(float)
-        self.input = batch * size**2 * self.inside
-        self.output = batch * self.side**2 * self.outside
-        self.weights = self.window**2 * self.inside * self.outside
-        self.depth = self.window**2 * self.inside
-        self.bare = (self.bias + self.active == 0) & (
-            (self.window == 1) & (self.stride == 1)
-            | (self.window == size) & (table["padding"] == "valid")
-        )
-        self.small_window = (self.window == 3) & (self.stride == 1)
+        self.bare = (self.bias + self.active == 0) & work.product
+        self.small_window = (work.window == 3) & (work.stride == 1)
         waves = device.cores / CORES.get(device.name, 64)
-        whole = np.ceil(batch / BATCHES) * BATCHES
-        self.squares = whole * np.ceil(self.side / 4) ** 2
-        self.plain = _tiles(1, batch * self.side**2, self.outside, waves)
-        self.fused = _tiles(16, batch * np.ceil(self.side / 2) ** 2, self.outside, waves)
-        self.winograd = _tiles(36, self.squares, self.outside, waves)
+        whole = np.ceil(work.batch / BATCHES) * BATCHES
+        self.squares = whole * np.ceil(work.side / 4) ** 2
+        self.plain = _tiles(1, work.batch * work.side**2, work.outside, waves)
+        self.fused = _tiles(16, work.batch * np.ceil(work.side / 2) ** 2, work.outside, waves)
+        self.winograd = _tiles(36, self.squares, work.outside, waves)
 
 
 def _tiles(number: int, rows: np.ndarray, columns: np.ndarray, waves: float) -> np.ndarray:
     """(tilings, layers) multiply-accumulates of `number` products of depth 1, in whole waves of tiles."""
-    found = []
+    tilings = []
     for long, short in TILES:
         fewest = np.full(len(rows), np.inf)
         for high, wide in ((long, short), (short, long)):
             tiles = number * np.ceil(rows / high) * np.ceil(columns / wide)
             fewest = np.minimum(fewest, np.ceil(tiles / waves))
-        found.append(fewest * long * short * waves)
-    return np.array(found)
+        tilings.append(fewest * long * short * waves)
+    return np.array(tilings)
 
 
 def parts(sizes: Sizes, t: Mapping[str, float], device: Device) -> Parts:
     """The ms of layers by the terms `t` of START."""
+    work = sizes.work
     peak, stream = device.peak_macs / 1e3, device.bandwidth / 1e3 / BYTES  # a ms: MACs, elements
     slower = ((1.0 + SMALLER * t["small"]) * (1.0 + TINIER * t["tiny"]))[:, None]
 
     def product(tiles: np.ndarray, depth: np.ndarray, rate: str, fill: str) -> np.ndarray:
         return (tiles * slower).min(axis=0) * (depth + t[fill]) / (t[rate] * peak)
 
-    moved = sizes.input + sizes.output
-    plain = product(sizes.plain, sizes.depth, "rate", "fill")
+    moved = work.input + work.output
+    plain = product(sizes.plain, work.depth, "rate", "fill")
     plain = _together(
-        plain, (moved + sizes.weights) / (t["bandwidth"] * stream), sizes.depth * t["deep"]
+        plain, (moved + work.kernel) / (t["bandwidth"] * stream), work.depth * t["deep"]
     )
-    fused = product(sizes.fused, sizes.inside, "fused", "fused_fill")
+    fused = product(sizes.fused, work.inside, "fused", "fused_fill")
     fused = _together(fused, moved / (t["bandwidth"] * stream))
-    steps = product(sizes.winograd, sizes.inside, "winograd", "winograd_fill")
-    between = 36 * sizes.squares * (sizes.inside + sizes.outside) / (t["transformed"] * stream)
-    steps = _together(steps, between, sizes.inside * t["winograd_deep"]) + between
-    of_kernel = 36 * sizes.inside * sizes.outside / t["kernel"]
+    steps = product(sizes.winograd, work.inside, "winograd", "winograd_fill")
+    between = 36 * sizes.squares * (work.inside + work.outside) / (t["transformed"] * stream)
+    steps = _together(steps, between, work.inside * t["winograd_deep"]) + between
+    of_kernel = 36 * work.inside * work.outside / t["kernel"]
     steps = steps + (moved + of_kernel) / (t["transformed"] * stream)
     fastest = np.where(sizes.small_window, _fastest(plain, fused, steps), plain)
 
-    pages = np.log(sizes.weights / t["pages"]) + 2 * t["spread"] * np.log(sizes.window)
+    pages = np.log(work.kernel / t["pages"]) + 2 * t["spread"] * np.log(work.window)
     missing = 1.0 / (1.0 + np.exp(-np.clip(t["sharp"] * pages, -50.0, 50.0)))
     turned = t["move"] * moved * 2 / stream
     started = 3.0 + sizes.bias + sizes.active  # two of them turn the tensors
     return Parts(
         alone=t["call"] + t["start"] * started + turned,
-        kernel=sizes.weights * (t["turned"] + t["missed"] * missing),
+        kernel=work.kernel * (t["turned"] + t["missed"] * missing),
         computing=fastest,
-        after=(sizes.bias + sizes.active) * sizes.output * 2 * t["move"] / stream,
+        after=(sizes.bias + sizes.active) * work.output * 2 * t["move"] / stream,
     )
 
 
@@ -187,13 +176,13 @@ def alike(table: LayerTable) -> np.ndarray:
     """(rows,) whether the formula is of such a layer: forward; 3x3 or 1x1 windows moved by 1, one pixel
     written, or weights that take longer than computing; channels that are turned as most are.
     """
-    sizes = Sizes(table, Device("any", 1, 1, 1))
+    work = LayerWork.of(table)
     known = (
-        ((sizes.stride == 1) & ((sizes.window == 1) | (sizes.window == 3)))
-        | (sizes.side == 1)
-        | (sizes.weights > HEAVY) & (sizes.output * sizes.depth < LIGHT)
+        ((work.stride == 1) & ((work.window == 1) | (work.window == 3)))
+        | (work.side == 1)
+        | (work.kernel > HEAVY) & (work.output * work.depth < LIGHT)
     )
-    return np.asarray(known & (sizes.outside >= NARROW) & (table["optimizer"] == "none"), bool)
+    return np.asarray(known & (work.outside >= NARROW) & (table["optimizer"] == "none"), bool)
 
 
 def usable(table: LayerTable) -> np.ndarray:
@@ -249,11 +238,11 @@ def fit(table: LayerTable, device: Device) -> Alone:
         off = np.log(parts(sizes, terms, device).total) - log_ms
         return np.concatenate([weights * off, PRIOR * (unknowns - start)])
 
-    found = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR)
-    return Alone(dict(zip(names, np.exp(found.x).tolist(), strict=True)), device)
+    fitted = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR)
+    return Alone(dict(zip(names, np.exp(fitted.x).tolist(), strict=True)), device)
 
 
-# ---- networks ----------------------------------------
+# ---- A network from its layers.
 
 ELEMENT_BYTES = 4  # float32
 _SIX = [COLUMNS.index(c) for c in FEATURES]
@@ -366,7 +355,7 @@ def network_time(
         table = rows.table(layer)
         if not len(table):
             continue
-        positions = [row.operation for row in rows.found if row.layer == layer]
+        positions = [row.operation for row in rows.layers if row.layer == layer]
         inside = alone if layer == "convolution" else None
         if inside is None:
             predicted = models[layer].predict(table, devices)
@@ -381,28 +370,21 @@ def network_time(
     total = math.fsum(time for _, time in times.values()) or 1.0
     layers = [
         LayerTime(row.name, row.layer, *times[row.operation], times[row.operation][1] / total)
-        for row in rows.found
+        for row in rows.layers
     ]
     estimates: Sequence[float | None] = [None] * len(rows.others)
     if optimizer == "none" and formula is not None:
         device = find(gpu, merged(DEVICES, devices or {}))
         positions = [position for position, _ in rows.others]
         estimates = formula_ms(graph, positions, batch_size, formula, device).tolist()
-    others = []
-    for (position, reason), estimate in zip(rows.others, estimates, strict=True):
-        operation = graph.operations[position]
-        others.append(OtherLayer(operation.full_name, operation.kind, reason, estimate))
+    others = [
+        OtherLayer(graph.operations[i].full_name, graph.operations[i].kind, reason, estimate)
+        for (i, reason), estimate in zip(rows.others, estimates, strict=True)
+    ]
     return NetworkTime(
-        graph.name,
-        gpu,
-        optimizer,
-        batch_size,
-        samples,
-        tuple(layers),
-        tuple(others),
-        tuple(dict.fromkeys(warnings)),
-        None if alone is None else alone.terms["call"],
-    )
+        graph.name, gpu, optimizer, batch_size, samples, tuple(layers), tuple(others),
+        tuple(dict.fromkeys(warnings)), None if alone is None else alone.terms["call"],
+    )  # fmt: skip
 
 
 def _unlike(table: LayerTable) -> list[str]:
@@ -425,8 +407,8 @@ def formula_ms(
     a model is fitted on do not tell what traffic costs, its coefficient is 0.
     """
     counts = count(graph).at(batch_size)[list(positions)]
-    found = model.predictor()
-    terms, _ = found.shares(counts[:, [COLUMNS.index(f) for f in found.features]])
+    predictor = model.predictor()
+    terms, _ = predictor.shares(counts[:, [COLUMNS.index(f) for f in predictor.features]])
     times: np.ndarray = terms.sum(axis=1)
     if device is None:
         return times

@@ -16,7 +16,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.io import tables
-from lolat.units import plain
+from lolat.units import shortened
 
 LAYERS = ("convolution", "dense")
 OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What describes a layer, in the order of the files; each must be there."""
 
-_WORDS = {"padding": PADDINGS, "activation": ACTIVATIONS, "optimizer": OPTIMIZERS}
+WORDS = {"padding": PADDINGS, "activation": ACTIVATIONS, "optimizer": OPTIMIZERS}
 _LARGEST = 2**31 - 1
 _FLAGS = {"0": 0, "1": 1, "false": 0, "true": 1}
 
@@ -71,17 +71,25 @@ class LayerTable:
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
 
+def mapped(texts: np.ndarray, of: Callable[[str], Any], dtype: Any = np.float64) -> np.ndarray:
+    """(n, ...) `of` each of n texts, called once for each that is different."""
+    listed = texts.tolist()
+    values = {text: of(text) for text in dict.fromkeys(listed)}
+    return np.array([values[text] for text in listed], dtype)
+
+
 def read_table(path: str | Path, layer: str | None = None, times: bool = True) -> LayerTable:
     """The table in a CSV file, gzipped or not. `layer`: the kind expected; None: by its columns.
 
     With `times` the measured times must be there, and one row at least; without, they are not looked at.
     Raises InputError that names the file, the column and the line of what is wrong.
     """
-    return parse(
-        tables.read_table(path, expected="expected a CSV table of layers, gzipped or not"),
-        layer,
-        times,
-    )
+    return parse(read_text(path), layer, times)
+
+
+def read_text(path: str | Path) -> tables.Table:
+    """The cells of a table of layers in a CSV file, as they stand there."""
+    return tables.read_table(path, expected="expected a CSV table of layers, gzipped or not")
 
 
 def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
@@ -96,9 +104,8 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
         )
     if times and not len(text):
         raise InputError(f"{text.source} has no rows; expected one per measured layer")
-    cells = dict(zip(text.names, text.columns, strict=True))
     columns = {}
-    for name, values in cells.items():
+    for name, values in zip(text.names, text.columns, strict=True):
         if name in COLUMNS[kind]:
             columns[name] = _described(text, name, values)
         elif name == TIME or name in SPREADS:
@@ -107,7 +114,13 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
         else:
             columns[name] = np.array(values, dtype=object)
     table = LayerTable(kind, columns)
-    _check_kernel(text, table)
+    if kind == "convolution":
+        bad = (table["padding"] == "valid") & (table["kernel_size"] > table["input_size"])
+        if bad.any():
+            row = int(np.argmax(bad))
+            size = int(table["input_size"][row])
+            expected = f"at most input_size {size}, as padding is valid (the layer has no output)"
+            raise wrong(text, row, "kernel_size", expected)
     return table
 
 
@@ -116,58 +129,45 @@ def _kind(text: tables.Table, expected: str | None) -> str:
     shared = set.intersection(*(set(columns) for columns in COLUMNS.values()))
     only = {kind: [c for c in COLUMNS[kind] if c not in shared] for kind in LAYERS}
     here = {kind: [c for c in only[kind] if c in text.names] for kind in LAYERS}
-    found = max(LAYERS, key=lambda kind: len(here[kind]) / len(only[kind]))
-    if not here[found] and expected is None:
+    likely = max(LAYERS, key=lambda kind: len(here[kind]) / len(only[kind]))
+    if not here[likely] and expected is None:
         raise InputError(
-            f"{text.source} describes no layers: its columns are {_listed(text.names)}; expected "
-            + " or ".join(f"{','.join(COLUMNS[kind])} ({kind})" for kind in LAYERS)
+            f"{text.source} describes no layers: its columns are {shortened(', '.join(text.names))}; "
+            "expected " + " or ".join(f"{','.join(COLUMNS[kind])} ({kind})" for kind in LAYERS)
         )
-    if expected is not None and not here[expected] and here[found]:
+    if expected is not None and not here[expected] and here[likely]:
         raise InputError(
-            f"{text.source} is a table of {found} layers (it has {', '.join(here[found])}); expected "
+            f"{text.source} is a table of {likely} layers (it has {', '.join(here[likely])}); expected "
             f"one of {expected} layers, with the columns {','.join(COLUMNS[expected])}"
         )
-    return found if expected is None else expected
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [plain(n)[:30] for n in names[:12]]
-    return ", ".join(shown) + (", ..." if len(names) > 12 else "")
+    return likely if expected is None else expected
 
 
 def _described(text: tables.Table, name: str, values: Sequence[str]) -> np.ndarray:
-    """A column of COLUMNS; each different text is looked at once."""
+    """(n,) a column of COLUMNS; each different text is looked at once."""
+    convert: Callable[[str], Any]
+    dtype: Any
     if name == "gpu":
-        return _mapped(text, name, values, lambda t: t.strip() or None, "the name of a GPU", str)
-    if name == "use_bias":
-        return _mapped(
-            text, name, values, lambda t: _FLAGS.get(_whole(t.strip().lower())), "0 or 1", np.int64
+        convert, expected, dtype = (lambda t: t or None), "the name of a GPU", str
+    elif name == "use_bias":
+        convert, expected, dtype = (lambda t: _FLAGS.get(_whole(t.lower()))), "0 or 1", np.int64
+    elif name in WORDS:
+        words = {word: word for word in WORDS[name]}
+        convert, expected, dtype = (
+            (lambda t: words.get(t.lower())),
+            f"one of {', '.join(words)}",
+            str,
         )
-    if name in _WORDS:
-        words = {w: w for w in _WORDS[name]}
-        expected = f"one of {', '.join(words)}"
-        return _mapped(text, name, values, lambda t: words.get(t.strip().lower()), expected, str)
-    return _mapped(text, name, values, _size, "a whole number from 1", np.int64)
-
-
-def _mapped(
-    text: tables.Table,
-    name: str,
-    values: Sequence[str],
-    convert: Callable[[str], Any],
-    expected: str,
-    dtype: Any,
-) -> np.ndarray:
-    """(n,) `convert` of each text, called once for each that is different; None from it is an error."""
-    different = list(dict.fromkeys(values))
-    converted = [convert(value) for value in different]
-    if None in converted:
-        bad = different[converted.index(None)]
-        raise wrong(text, values.index(bad), name, bad, expected)
+    else:
+        convert, expected, dtype = _size, "a whole number from 1", np.int64
+    different = {value: convert(value.strip()) for value in dict.fromkeys(values)}
+    bad = next((value for value, converted in different.items() if converted is None), None)
+    if bad is not None:
+        raise wrong(text, list(values).index(bad), name, expected)
     codes = {value: code for code, value in enumerate(different)}
     rows = np.fromiter(map(codes.__getitem__, values), np.intp, len(values))
-    found: np.ndarray = np.array(converted, dtype=dtype)[rows]
-    return found
+    column: np.ndarray = np.array(list(different.values()), dtype=dtype)[rows]
+    return column
 
 
 def _whole(text: str) -> str:
@@ -178,7 +178,7 @@ def _whole(text: str) -> str:
 
 def _size(text: str) -> int | None:
     try:
-        value = int(_whole(text.strip()))
+        value = int(_whole(text))
     except ValueError:
         return None
     return value if 1 <= value <= _LARGEST else None
@@ -186,21 +186,18 @@ def _size(text: str) -> int | None:
 
 def _times(text: tables.Table, name: str, values: Sequence[str]) -> np.ndarray:
     """(n,) times in ms: above 0 for the measured one; its spread may be 0, or empty (NaN)."""
-    measured = name == TIME
-    try:
-        found = np.fromiter(map(float, values), np.float64, len(values))
-    except ValueError:
-        found = np.fromiter(map(_real, values), np.float64, len(values))
-    good = np.isfinite(found) & ((found > 0) if measured else (found >= 0))
-    if not measured:
-        good |= np.fromiter((not v.strip() for v in values), bool, len(values))
-    if not good.all():
-        row = int(np.argmin(good))
-        expected = (
-            "a time above 0, in milliseconds" if measured else "a time in milliseconds, or nothing"
+    times = np.fromiter(map(_real, values), np.float64, len(values))
+    if name == TIME:
+        good, expected = np.isfinite(times) & (times > 0), "a time above 0, in milliseconds"
+    else:
+        empty = np.fromiter((not v.strip() for v in values), bool, len(values))
+        good, expected = (
+            np.isfinite(times) & (times >= 0) | empty,
+            "a time in milliseconds, or nothing",
         )
-        raise wrong(text, row, name, values[row], expected)
-    return found
+    if not good.all():
+        raise wrong(text, int(np.argmin(good)), name, expected)
+    return times
 
 
 def _real(text: str) -> float:
@@ -210,20 +207,8 @@ def _real(text: str) -> float:
         return math.nan
 
 
-def _check_kernel(text: tables.Table, table: LayerTable) -> None:
-    if table.layer != "convolution":
-        return
-    bad = (table["padding"] == "valid") & (table["kernel_size"] > table["input_size"])
-    if bad.any():
-        row = int(np.argmax(bad))
-        size = int(table["input_size"][row])
-        raise wrong(
-            text, row, "kernel_size", str(table["kernel_size"][row]),
-            f"at most input_size {size}, as padding is valid (the layer has no output)",
-        )  # fmt: skip
-
-
-def wrong(text: tables.Table, row: int, name: str, value: str, expected: str) -> InputError:
+def wrong(text: tables.Table, row: int, name: str, expected: str) -> InputError:
     """The error of one cell; `row` counts from 0."""
-    given = f"is {plain(value.strip())[:60]!r}" if value.strip() else "is empty"
+    value = text.columns[text.names.index(name)][row].strip()
+    given = f"is {shortened(value)!r}" if value else "is empty"
     return InputError(f"{text.source}, line {text.line(row)}: {name} {given}; expected {expected}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lolat.training.cost.catalogue import Offer
-from lolat.training.cost.plan import LEFT_OUT, Option, Plan
-from lolat.training.cost.renting import HOUR
+from lolat.training.cost.plan import HOUR, LEFT_OUT, Option, Plan
+from lolat.training.cost.prices import Offer
 from lolat.units import percent, plain
 
 _UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))

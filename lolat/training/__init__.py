@@ -1,1 +1,1 @@
-"""Training: iterations, epochs, several devices, cost."""
+"""How long training takes and what it costs."""

@@ -68,11 +68,9 @@ class Link:
 # all-reduce makes of them, its bus bandwidth over the peak, as reported in NVIDIA's issue trackers:
 #
 # NVLink 0.8: 232 of 300 on eight A100-SXM (nccl-tests#175); 370 of 450 on H100, "protocol overhead
-# (~20%)" in
-# the words of NCCL's maintainer, without NVLink SHARP (nccl-tests#212).
+# (~20%)" in the words of NCCL's maintainer, without NVLink SHARP (nccl-tests#212).
 # PCI Express 0.5, as everything goes through the host: 28 of 63 on eight and 35 on four RTX 5090
-# (nccl#1639),
-# 20 of 31.5 on three A100-PCIe (nccl-tests#178). A host with slow memory makes less of it.
+# (nccl#1639), 20 of 31.5 on three A100-PCIe (nccl-tests#178). A host with slow memory makes less of it.
 
 MACHINE = 8
 """Devices that one machine holds, where no offer says it: what most servers for GPUs are built for."""
@@ -149,6 +147,19 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
 # than a link.
 
 
+EXCHANGES: Mapping[str, Callable[[int], tuple[int, float]]] = MappingProxyType(
+    {
+        # K-1 steps that scatter sums, K-1 that gather them, each of bytes / K.
+        "ring": lambda k: (2 * (k - 1), 1 / k),
+        # A binary tree: ceil(log2 K) steps up with sums, as many down, each of all the bytes.
+        "tree": lambda k: (2 * (k - 1).bit_length(), 1.0),
+        # One device (a parameter server) hears all others, one after the other, then tells each.
+        "one-to-all": lambda k: (2 * (k - 1), 1.0),
+    }
+)
+"""Each way: number of devices -> (steps one after the other, part of the bytes in each)."""
+
+
 def checked_devices(devices: int) -> int:
     """The number of devices; InputError where it is not a whole number of at least 1."""
     if isinstance(devices, bool) or devices != devices or devices < 1 or devices != int(devices):
@@ -156,54 +167,17 @@ def checked_devices(devices: int) -> int:
     return int(devices)
 
 
-def _checked(size_bytes: float, devices: int) -> int:
-    """The number of devices, where both numbers are possible."""
-    if not (math.isfinite(size_bytes) and size_bytes >= 0):
-        raise InputError(f"{size_bytes:g} bytes cannot be exchanged; expected 0 or more")
-    return checked_devices(devices)
-
-
-def ring_ms(size_bytes: float, devices: int, link: Link) -> float:
-    """Ring: K-1 steps that scatter sums, K-1 that gather them, each of bytes / K.
-
-    2 (K-1) (latency + bytes / K / bandwidth): what a device sends stays below twice the bytes.
-    """
-    k = _checked(size_bytes, devices)
-    return 2 * (k - 1) * link.message_ms(size_bytes / k)
-
-
-def tree_ms(size_bytes: float, devices: int, link: Link) -> float:
-    """Binary tree: ceil(log2 K) steps up with sums, as many down, each of all the bytes.
-
-    2 ceil(log2 K) (latency + bytes / bandwidth).
-    """
-    k = _checked(size_bytes, devices)
-    return 2 * (k - 1).bit_length() * link.message_ms(size_bytes)
-
-
-def one_to_all_ms(size_bytes: float, devices: int, link: Link) -> float:
-    """One device (a parameter server) hears all others, one after the other, then tells each.
-
-    2 (K-1) (latency + bytes / bandwidth).
-    """
-    k = _checked(size_bytes, devices)
-    return 2 * (k - 1) * link.message_ms(size_bytes)
-
-
-EXCHANGES: Mapping[str, Callable[[float, int, Link], float]] = MappingProxyType(
-    {"ring": ring_ms, "tree": tree_ms, "one-to-all": one_to_all_ms}
-)
-"""Each way: (bytes, devices, link) -> ms."""
-
-
 def exchange_ms(way: str, size_bytes: float, devices: int, link: Link) -> float:
-    """One exchange by the name of its way. InputError for a name that is none."""
+    """One exchange: steps (latency + part of the bytes / bandwidth). InputError for a way that is none."""
     if way not in EXCHANGES:
         raise InputError(f"{way!r} is no way to exchange; expected one of {', '.join(EXCHANGES)}")
-    return EXCHANGES[way](size_bytes, devices, link)
+    if not (math.isfinite(size_bytes) and size_bytes >= 0):
+        raise InputError(f"{size_bytes:g} bytes cannot be exchanged; expected 0 or more")
+    steps, part = EXCHANGES[way](checked_devices(devices))
+    return steps * link.message_ms(size_bytes * part)
 
 
-# ---- buckets ----------------------------------------
+# ---- Buckets.
 
 BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's `bucket_cap_mb` of 25."""
@@ -230,16 +204,16 @@ def fill_buckets(
         raise InputError(
             "gradients have negative or infinite bytes; expected 0 or more of each variable"
         )
-    found: list[list[int]] = []
+    full: list[list[int]] = []
     bucket: list[int] = []
     held, limit = 0.0, first_bytes
     for index in reversed(range(len(gradient_bytes))):
         bucket.append(index)
         held += gradient_bytes[index]
         if held >= limit:
-            found.append(bucket)
+            full.append(bucket)
             bucket, held, limit = [], 0.0, bucket_bytes
-    return [*found, bucket] if bucket else found
+    return [*full, bucket] if bucket else full
 
 
 def exposed_ms(

@@ -1,25 +1,38 @@
-"""Fits a device's training time on a table of epochs: the terms are chosen by rows left out."""
+"""A device's training time from a table of epochs that somebody timed: reading, fitting, the model."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from lolat.errors import InputError
+from lolat.errors import InputError, ModelFileError
+from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
-from lolat.training.model import TrainingModel, new_model
-from lolat.training.settings import check_sizes, optimizer_named
-from lolat.training.terms import TERMS, density, epoch_row, iteration_row, iterations
+from lolat.io.documents import NotNegative, Number, check, show
+from lolat.io.tables import Row, read_table
+from lolat.training.model import Doubts, Training
+from lolat.training.settings import OPTIMIZERS, Optimizer, check_sizes, optimizer_named
+from lolat.training.terms import (
+    EPOCH_TERMS,
+    IN_EPOCHS,
+    TERMS,
+    density,
+    epoch_row,
+    iteration_row,
+    iterations,
+    operation_rows,
+)
+from lolat.units import milliseconds
 
-# ---- Epochs that somebody timed, from a CSV table: network, batch_size, samples, optimizer,
-# epoch_s.
+# ---- Epochs from a CSV table.
 
 REQUIRED = ("network", "batch_size", "samples", "optimizer", "epoch_s")
 
@@ -37,80 +50,156 @@ class Epoch:
 
 
 def read_epochs(path: str | Path) -> list[Epoch]:
-    """The rows of a table; other columns are ignored, names of columns may be in capitals.
+    """The rows of a table with the columns REQUIRED; others are ignored.
 
     InputError names what is wrong and its line: a missing column, no rows, a number that is none or not
-    above 0, a batch larger than the data set, an optimiser that is not known.
+    above 0, a batch larger than the data set, an optimizer that is not known.
     """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            reader.fieldnames = columns = [c.strip().lower() for c in reader.fieldnames or []]
-            missing = [c for c in REQUIRED if c not in columns]
-            if missing:
-                raise InputError(
-                    f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-                    f"expected a first line with {','.join(REQUIRED)}"
-                )
-            found = [
-                _epoch(row, f"{path}, line {reader.line_num}", reader.line_num) for row in reader
-            ]
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror or error}; expected a CSV table with the columns "
-            f"{','.join(REQUIRED)}"
-        ) from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is not a CSV table in UTF-8: {error}") from error
-    if not found:
-        raise InputError(f"{path} has no rows; expected one per timed epoch")
-    return found
+    return [_epoch(row) for row in read_table(path, REQUIRED, rows="timed epoch")]
 
 
-def _epoch(row: dict[str, str | None], where: str, line: int) -> Epoch:
-    cells = {c: (row[c] or "").strip() for c in REQUIRED}
-    if not cells["network"]:
-        raise InputError(f"{where}: network is empty; expected such as keras:ResNet50")
-    batch_size, samples = (_whole(cells[c], c, where) for c in ("batch_size", "samples"))
+def _epoch(row: Row) -> Epoch:
+    if not row["network"]:
+        raise row.wrong("network", "such as keras:ResNet50")
+    batch_size, samples = row.whole("batch_size"), row.whole("samples")
     try:
         check_sizes(batch_size, samples, 1)
-        optimizer = optimizer_named(cells["optimizer"]).name
+        optimizer = optimizer_named(row["optimizer"]).name
     except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-    seconds = _number(cells["epoch_s"])
-    if not 1e-9 <= seconds <= 1e12:
-        raise _wrong(cells["epoch_s"], "epoch_s", where, "a time above 0, in seconds")
-    return Epoch(cells["network"], batch_size, samples, optimizer, seconds, line)
+        raise InputError(f"{row.where}: {error}") from None
+    seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
+    return Epoch(row["network"], batch_size, samples, optimizer, seconds, row.line)
 
 
-def _whole(text: str, column: str, where: str) -> int:
-    value = _number(text)
-    if not (1 <= value <= 2**53 and value == int(value)):
-        raise _wrong(text, column, where, "a whole number from 1")
-    return int(value)
+# ---- The model.
+
+SCHEMA = "lolat-training-model"
+FORMAT_VERSION = 1
+KINDS = ("weighted_ops", "norm_ops", "flat_norm_ops", "conv_elements")
+"""Terms that say that a network has a kind of operation; a table without that says nothing of its cost."""
+DENSER, LONGER = 1.5, 3.0  # than all rows: beyond that a prediction is warned of
 
 
-def _number(text: str) -> float:
-    """The number that a cell holds, NaN for none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+class Domain(msgspec.Struct):
+    """What the rows covered.
+
+    `densest`: the most multiply-accumulates for an element moved; `longest_ms`: the longest iteration;
+    `absent`: terms that no row has.
+    """
+
+    densest: Number
+    longest_ms: Number
+    absent: list[str]
 
 
-def _wrong(text: str, column: str, where: str, expected: str) -> InputError:
-    given = f"is {text!r}" if text else "is empty"
-    return InputError(f"{where}: {column} {given}; expected {expected}")
+class EpochDocument(msgspec.Struct):
+    """A training model's file. `coefficients_ms`: for each unit of each of EPOCH_TERMS."""
+
+    name: str
+    coefficients_ms: dict[str, NotNegative]
+    residuals: list[Number]
+    drop_last: bool
+    optimizers: list[str]
+    domain: Domain
 
 
-# ---- fitting ----------------------------------------
+class EpochTraining(Training):
+    """Time of an epoch: a formula of the network's counts, the parameters and constants.
+
+    `coefficients`: (EPOCH_TERMS,), from 0.
+    """
+
+    def __init__(self, document: dict[str, Any], source: str) -> None:
+        """`document`: a model file's; ModelFileError, beginning with `source`, where it is damaged."""
+        self.document, self.contents = document, _checked(document, source)
+        self.name, self.drop_last = self.contents.name, self.contents.drop_last
+        self.residuals = tuple(self.contents.residuals)
+        self.optimizers = tuple(self.contents.optimizers)
+        named = self.contents.coefficients_ms
+        self.coefficients = np.array([named[t] for t in EPOCH_TERMS])
+        self.epoch_ms = float(self.coefficients[EPOCH_TERMS.index("epochs")])
+
+    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
+        """An iteration as a whole: epochs do not tell its parts apart."""
+        return {"iteration": float(iteration_row(graph, batch_size, optimizer) @ self.coefficients)}
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """See `Training`."""
+        whole = iteration_row(graph, batch_size, optimizer) * self.coefficients
+        update, rest = (float(whole[EPOCH_TERMS.index(t)]) for t in ("update", "steps"))
+        return operation_rows(graph, batch_size) @ self.coefficients, update, rest
+
+    def doubts(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
+    ) -> Doubts:
+        """How sure an answer is: what of the network the table's rows do not tell."""
+        row = iteration_row(graph, batch_size, optimizer)
+        domain = self.contents.domain
+        warnings = list(graph.warnings)
+        if self.optimizers and optimizer.name not in self.optimizers:
+            warnings.append(
+                f"no row that the model was fitted on used {optimizer.name}, only "
+                f"{', '.join(self.optimizers)}: its update is scaled by what it reads and writes"
+            )
+        lacking = [
+            TERMS[IN_EPOCHS.get(t, t)].partition(",")[0]
+            for t in KINDS
+            if t in domain.absent and row[EPOCH_TERMS.index(t)] > 0.0
+        ]
+        if lacking:
+            warnings.append(
+                f"no row that the model was fitted on has {', '.join(lacking)}: what they cost is not "
+                "known, so the network takes longer than said"
+            )
+        if density(row) > DENSER * domain.densest:
+            warnings.append(
+                f"the network multiplies {density(row):.0f} times for each element that it moves, "
+                f"the rows at most {domain.densest:.0f} times: what multiplying costs is not well known"
+            )
+        iteration_ms = float(row @ self.coefficients)
+        if iteration_ms > LONGER * domain.longest_ms:
+            warnings.append(
+                f"an iteration of {milliseconds(iteration_ms)} is far longer than those of the rows, "
+                f"at most {milliseconds(domain.longest_ms)}"
+            )
+        try:
+            half: float | None = min(conformal_quantile(self.residuals, coverage), 100.0)
+        except InputError:
+            half = None
+        return Doubts(tuple(warnings), half)
+
+
+def _checked(document: dict[str, Any], source: str) -> EpochDocument:
+    check(document, EpochDocument, source)
+    contents = msgspec.convert(document, EpochDocument)
+    for field, names, known in (
+        ("coefficients_ms", contents.coefficients_ms, EPOCH_TERMS),
+        ("domain.absent", contents.domain.absent, EPOCH_TERMS),
+        ("optimizers", contents.optimizers, OPTIMIZERS),
+    ):
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ModelFileError(
+                f"{source}: `{field}` has {show(unknown[0])}; expected of {', '.join(known)}"
+            )
+    missing = [t for t in EPOCH_TERMS if t not in contents.coefficients_ms]
+    if missing:
+        raise ModelFileError(f"{source}: the field `coefficients_ms.{missing[0]}` is missing")
+    if not any(contents.coefficients_ms.values()):
+        raise ModelFileError(f"{source}: `coefficients_ms` are all 0; expected one above 0")
+    return contents
+
+
+# ---- Fitting.
 
 ROOFLINE = ("weighted_ops", "other_ops", "steps", "flops", "traffic", "update")
-MOVED = [TERMS.index(t) for t in ("traffic", "conv_elements")]
+MOVED = [EPOCH_TERMS.index(t) for t in ("traffic", "conv_elements")]
 SETS = (
     ROOFLINE,
     (*ROOFLINE, "norm_ops", "flat_norm_ops", "conv_elements", "norm_positions"),
-    TERMS,
+    EPOCH_TERMS,
 )
 """Terms, from few to all; a set needs more rows than it has terms."""
 BALANCE = 800
@@ -124,7 +213,7 @@ FAR = 0.5  # an error, as a logarithm, beyond which it no longer matters how far
 
 def fit(
     epochs: Sequence[Epoch], read: Callable[[str], Graph], name: str, drop_last: bool = False
-) -> TrainingModel:
+) -> EpochTraining:
     """The model of the device that `epochs` were timed on.
 
     `read`: NETWORK -> Graph, called once for each network; `drop_last`: whether the epochs left out a last
@@ -133,56 +222,64 @@ def fit(
     """
     require_points(len(epochs), len(ROOFLINE))
     graphs = {network: read(network) for network in dict.fromkeys(e.network for e in epochs)}
-    rows, same, points = [], [], []
-    for e in epochs:
-        graph, optimizer = graphs[e.network], optimizer_named(e.optimizer)
-        rows.append(epoch_row(graph, e.batch_size, e.samples, optimizer, drop_last))
-        same.append(str(iteration_row(graph, 1, optimizer).tolist()))
-        total = count(graph).total(e.batch_size)
-        points.append(
+    used = [(graphs[e.network], optimizer_named(e.optimizer)) for e in epochs]
+    rows = np.array(
+        [
+            epoch_row(graph, e.batch_size, e.samples, optimizer, drop_last)
+            for e, (graph, optimizer) in zip(epochs, used, strict=True)
+        ]
+    )
+    same = [str(iteration_row(graph, 1, optimizer).tolist()) for graph, optimizer in used]
+    times_ms = np.array([1e3 * e.epoch_s for e in epochs])
+    coefficients, residuals = fit_terms(rows, times_ms, same)
+    steps = [iterations(e.samples, e.batch_size, drop_last) for e in epochs]
+    document = {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "environment": {"device": name, "source": "a table of epochs"},
+        "coefficients_ms": dict(zip(EPOCH_TERMS, coefficients.tolist(), strict=True)),
+        "residuals": residuals.tolist(),
+        "drop_last": drop_last,
+        "optimizers": sorted({e.optimizer for e in epochs}),
+        "domain": {
+            "densest": max(map(density, rows)),
+            "longest_ms": float(np.max(times_ms / steps)),
+            "absent": [t for t, n in zip(EPOCH_TERMS, rows.sum(axis=0), strict=True) if n == 0.0],
+        },
+        "points": [
             {
                 "network": e.network, "batch_size": e.batch_size, "samples": e.samples,
                 "optimizer": e.optimizer, "epoch_s": e.epoch_s,
-                "counts": dict(zip(COLUMNS, total, strict=True)),
-                "terms": dict(zip(TERMS, rows[-1].tolist(), strict=True)),
+                "counts": dict(zip(COLUMNS, count(graph).total(e.batch_size), strict=True)),
+                "terms": dict(zip(EPOCH_TERMS, row.tolist(), strict=True)),
             }
-        )  # fmt: skip
-    times_ms = np.array([1e3 * e.epoch_s for e in epochs])
-    coefficients, residuals = fit_terms(np.array(rows), times_ms, same)
-    optimizers = tuple(sorted({e.optimizer for e in epochs}))
-    longest = max(
-        time / iterations(e.samples, e.batch_size, drop_last)
-        for time, e in zip(times_ms.tolist(), epochs, strict=True)
-    )
-    return new_model(
-        name, coefficients, residuals, drop_last, optimizers, points,
-        densest=max(map(density, rows)), longest_ms=longest,
-        absent=tuple(t for t, total in zip(TERMS, np.array(rows).sum(axis=0), strict=True) if total == 0.0),
-    )  # fmt: skip
+            for e, (graph, _), row in zip(epochs, used, rows, strict=True)
+        ],
+    }  # fmt: skip
+    return EpochTraining(document, name)
 
 
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(TERMS,) coefficients from 0, ms, and (epochs,) residuals log(measured / predicted) of left-out rows.
+    """(EPOCH_TERMS,) coefficients from 0, ms, and (epochs,) log(measured / predicted) of left-out rows.
 
-    `rows`: (epochs, TERMS); `networks`: which rows are of the same one, which are left out together.
+    `rows`: (epochs, EPOCH_TERMS); `networks`: which rows are of the same one, which are left out together.
     """
-    flops = TERMS.index("flops")
+    flops = EPOCH_TERMS.index("flops")
     rows = rows.copy()
     rows[:, MOVED] += rows[:, [flops]] / BALANCE
-    best: tuple[float, list[int], np.ndarray] | None = None
+    best_error, columns, residuals = math.inf, list[int](), np.zeros(0)
     for terms in SETS:
-        columns = [TERMS.index(t) for t in terms]
-        if best is not None and len(times_ms) <= len(columns):
+        tried = [EPOCH_TERMS.index(t) for t in terms]
+        if columns and len(times_ms) <= len(tried):
             continue
-        residuals = _left_out(rows[:, columns], times_ms, networks)
-        error = float(np.minimum(np.abs(residuals), FAR).mean())
-        if best is None or error < best[0]:
-            best = error, columns, residuals
-    assert best is not None  # SETS has a first one
-    _, columns, residuals = best
-    coefficients = np.zeros(len(TERMS))
+        left_out = _left_out(rows[:, tried], times_ms, networks)
+        error = float(np.minimum(np.abs(left_out), FAR).mean())
+        if error < best_error:
+            best_error, columns, residuals = error, tried, left_out
+    coefficients = np.zeros(len(EPOCH_TERMS))
     coefficients[columns] = fit_relative(rows[:, columns], times_ms)
     coefficients[flops] += coefficients[MOVED].sum() / BALANCE
     return coefficients, np.round(residuals, 6)

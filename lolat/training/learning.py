@@ -1,69 +1,47 @@
-"""From what was measured of training to its coefficients: passes, updates, the loop, the start."""
+"""From what was measured of training to what a model file says of it: passes, updates, loop, start."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError
 from lolat.fitting.intervals import interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
+from lolat.io.documents import Count, NotNegative, Number, Positive, fault_of
 from lolat.training.terms import PASS_TERMS
 
-# ---- What is measured to learn training, one point each: a pass, an update, an epoch, a start.
+SIMPLEST = "sgd"  # keeps nothing for a variable
+LEAST_UPDATES = 3  # so many coefficients has an update
+LOOP = ("epoch", "step", "element")
+
+# ---- What is measured, one point each, all times in ms.
+
+Samples = tuple[Number, ...]
 
 
 @dataclass(frozen=True)
 class PassPoint:
     """A block's pass: `backward`: of both passes, else of the forward pass alone.
 
-    `terms`: (PASS_TERMS,) of the block at `batch_size`; `latency_ms` from `samples_ms`, each beside a
-    `reference_ms`; `spread` as of a `lolat.fitting.points.Point`.
+    `terms`: (PASS_TERMS,) of the block at `batch_size`, in a file by name and without those that are 0;
+    `latency_ms` from `samples_ms`, each beside a `reference_ms`; `spread` as of a
+    `lolat.fitting.points.Point`.
     """
 
     name: str
-    batch_size: int
+    batch_size: Count
     backward: bool
     terms: np.ndarray
-    latency_ms: float
-    samples_ms: tuple[float, ...]
-    reference_ms: tuple[float, ...]
-    spread: float | None
-    kinds: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in a model file; terms that are 0 are left out."""
-        terms = {t: _whole(v) for t, v in zip(PASS_TERMS, self.terms.tolist(), strict=True) if v}
-        return {
-            "name": self.name, "batch_size": self.batch_size, "backward": self.backward,
-            "terms": terms, "latency_ms": self.latency_ms,
-            "samples_ms": [round(t, 4) for t in self.samples_ms],
-            "reference_ms": [round(t, 4) for t in self.reference_ms],
-            "spread": self.spread, "kinds": list(self.kinds),
-        }  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> PassPoint:
-        """Read what `to_dict` wrote; KeyError, TypeError or ValueError where it is damaged."""
-        terms = document["terms"]
-        unknown = sorted(set(terms) - set(PASS_TERMS))
-        if unknown:
-            raise ValueError(f"a point has the unknown term {unknown[0]!r}")
-        return cls(
-            name=document["name"],
-            batch_size=document["batch_size"],
-            backward=bool(document["backward"]),
-            terms=np.array([float(terms.get(t, 0.0)) for t in PASS_TERMS]),
-            latency_ms=_time(document["latency_ms"]),
-            samples_ms=tuple(document.get("samples_ms") or ()),
-            reference_ms=tuple(document.get("reference_ms") or ()),
-            spread=document.get("spread"),
-            kinds=tuple(document.get("kinds") or ()),
-        )
+    latency_ms: Positive
+    samples_ms: Samples = ()
+    reference_ms: Samples = ()
+    spread: NotNegative | None = None
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,20 +49,20 @@ class UpdatePoint:
     """An update of `variables` tensors with `parameters` numbers in all."""
 
     optimizer: str
-    variables: int
-    parameters: int
-    latency_ms: float
-    samples_ms: tuple[float, ...] = ()
+    variables: Count
+    parameters: Count
+    latency_ms: Positive
+    samples_ms: Samples = ()
 
 
 @dataclass(frozen=True)
 class EpochPoint:
     """An epoch of `steps` iterations with nothing to compute, on `elements` input numbers each."""
 
-    steps: int
-    elements: int
-    latency_ms: float
-    samples_ms: tuple[float, ...] = ()
+    steps: Count
+    elements: Count
+    latency_ms: Positive
+    samples_ms: Samples = ()
 
 
 @dataclass(frozen=True)
@@ -92,44 +70,119 @@ class StartPoint:
     """A network's first step: `operations` traced, `variables` updated."""
 
     optimizer: str
-    operations: int
-    variables: int
-    latency_ms: float
+    operations: Count
+    variables: Count
+    latency_ms: Positive
 
 
-Plain = TypeVar("Plain", UpdatePoint, EpochPoint, StartPoint)
+class Points(msgspec.Struct):
+    """All that a section was fitted on, as it stands in a model file."""
+
+    points: list[PassPoint]
+    update_points: list[UpdatePoint]
+    epoch_points: list[EpochPoint]
+    start_points: list[StartPoint]
+
+    @classmethod
+    def read(cls, section: Mapping[str, Any]) -> Points:
+        """Of a section; msgspec.ValidationError says what is damaged, and where."""
+        return msgspec.convert(section, cls, dec_hook=_read_terms)
+
+    def document(self) -> dict[str, Any]:
+        """As it is written: times to a tenth of a microsecond."""
+        written: dict[str, Any] = msgspec.json.decode(
+            msgspec.json.encode(self, enc_hook=_named_terms)
+        )
+        for point in written["points"]:
+            for times in ("samples_ms", "reference_ms"):
+                point[times] = [round(t, 4) for t in point[times]]
+        return written
 
 
-def plain(point: UpdatePoint | EpochPoint | StartPoint) -> dict[str, Any]:
-    """As it stands in a model file."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(point).items()}
+def _read_terms(kind: type, named: Mapping[str, float]) -> np.ndarray:
+    unknown = sorted(set(named) - set(PASS_TERMS))
+    if unknown:
+        raise ValueError(f"the unknown term {unknown[0]!r}")
+    return np.array([float(named.get(t, 0.0)) for t in PASS_TERMS])
 
 
-def from_plain(kind: type[Plain], document: Mapping[str, Any]) -> Plain:
-    """Read what `plain` wrote; KeyError, TypeError or ValueError where it is damaged."""
-    _time(document["latency_ms"])
-    known: dict[str, Any] = {f.name: document[f.name] for f in fields(kind) if f.name in document}
-    known |= {k: tuple(v) for k, v in known.items() if isinstance(v, list)}
-    return kind(**known)
+def _named_terms(terms: np.ndarray) -> dict[str, int | float]:
+    named = zip(PASS_TERMS, terms.tolist(), strict=True)
+    return {t: int(v) if v == int(v) else v for t, v in named if v}
 
 
-def _time(value: Any) -> float:
-    """A finite time above 0, ms, or ValueError."""
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value <= 0.0:
-        raise ValueError(f"`latency_ms` of a point is {value!r}, not a time above 0")
-    return float(value)
+# ---- What a model file has under "training" for predictions.
 
 
-def _whole(value: float) -> int | float:
-    return int(value) if value == int(value) else value
+class Update(msgspec.Struct):
+    """ms of an update for each variable and each parameter."""
+
+    variable: NotNegative
+    parameter: NotNegative
 
 
-# ---- learning ----------------------------------------
+class Loop(msgspec.Struct):
+    """ms of the framework's loop for each epoch, each step, each input element of a step."""
 
-SIMPLEST = "sgd"  # keeps nothing for a variable
-LEAST_UPDATES = 3  # so many coefficients has an update
-LOOP = ("epoch", "step", "element")
+    epoch: NotNegative
+    step: NotNegative
+    element: NotNegative
+
+
+class Start(msgspec.Struct):
+    """ms before the first step is done: a constant, for each operation, for each variable by optimizer."""
+
+    constant: NotNegative
+    operation: NotNegative
+    variable: dict[str, NotNegative]
+
+
+class Interval(msgspec.Struct):
+    """As `lolat.fitting.intervals.interval_entry` makes it."""
+
+    exponent: NotNegative
+    ops: tuple[NotNegative, NotNegative]
+    scores: list[NotNegative]
+
+
+class Noise(msgspec.Struct):
+    """`floor`: the noise floor, relative."""
+
+    floor: NotNegative = 0.0
+
+
+class Section(msgspec.Struct):
+    """Coefficients in ms for each unit, and how far they were off.
+
+    `forward_ms`, `backward_ms`: by term, `call` being what a block measured alone pays once; `start_ms`:
+    None where it could not be measured; `residuals`: log(measured / predicted) of both passes of blocks
+    left out; `kinds`: of operation, as `lolat.graph.counts.behaviors` names them.
+    """
+
+    forward_ms: dict[str, NotNegative]
+    backward_ms: dict[str, NotNegative]
+    update_ms: Annotated[dict[str, Update], msgspec.Meta(min_length=1)]
+    loop_ms: Loop
+    kinds: list[str]
+    residuals: list[Number]
+    noise: Noise
+    start_ms: Start | None = None
+    interval: Interval | msgspec.UnsetType = msgspec.UNSET
+
+
+def read_section(document: Any, source: str) -> Section:
+    """ "training" of a model file, checked. ModelFileError, beginning with `source`."""
+    fault = fault_of(document, Section, "training")
+    if fault is None:
+        section = msgspec.convert(document, Section)
+        unknown = {*section.forward_ms, *section.backward_ms} - {*PASS_TERMS, "call"}
+        if not unknown:
+            return section
+        fault = f"the unknown term {min(unknown)!r}; expected of {', '.join(PASS_TERMS)}"
+    raise ModelFileError(f"{source}: its `training` is damaged ({fault})")
+
+
+# ---- Fitting.
 
 
 def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
@@ -152,23 +205,22 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     terms = np.column_stack([np.array([p.terms for p in points]), np.ones(len(points))])
     rows = np.hstack([terms, terms * both[:, None]])
     measured = np.array([p.latency_ms for p in points])
-    found = fit_relative(rows, measured)
+    coefficients = fit_relative(rows, measured)
     predicted = np.empty(len(points))
     for kept in leave_out(names):
         predicted[~kept] = rows[~kept] @ fit_relative(rows[kept], measured[kept])
-    logarithms = np.log(measured / np.maximum(predicted, 1e-9))[both]
-    forward, backward = found[: terms.shape[1]], found[terms.shape[1] :]
+    residuals = np.log(measured / np.maximum(predicted, 1e-9))[both]
     error = np.abs(predicted / measured - 1.0)
     folds = list(leave_out([p.name for p in points if p.backward]))
-    interval = interval_entry(logarithms, terms[both, PASS_TERMS.index("ops")], folds)
+    interval = interval_entry(residuals, terms[both, PASS_TERMS.index("ops")], folds)
     return {
-        "forward_ms": _named(forward),
-        "backward_ms": _named(backward),
+        "forward_ms": _named(coefficients[: terms.shape[1]]),
+        "backward_ms": _named(coefficients[terms.shape[1] :]),
         "error": {
             "left_out_median": round(float(np.median(error[both])), 5),
             "left_out_forward_median": round(float(np.median(error[~both])), 5),
         },
-        "residuals": [round(float(r), 6) for r in logarithms],
+        "residuals": [round(float(r), 6) for r in residuals],
         **({} if interval is None else {"interval": interval}),
     }
 
@@ -180,25 +232,25 @@ def _named(coefficients: np.ndarray) -> dict[str, float]:
 
 
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
-    """Optimiser -> ms for each variable and for each parameter; what comes once is the call's.
+    """Optimizer -> ms for each variable and for each parameter; what comes once is the call's.
 
-    An optimiser of fewer than LEAST_UPDATES points is left out, as these could not be told apart.
+    An optimizer of fewer than LEAST_UPDATES points is left out, as these could not be told apart.
     InputError where that leaves none.
     """
-    found = {}
+    updates = {}
     for name in dict.fromkeys(p.optimizer for p in points):
         own = [p for p in points if p.optimizer == name]
         if len(own) < LEAST_UPDATES:
             continue
         rows = np.array([[p.variables, p.parameters, 1.0] for p in own])
         variable, parameter, _ = fit_relative(rows, np.array([p.latency_ms for p in own])).tolist()
-        found[name] = {"variable": variable, "parameter": parameter}
-    if not found:
+        updates[name] = {"variable": variable, "parameter": parameter}
+    if not updates:
         raise InputError(
-            f"no optimiser has as many as {LEAST_UPDATES} measured updates, which it takes to tell a "
+            f"no optimizer has as many as {LEAST_UPDATES} measured updates, which it takes to tell a "
             "variable from a parameter; measure again with --restart"
         )
-    return found
+    return updates
 
 
 def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
@@ -209,29 +261,27 @@ def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
     known = LOOP[: len(points)]
     rows = np.array([[1.0, p.steps, p.steps * p.elements][: len(known)] for p in points])
     times = np.array([p.latency_ms for p in points])
-    found = fit_relative(rows, times).tolist() if known else []
-    return {**dict.fromkeys(LOOP, 0.0), **dict(zip(known, found, strict=True))}
+    coefficients = fit_relative(rows, times).tolist() if known else []
+    return {**dict.fromkeys(LOOP, 0.0), **dict(zip(known, coefficients, strict=True))}
 
 
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
-    """ms before the first step is done: a constant, for each operation, for each variable by optimiser.
+    """ms before the first step is done: a constant, for each operation, for each variable by optimizer.
 
-    Of SIMPLEST the variables' part is in that of the operations, and an optimiser without a point is left
+    Of SIMPLEST the variables' part is in that of the operations, and an optimizer without a point is left
     out. None where SIMPLEST has not started two networks of different numbers of operations: a constant
     could not be told from the rest then.
     """
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None
     names = [n for n in dict.fromkeys(p.optimizer for p in points) if n != SIMPLEST]
-    rows = np.array(
-        [
-            [1.0, p.operations, *(p.variables * float(p.optimizer == n) for n in names)]
-            for p in points
-        ]
-    )
-    found = fit_relative(rows, np.array([p.latency_ms for p in points])).tolist()
-    variable = {SIMPLEST: 0.0, **dict(zip(names, found[2:], strict=True))}
-    return {"constant": found[0], "operation": found[1], "variable": variable}
+    rows = [
+        [1.0, p.operations, *(p.variables * float(p.optimizer == n) for n in names)] for p in points
+    ]
+    times = np.array([p.latency_ms for p in points])
+    constant, operation, *each = fit_relative(np.array(rows), times).tolist()
+    variable = {SIMPLEST: 0.0, **dict(zip(names, each, strict=True))}
+    return {"constant": constant, "operation": operation, "variable": variable}
 
 
 def training_section(
@@ -249,10 +299,7 @@ def training_section(
         "environment": dict(environment),
         "noise": dict(noise),
         "warnings": list(warnings),
-        "points": [p.to_dict() for p in passes],
-        "update_points": [plain(p) for p in updates],
-        "epoch_points": [plain(p) for p in epochs],
-        "start_points": [plain(p) for p in starts],
+        **Points([*passes], [*updates], [*epochs], [*starts]).document(),
     }
 
 
@@ -277,19 +324,14 @@ def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
 
     ModelFileError, beginning with `source`, where a point is damaged or there are too few.
     """
+    if not section.get("points"):
+        return dict(section)
     try:
-        if not section.get("points"):
-            return dict(section)
-        found = _fitted(
-            [PassPoint.from_dict(p) for p in section["points"]],
-            [from_plain(UpdatePoint, p) for p in section["update_points"]],
-            [from_plain(EpochPoint, p) for p in section["epoch_points"]],
-            [from_plain(StartPoint, p) for p in section["start_points"]],
-        )
-    except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+        kept = Points.read(section)
+        fitted = _fitted(kept.points, kept.update_points, kept.epoch_points, kept.start_points)
+    except (InputError, msgspec.ValidationError) as error:
         raise ModelFileError(
-            f"{source}: its `training` cannot be fitted again ({what}); learn it again: lolat learn --mode "
-            "training"
+            f"{source}: its `training` cannot be fitted again ({error}); learn it again: lolat learn "
+            "--mode training"
         ) from error
-    return {**{k: v for k, v in section.items() if k != "interval"}, **found}
+    return {**{k: v for k, v in section.items() if k != "interval"}, **fitted}

@@ -35,7 +35,7 @@ NORM_VECTORS = {
 
 
 def parameters(graph: Graph) -> int:
-    """How many numbers training changes: kernels, biases, tables, and the vectors of normalisations.
+    """How many numbers training changes: kernels, biases, tables, and the vectors of normalizations.
 
     A layer that is used twice is counted twice: a graph does not say that they share.
     """
@@ -58,7 +58,7 @@ def operation_parameters(graph: Graph, operation: Operation, weights: int) -> in
 
 
 def channels(graph: Graph, operation: Operation) -> int:
-    """Channels of what a normalisation reads: last in Keras and of a layer norm, else after the batch."""
+    """Channels of what a normalization reads: last in Keras and of a layer norm, else after the batch."""
     shape = graph.tensors[operation.inputs[0]].shape
     last = graph.framework in ("", "keras") or operation.kind in ("layer_norm", "rms_norm")
     return shape[-1] if last or len(shape) < 2 else shape[1]
@@ -67,7 +67,7 @@ def channels(graph: Graph, operation: Operation) -> int:
 def kept_bytes(graph: Graph, batch_size: int) -> int:
     """Bytes of what the forward pass leaves for the backward pass, at `batch_size`.
 
-    The inputs of convolutions, dense layers, products, normalisations and pools, and the results of
+    The inputs of convolutions, dense layers, products, normalizations and pools, and the results of
     activations and max pools (`OF_INPUT`, `OF_OUTPUT`), each tensor once; a reshaped tensor is the one
     that it is a view of.
     """
@@ -100,7 +100,7 @@ def memory_bytes(graph: Graph, batch_size: int, optimizer: Optimizer) -> int:
     """Estimate of the peak memory of an iteration.
 
     Kept activations + gradients of the largest operation + parameters x (themselves, their gradient,
-    the optimiser's slots) x 4 bytes. Without the framework's own memory, a library's workspace and what
+    the optimizer's slots) x 4 bytes. Without the framework's own memory, a library's workspace and what
     an allocator wastes.
     """
     of_parameters = parameters(graph) * (2 + optimizer.slots) * FLOAT_BYTES

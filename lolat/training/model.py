@@ -1,42 +1,26 @@
-"""A device's training time: fitted from a table of epochs, asked for networks that are not in it."""
+"""How long training takes: what every model of it answers, and what an epoch is put together from."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from os import PathLike
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.intervals import COVERAGE, check_coverage, conformal_quantile
+from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.training.memory import FLOAT_BYTES, memory_bytes, parameters
 from lolat.training.settings import Optimizer, check_sizes, optimizer_named
-from lolat.training.terms import (
-    TERMS,
-    density,
-    epoch_row,
-    iteration_row,
-    iterations,
-    operation_rows,
-)
-from lolat.units import milliseconds
+from lolat.training.terms import iterations
 
-SCHEMA = "lolat-training-model"
-FORMAT_VERSION = 1
-KINDS = {
-    "weighted_ops": "operations with weights",
-    "norm_ops": "normalisations",
-    "flat_norm_ops": "normalisations of tensors without positions",
-    "conv_elements": "convolutions",
-}
-"""Kinds of operation by their terms, in words."""
-DENSER, LONGER = 1.5, 3.0  # than all rows: beyond that a prediction is warned of
 PARTS = ("forward", "backward", "update", "exchange")
+UPDATE, CALL, INPUT = "update", "call", "input"
+"""Rows of `iteration_blocks` beside the blocks, and the part of an iteration that waits for its batch."""
 
 
 @dataclass(frozen=True)
@@ -76,25 +60,56 @@ class TrainingPrediction:
 
 
 @dataclass(frozen=True)
-class TrainingModel:
-    """Time of an epoch: a formula of the network's counts, the parameters and constants.
+class Doubts:
+    """What is to be said of a prediction; `half`: of its interval's width, a logarithm, None if unknown."""
 
-    `coefficients`: ms per unit of each of TERMS, (terms,), from 0; `residuals`: log(measured / predicted)
-    of each row as predicted without it; `drop_last`: whether an epoch leaves out a last batch that is not
-    full; `optimizers`: those of the rows; `densest`, `longest_ms`: the most multiply-accumulates for an
-    element moved, and the longest iteration, of the rows; `absent`: terms that no row has;
-    `document`: the file.
+    warnings: tuple[str, ...]
+    half: float | None
+
+
+class Training(ABC):
+    """A device's training time.
+
+    `name`: of the device; `document`: the model's file; `residuals`: log(measured / predicted) of what was
+    left out of the fit; `drop_last`: whether an epoch leaves out a last batch that is not full; `epoch_ms`:
+    what an epoch takes beside its iterations, a pass over the validation samples too; `starts`: whether it
+    knows of starts at all; `optimizers`: those that epochs were timed with, empty where it is of none.
     """
 
     name: str
-    coefficients: np.ndarray
-    residuals: tuple[float, ...]
-    drop_last: bool
-    optimizers: tuple[str, ...]
-    densest: float = math.inf
-    longest_ms: float = math.inf
-    absent: tuple[str, ...] = ()
-    document: dict[str, Any] = field(default_factory=dict, repr=False)
+    document: dict[str, Any]
+    residuals: Sequence[float]
+    drop_last: bool = False
+    epoch_ms: float = 0.0
+    starts: bool = False
+    optimizers: tuple[str, ...] = ()
+
+    @abstractmethod
+    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
+        """ms of an iteration's parts by the names of PARTS, or as a whole by another; they add up to it."""
+
+    @abstractmethod
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms.
+
+        They add up to an iteration. InputError for an optimizer that was not measured.
+        """
+
+    @abstractmethod
+    def doubts(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
+    ) -> Doubts:
+        """How sure an answer is."""
+
+    def evaluated_ms(self, graph: Graph, batch_size: int) -> float | None:
+        """Evaluating a batch: its forward pass in a loop; None where the model cannot tell."""
+        return None
+
+    def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
+        """What comes before the first iteration; None where the model cannot tell."""
+        return None
 
     def predict(
         self,
@@ -108,153 +123,82 @@ class TrainingModel:
     ) -> TrainingPrediction:
         """How long an iteration, an epoch of `samples` and `epochs` of them take.
 
-        `validation`: samples that are evaluated after each epoch, of which a table of epochs tells nothing.
-        InputError for numbers that are not whole and above 0, a batch larger than the data set, and an
-        optimiser that is not known.
+        `validation`: samples that are evaluated after each epoch. InputError for numbers that are not whole
+        and above 0, a batch larger than the data set, and an optimizer that is not known.
         """
         used = optimizer_named(optimizer)
         check_sizes(batch_size, samples, epochs, validation)
         check_coverage(coverage)
-        iteration = iteration_row(graph, batch_size, used)
-        iteration_ms = float(iteration @ self.coefficients)
-        epoch_s = total_s = interval = steps = None
-        warnings = list(graph.warnings)
-        if self.optimizers and used.name not in self.optimizers:
-            warnings.append(
-                f"no row that the model was fitted on used {used.name}, only "
-                f"{', '.join(self.optimizers)}: its update is scaled by what it reads and writes"
+        parts = self.parts(graph, batch_size, used)
+        doubts = self.doubts(graph, batch_size, used, coverage)
+        prediction = TrainingPrediction(
+            graph.name, batch_size, used.name, samples, epochs, None, sum(parts.values()),
+            {p: parts.get(p) for p in PARTS} | {"exchange": 0.0}, None, None, None, coverage,
+            memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES, doubts.warnings,
+        )  # fmt: skip
+        if samples is not None:
+            prediction = self._with_epochs(
+                prediction, graph, used, samples, validation, doubts.half
             )
-        if validation:
+        return prediction
+
+    def _with_epochs(
+        self,
+        prediction: TrainingPrediction,
+        graph: Graph,
+        optimizer: Optimizer,
+        samples: int,
+        validation: int | None,
+        half: float | None,
+    ) -> TrainingPrediction:
+        batch_size, warnings = prediction.batch_size, list(prediction.warnings)
+        full, rest = divmod(samples, batch_size)
+        epoch_ms = full * prediction.iteration_ms + self.epoch_ms
+        if rest and not self.drop_last:
+            epoch_ms += sum(self.parts(graph, rest, optimizer).values())
+        evaluation_s = self._evaluation_s(graph, batch_size, validation) if validation else None
+        if validation and evaluation_s is None:
             warnings.append(
                 "the model was fitted on epochs without an evaluation: the validation samples are left out"
             )
-        lacking = [KINDS[t] for t in self.absent if t in KINDS and iteration[TERMS.index(t)] > 0.0]
-        if lacking:
+        epoch_s = epoch_ms / 1e3 + (evaluation_s or 0.0)
+        startup_s = self.startup_s(graph, optimizer)
+        total_s = (startup_s or 0.0) + prediction.epochs * epoch_s
+        if startup_s is None and self.starts:
+            unknown = f"the start of a training with {optimizer.name} was not measured"
+            warnings.append(f"{unknown}: the total is without it")
+        if half is None:
             warnings.append(
-                f"no row that the model was fitted on has {', '.join(lacking)}: what they cost is not "
-                "known, so the network takes longer than said"
+                f"no interval: {len(self.residuals)} points cannot give {100 * prediction.coverage:g} % "
+                "coverage"
             )
-        if density(iteration) > DENSER * self.densest:
-            warnings.append(
-                f"the network multiplies {density(iteration):.0f} times for each element that it moves, "
-                f"the rows at most {self.densest:.0f} times: what multiplying costs is not well known"
-            )
-        if iteration_ms > LONGER * self.longest_ms:
-            warnings.append(
-                f"an iteration of {milliseconds(iteration_ms)} is far longer than those of the rows, "
-                f"at most {milliseconds(self.longest_ms)}"
-            )
-        if samples is not None:
-            row = epoch_row(graph, batch_size, samples, used, self.drop_last)
-            epoch_s = float(row @ self.coefficients) / 1e3
-            total_s = epochs * epoch_s
-            steps = iterations(samples, batch_size, self.drop_last)
-            try:
-                factor = math.exp(min(conformal_quantile(self.residuals, coverage), 100.0))
-                interval = (total_s / factor, total_s * factor)
-            except InputError:
-                warnings.append(
-                    f"no interval: {len(self.residuals)} rows cannot give {100 * coverage:g} % coverage"
-                )
-        return TrainingPrediction(
-            graph.name, batch_size, used.name, samples, epochs, steps, iteration_ms,
-            {"forward": None, "backward": None, "update": None, "exchange": 0.0},
-            epoch_s, total_s, interval, coverage,
-            memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES, tuple(warnings),
-        )  # fmt: skip
+        return replace(
+            prediction,
+            iterations=iterations(samples, batch_size, self.drop_last),
+            epoch_s=epoch_s,
+            total_s=total_s,
+            interval_s=None
+            if half is None
+            else (total_s * math.exp(-half), total_s * math.exp(half)),
+            warnings=tuple(warnings),
+            startup_s=startup_s,
+            evaluation_s=evaluation_s,
+        )
 
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
-        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms.
-
-        They add up to an iteration.
-        """
-        whole = iteration_row(graph, batch_size, optimizer) * self.coefficients
-        update = float(whole[TERMS.index("update")])
-        rest = float(whole[TERMS.index("steps")])
-        return operation_rows(graph, batch_size) @ self.coefficients, update, rest
+    def _evaluation_s(self, graph: Graph, batch_size: int, validation: int) -> float | None:
+        """A pass over the validation samples."""
+        full, rest = divmod(validation, batch_size)
+        total_ms = self.epoch_ms
+        for batches, size in ((full, batch_size), (int(rest > 0), rest)):
+            if batches:
+                batch_ms = self.evaluated_ms(graph, size)
+                if batch_ms is None:
+                    return None
+                total_ms += batches * batch_ms
+        return total_ms / 1e3
 
 
-def new_model(
-    name: str,
-    coefficients: np.ndarray,
-    residuals: np.ndarray,
-    drop_last: bool,
-    optimizers: tuple[str, ...],
-    points: Sequence[dict[str, Any]],
-    densest: float,
-    longest_ms: float,
-    absent: tuple[str, ...],
-) -> TrainingModel:
-    """A model with its file's contents: what it holds, and the rows that it was fitted on."""
-    document = {
-        "schema": SCHEMA,
-        "version": FORMAT_VERSION,
-        "name": name,
-        "environment": {"device": name, "source": "a table of epochs"},
-        "coefficients_ms": dict(zip(TERMS, coefficients.tolist(), strict=True)),
-        "residuals": residuals.tolist(),
-        "drop_last": drop_last,
-        "optimizers": list(optimizers),
-        "domain": {"densest": densest, "longest_ms": longest_ms, "absent": list(absent)},
-        "points": list(points),
-    }
-    kept = tuple(residuals.tolist())
-    return TrainingModel(
-        name, coefficients, kept, drop_last, optimizers, densest, longest_ms, absent, document
-    )
-
-
-class Training(Protocol):
-    """What training models answer: `TrainingModel`, `lolat.training.measured.MeasuredTraining` and
-    `lolat.training.estimated.EstimatedTraining`.
-    """
-
-    @property
-    def name(self) -> str:
-        """Of the device."""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Its file."""
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is left out."""
-
-    def predict(
-        self,
-        graph: Graph,
-        batch_size: int,
-        samples: int | None = None,
-        epochs: int = 1,
-        optimizer: str = "sgd",
-        coverage: float = COVERAGE,
-        validation: int | None = None,
-    ) -> TrainingPrediction:
-        """How long training takes; see `TrainingModel.predict`."""
-
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
-        """Forward and backward of each operation, (operations,) ms; the update, ms; the rest, ms."""
-
-
-def load_training(path: str | PathLike[str]) -> Training:
-    """A model: a path, `local` (the one learned last here) or a name (`lolat models`).
-
-    ModelFileError for a file that is something else, or that knows nothing of training.
-    """
-    from lolat.training.file import read
-
-    return read(path)
-
-
-# ---- Where an iteration's time goes: its blocks, the update and what comes once for each
-# iteration.
-
-UPDATE, CALL = "update", "call"
+# ---- Where an iteration's time goes: its blocks, the update and what comes once for each iteration.
 
 
 @dataclass(frozen=True)
@@ -277,14 +221,10 @@ def iteration_blocks(
     return tuple(BlockTime(name, t, t / whole if whole else 0.0) for name, t in times)
 
 
-# ---- The input pipeline beside training: where it is slower than the device, the device waits.
-
-INPUT = "input"
-"""The part of an iteration that the device waits for its batch."""
-
-
-def with_input(found: TrainingPrediction, sample_ms: float, devices: int = 1) -> TrainingPrediction:
-    """`found` with a pipeline that makes a sample in `sample_ms`, for all `devices` together.
+def with_input(
+    prediction: TrainingPrediction, sample_ms: float, devices: int = 1
+) -> TrainingPrediction:
+    """`prediction` with an input pipeline that makes a sample in `sample_ms`, for all `devices` together.
 
     Batches are made while the one before is trained on, as `tf.data`'s prefetch and PyTorch's workers do:
     an iteration takes the longer of both; with 0 there is nothing to wait for, and nothing is changed. The
@@ -297,23 +237,23 @@ def with_input(found: TrainingPrediction, sample_ms: float, devices: int = 1) ->
             f"an input pipeline of {sample_ms:g} ms a sample cannot be; expected 0 or more, such as 2.5"
         )
     if sample_ms == 0.0:
-        return found
-    more_ms = sample_ms * found.batch_size * devices - found.iteration_ms
+        return prediction
+    more_ms = sample_ms * prediction.batch_size * devices - prediction.iteration_ms
     wait_ms = max(0.0, more_ms)
     waited = replace(
-        found,
-        iteration_ms=found.iteration_ms + wait_ms,
-        parts_ms={**found.parts_ms, INPUT: wait_ms},
+        prediction,
+        iteration_ms=prediction.iteration_ms + wait_ms,
+        parts_ms={**prediction.parts_ms, INPUT: wait_ms},
     )
-    if found.samples is None or found.epoch_s is None or found.total_s is None:
+    if prediction.samples is None or prediction.epoch_s is None or prediction.total_s is None:
         return waited
-    batches = found.samples / (found.batch_size * devices)
+    batches = prediction.samples / (prediction.batch_size * devices)
     # What the epochs would take if the device had nothing to do but wait for batches.
-    bound_s = found.total_s + found.epochs * batches * more_ms / 1e3
-    ends = found.interval_s
+    bound_s = prediction.total_s + prediction.epochs * batches * more_ms / 1e3
+    ends = prediction.interval_s
     return replace(
         waited,
-        epoch_s=found.epoch_s + batches * wait_ms / 1e3,
-        total_s=max(found.total_s, bound_s),
+        epoch_s=prediction.epoch_s + batches * wait_ms / 1e3,
+        total_s=max(prediction.total_s, bound_s),
         interval_s=None if ends is None else (max(ends[0], bound_s), max(ends[1], bound_s)),
     )

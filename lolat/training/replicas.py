@@ -22,14 +22,14 @@ from lolat.training.settings import optimizer_named
 STRATEGIES = ("ring", "tree", "one-to-all", "mirrored")
 """Ways to exchange; `mirrored` is TensorFlow's MirroredStrategy: a ring (NCCL) after the backward pass."""
 MIRRORED_MS = 1.4
-"""What MirroredStrategy costs besides: of two P100s of 2020, docs/training-devices.md (synchronisation)."""
+"""What MirroredStrategy costs besides: of two P100s of 2020, docs/training-devices.md (synchronization)."""
 
 
 @dataclass(frozen=True)
 class ParallelIteration:
     """An iteration on several devices, ms; the parts add up.
 
-    `replica_ms`: the mean replica alone. `synchronisation_ms`: what a replica waits for the slowest one,
+    `replica_ms`: the mean replica alone. `synchronization_ms`: what a replica waits for the slowest one,
     and what the strategy costs whatever the network. `exchange_ms`: what of the exchange is waited for;
     `hidden_ms`: what happens during the backward pass and is part of no sum.
     """
@@ -37,14 +37,14 @@ class ParallelIteration:
     devices: int
     strategy: str
     replica_ms: float
-    synchronisation_ms: float
+    synchronization_ms: float
     exchange_ms: float
     hidden_ms: float
 
     @property
     def iteration_ms(self) -> float:
         """The whole iteration."""
-        return self.replica_ms + self.synchronisation_ms + self.exchange_ms
+        return self.replica_ms + self.synchronization_ms + self.exchange_ms
 
     @property
     def efficiency(self) -> float:
@@ -158,7 +158,7 @@ def gradient_parts(
     return [float(FLOAT_BYTES * numbers[i]) for i in having], (backward_ms * shares).tolist()
 
 
-# ---- prediction ----------------------------------------
+# ---- A whole training on several devices.
 
 
 @dataclass(frozen=True)
@@ -217,18 +217,17 @@ def predict_parallel(
     one = model.predict(graph, batch_size, share, epochs, optimizer, coverage, evaluated)
     sizes: list[float] = [one.weights_bytes]
     backward = None
-    backward_ms = one.parts_ms.get("backward")
+    backward_ms = one.parts_ms["backward"]
     if overlap and devices > 1 and backward_ms is not None and strategy != "mirrored":
-        weights = _operation_times(model, graph, batch_size, optimizer)
-        sizes, backward = gradient_parts(graph, batch_size, backward_ms, weights)
-    found = parallel_iteration(
-        one.iteration_ms, sizes, devices, link, strategy, backward_ms=backward
-    )
-    more_ms = found.synchronisation_ms + found.exchange_ms
+        each, _, _ = model.operation_times(graph, batch_size, optimizer_named(optimizer))
+        sizes, backward = gradient_parts(graph, batch_size, backward_ms, each.tolist())
+    times = one.iteration_ms, sizes, devices, link, strategy
+    iteration = parallel_iteration(*times, backward_ms=backward)
+    more_ms = iteration.synchronization_ms + iteration.exchange_ms
     training = replace(
         one,
         samples=samples,
-        iteration_ms=found.iteration_ms,
+        iteration_ms=iteration.iteration_ms,
         parts_ms={**one.parts_ms, "exchange": more_ms},
     )
     if one.iterations is not None and one.epoch_s is not None and one.total_s is not None:
@@ -241,15 +240,4 @@ def predict_parallel(
             total_s=one.total_s + total_s,
             interval_s=None if ends is None else (ends[0] + total_s, ends[1] + total_s),
         )
-    return ParallelPrediction(training, found, link)
-
-
-def _operation_times(
-    model: Training, graph: Graph, batch_size: int, optimizer: str
-) -> list[float] | None:
-    """What each operation takes by the model, ms; None where it does not tell."""
-    times = getattr(model, "operation_times", None)
-    if times is None:
-        return None
-    each, _, _ = times(graph, batch_size, optimizer_named(optimizer))
-    return [float(t) for t in each]
+    return ParallelPrediction(training, iteration, link)

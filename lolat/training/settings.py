@@ -1,4 +1,4 @@
-"""Numbers that a training run is asked for with, checked."""
+"""What a training run is asked for with, checked: optimizers and sizes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from numbers import Integral
 from typing import Any
 
 from lolat.errors import InputError
-
-# ---- Optimisers: the vectors that they keep for every parameter, and what an update reads and
-# writes.
 
 
 @dataclass(frozen=True)
@@ -29,31 +26,19 @@ class Optimizer:
         return 3 + 2 * self.slots
 
 
-OPTIMIZERS = {
-    o.name: o
-    for o in (
-        Optimizer("sgd", 0),
-        Optimizer("momentum", 1),
-        Optimizer("rmsprop", 1),
-        Optimizer("adagrad", 1),
-        Optimizer("adam", 2),
-        Optimizer("adadelta", 2),
-    )
-}
+_SLOTS = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adadelta": 2}
+OPTIMIZERS = {name: Optimizer(name, slots) for name, slots in _SLOTS.items()}
 """Those known, as TensorFlow and PyTorch have them by default (RMSprop without momentum)."""
 
 
 def optimizer_named(name: str) -> Optimizer:
-    """The optimiser of that name, in capitals or not; InputError for one that is not known."""
-    found = OPTIMIZERS.get(name.strip().lower())
-    if found is None:
-        near = difflib.get_close_matches(name.strip().lower(), OPTIMIZERS, n=1)
+    """The optimizer of that name, in capitals or not; InputError for one that is not known."""
+    key = name.strip().lower()
+    if key not in OPTIMIZERS:
+        near = difflib.get_close_matches(key, OPTIMIZERS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise InputError(f"optimizer {name!r}: {hint}expected one of {', '.join(OPTIMIZERS)}")
-    return found
-
-
-# ---- sizes ----------------------------------------
+    return OPTIMIZERS[key]
 
 
 def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = None) -> None:
@@ -61,15 +46,10 @@ def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = No
 
     `samples` and `validation`, the samples of an evaluation, may be None.
     """
-    named = {
-        "batch size": batch_size,
-        "samples": samples,
-        "epochs": epochs,
-        "validation samples": validation,
-    }
+    named = {"batch size": batch_size, "epochs": epochs}
+    named |= {} if samples is None else {"samples": samples}
+    named |= {} if validation is None else {"validation samples": validation}
     for name, value in named.items():
-        if value is None and "samples" in name:
-            continue
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise InputError(f"{name} {value!r}: expected a whole number from 1")
     if samples is not None and batch_size > samples:

@@ -1,12 +1,13 @@
-"""The terms of a measured device's forward and backward pass, counted operation by operation.
+"""The terms that training time goes by, in one table, counted operation by operation.
 
-They are the counts of `lolat.graph.counts`, and a few that tell apart what only training does:
-statistics of
-the batch, the gradients of kernels, and convolutions in groups, whose backward pass runs otherwise.
+Two kinds of model read it: one fitted on whole epochs (EPOCH_TERMS), one on passes that were measured
+(PASS_TERMS). Forward and backward pass work on the same tensors, so one count stands for both; what a
+device does slowly in training has a term of its own (docs/training.md says why).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,68 +18,84 @@ from lolat.graph.kinds import FREE, NORMALIZATIONS
 from lolat.training.memory import NORM_VECTORS, channels, parameters
 from lolat.training.settings import Optimizer
 
-# ---- The terms of the formula: what the time of an iteration and of an epoch is made of,
-# counted.
-#
-# Forward and backward pass work on the same tensors, so one count stands for both. What a device does
-# slowly in training has a term of its own (docs/training.md says why).
-
-TERMS = (
+TERMS: Mapping[str, str] = {
+    "weighted_ops": "operations with weights",
+    "norm_ops": "normalizations of tensors with positions",
+    "flat_norms": "normalizations of tensors without positions, in TensorFlow many small operations each",
+    "other_ops": "all other operations, dropouts among them",
+    "padded_flops": "multiply-accumulates of convolutions if channels came in full FILLED",
+    "conv_elements": "elements that convolutions read and write",
+    "plain_traffic": "elements that all else but normalizations reads and writes",
+    "norm_traffic": "elements of normalizations, which compute the statistics of the batch",
+    "norm_positions": "elements of a normalization's input for each of its channels, which a GPU works on "
+    "one beside the other: few channels leave most of it idle",
+    "unrolled": "patches x groups of convolutions in groups of several channels: TensorFlow's backward "
+    "pass on a CPU multiplies every channel with all groups",
+    "own_patches": "patches of convolutions with as many groups as channels, which it does better (they "
+    "are not in `patches` then)",
+    "own_groups": "groups of these (not in `groups`)",
+    "pointwise": "weights of 1x1 convolutions, whose gradients are written and put into their order",
+    "kernels": "weights of other convolutions, the same",
+    "wide_depthwise": "multiply-accumulates of depthwise convolutions of kernels larger than NARROW, for "
+    "whose backward pass libraries have no fast way",
+    "steps": "1 for each iteration",
+    "update": "elements that the optimizer reads and writes",
+    "epochs": "1 for each epoch",
+}
+"""Beside the counts of `lolat.graph.counts` (PLAIN), of which training has these too. A dropout, free in a
+forward pass alone, is an operation here that reads, and writes its result and its mask."""
+EPOCH_TERMS = (
     "weighted_ops", "norm_ops", "flat_norm_ops", "other_ops", "steps", "flops", "padded_flops",
     "conv_elements", "traffic", "norm_traffic", "norm_positions", "weights", "update", "epochs",
 )  # fmt: skip
-"""The formula's terms:
-
-- `weighted_ops`, `norm_ops`, `flat_norm_ops`, `other_ops`: operations started, by kind: with weights;
-  normalisations; normalisations of tensors without positions (which TensorFlow does in many small
-  operations); all others, dropouts among them;
-- `steps`: 1 for each iteration; `epochs`: 1 for each epoch;
-- `flops`: multiply-accumulates; `padded_flops`: those of convolutions if channels came in full PANELs;
-- `conv_elements`: elements that convolutions read and write; `traffic`: of all else but normalisations,
-  whose are `norm_traffic`;
-- `norm_positions`: elements of a normalisation's input for each of its channels, which a GPU works on one
-  beside the other: few channels leave most of it idle;
-- `weights`: read by a forward pass; `update`: elements that the optimiser reads and writes.
-"""
-PANEL = 32  # channels that fill a warp, or a tile of a matrix unit
-OF_DROPOUT = 3  # elements moved for each: it reads, and writes its result and its mask
+"""As a model file of epochs names them; two go by other names there (IN_EPOCHS)."""
+IN_EPOCHS = {"flat_norm_ops": "flat_norms", "traffic": "plain_traffic"}
+PASS_TERMS = (
+    *PLAIN,
+    "norm_traffic", "flat_norms", "unrolled", "own_patches", "own_groups", "pointwise", "kernels",
+    "wide_depthwise",
+)  # fmt: skip
+"""Of a forward or a backward pass that was measured."""
+FILLED = 32  # channels that fill a warp, or a tile of a matrix unit
+OF_DROPOUT = 3  # elements moved for each
+NARROW = 3  # kernels up to this are fast
+RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
 
 
-def iteration_row(graph: Graph, batch_size: int, optimizer: Optimizer) -> np.ndarray:
-    """(TERMS,) float64 of one iteration: forward, backward and update of one batch."""
-    found: np.ndarray = operation_rows(graph, batch_size).sum(axis=0)
-    found[TERMS.index("update")] = float(parameters(graph) * optimizer.accesses)
-    found[TERMS.index("steps")] = 1.0
-    return found
+def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
+    """(operations, PASS_TERMS) float64: what a pass at `batch_size` is made of."""
+    return _rows(graph, batch_size, PASS_TERMS)
 
 
 def operation_rows(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations, TERMS) float64: forward and backward of each operation; `update` and `steps` are 0."""
-    found = np.zeros((len(graph.operations), len(TERMS)))
-    rows = count(graph).at(batch_size)
-    for i, (operation, row) in enumerate(zip(graph.operations, rows, strict=True)):
-        counts = dict(zip(COLUMNS, map(float, row), strict=True))
-        for term, value in _terms(graph, operation, counts, batch_size).items():
-            found[i, TERMS.index(term)] += value
-    return found
+    """(operations, EPOCH_TERMS) float64: forward and backward; `steps`, `update`, `epochs` are 0."""
+    return _rows(graph, batch_size, [IN_EPOCHS.get(t, t) for t in EPOCH_TERMS])
+
+
+def iteration_row(graph: Graph, batch_size: int, optimizer: Optimizer) -> np.ndarray:
+    """(EPOCH_TERMS,) float64 of one iteration: forward, backward and update of one batch."""
+    row: np.ndarray = operation_rows(graph, batch_size).sum(axis=0)
+    row[EPOCH_TERMS.index("update")] = float(parameters(graph) * optimizer.accesses)
+    row[EPOCH_TERMS.index("steps")] = 1.0
+    return row
 
 
 def epoch_row(
     graph: Graph, batch_size: int, samples: int, optimizer: Optimizer, drop_last: bool
 ) -> np.ndarray:
-    """(TERMS,) of one epoch: its iterations, the last one of what is left, and what comes once."""
+    """(EPOCH_TERMS,) of one epoch: its iterations, the last one of what is left, and what comes once."""
     full, rest = divmod(samples, batch_size)
     row = full * iteration_row(graph, batch_size, optimizer)
     if rest and not drop_last:
         row = row + iteration_row(graph, rest, optimizer)
-    row[TERMS.index("epochs")] = 1.0
+    row[EPOCH_TERMS.index("epochs")] = 1.0
     return row
 
 
 def density(row: np.ndarray) -> float:
     """Multiply-accumulates for each element that is moved, of an iteration or an epoch."""
-    moved = row[TERMS.index("traffic")] + row[TERMS.index("conv_elements")]
-    return float(row[TERMS.index("flops")] / max(moved, 1.0))
+    moved = row[EPOCH_TERMS.index("traffic")] + row[EPOCH_TERMS.index("conv_elements")]
+    return float(row[EPOCH_TERMS.index("flops")] / max(moved, 1.0))
 
 
 def iterations(samples: int, batch_size: int, drop_last: bool) -> int:
@@ -86,112 +103,72 @@ def iterations(samples: int, batch_size: int, drop_last: bool) -> int:
     return samples // batch_size if drop_last else -(-samples // batch_size)
 
 
-def _terms(
-    graph: Graph, operation: Operation, counts: dict[str, float], batch_size: int
-) -> dict[str, float]:
-    """The terms of one operation, whose counts at `batch_size` are given."""
-    if operation.kind == "dropout":  # nothing in a forward pass alone, but an operation in training
-        elements = graph.tensors[operation.inputs[0]].elements(batch_size)
-        return {"other_ops": 1.0, "traffic": float(OF_DROPOUT * elements)}
-    if operation.kind in NORMALIZATIONS and operation.inputs:
-        tensor = graph.tensors[operation.inputs[0]]
-        return {
-            "flat_norm_ops" if len(tensor.shape) == 2 else "norm_ops": counts["ops"],
-            "norm_traffic": counts["traffic"],
-            "norm_positions": tensor.elements(batch_size) / max(channels(graph, operation), 1),
-        }
-    found = {
-        "weighted_ops" if counts["weights"] else "other_ops": counts["ops"],
-        "flops": counts["flops"],
-        "conv_elements": counts["acts"] + counts["inp"],
-        "traffic": counts["traffic"],
-        "weights": counts["weights"],
-    }
-    if operation.kind == "conv":
-        found["padded_flops"] = counts["flops"] * _padding(operation.attributes)
-    return found
+_ALL = (*PLAIN, *TERMS)
+_AT = {term: column for column, term in enumerate(_ALL)}
 
 
-def _padding(a: Any) -> float:
-    """How many times more a convolution multiplies with channels filled up to PANELs."""
+def _rows(graph: Graph, batch_size: int, terms: Sequence[str]) -> np.ndarray:
+    """(operations, terms) float64."""
+    rows = np.zeros((len(graph.operations), len(_ALL)))
+    rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
+    of = {term: rows[:, column] for term, column in _AT.items()}
+    for row, operation in zip(rows, graph.operations, strict=True):
+        if operation.kind == "dropout":
+            read = graph.tensors[operation.inputs[0]].elements(batch_size)
+            for term, more in (("ops", 1.0), ("serial", 1.0), ("traffic", OF_DROPOUT * read)):
+                row[_AT[term]] += more
+    of["conv_elements"][:] = of["acts"] + of["inp"]
+    of["plain_traffic"][:] = of["traffic"]
+    of["weighted_ops"][:] = np.where(of["weights"], of["ops"], 0.0)
+    of["other_ops"][:] = np.where(of["weights"], 0.0, of["ops"])
+    for row, operation in zip(rows, graph.operations, strict=True):
+        if operation.kind in NORMALIZATIONS and operation.inputs:
+            _normalization_terms(graph, operation, row, batch_size)
+        elif "kernel" in operation.attributes and "in_channels" in operation.attributes:
+            _convolution_terms(operation, row)
+    return rows[:, [_AT[term] for term in terms]]
+
+
+def _normalization_terms(
+    graph: Graph, operation: Operation, row: np.ndarray, batch_size: int
+) -> None:
+    """Fill in a normalization's terms, which take the place of those of other operations."""
+    tensor = graph.tensors[operation.inputs[0]]
+    row[_AT["flat_norms" if len(tensor.shape) == 2 else "norm_ops"]] = row[_AT["ops"]]
+    row[_AT["norm_traffic"]] = row[_AT["traffic"]]
+    row[_AT["norm_positions"]] = tensor.elements(batch_size) / max(channels(graph, operation), 1)
+    for other in ("plain_traffic", "weighted_ops", "other_ops"):
+        row[_AT[other]] = 0.0
+
+
+def _convolution_terms(operation: Operation, row: np.ndarray) -> None:
+    """Fill in what only convolutions have."""
+    kind, a = operation.kind, operation.attributes
+    pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
+    row[_AT["pointwise" if pointwise else "kernels"]] = row[_AT["weights"]]
+    if kind == "conv":
+        row[_AT["padded_flops"]] = row[_AT["flops"]] * _padding(a)
+    elif kind == "depthwise_conv" and max(a["kernel"]) > NARROW:
+        row[_AT["wide_depthwise"]] = row[_AT["flops"]]
+    elif kind == "grouped_conv" and a["groups"] < a["in_channels"]:
+        row[_AT["unrolled"]] = row[_AT["patches"]] * a["groups"]
+    elif kind == "grouped_conv":
+        for term in ("patches", "groups"):
+            row[_AT[f"own_{term}"]], row[_AT[term]] = row[_AT[term]], 0.0
+
+
+def _padding(a: Mapping[str, Any]) -> float:
+    """How many times more a convolution multiplies with channels filled up to FILLED."""
     factor = 1.0
     for side in ("in_channels", "out_channels"):
-        factor *= -(-a[side] // PANEL) * PANEL / a[side]
+        factor *= -(-a[side] // FILLED) * FILLED / a[side]
     return factor
 
 
-# ---- passes ----------------------------------------
-
-PASS_TERMS = (
-    *PLAIN,
-    "norm_traffic", "flat_norms", "unrolled", "own_patches", "own_groups", "pointwise", "kernels",
-    "wide_depthwise",
-)  # fmt: skip
-"""Those of PLAIN, and:
-
-- `norm_traffic`: traffic of normalisations, which compute the statistics of the batch;
-- `flat_norms`: normalisations of tensors without positions, which TensorFlow makes of many operations;
-- `unrolled`: patches x groups of convolutions in groups of several channels: TensorFlow's backward pass
-  on a CPU multiplies every channel with all groups;
-- `own_patches`, `own_groups`: patches and groups of convolutions with as many groups as channels, which
-  it does better (they are not in `patches` and `groups` then);
-- `pointwise`, `kernels`: weights of 1x1 and of other convolutions, whose gradients are written and put
-  into the order of the weights;
-- `wide_depthwise`: multiply-accumulates of depthwise convolutions of kernels larger than 3, for whose
-  backward pass libraries have no fast way.
-
-A dropout, free in a forward pass alone, is an operation here that reads, and writes its result and mask.
-"""
-_DROPOUT = 3  # elements moved for each
-_NARROW = 3  # kernels up to this are fast
-
-
-def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations, PASS_TERMS) float64: what a pass at `batch_size` is made of."""
-    rows = np.zeros((len(graph.operations), len(PASS_TERMS)))
-    rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
-    for row, operation in zip(rows, graph.operations, strict=True):
-        _own_terms(graph, operation, row, batch_size)
-    return rows
-
-
-def _own_terms(graph: Graph, operation: Operation, row: np.ndarray, batch_size: int) -> None:
-    """Fill the terms beyond PLAIN into an operation's `row`."""
-    kind, a = operation.kind, operation.attributes
-    if kind == "dropout":
-        row[_ops] += 1.0
-        row[_serial] += 1.0
-        row[_traffic] += _DROPOUT * graph.tensors[operation.inputs[0]].elements(batch_size)
-    elif kind in NORMALIZATIONS and operation.inputs:
-        row[_at("norm_traffic")] = row[_traffic]
-        row[_at("flat_norms")] = float(len(graph.tensors[operation.inputs[0]].shape) == 2)
-    elif kind == "grouped_conv":
-        if a["groups"] < a["in_channels"]:
-            row[_at("unrolled")] = row[_at("patches")] * a["groups"]
-        else:
-            row[_at("own_patches")], row[_at("own_groups")] = (
-                row[_at("patches")],
-                row[_at("groups")],
-            )
-            row[_at("patches")] = row[_at("groups")] = 0.0
-    if "kernel" in a and "in_channels" in a:
-        pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
-        row[_at("pointwise" if pointwise else "kernels")] = row[_at("weights")]
-        if kind == "depthwise_conv" and max(a["kernel"]) > _NARROW:
-            row[_at("wide_depthwise")] = row[_at("flops")]
-
-
-_at = PASS_TERMS.index
-_ops, _serial, _traffic = _at("ops"), _at("serial"), _at("traffic")
-
-
 def variables(graph: Graph) -> int:
-    """Tensors that an optimiser updates: kernels, biases, tables, the vectors of normalisations."""
+    """Tensors that an optimizer updates: kernels, biases, tables, the vectors of normalizations."""
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
-    return sum(
-        _variables(operation, int(w))
-        for operation, w in zip(graph.operations, weights, strict=True)
-    )
+    return sum(_variables(o, int(w)) for o, w in zip(graph.operations, weights, strict=True))
 
 
 def _variables(operation: Operation, weights: int) -> int:
@@ -205,9 +182,6 @@ def _variables(operation: Operation, weights: int) -> int:
     # A kernel for the input, one for the state. Keras has all biases in one tensor, and its reader says no
     # number of them; PyTorch has one for each kernel.
     return 2 + bool(a.get("bias")) * int(a.get("bias_vectors", 1))
-
-
-RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
 
 
 def started(graph: Graph) -> int:

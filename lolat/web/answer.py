@@ -13,19 +13,23 @@ from lolat.graph import Graph
 from lolat.io import paths as places
 from lolat.io.documents import read_json
 from lolat.model.file import LARGEST_BYTES
-from lolat.training.cost.catalogue import Offer
-from lolat.training.cost.plan import Duration, Option, Plan, Rent, plan
-from lolat.training.cost.prices import Prices, accelerator_of, find_prices, refreshed_file
-from lolat.training.cost.renting import Machines, device_of, link_of, machines_for, offers_for
-from lolat.training.exchange import Link
-from lolat.training.memory import largest_batch
-from lolat.training.model import (
-    BlockTime,
-    Training,
-    TrainingPrediction,
-    iteration_blocks,
-    load_training,
+from lolat.training.cost.plan import (
+    Duration,
+    Machines,
+    Option,
+    Plan,
+    Rent,
+    device_of,
+    link_of,
+    machines_for,
+    offers_for,
+    plan,
 )
+from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_prices, refreshed_file
+from lolat.training.exchange import Link
+from lolat.training.file import load_training
+from lolat.training.memory import largest_batch
+from lolat.training.model import BlockTime, Training, TrainingPrediction, iteration_blocks
 from lolat.training.replicas import predict_parallel
 from lolat.training.settings import optimizer_named
 from lolat.units import plain

@@ -16,7 +16,7 @@ from lolat.cli.extend import grown, without
 from lolat.cli.main import lolat as command
 from lolat.errors import InputError
 from lolat.model.file import read, write
-from lolat.training.model import load_training
+from lolat.training.file import load_training
 from microbench import environment
 from microbench.environment import UNSAID
 from tests import synthetic

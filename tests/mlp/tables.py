@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.mlp.devices import DEVICES
-from lolat.mlp.layer_model import LayerModel, ranges
-from lolat.mlp.perceptron import Layer, Perceptron
+from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges
 from lolat.mlp.recipes import paper
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, read_table
 

@@ -150,7 +150,3 @@ def test_dense_layers(tmp_path: Path) -> None:
     rows = table(tmp_path, random_rows("dense", 20))
     with pytest.raises(InputError, match="a table of dense layers; expected convolutions"):
         fit(rows, GPU)
-
-
-def test_moving(tmp_path: Path) -> None:
-    assert Alone({**FREE, "move": 1.5}, GPU).moving_ms(1e9) == pytest.approx(1.5 * 4)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from lolat.mlp.devices import DEVICES, Device
-from lolat.mlp.keras_training import KerasNetwork
-from lolat.mlp.perceptron import Layer
-from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe, trained_on
+from lolat.mlp.layer_model import Layer
+from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe
+from lolat.mlp.recipes.base import trained_on
 from lolat.mlp.recipes.best import FARTHEST, RECIPE, SLOTS, expected_ms
 from lolat.mlp.table import LayerTable
-from lolat.mlp.training import learn
+from lolat.mlp.training import KerasNetwork, learn
 from tests.mlp.tables import random_rows, rows_of, table
 
 ONE = {"V100": DEVICES["V100"]}
@@ -149,11 +149,3 @@ def test_strangers_go_on_after_a_kill_as_they_would_have() -> None:
     for _ in range(4):
         without.epoch()
     assert (flat(whole.layers()) != flat(without.layers())).any()
-
-
-@pytest.mark.parametrize("layer", ["convolution", "dense"])
-def test_its_plan_is_for_a_relative_error(layer: str) -> None:
-    plan = RECIPE.plan(layer, True)
-    assert (plan.loss, plan.output_activation) == ("absolute", "linear")
-    assert plan.strangers > 0
-    assert RECIPE.plan(layer, False).strangers == 0

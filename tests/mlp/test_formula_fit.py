@@ -10,7 +10,7 @@ import pytest
 from benchmarks.justus.formula_fit import LayerFormulas
 from lolat.errors import InputError
 from lolat.graph.counts import FEATURES, count
-from lolat.mlp.layers import layer_counts, layer_graph, layer_name, output_sizes
+from lolat.mlp.layers import layer_counts, layer_graph, layer_name
 from lolat.mlp.table import LAYERS, TIME, LayerTable
 from tests.mlp.tables import random_rows, rows_of, table
 
@@ -82,21 +82,6 @@ def test_counts_by_hand(tmp_path: Path) -> None:
     assert found[0].tolist() == [0, 0, 3 * 44, 3 * (11 + 4) + 3 * 8, 44 + 4, 2]
 
 
-@pytest.mark.parametrize("padding", ["same", "valid"])
-def test_sizes_of_outputs_are_the_places_where_a_window_begins(
-    tmp_path: Path, padding: str
-) -> None:
-    sizes = [(s, k, t) for s in (7, 8, 13) for k in (1, 2, 5, 7) for t in (1, 2, 3, 4)]
-    rows = [
-        {"input_size": str(s), "kernel_size": str(k), "stride": str(t), "padding": padding}
-        for s, k, t in sizes
-    ]
-    found = output_sizes(table(tmp_path, rows_of("convolution", *rows)))
-    for (size, kernel, stride), side in zip(sizes, found, strict=True):
-        last = size if padding == "same" else size - kernel + 1
-        assert len(range(0, last, stride)) == side
-
-
 def test_a_row_in_words(tmp_path: Path) -> None:
     rows = [{"stride": "2", "padding": "valid"}, {"activation": "none"}]
     layers = table(tmp_path, rows_of("convolution", *rows))
@@ -127,13 +112,6 @@ def test_a_few_rows_of_a_gpu_say_how_much_slower_it_is(tmp_path: Path) -> None:
     # Nothing was measured of it, but both of its factors are known.
     trained = timed(layers.select(slow), [("K80", "adam")], {"K80": 6.0, "adam": 3.0})
     assert relative(formulas.predict(trained), trained.times_ms).max() < 0.35
-
-
-def test_a_gpu_that_no_row_was_of_is_as_the_others(tmp_path: Path) -> None:
-    rows = timed(varied(tmp_path, "dense", 60), [("V100", "none")], {})
-    formulas = LayerFormulas.fit(rows)
-    other = timed(varied(tmp_path, "dense", 10, seed=5), [("P100", "none")], {})
-    assert relative(formulas.predict(other), other.times_ms).max() < 0.1
 
 
 def test_some_rows_get_coefficients_of_their_own_only_where_they_help(tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ def test_tables_are_written_and_counted(script: Script, tmp_path: Path) -> None:
     assert found.code == 0
     assert found.out.splitlines() == [
         f"{output}/convolution.csv: 1 of 1 rows, from 1 files",
-        "  no row there twice, none impossible",
         f"{output}/dense.csv: 4 of 8 rows, from 2 files",
     ]
     assert "dense: 4 rows left out: the same layer once more in a run" in found.err

@@ -116,8 +116,3 @@ def test_what_is_not_as_expected(
     with pytest.raises(InputError) as caught:
         import_raw(tmp_path)
     assert words in str(caught.value)
-
-
-def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a folder; expected a folder with GPU/run/"):
-        import_raw(tmp_path / "none")

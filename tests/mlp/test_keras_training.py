@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, LolatError, MissingPackageError
-from lolat.mlp.keras_training import KerasNetwork
-from lolat.mlp.perceptron import Perceptron
+from lolat.mlp.layer_model import Perceptron
 from lolat.mlp.recipes import Plan
+from lolat.mlp.training import KerasNetwork
 
 PLAN = Plan(
     hidden=(8, 4),
@@ -143,17 +143,6 @@ def test_a_share_of_an_epochs_rows_is_of_strangers(share: float) -> None:
         assert len(set(losses)) == 3  # others each time
         lowest, highest = np.minimum(own, strange).mean(), np.maximum(own, strange).mean()
         assert all(lowest < loss < highest for loss in losses)
-
-
-def test_epochs_have_different_orders() -> None:
-    rows = [np.random.default_rng([1, epoch]).permutation(40) for epoch in (0, 1)]
-    assert rows[0].tolist() != rows[1].tolist()
-    plan = replace(PLAN, batch=16)
-    same, other = network(plan), network(plan)
-    other.done = 1  # as if it were the second epoch
-    same.epoch()
-    other.epoch()
-    assert any((a != b).any() for a, b in zip(arrays(same), arrays(other), strict=True))
 
 
 def test_dropout_is_in_training_only_and_its_seed_goes_on() -> None:

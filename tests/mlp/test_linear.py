@@ -40,11 +40,3 @@ def test_it_is_least_squares(layer: str, tmp_path: Path) -> None:
     expected = reference.predict(features(others))
     found = fit_linear(rows).predict(others)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.ptp(expected))
-
-
-def test_a_column_that_never_changes_does_no_harm(tmp_path: Path) -> None:
-    rows = table(
-        tmp_path,
-        rows_of("dense", *({"batch_size": str(b), "time_ms_median": str(b)} for b in (1, 2, 5, 9))),
-    )
-    np.testing.assert_allclose(fit_linear(rows).predict(rows), [1, 2, 5, 9])

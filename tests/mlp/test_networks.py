@@ -62,7 +62,7 @@ def models(gpus: Sequence[str] = ("V100",)) -> dict[str, LayerModel]:
 
 def row(graph: Graph, name: str = "layer") -> Mapping[str, Any]:
     """What describes the one row of that name."""
-    (found,) = (r for r in network_rows(graph, "V100", 2, "none").found if r.name == name)
+    (found,) = (r for r in network_rows(graph, "V100", 2, "none").layers if r.name == name)
     return found.values
 
 
@@ -75,7 +75,7 @@ def one_conv(before: Sequence[int], after: Sequence[int], **more: Any) -> Graph:
 def test_layers_become_rows_and_the_rest_is_named() -> None:
     graph = small()
     rows = network_rows(graph, "K80", 4, "adam")
-    assert [(r.name, r.layer) for r in rows.found] == [
+    assert [(r.name, r.layer) for r in rows.layers] == [
         ("first", "convolution"), ("second", "convolution"), ("hidden", "dense"), ("head", "dense"),
     ]  # fmt: skip
     names = [(graph.operations[p].name, reason) for p, reason in rows.others]
@@ -104,7 +104,7 @@ def test_an_activation_that_is_not_the_layers_alone_stays_apart() -> None:
     z = conv(b, b.add("add", [x, y], (1, 8, 8, 4), "add"), (1, 8, 8, 4), name="given out")
     graph = b.build([z, b.add("relu", [z], (1, 8, 8, 4), "last")])
     rows = network_rows(graph, "V100", 1, "none")
-    assert [r.values["activation"] for r in rows.found] == ["none", "none"]
+    assert [r.values["activation"] for r in rows.layers] == ["none", "none"]
     assert [graph.operations[p].name for p, _ in rows.others] == ["relu", "add", "last"]
 
 
@@ -159,7 +159,7 @@ def test_a_dense_layer_at_several_positions_is_one_of_a_larger_batch() -> None:
     for name in ("layer", "other"):
         x = b.add("dense", [x], (1, 7, 5), name, in_features=5, out_features=5, bias=True)
     rows = network_rows(b.build([x]), "V100", 3, "none")
-    assert [r.values["batch_size"] for r in rows.found] == [21, 21]
+    assert [r.values["batch_size"] for r in rows.layers] == [21, 21]
     (warning,) = rows.warnings
     assert warning.endswith("predicted as those of a larger batch: layer at 7, and 1 more")
 
@@ -176,7 +176,7 @@ def test_convolutions_that_the_data_has_not_are_not_guessed(
     kind: str, more: dict[str, Any], reason: str
 ) -> None:
     rows = network_rows(one_conv((8, 8, 4), (8, 8, 4), kind=kind, **more), "V100", 1, "none")
-    assert rows.found == ()
+    assert rows.layers == ()
     assert rows.others == ((0, reason),)
 
 

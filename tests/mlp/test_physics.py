@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lolat.errors import InputError
 from lolat.mlp.devices import DEVICES, Device
-from lolat.mlp.recipes.best import amounts, expected_ms, is_early
+from lolat.mlp.layers import LayerWork
+from lolat.mlp.recipes.best import expected_ms, is_early, margin, updated
 from tests.mlp.tables import rows_of, table
 
 GPU = Device("G", 300, 2000, 1200)
@@ -41,36 +41,35 @@ def test_a_convolution_is_counted_as_a_window_that_moves(
         "input_size": str(size), "kernel_size": str(window), "stride": str(stride), "padding": padding,
         "batch_size": "3", "in_channels": "5", "out_channels": "4", "optimizer": "adam",
     }  # fmt: skip
-    found = amounts(table(tmp_path, rows_of("convolution", row)))
-    positions, margin = taps(size, window, stride, padding)
-    assert found.size.tolist() == [positions]
-    assert found.margin.tolist() == [margin]
+    layers = table(tmp_path, rows_of("convolution", row))
+    found = LayerWork.of(layers)
+    positions, outside = taps(size, window, stride, padding)
+    assert found.side.tolist() == [positions]
+    assert margin(layers, found).tolist() == [outside]
     assert found.macs.tolist() == [3 * positions**2 * window**2 * 5 * 4]
     assert found.input.tolist() == [3 * size**2 * 5]
     assert found.output.tolist() == [3 * positions**2 * 4]
     assert found.kernel.tolist() == [window**2 * 5 * 4]
     everything = found.input + found.output + found.kernel
-    assert found.updated.tolist() == (7 * everything).tolist()
-    assert found.trained.tolist() == [1]
+    assert updated(layers, found).tolist() == (7 * everything).tolist()
     plain = window == stride == 1 or (padding == "valid" and window == size)
-    assert found.product.tolist() == [float(plain)]
+    assert found.product.tolist() == [plain]
 
 
 def test_a_dense_layer_is_one_product(tmp_path: Path) -> None:
-    rows = rows_of("dense", {"optimizer": "none"}, {"optimizer": "sgd"})
-    found = amounts(table(tmp_path, rows))
+    layers = table(tmp_path, rows_of("dense", {"optimizer": "none"}, {"optimizer": "sgd"}))
+    found = LayerWork.of(layers)
     assert found.macs.tolist() == [8 * 100 * 10] * 2
     assert found.input.tolist() == [800] * 2
     assert found.output.tolist() == [80] * 2
     assert found.kernel.tolist() == [1000] * 2
-    assert found.updated.tolist() == [0, 3 * 1880]
-    assert found.product.tolist() == [1, 1]
-    assert found.trained.tolist() == [0, 1]
+    assert updated(layers, found).tolist() == [0, 3 * 1880]
+    assert found.product.all()
 
 
 def test_large_amounts_do_not_overflow(tmp_path: Path) -> None:
     big = {"batch_size": "2000000000", "in_features": "2000000000", "out_features": "2000000000"}
-    assert amounts(table(tmp_path, rows_of("dense", big))).macs[0] == 8e27
+    assert LayerWork.of(table(tmp_path, rows_of("dense", big))).macs[0] == 8e27
 
 
 @pytest.mark.parametrize("layer", ["convolution", "dense"])
@@ -119,14 +118,6 @@ def test_bias_activation_and_uneven_padding_are_passes_of_their_own(tmp_path: Pa
     assert odd - even > without[0] - even
 
 
-def test_an_optimizer_with_more_slots_takes_longer(tmp_path: Path) -> None:
-    found = times(
-        tmp_path, "convolution",
-        *({"optimizer": name} for name in ("none", "sgd", "momentum", "adam")),
-    )  # fmt: skip
-    assert (np.diff(found) > 0).all()
-
-
 @pytest.mark.parametrize(
     ("device", "early"),
     [
@@ -148,9 +139,3 @@ def test_an_early_gpu_reaches_less_of_its_peak(tmp_path: Path) -> None:
     row = {"batch_size": "64"}
     early_ms, later_ms = (times(tmp_path, "convolution", row, gpu=d)[0] for d in (old, new))
     assert 1.5 < early_ms / later_ms < 3
-
-
-def test_a_gpu_without_facts_is_an_error(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("dense", {"gpu": "Z9"}))
-    with pytest.raises(InputError, match=r"unknown GPU 'Z9'.*--devices FILE"):
-        expected_ms(rows, FACTS)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.training.fitting import Epoch
+from lolat.training.fitting import FORMAT_VERSION, SCHEMA, Epoch
+from lolat.training.terms import EPOCH_TERMS
 from tests import synthetic
 
 COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
@@ -72,3 +74,14 @@ def table(path: Path, rows: Sequence[Epoch], columns: Sequence[str] = COLUMNS) -
     lines = [",".join(columns), *(",".join(str(getattr(r, c)) for c in columns) for r in rows)]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def document(**more: Any) -> dict[str, Any]:
+    """A model file with a coefficient for each term, a millionth of 1, 2, 3 ..."""
+    return {
+        "schema": SCHEMA, "version": FORMAT_VERSION, "name": "V100",
+        "environment": {"device": "V100", "source": "a table of epochs"},
+        "coefficients_ms": {t: 1e-6 * n for n, t in enumerate(EPOCH_TERMS, 1)},
+        "residuals": np.linspace(-0.1, 0.1, 30).tolist(), "drop_last": False, "optimizers": ["sgd"],
+        "domain": {"densest": 100.0, "longest_ms": 1e6, "absent": []}, "points": [], **more,
+    }  # fmt: skip

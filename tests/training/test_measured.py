@@ -17,10 +17,9 @@ from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
-from lolat.training.file import from_document
+from lolat.training.file import from_document, load_training
 from lolat.training.measured import WIDENING
 from lolat.training.memory import largest_batch, memory_bytes
-from lolat.training.model import iteration_blocks, load_training
 from lolat.training.settings import OPTIMIZERS
 from tests import synthetic
 
@@ -87,23 +86,16 @@ def test_an_iteration(batch_size: int, optimizer: str) -> None:
     assert found.iteration_ms == pytest.approx(sum(expected.values()))
     assert found.weights_bytes == 4 * PARAMETERS
     assert found.memory_bytes == memory_bytes(network(), batch_size, OPTIMIZERS[optimizer])
-    untold = (found.iterations, found.epoch_s, found.total_s, found.startup_s, found.interval_s)
-    assert untold == (None,) * 5
     assert found.warnings == ()
 
 
-def test_a_training_with_a_last_batch_that_is_not_full() -> None:
-    """100 samples in batches of 32 are three and one of 4; the start comes once."""
-    found = model().predict(network(), 32, samples=100, epochs=5, optimizer="adam")
-    full, last = (sum(by_hand(n, "adam").values()) for n in (32, 4))
-    assert found.iterations == 4
-    assert found.epoch_s == pytest.approx((3 * full + last + 30.0) / 1e3)
+def test_the_start_comes_once_and_the_loops_own_time_each_epoch() -> None:
+    found = model().predict(network(), 32, samples=96, epochs=5, optimizer="adam")
+    assert found.epoch_s == pytest.approx((3 * sum(by_hand(32, "adam").values()) + 30.0) / 1e3)
     assert found.startup_s == pytest.approx((300.0 + 7.0 * 4 + 11.0 * VARIABLES) / 1e3)
     assert found.total_s == pytest.approx(found.startup_s + 5 * found.epoch_s)
-    assert found.evaluation_s is None
-    whole = model().predict(network(), 32, samples=96)
-    assert whole.iterations == 3
-    assert whole.epoch_s == pytest.approx((3 * sum(by_hand(32).values()) + 30.0) / 1e3)
+    _, _, rest = model().operation_times(network(), 32, OPTIMIZERS["adam"])
+    assert rest == pytest.approx(0.25 + 1e-4 * 32 * INPUTS)
 
 
 @pytest.mark.parametrize(("validation", "steps"), [(64, [32, 32]), (70, [32, 32, 6]), (5, [5])])
@@ -125,17 +117,14 @@ def test_an_evaluation_is_a_forward_pass_as_latencies_are(
     assert with_it.total_s - without.total_s == pytest.approx(expected / 1e3)
 
 
-def test_the_interval_is_of_blocks_left_out() -> None:
-    found = model().predict(network(), 8, samples=80)
-    half = RESIDUALS[17]
-    ends = (found.total_s * math.exp(-half), found.total_s * math.exp(half))
-    assert found.interval_s == pytest.approx(ends)
-    lower = model().predict(network(), 8, samples=80, coverage=0.5)
-    assert lower.interval_s[1] == pytest.approx(lower.total_s * math.exp(RESIDUALS[9]))
-    noisy = model(noise={"floor": 1.0}).predict(network(), 8, samples=80)
-    assert noisy.interval_s[1] == pytest.approx(2 * noisy.total_s), (
-        "nothing is known better than noise"
-    )
+@pytest.mark.parametrize(
+    ("coverage", "noise", "factor"),
+    [(0.9, 0.0, math.exp(RESIDUALS[17])), (0.5, 0.0, math.exp(RESIDUALS[9])), (0.9, 1.0, 2.0)],
+)  # nothing is known better than noise
+def test_the_interval_is_of_blocks_left_out(coverage: float, noise: float, factor: float) -> None:
+    found = model(noise={"floor": noise}).predict(network(), 8, samples=80, coverage=coverage)
+    assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))
+    assert model().predict(network(), 8, samples=80, coverage=0.99).interval_s is None
 
 
 def test_kinds_that_no_block_had_widen_it() -> None:
@@ -154,14 +143,6 @@ def test_a_network_of_another_framework_is_remarked_on() -> None:
     assert any(w.startswith("the model was learned with tensorflow 2.21.0") for w in said)
 
 
-def test_a_coverage_that_the_blocks_cannot_give() -> None:
-    found = model().predict(network(), 8, samples=80, coverage=0.99)
-    assert found.interval_s is None
-    assert found.warnings == ("no interval: 19 points cannot give 99 % coverage",)
-    with pytest.raises(InputError, match="expected a number above 0 and below 1"):
-        model().predict(network(), 8, coverage=1.0)
-
-
 def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
     """With exponent 0.5, from 2 to 8 operations: 4 are the middle, where the scale is 1."""
     scale = {"exponent": 0.5, "ops": [2.0, 8.0], "scores": [0.1] * 19}
@@ -170,13 +151,11 @@ def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
     assert found.interval_s[1] / found.total_s == pytest.approx(math.exp(0.1))
 
 
-def test_an_optimiser_that_was_not_measured() -> None:
+def test_an_optimizer_that_was_not_measured() -> None:
     with pytest.raises(
         InputError, match=r"m.json has no times of momentum; it was measured with sgd, adam"
     ):
         model().predict(network(), 8, optimizer="momentum")
-    with pytest.raises(InputError, match="expected one of sgd"):
-        model().predict(network(), 8, optimizer="lion")
 
 
 @pytest.mark.parametrize(
@@ -190,43 +169,6 @@ def test_a_start_that_was_not_measured_is_left_out_and_said(start: Any) -> None:
         "the start of a training with adam was not measured: the total is without it",
     )
     assert model(start_ms=start).predict(network(), 8, optimizer="adam").warnings == ()
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"batch_size": 0}, "batch size 0: expected a whole number from 1"),
-        ({"batch_size": 2.5}, "batch size 2.5"),
-        ({"samples": 4}, "a batch of 8 is larger than the data set of 4 samples"),
-        ({"samples": 80, "epochs": 0}, "epochs 0"),
-        ({"samples": 80, "validation": 0}, "validation samples 0"),
-        ({"samples": 80, "validation": True}, "validation samples True"),
-    ],
-)
-def test_wrong_numbers(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        model().predict(network(), **{"batch_size": 8, **asked})
-
-
-@pytest.mark.parametrize("batch_size", [1, 16])
-def test_blocks_add_up_to_the_iteration(batch_size: int) -> None:
-    graph = synthetic.network()
-    found = model()
-    blocks = iteration_blocks(found, graph, batch_size, "adam")
-    prediction = found.predict(graph, batch_size, optimizer="adam")
-    assert [b.name for b in blocks[-2:]] == ["update", "call"]
-    assert len(blocks) > 3
-    assert sum(b.iteration_ms for b in blocks) == pytest.approx(prediction.iteration_ms)
-    assert sum(b.share for b in blocks) == pytest.approx(1.0)
-    assert blocks[-2].iteration_ms == pytest.approx(prediction.parts_ms["update"])
-    assert blocks[-1].iteration_ms == pytest.approx(0.25 + 1e-4 * batch_size * 56 * 56 * 3)
-
-
-def test_nothing_that_takes_time_has_no_shares() -> None:
-    nothing = dict.fromkeys(("epoch", "step", "element"), 0.0)
-    update = {"sgd": {"variable": 0.0, "parameter": 0.0}}
-    idle = model(forward_ms={}, backward_ms={}, update_ms=update, loop_ms=nothing)
-    assert all(b.share == 0.0 for b in iteration_blocks(idle, network(), 8, "sgd"))
 
 
 @settings(max_examples=40, deadline=None)
@@ -249,30 +191,21 @@ def test_no_batch_fits_into_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"forward_ms": None}, "`forward_ms` is missing, not an object"),
-        ({"forward_ms": [1]}, "`forward_ms` is a list of 1, not an object"),
-        ({"forward_ms": {"acres": 1.0}}, "`forward_ms` has the unknown term 'acres'"),
-        ({"backward_ms": {"flops": -1.0}}, "`backward_ms.flops` is -1.0, not a number of 0 or more"),
-        ({"backward_ms": {"flops": 10**400}}, "`backward_ms.flops` is an integer of about 401 digits"),
-        ({"backward_ms": {"flops": True}}, "`backward_ms.flops` is true"),
-        ({"update_ms": 3}, "`update_ms` is 3, not an object"),
-        ({"update_ms": {}}, "`update_ms` has no optimiser"),
-        ({"update_ms": {"sgd": {"variable": 1.0}}}, "`update_ms.sgd.parameter` is missing"),
-        ({"loop_ms": {"epoch": 1, "step": "x"}}, "`loop_ms.step` is 'x'"),
-        ({"start_ms": {"constant": 1}}, "`start_ms.variable` is missing"),
-        ({"start_ms": {"variable": {}, "constant": 1}}, "`start_ms.operation` is missing"),
-        ({"start_ms": {**SECTION["start_ms"], "variable": {"sgd": "x"}}}, "`start_ms.variable.sgd` is 'x'"),
-        ({"start_ms": 4}, "`start_ms` is 4"),
-        ({"kinds": "conv"}, "`kinds` is 'conv', not a list"),
-        ({"noise": None}, "`noise` is missing"),
-        ({"noise": {"floor": "x"}}, "`noise.floor` is 'x'"),
-        ({"residuals": None}, "`residuals` is missing, not a list"),
-        ({"residuals": [0.1, "x"]}, "`residuals` is 'x', not a number;"),
-        ({"interval": []}, "`interval` is a list of 0, not an object"),
-        ({"interval": {"exponent": 0.1, "ops": [1], "scores": []}}, "`interval.ops` is a list of 1, not"),
-        ({"interval": {"exponent": 0.1, "ops": [1, 2, 3], "scores": []}}, "is a list of 3, not two numb"),
-        ({"interval": {"exponent": 0.1, "ops": [1, 2]}}, "`interval.scores` is missing"),
-        ({"interval": {"ops": [1, 2], "scores": [1]}}, "`interval.exponent` is missing"),
+        ({"forward_ms": None}, "`training.forward_ms` is null; expected an object"),
+        ({"forward_ms": {"acres": 1.0}}, "the unknown term 'acres'"),
+        ({"backward_ms": {"flops": -1.0}}, "`training.backward_ms.flops` is -1.0"),
+        ({"backward_ms": {"flops": 10**400}}, "`training.backward_ms.flops` is an integer of about 401"),
+        ({"backward_ms": {"flops": True}}, "`training.backward_ms.flops` is true"),
+        ({"update_ms": {}}, "`training.update_ms` is"),
+        ({"update_ms": {"sgd": {"variable": 1.0}}}, "`training.update_ms.sgd.parameter` is missing"),
+        ({"loop_ms": {"epoch": 1, "step": "x", "element": 0}}, "`training.loop_ms.step` is 'x'"),
+        ({"start_ms": {"constant": 1, "operation": 1}}, "`training.start_ms.variable` is missing"),
+        ({"start_ms": {**SECTION["start_ms"], "variable": {"sgd": "x"}}}, "start_ms.variable.sgd` is 'x'"),
+        ({"kinds": "conv"}, "`training.kinds` is 'conv'; expected a list"),
+        ({"noise": {"floor": "x"}}, "`training.noise.floor` is 'x'"),
+        ({"residuals": [0.1, "x"]}, "`training.residuals[1]` is 'x'"),
+        ({"interval": {"exponent": 0.1, "ops": [1], "scores": []}}, "`training.interval.ops` is a"),
+        ({"interval": {"exponent": 0.1, "ops": [1, 2]}}, "`training.interval.scores` is missing"),
     ],
 )  # fmt: skip
 def test_a_damaged_section(change: dict[str, Any], said: str) -> None:
@@ -284,14 +217,6 @@ def test_a_damaged_section(change: dict[str, Any], said: str) -> None:
     assert (
         "learn it again: lolat learn cpu --mode training --backend tensorflow --output m.j" in text
     )
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_coefficient_that_is_no_number(value: float) -> None:
-    with pytest.raises(
-        ModelFileError, match=rf"`training.backward_ms.flops` is {value}; expected a fi"
-    ):
-        model(backward_ms={"flops": value})
 
 
 @pytest.mark.parametrize("section", [[], None, 3, "x"])

@@ -9,7 +9,6 @@ import pytest
 from lolat.graph import GraphBuilder
 from lolat.training.memory import kept_bytes, memory_bytes, parameters, working_bytes
 from lolat.training.settings import OPTIMIZERS
-from tests import synthetic
 from tests.training.epoch_tables import by_hand, read
 
 
@@ -37,21 +36,9 @@ def test_memory_by_hand() -> None:
         assert memory_bytes(graph, 7, OPTIMIZERS[name]) == expected
 
 
-def test_half_precision_takes_half() -> None:
-    b = GraphBuilder("half")
-    x = b.input((1, 10), dtype="float16")
-    graph = b.build([b.add("relu", [x], (1, 10))])
-    assert kept_bytes(graph, 3) == 3 * 2 * 10
-
-
 @pytest.mark.parametrize("network", ["s1w8x14", "s4w32x28"])
 def test_parameters_of_a_network(network: str) -> None:
     assert parameters(read(network)) == by_hand(network)
-
-
-def test_an_embedding_is_its_table() -> None:
-    graph = synthetic.one("embedding", [(1, 5)], [(1, 5, 8)], rows=1000, out_features=8)
-    assert parameters(graph) == 8000
 
 
 @pytest.mark.parametrize("framework", ["keras", "torch"])

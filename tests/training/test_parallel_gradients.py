@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +9,9 @@ from hypothesis import strategies as st
 from lolat.graph import Graph, GraphBuilder
 from lolat.training.exchange import Link
 from lolat.training.memory import parameters
-from lolat.training.model import TrainingPrediction
 from lolat.training.replicas import ParallelPrediction, gradient_parts, predict_parallel
-from lolat.training.settings import Optimizer
 from tests import synthetic
+from tests.training.known_training import KnownTraining
 
 MIB = 2**20
 
@@ -66,10 +62,6 @@ def test_no_parameters_no_parts() -> None:
     assert gradient_parts(b.build([x]), 2, 9.0) == ([], [])
 
 
-def test_operations_without_times_share_alike() -> None:
-    assert gradient_parts(three_dense(), 8, 9.0, [0] * 6)[1] == pytest.approx([3.0] * 3)
-
-
 @given(st.integers(1, 4), st.integers(1, 64), st.floats(0, 1e4), st.booleans(), st.data())
 def test_parts_add_up(
     stages: int, batch: int, backward_ms: float, known: bool, data: st.DataObject
@@ -84,53 +76,20 @@ def test_parts_add_up(
     assert len(sizes) == len(backward) == 1 + 2 * stages * 2 + 1  # conv and norm, stem and head
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A model that knows its parts: forward 30 ms, backward 60 and update 10, whatever the network."""
-
-    drop_last: bool = False
-
-    def predict(
-        self,
-        graph: Graph,
-        batch_size: int,
-        samples: int | None = None,
-        epochs: int = 1,
-        optimizer: str = "sgd",
-        coverage: float = 0.9,
-        validation: int | None = None,
-    ) -> TrainingPrediction:
-        steps = None if samples is None else -(-samples // batch_size)
-        epoch_s = None if steps is None else steps * 0.1
-        parts = {"forward": 30.0, "backward": 60.0, "update": 10.0, "exchange": 0.0}
-        return TrainingPrediction(
-            graph.name, batch_size, optimizer, samples, epochs, steps, 100.0, parts,
-            epoch_s, epoch_s, None, coverage, 7, 4 * parameters(graph),
-        )  # fmt: skip
-
-
-class ByOperation(Parts):
-    """The same, which also tells where in the network the time goes: all of it in the last layer."""
-
-    def operation_times(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer
-    ) -> tuple[np.ndarray, float, float]:
-        each = np.zeros(len(graph.operations))
-        each[-1] = 90.0
-        return each, 10.0, 0.0
-
-
+PARTS = {"forward": 30.0, "backward": 60.0, "update": 10.0}
+ALIKE = KnownTraining(times=PARTS, each=[0, 1, 0, 1, 0, 1])
+LAST = KnownTraining(times=PARTS, each=[0, 0, 0, 0, 0, 90])
 LINK = Link(8 * MIB / 1e9 * 1e3, 0.0)  # 1 MiB a ms
 
 
-def asked(model: Parts, strategy: str = "tree", overlap: bool = True) -> ParallelPrediction:
+def asked(model: KnownTraining, strategy: str = "tree", overlap: bool = True) -> ParallelPrediction:
     # A tree of two: up and down, 2 ms for each MiB. Each kernel is of 9 MiB: 18 ms.
     graph = three_dense(1536)
     return predict_parallel(model, graph, 8, 80, 1, "sgd", 0.9, 2, LINK, strategy, overlap)
 
 
 def test_buckets_travel_during_the_backward_pass() -> None:
-    found = asked(Parts())
+    found = asked(ALIKE)
     # The last kernel leaves when it is ready, after 20 of 60 ms (nearly), alone as it is over 1 MiB; it
     # arrives at 38. The other two, below 25 MiB, leave together at 60: 36 ms are waited for.
     assert found.training.parts_ms["exchange"] == pytest.approx(36, abs=0.1)
@@ -145,21 +104,15 @@ def test_buckets_travel_during_the_backward_pass() -> None:
 
 def test_where_the_time_goes_is_the_models_to_tell() -> None:
     # The last layer takes all 60 ms; then everything is ready at once, in two buckets, one by one.
-    found = asked(ByOperation())
+    found = asked(LAST)
     assert found.training.parts_ms["exchange"] == pytest.approx(54)
     assert found.iteration.hidden_ms == pytest.approx(0)
 
 
 @pytest.mark.parametrize(("strategy", "overlap"), [("tree", False), ("mirrored", True)])
 def test_what_hides_nothing(strategy: str, overlap: bool) -> None:
-    found = asked(Parts(), strategy, overlap)
+    found = asked(ALIKE, strategy, overlap)
     assert found.iteration.hidden_ms == 0
     # A ring of two sends all bytes once, a tree twice; MirroredStrategy has a cost of its own.
     expected = 54 if strategy == "tree" else 27 + 1.4
     assert found.training.parts_ms["exchange"] == pytest.approx(expected)
-
-
-def test_one_device_hides_nothing() -> None:
-    found = predict_parallel(Parts(), three_dense(), 8, 80, 1, "sgd", 0.9, 1, LINK, "ring")
-    assert found.training == Parts().predict(three_dense(), 8, 80)
-    assert found.iteration.hidden_ms == 0

@@ -86,7 +86,7 @@ def test_the_backward_pass_hides_but_never_adds(
 def test_an_iteration_adds_up() -> None:
     found = parallel_iteration([10, 14], [4000, 2000], 2, LINK, "ring", fixed_ms=3)
     # Ring of two: two steps of 3,000 bytes, 5 ms each.
-    assert (found.replica_ms, found.synchronisation_ms, found.exchange_ms) == (12, 2 + 3, 10)
+    assert (found.replica_ms, found.synchronization_ms, found.exchange_ms) == (12, 2 + 3, 10)
     assert found.iteration_ms == 27
     assert found.efficiency == pytest.approx(12 / 27)
 
@@ -96,8 +96,8 @@ def test_mirrored_is_a_ring_after_the_backward_pass() -> None:
     mirrored = parallel_iteration(300, sizes, 4, LINK, "mirrored", backward_ms=backward)
     ring = parallel_iteration(300, sizes, 4, LINK, "ring")
     assert mirrored.exchange_ms == ring.exchange_ms
-    assert mirrored.synchronisation_ms == MIRRORED_MS
-    assert parallel_iteration(9, sizes, 4, LINK, "mirrored", fixed_ms=2).synchronisation_ms == 2
+    assert mirrored.synchronization_ms == MIRRORED_MS
+    assert parallel_iteration(9, sizes, 4, LINK, "mirrored", fixed_ms=2).synchronization_ms == 2
     assert parallel_iteration(300, sizes, 4, LINK, "ring", backward_ms=backward).hidden_ms > 0
 
 

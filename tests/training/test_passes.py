@@ -104,15 +104,6 @@ def test_large_kernels_of_depthwise_convolutions(kernel: int, wide: int) -> None
     assert found.get("wide_depthwise", 0) == wide
 
 
-def test_a_large_kernel_of_another_convolution_is_no_depthwise_one() -> None:
-    assert "wide_depthwise" not in own(conv("conv", 5, 16, 16, 5), 2)
-
-
-def test_a_dense_layer_has_none_of_them() -> None:
-    dense = synthetic.one("dense", [(1, 8)], [(1, 5)], in_features=8, out_features=5, bias=True)
-    assert own(dense) == {}
-
-
 def test_what_is_started() -> None:
     """Reshapes start nothing; a dropout is traced in training."""
     b = GraphBuilder("five")
@@ -121,11 +112,6 @@ def test_what_is_started() -> None:
                         ("dropout", (1, 16)), ("relu", (1, 16))):  # fmt: skip
         x = b.add(kind, [x], shape)
     assert started(b.build([x])) == 3
-
-
-def test_variables_by_hand() -> None:
-    """The synthetic network: convolutions without bias, norms of two vectors, a dense layer with bias."""
-    assert variables(synthetic.network(stages=3)) == (1 + 3 * 2) + 3 * 2 * 2 + 2
 
 
 @pytest.mark.parametrize(

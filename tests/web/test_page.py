@@ -20,7 +20,7 @@ from lolat.cli.main import lolat
 from lolat.io import paths as places
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.exchange import Link
-from lolat.training.model import load_training
+from lolat.training.file import load_training
 from lolat.training.replicas import predict_parallel
 from lolat.units import dollars, duration, gibibytes
 from lolat.web.forms import FIELDS, example

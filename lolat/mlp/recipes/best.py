@@ -1,6 +1,6 @@
 """LoLat's own recipe: physics says about how long a layer takes, a network says how far off that is.
 
-The target is log(time / `physics.expected_ms`). The features are of the layer alone: its sizes and amounts
+The target is log(time / `expected_ms`). The features are of the layer alone: its sizes and amounts
 of work as logarithms, how full its tiles are, what kind it is. Of the GPU the network sees the generation,
 and, where rows for training were of that GPU, which one it is. Each epoch shows a share of the rows as of
 a stranger, without that, so that the network also learns what all GPUs have in common: for a GPU that no
@@ -11,14 +11,13 @@ points it would learn to tell the six apart, and be wrong about the seventh.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from lolat.mlp.devices import Device, facts, find, key
-from lolat.mlp.layers import output_sizes
-from lolat.mlp.recipes import Devices, Plan, Recipe, trained_on
-from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable
+from lolat.mlp.devices import Device, facts, find, key, known
+from lolat.mlp.layers import LayerWork
+from lolat.mlp.recipes.base import Devices, Plan, Recipe, trained_on
+from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, mapped
 
 # ---- What a layer asks of a GPU, and about how long that takes by the GPU's data sheet.
 #
@@ -28,22 +27,19 @@ from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable
 # - tensors lie as batch, height, width, channels, and cuDNN wants the channels first: input, output and
 #   kernel are turned around, unless the layer is a matrix multiplication as it stands;
 # - where "same" needs an odd number of pixels, one more on one side, the input is copied with its padding;
-# - with an optimiser the layer runs forward, and back to both its kernel and its input; the input and the
-#   target of the loss are variables as the kernel is, and the optimiser updates all three.
+# - with an optimizer the layer runs forward, and back to both its kernel and its input; the input and the
+#   target of the loss are variables as the kernel is, and the optimizer updates all three.
 #
 # How much each term counts was fitted to the relative error (non-negative least squares, made robust) on
-# rows
-# of the authors' six GPUs, the four from 2014 on together and the two before. By itself the sum is a
-# fifth to
-# a quarter off; the network of the recipe "best" learns the rest.
-
+# rows of the authors' six GPUs, the four from 2014 on together and the two before. By itself the sum is a
+# fifth to a quarter off; the network of the recipe "best" learns the rest.
 
 PASSES: Mapping[str, int] = {
     "none": 0, "sgd": 3, "momentum": 5, "adagrad": 5, "adam": 7, "rmsprop": 7, "adadelta": 7,
 }  # fmt: skip
-"""Reads and writes of each element that an optimiser updates: value, gradient, its one or two slots."""
+"""Reads and writes of each element that an optimizer updates: value, gradient, its one or two slots."""
 
-# How much each term counts: (forward, more with an optimiser), of GPUs from 2014 on and of earlier ones.
+# How much each term counts: (forward, more with an optimizer), of GPUs from 2014 on and of earlier ones.
 _CONVOLUTION = {
     "start_ms": ((0.24, 0.16), (0.28, 0.24)),
     "macs": ((1.34, 3.25), (3.47, 7.11)),
@@ -67,57 +63,15 @@ _BALANCE = 8.0
 _BYTES = 4  # of a float32
 
 
-@dataclass(frozen=True)
-class Amounts:
-    """Of n layers, each (n,) float64: MACs forward, elements of input, output and kernel.
-
-    `size`: height = width of a convolution's output, 1 for a dense layer; `margin`: pixels of padding,
-    both sides together; `product`: 1 where it is a matrix multiplication as it stands; `updated`: elements
-    that the optimiser reads and writes; `trained`: 1 with an optimiser.
-    """
-
-    macs: np.ndarray
-    input: np.ndarray
-    output: np.ndarray
-    kernel: np.ndarray
-    size: np.ndarray
-    margin: np.ndarray
-    product: np.ndarray
-    updated: np.ndarray
-    trained: np.ndarray
+def updated(table: LayerTable, work: LayerWork) -> np.ndarray:
+    """(n,) elements that the optimizer reads and writes: of the input, the output and the kernel."""
+    return mapped(table["optimizer"], PASSES.__getitem__) * (work.input + work.output + work.kernel)
 
 
-def amounts(table: LayerTable) -> Amounts:
-    """The amounts of each row of a table."""
-    batch = table["batch_size"].astype(float)
-    ones = np.ones(len(table))
-    if table.layer == "convolution":
-        height, window, inside, outside, stride = (
-            table[name].astype(float)
-            for name in ("input_size", "kernel_size", "in_channels", "out_channels", "stride")
-        )
-        same = table["padding"] == "same"
-        size = output_sizes(table).astype(float)
-        margin = np.where(same, np.maximum(0.0, (size - 1) * stride + window - height), 0.0)
-        product = ((window == 1) & (stride == 1)) | ((window == height) & ~same)
-        given, kernel = batch * height**2 * inside, window**2 * inside * outside
-    else:
-        inside, outside = table["in_features"].astype(float), table["out_features"].astype(float)
-        size, margin, product = ones, 0 * ones, ones
-        given, kernel = batch * inside, inside * outside
-    output = batch * size**2 * outside
-    passes = _each(table["optimizer"], PASSES)
-    return Amounts(
-        macs=batch * size**2 * kernel,
-        input=given,
-        output=output,
-        kernel=kernel,
-        size=size,
-        margin=margin,
-        product=product * 1.0,
-        updated=passes * (given + output + kernel),
-        trained=(table["optimizer"] != "none") * 1.0,
-    )
+def margin(table: LayerTable, work: LayerWork) -> np.ndarray:
+    """(n,) pixels of padding of convolutions, both sides together."""
+    more = np.maximum(0.0, (work.side - 1) * work.stride + work.window - work.size)
+    return np.where(table["padding"] == "same", more, 0.0)
 
 
 def is_early(device: Device) -> bool:
@@ -129,14 +83,8 @@ def is_early(device: Device) -> bool:
 
 
 def early(table: LayerTable, devices: Devices) -> np.ndarray:
-    """(n,) bool: `is_early` of the GPU of each row."""
-    texts = table["gpu"]
-    facts(texts, devices, "cores")  # an unknown GPU is an InputError
-    answers = {}
-    for text in dict.fromkeys(texts.tolist()):
-        device = find(text, devices)
-        answers[text] = device is not None and is_early(device)
-    return _each(texts, answers).astype(bool)
+    """(n,) bool: `is_early` of the GPU of each row; InputError for a GPU without facts."""
+    return mapped(table["gpu"], lambda n: is_early(*known([n], devices).values()), bool)
 
 
 def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
@@ -145,43 +93,37 @@ def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
     Calculation counts by the peak, reading and writing in order by the bandwidth, and turning tensors
     around, which keeps neither busy, by their geometric mean. InputError for a GPU without facts.
     """
-    what = amounts(table)
+    work, trained = LayerWork.of(table), table["optimizer"] != "none"
     compute = 1e3 / facts(table["gpu"], devices, "peak_macs")  # ms per MAC
     stream = 1e3 * _BYTES / facts(table["gpu"], devices, "bandwidth")  # ms per element
     turn = np.sqrt(stream * compute * _BALANCE * _BYTES)  # ms per element
     times = {
         "start_ms": np.ones(len(table)),
-        "macs": what.macs * compute,
-        "updated": what.updated * stream,
+        "macs": work.macs * compute,
+        "updated": updated(table, work) * stream,
+        "input": work.input * turn,
     }
     if table.layer == "convolution":
         counts = _CONVOLUTION
         times |= {
-            "input": what.input * turn,
-            "output": what.output * turn,
-            "kernel": what.kernel * turn,
-            "padded": what.input * turn * (what.margin % 2),
-            "bias": what.output * stream * table["use_bias"],
-            "activation": what.output * stream * (table["activation"] != "none"),
+            "output": work.output * turn,
+            "kernel": work.kernel * turn,
+            "padded": work.input * turn * (margin(table, work) % 2),
+            "bias": work.output * stream * table["use_bias"],
+            "activation": work.output * stream * (table["activation"] != "none"),
         }
     else:
         counts = _DENSE
-        times |= {"kernel": what.kernel * stream, "input": what.input * turn}
+        times["kernel"] = work.kernel * stream
     generation = early(table, devices)
     total = np.zeros(len(table))
     for name, ((ahead, back), (early_ahead, early_back)) in counts.items():
         forward = np.where(generation, early_ahead, ahead)
-        total += times[name] * (forward + what.trained * np.where(generation, early_back, back))
+        total += times[name] * (forward + trained * np.where(generation, early_back, back))
     return total
 
 
-def _each(texts: np.ndarray, values: Mapping[str, float]) -> np.ndarray:
-    """(n,) float64: the value of each text."""
-    listed = texts.tolist()
-    return np.fromiter((values[text] for text in listed), np.float64, len(listed))
-
-
-# ---- best ----------------------------------------
+# ---- The features and the network.
 
 KERNELS = range(1, 8)
 STRIDES = range(1, 5)
@@ -200,79 +142,75 @@ FARTHEST = 5.0
 
 def columns(table: LayerTable) -> dict[str, np.ndarray]:
     """(n,) of each feature of the layers alone, by name."""
-    what = amounts(table)
-    found = {
-        f"log_{name}": np.log(getattr(what, name)) for name in ("macs", "input", "output", "kernel")
-    }
-    found["log_updated"] = np.log(what.updated + 1e3)
-    found |= _convolution(table, what) if table.layer == "convolution" else _dense(table)
+    work = LayerWork.of(table)
+    amounts = {"macs": work.macs, "input": work.input, "output": work.output, "kernel": work.kernel}
+    features = {f"log_{name}": np.log(values) for name, values in amounts.items()}
+    features["log_updated"] = np.log(updated(table, work) + 1e3)
+    features |= _convolution(table, work) if table.layer == "convolution" else _dense(table)
     for name, sizes in TILES[table.layer].items():
         for size in sizes:
-            found[f"{name}_tile_{size}"] = _overhang(table[name].astype(float), size)
+            features[f"{name}_tile_{size}"] = _overhang(table[name].astype(float), size)
     for kind, values in (("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS)):
         for value in values:
-            found[f"{kind}_{value}"] = table[kind] == value
-    return found
+            features[f"{kind}_{value}"] = table[kind] == value
+    return features
 
 
-def _convolution(table: LayerTable, what: Amounts) -> dict[str, np.ndarray]:
-    batch, window, stride = (
-        table[n].astype(float) for n in ("batch_size", "kernel_size", "stride")
-    )
-    pixels = batch * what.size**2
-    found = {
+def _convolution(table: LayerTable, work: LayerWork) -> dict[str, np.ndarray]:
+    pixels = work.batch * work.side**2
+    padding = margin(table, work)
+    features = {
         f"log_{name}": np.log(table[name].astype(float))
         for name in ("batch_size", "input_size", "in_channels", "out_channels")
     }
-    found |= {
-        "log_size": np.log(what.size),
+    features |= {
+        "log_size": np.log(work.side),
         "log_pixels": np.log(pixels),  # rows of the matrix that the layer is as a product
-        "log_window": np.log(window**2 * table["in_channels"]),  # its columns
+        "log_window": np.log(work.depth),  # its columns
         "input_size": table["input_size"] / 100.0,
-        "batch_size": batch / 16.0,
+        "batch_size": work.batch / 16.0,
         "same": table["padding"] == "same",
-        "odd_margin": what.margin % 2,
-        "margin": what.margin,
-        "product": what.product,
+        "odd_margin": padding % 2,
+        "margin": padding,
+        "product": work.product,
         "bias": table["use_bias"],
-        "winograd": (window == 3) & (stride == 1),
-        "overlap": window > stride,
+        "winograd": (work.window == 3) & (work.stride == 1),
+        "overlap": work.window > work.stride,
         "pixels_tile_32": _overhang(pixels, 32),
         "pixels_tile_128": _overhang(pixels, 128),
     }
-    found |= {f"kernel_{size}": window == size for size in KERNELS}
-    return found | {f"stride_{size}": stride == size for size in STRIDES}
+    features |= {f"kernel_{size}": work.window == size for size in KERNELS}
+    return features | {f"stride_{size}": work.stride == size for size in STRIDES}
 
 
 def _dense(table: LayerTable) -> dict[str, np.ndarray]:
     # Of the widths only logarithms: a first dense layer behind convolutions is far wider than any measured.
     names = ("batch_size", "in_features", "out_features")
-    found = {f"log_{name}": np.log(table[name].astype(float)) for name in names}
-    return found | {"batch_size": table["batch_size"] / 16.0}
+    features = {f"log_{name}": np.log(table[name].astype(float)) for name in names}
+    return features | {"batch_size": table["batch_size"] / 16.0}
 
 
 def _overhang(sizes: np.ndarray, tile: int) -> np.ndarray:
     """(n,) log of what whole tiles hold over what is in them; 0 where they are full."""
-    found: np.ndarray = np.log(np.ceil(sizes / tile) * tile / sizes)
-    return found
+    overhang: np.ndarray = np.log(np.ceil(sizes / tile) * tile / sizes)
+    return overhang
 
 
 def identity(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
     """(n,) of each feature that says which of the known GPUs a row is of; all 0 for another GPU."""
     names = sorted(key(name) for name in trained_on(devices))
-    values: dict[str, list[float]] = {}
     width = 1 + len(REFERENCE) + SLOTS
-    texts = table["gpu"].tolist()
-    for text in dict.fromkeys(texts):
+
+    def seen(text: str) -> list[float]:
+        columns = [0.0] * width
         device = find(text, devices)
-        seen = [0.0] * width
         if device is not None and key(device.name) in names:
-            seen[0] = 1.0
-            for i, (fact, middle) in enumerate(REFERENCE.items(), 1):
-                seen[i] = float(np.log(getattr(device, fact) / middle))
-            seen[1 + len(REFERENCE) + names.index(key(device.name)) % SLOTS] = 1.0
-        values[text] = seen
-    rows = np.array([values[text] for text in texts]).reshape(len(texts), width)
+            logs = [float(np.log(getattr(device, f) / mid)) for f, mid in REFERENCE.items()]
+            columns[: 1 + len(REFERENCE)] = 1.0, *logs
+            columns[1 + len(REFERENCE) + names.index(key(device.name)) % SLOTS] = 1.0
+        return columns
+
+    rows = mapped(table["gpu"], seen).reshape(len(table), width)
     return dict(zip(_identity_names(), rows.T, strict=True))
 
 
@@ -294,17 +232,17 @@ def feature_names(layer: str, several_devices: bool) -> tuple[str, ...]:
 
 def features(table: LayerTable, devices: Devices) -> np.ndarray:
     """(n, k) float64, the columns of `feature_names`. InputError for a GPU without facts."""
-    found = columns(table)
+    named = columns(table)
     if len(devices) > 1:
-        found["early"] = early(table, devices)
-        found |= identity(table, devices)
-    return np.stack([np.asarray(column, np.float64) for column in found.values()], axis=1)
+        named["early"] = early(table, devices)
+        named |= identity(table, devices)
+    return np.stack([np.asarray(column, np.float64) for column in named.values()], axis=1)
 
 
 def encode(times_ms: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
     """(n,) log of measured over expected time."""
-    found: np.ndarray = np.log(times_ms / expected_ms(table, devices))
-    return found
+    target: np.ndarray = np.log(times_ms / expected_ms(table, devices))
+    return target
 
 
 def decode(output: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:

@@ -3,7 +3,7 @@
 Sizes, not amounts of work, are its features, and milliseconds its output; the logarithm is in the loss.
 What the text leaves open is as in the authors' code (github.com/CDECatapult/ml-performance-prediction): the
 penalty is l2/2 times the sum of squares of the hidden layers' kernels, Glorot uniform kernels, the last
-epoch counts. Optimiser and activation are one column per kind but "none", which is all of them 0.
+epoch counts. Optimizer and activation are one column per kind but "none", which is all of them 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from lolat.mlp.devices import facts
-from lolat.mlp.recipes import Devices, Plan, Recipe
+from lolat.mlp.recipes.base import Devices, Plan, Recipe
 from lolat.mlp.table import LayerTable
 
 OPTIMIZERS = ("sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")

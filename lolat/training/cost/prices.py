@@ -1,11 +1,14 @@
-"""Where prices come from: a file that is given, the list downloaded last, or the small one built in."""
+"""Prices of instances: a table in the layout of SkyPilot's catalogue, the list built in, and downloading.
+
+The layout: github.com/skypilot-org/skypilot-catalog, README.md, "vms.csv": CSV, columns by name, whose
+order differs from provider to provider. A row is an instance type in a region, with the accelerators in it.
+"""
 
 from __future__ import annotations
 
-import csv
 import datetime
+import difflib
 import http.client
-import io
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,18 +17,184 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lolat.errors import InputError
-from lolat.io import paths as places
-from lolat.model.file import write_bytes
-from lolat.training.cost.catalogue import (
-    CPU,
-    LARGEST_BYTES,
-    Offer,
-    name_key,
-    name_words,
-    parse,
-    read_catalogue,
-)
+from lolat.io import paths
+from lolat.io.tables import Row, Table, parse_table, read_table
+from lolat.io.tables import to_csv as table_text
+from lolat.io.writing import write_bytes
 from lolat.units import plain
+
+NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
+COLUMNS = (
+    "InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "SpotPrice",
+    "Region", "Source", "Date",
+)  # fmt: skip
+"""As LoLat writes them; Source and Date are its own, and all but NEEDED may be absent."""
+CPU = "cpu"
+"""What an instance without an accelerator is called where an accelerator is asked for."""
+LARGEST_BYTES = 64 * 2**20
+MOST_NAMES = 12
+_EXPECTED = (
+    f"expected a price list in the layout of SkyPilot's catalogue, with the columns {','.join(NEEDED)} "
+    "and, where known, SpotPrice, Region"
+)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An instance type at a provider. Prices are in US$ an hour of the whole instance, None where unknown.
+
+    `count`: its accelerators; 0 for an instance without, where `accelerator` is empty too.
+    """
+
+    instance_type: str
+    accelerator: str
+    count: int
+    price: float | None
+    spot_price: float | None = None
+    region: str = ""
+    vcpus: float | None = None
+    memory_gib: float | None = None
+    source: str = ""
+    date: str = ""
+
+    @property
+    def devices(self) -> int:
+        """How many devices a training run has in it: its accelerators, or itself."""
+        return max(self.count, 1)
+
+
+# ---- A price list in a file.
+
+
+def read_catalogue(path: str | Path, source: str | None = None) -> tuple[Offer, ...]:
+    """The offers in a CSV file. InputError: not there, not a table, lacks a column, a wrong price."""
+    if Path(path).is_file() and Path(path).stat().st_size > LARGEST_BYTES:
+        raise InputError(f"{plain(str(path))} is too large; {_EXPECTED}, of at most 64 MiB")
+    table = read_table(path, NEEDED, _EXPECTED)
+    return _offers(table, source if source is not None else Path(path).name, "")
+
+
+def parse(content: bytes, shown: str, source: str = "", date: str = "") -> tuple[Offer, ...]:
+    """The offers in the text of a CSV file, which messages call `shown`; errors as `read_catalogue`.
+
+    `source` and `date` are of rows that name none. Left out: a row without an instance type (an accelerator
+    that is rented on top of some machine), without any price, or with a fraction of an accelerator.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{shown} is not UTF-8 text (at byte {error.start}); {_EXPECTED}"
+        ) from None
+    return _offers(parse_table(text, shown, NEEDED, _EXPECTED), source, date)
+
+
+def _offers(table: Table, source: str, date: str) -> tuple[Offer, ...]:
+    offers = tuple(o for row in table if (o := _offer(row, source, date)) is not None)
+    if not offers:
+        raise InputError(f"{table.source} has no instance with a price; {_EXPECTED}")
+    return offers
+
+
+def _offer(row: Row, source: str, date: str) -> Offer | None:
+    count = _amount(row, "acceleratorcount") or 0.0
+    price, spot = _amount(row, "price"), _amount(row, "spotprice")
+    name = row["acceleratorname"]
+    if not row["instancetype"] or (price is None and spot is None) or count != int(count):
+        return None
+    if bool(name) != (count > 0):
+        raise row.wrong(
+            "acceleratorname", f"a name and a count above 0 (it is {count:g}), or neither"
+        )
+    return Offer(
+        row["instancetype"], name, int(count), price, spot, row.get("region", ""), _amount(row, "vcpus"),
+        _amount(row, "memorygib"), row.get("source") or source, row.get("date") or date,
+    )  # fmt: skip
+
+
+def _amount(row: Row, column: str) -> float | None:
+    if not row.get(column):
+        return None
+    return row.number(column, 0.0, expected="a number of at least 0, or nothing")
+
+
+def to_csv(offers: Iterable[Offer]) -> str:
+    """Offers as text that `read_catalogue` reads back."""
+    rows = (
+        (o.instance_type, o.accelerator, o.count or None, o.vcpus, o.memory_gib, o.price, o.spot_price,
+         o.region, o.source, o.date)
+        for o in offers
+    )  # fmt: skip
+    return table_text(COLUMNS, (["" if c is None else c for c in row] for row in rows))
+
+
+# ---- Names of accelerators.
+
+
+def offers_of(offers: Sequence[Offer], accelerator: str, where: str) -> tuple[Offer, ...]:
+    """The offers with that accelerator, by its name without regard to case, spaces and hyphens.
+
+    "cpu" is for instances without one. InputError, with the names that there are in `where`, if none.
+    """
+    wanted = name_key(accelerator)
+    own = tuple(o for o in offers if name_key(o.accelerator or CPU) == wanted)
+    if not own:
+        raise InputError(
+            f"no price of {plain(accelerator)} in {where}; expected one of "
+            f"{listed(accelerators(offers), near=accelerator)}; or give --price-per-hour"
+        )
+    return own
+
+
+def accelerators(offers: Iterable[Offer]) -> list[str]:
+    """The names of what can be asked for, sorted; "cpu" where there are instances without."""
+    return sorted({o.accelerator or CPU for o in offers}, key=str.casefold)
+
+
+def listed(names: Sequence[str], near: str = "") -> str:
+    """Names with commas between them: of many, those that look like `near` first, and how many more."""
+    if len(names) <= MOST_NAMES:
+        return ", ".join(map(plain, names))
+    by_key = {name_key(n): n for n in names}
+    close = difflib.get_close_matches(name_key(near), by_key, n=MOST_NAMES, cutoff=0.5)
+    first = list(dict.fromkeys([*(by_key[k] for k in close), *names]))[:MOST_NAMES]
+    return f"{', '.join(map(plain, first))} ... ({len(names)} in all, `lolat prices` lists them)"
+
+
+def name_key(name: str) -> str:
+    """A name as it is compared: "RTX 4090" and "rtx-4090" are the same."""
+    return "".join(name_words(name))
+
+
+def name_words(name: str) -> list[str]:
+    """The words of a name: "A100-80GB" has a100 and 80gb."""
+    return "".join(c if c.isalnum() else " " for c in name.casefold()).split()
+
+
+def accelerator_of(device: str, offers: Iterable[Offer]) -> str | None:
+    """The accelerator of the offers that a device's name says: "Tesla V100-SXM2-16GB" is a V100.
+
+    The longest name that `is_of` it; None where none is.
+    """
+    names = {o.accelerator or CPU for o in offers}
+    return max(
+        (n for n in names if is_of(n, device)), key=lambda n: (len(name_key(n)), n), default=None
+    )
+
+
+def is_of(accelerator: str, device: str) -> bool:
+    """Whether a device's name says an accelerator: its words in a row, however they are parted ("RTX 4090"
+    and "rtx4090"), or all of them somewhere ("v100-pcie-32gb" is a V100-32GB). "cpu" is only itself.
+    """
+    key, words = name_key(accelerator), name_words(device)
+    if CPU in (key, name_key(device)):
+        return key == name_key(device)
+    starts = range(len(words))
+    rows = {"".join(words[i : j + 1]) for i in starts for j in starts[i:]}
+    return key in rows or set(words).issuperset(name_words(accelerator))
+
+
+# ---- Where prices come from: a file that is given, the list downloaded last, or the small one built in.
 
 CATALOGUE = "skypilot-org/skypilot-catalog"
 """On GitHub; what a row says after it is the folder in its `catalogs`, or the provider."""
@@ -81,14 +250,12 @@ class Prices:
 
 def refreshed_file() -> Path:
     """The list that `lolat prices refresh` keeps; it need not exist. InputError without a home folder."""
-    return places.local_folder() / "prices" / "catalogue.csv"
+    return paths.local_folder() / "prices" / "catalogue.csv"
 
 
 def find_prices(path: str | Path | None = None) -> Prices:
     """The prices in the file at `path`; without one those downloaded last, else those built in."""
     if path is not None:
-        from lolat.units import plain
-
         return Prices(read_catalogue(path), plain(str(path)))
     kept = refreshed_file()
     if kept.is_file():
@@ -97,46 +264,7 @@ def find_prices(path: str | Path | None = None) -> Prices:
     return Prices(BUILT_IN, f"the built-in table of {_READ}")
 
 
-def accelerator_of(device: str, offers: Iterable[Offer]) -> str | None:
-    """The accelerator of the offers that a device's name says: "Tesla V100-SXM2-16GB" is a V100.
-
-    The longest name that `is_of` it; None where none is.
-    """
-    names = {o.accelerator or CPU for o in offers}
-    return max(
-        (n for n in names if is_of(n, device)), key=lambda n: (len(name_key(n)), n), default=None
-    )
-
-
-def is_of(accelerator: str, device: str) -> bool:
-    """Whether a device's name says an accelerator: its words in a row, however they are parted ("RTX 4090"
-    and "rtx4090"), or all of them somewhere ("v100-pcie-32gb" is a V100-32GB). "cpu" is only itself.
-    """
-    key, words = name_key(accelerator), name_words(device)
-    if CPU in (key, name_key(device)):
-        return key == name_key(device)
-    starts = range(len(words))
-    rows = {"".join(words[i : j + 1]) for i in starts for j in starts[i:]}
-    return key in rows or set(words).issuperset(name_words(accelerator))
-
-
-def to_csv(offers: Iterable[Offer]) -> str:
-    """Offers as text that `read_catalogue` reads back."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "SpotPrice",
-         "Region", "Source", "Date")
-    )  # fmt: skip
-    for o in offers:
-        count = o.count or ""
-        row = (o.instance_type, o.accelerator, count, o.vcpus, o.memory_gib, o.price, o.spot_price)
-        writer.writerow((*("" if c is None else c for c in row), o.region, o.source, o.date))
-    return out.getvalue()
-
-
-# ---- Downloads SkyPilot's catalogue and keeps what LoLat reads of it, in one file, the date in
-# every row.
+# ---- Downloading SkyPilot's catalogue: what LoLat reads of it in one file, the date in every row.
 
 BASE = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
 """Where SkyPilot has it (the schema that is kept up to date), PROVIDER/vms.csv for each provider."""

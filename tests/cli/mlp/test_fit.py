@@ -84,7 +84,7 @@ def test_a_run_that_was_killed_goes_on_or_is_thrown_away(
         (["--gpus", ","], "no rows of no GPU; the table has "),
         (["--layer", "convolution"], "is a table of dense layers"),
         (["--recipe", "worst"], "'worst' is not one of 'best', 'paper'"),
-        (["--devices", "none.csv"], "cannot read none.csv"),
+        (["--devices", "none.csv"], "none.csv: no such file"),
     ],
 )
 def test_a_wrong_call_trains_nothing(

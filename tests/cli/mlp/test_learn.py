@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from lolat.errors import DeviceError, LolatError
 from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import read_table
 from microbench import learn as measuring
-from microbench import learn_layers as device_facts
+from microbench import learn_layers
 from microbench.backends import choice
 from microbench.runner import Runner
 from tests.cli.commands import Command, process
 from tests.microbench.fakes import FakeDevice
 
+FIT = fit_module.fit
 FACTS = Device("EPYC 2 threads", 7.5, 64, 2596.0)
 
 
@@ -35,8 +37,14 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
         "microbench.environment.device_label",
         lambda device, name=None, threads=None: name or "EPYC, 2 threads",
     )
-    monkeypatch.setattr(device_facts, "cpu_facts", lambda name: FACTS)
+    monkeypatch.setattr(learn_layers, "cpu_facts", lambda name: FACTS)
     return found
+
+
+def instead_of_fit(monkeypatch: pytest.MonkeyPatch, callback: Callable[..., Any]) -> None:
+    """`lolat mlp fit` is this, of the same options."""
+    stub = click.Command("fit", callback=callback, params=FIT.params)
+    monkeypatch.setattr(fit_module, "fit", stub)
 
 
 @pytest.fixture
@@ -48,9 +56,12 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append(options)
         click.echo("fitted")
 
-    stub = click.Command("fit", callback=note, params=fit_module.fit.params)
-    monkeypatch.setattr(fit_module, "fit", stub)
+    instead_of_fit(monkeypatch, note)
     return asked
+
+
+def learn(output: Path, device: str = "cpu") -> tuple[object, ...]:
+    return ("mlp", "learn", device, "--points", 20, "--backend", "torch", "--output", output)
 
 
 def test_layers_are_measured_written_and_trained_on(
@@ -116,57 +127,34 @@ def test_the_model_has_a_name_of_its_own_beside_those_of_networks(
     assert fitted[0]["output"] == tmp_path / "mlp" / said
 
 
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(**options: Any) -> None:
+        raise error
+
+    return fail
+
+
 def test_the_journal_stays_until_the_model_is_there(
     lolat: Command, device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(**options: Any) -> None:
-        raise LolatError("the disk is full")
-
-    failing = click.Command("fit", callback=fail, params=fit_module.fit.params)
-    real = fit_module.fit
-    monkeypatch.setattr(fit_module, "fit", failing)
-    command = (
-        "mlp",
-        "learn",
-        "cpu",
-        "--points",
-        20,
-        "--backend",
-        "torch",
-        "--output",
-        tmp_path / "m.json",
-    )
-    found = lolat(*command)
-    assert found.code == 1
-    assert found.err.splitlines()[-1] == "lolat: the disk is full"
-    assert (tmp_path / "m.json.journal.jsonl").exists()
+    output, journal = tmp_path / "m.json", tmp_path / "m.json.journal.jsonl"
+    instead_of_fit(monkeypatch, raising(LolatError("the disk is full")))
+    found = lolat(*learn(output))
+    assert (found.code, found.err.splitlines()[-1]) == (1, "lolat: the disk is full")
+    assert journal.exists()
     asked = len(device.keys("time"))
-    monkeypatch.setattr(
-        fit_module, "fit", click.Command("fit", callback=lambda **o: None, params=real.params)
-    )
-    found = lolat(*command)
-    assert found.code == 0
-    assert "going on from" in found.err
-    assert len(device.keys("time")) == asked, "nothing is measured twice"
-    assert not (tmp_path / "m.json.journal.jsonl").exists()
-
-
-def test_ctrl_c_while_training_says_how_to_go_on(
-    lolat: Command, device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(**options: Any) -> None:
-        raise KeyboardInterrupt
-
-    stub = click.Command("fit", callback=interrupt, params=fit_module.fit.params)
-    monkeypatch.setattr(fit_module, "fit", stub)
-    found = lolat(
-        "mlp", "learn", "cpu", "--points", 20, "--backend", "torch", "--output", tmp_path / "m.json"
-    )
+    instead_of_fit(monkeypatch, raising(KeyboardInterrupt()))
+    found = lolat(*learn(output))
     assert found.code == 130
-    journal = tmp_path / "m.json.journal.jsonl"
     assert found.err.splitlines()[-1] == (
         f"lolat: interrupted; what was measured is in {journal}, give the same command again to go on"
     )
+    instead_of_fit(monkeypatch, lambda **options: None)
+    found = lolat(*learn(output))
+    assert found.code == 0
+    assert "going on from" in found.err
+    assert len(device.keys("time")) == asked, "nothing is measured twice"
+    assert not journal.exists()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +175,7 @@ def test_ctrl_c_while_training_says_how_to_go_on(
         (["cpu", "--backend", "torch", "--csv", "/dev/null/x.csv"], "give --csv elsewhere"),
         (["cpu", "--backend", "torch", "--csv", "m.json"], "--csv and --output are both m.json; expected "
          "two files"),
-        (["cpu", "--devices", "nothing.csv"], "cannot read nothing.csv"),
+        (["cpu", "--devices", "nothing.csv"], "nothing.csv: no such file"),
     ],
 )  # fmt: skip
 def test_a_wrong_call(
@@ -204,17 +192,7 @@ def test_a_gpu_without_facts_is_refused_before_it_is_measured(
     lolat: Command, device: FakeDevice, fitted: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     device.environment = {"framework": "fake", "device_name": "Banana 9000"}
-    command = (
-        "mlp",
-        "learn",
-        "gpu",
-        "--points",
-        20,
-        "--backend",
-        "torch",
-        "--output",
-        tmp_path / "m.json",
-    )
+    command = learn(tmp_path / "m.json", "gpu")
     said = lolat.refused(*command)
     assert "unknown GPU 'Banana 9000'" in said
     assert "--devices FILE" in said

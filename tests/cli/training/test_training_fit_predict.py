@@ -87,7 +87,7 @@ def test_people_read_lines(lolat: Command, made: Path) -> None:
     )  # fmt: skip
     assert found.code == 0
     assert found.err == (
-        "lolat: warning: no row that the model was fitted on has normalisations of tensors without "
+        "lolat: warning: no row that the model was fitted on has normalizations of tensors without "
         "positions: what they cost is not known, so the network takes longer than said\n"
     )
     first, iteration, epoch, total = found.out.splitlines()
