@@ -22,7 +22,7 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 from benchmarks.justus.tables import RECIPES, TABLES
 from benchmarks.justus.trainings import Data, Results
-from lolat.cli.progress import progress
+from lolat.cli.common import progress
 from lolat.io.writing import write_bytes
 
 

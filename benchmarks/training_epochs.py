@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 import lolat  # noqa: E402
 from lolat.fitting.intervals import COVERAGE, conformal_quantile  # noqa: E402
 from lolat.training.fitting import fit_terms  # noqa: E402
-from lolat.training.settings import OPTIMIZERS  # noqa: E402
+from lolat.training.memory import OPTIMIZERS  # noqa: E402
 from lolat.training.terms import epoch_row, iteration_row  # noqa: E402
 
 OPTIMIZER = "momentum"

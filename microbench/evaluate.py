@@ -9,7 +9,7 @@ from typing import Any
 from lolat.errors import InputError
 from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.graph.subgraph import block_graph
+from lolat.graph.edits import block_graph
 from lolat.readers import open_network
 from microbench import backends, environment
 from microbench.backends.known import known_blocks

@@ -16,7 +16,7 @@ from lolat.errors import InputError, MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.blocks import Block
-from lolat.graph.subgraph import subgraph
+from lolat.graph.edits import subgraph
 from microbench import environment
 from microbench.backends import of_model
 from microbench.backends.known import known_blocks

@@ -20,8 +20,7 @@ from lolat.training.learning import (
     UpdatePoint,
     training_section,
 )
-from lolat.training.memory import memory_bytes
-from lolat.training.settings import OPTIMIZERS, optimizer_named
+from lolat.training.memory import OPTIMIZERS, memory_bytes, optimizer_named
 from lolat.training.terms import pass_rows, started, variables
 from microbench import families
 from microbench.backends import check_trains

@@ -24,8 +24,7 @@ from typing import Any
 import click
 import numpy as np
 
-from lolat.cli.common import run, say
-from lolat.cli.progress import progress
+from lolat.cli.common import progress, run, say
 from lolat.errors import InputError
 from lolat.io.writing import write_bytes
 from lolat.mlp.devices import DEVICES, find

@@ -87,7 +87,7 @@ def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
     from networks import rows
 
     from lolat.graph.blocks import cut
-    from lolat.graph.subgraph import block_graph
+    from lolat.graph.edits import block_graph
     from microbench.backends.known import as_known
     from microbench.blocks import BLOCKS, NETWORKS
 

@@ -204,7 +204,7 @@ def learn_fleet(
     to do, `microbench.fleet.measure_here` if None. Models are written as they come. MeasuringError, in the
     end, where nodes failed; InputError for a wrong call and where the cluster has no such node.
     """
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.io.paths import local_folder
     from microbench import backends, fleet
 

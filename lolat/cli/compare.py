@@ -35,7 +35,7 @@ def compare(
     Each predictor is fitted with a tenth of the blocks left out at a time and judged on those: extended,
     two-regime, FLOPs alone, a roofline, a random forest and a Gaussian process.
     """
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.comparison.candidates import check_sklearn
     from lolat.comparison.judging import ROUNDS, count_networks, judge, read_evaluation, steps
     from lolat.fitting.points import Point

@@ -16,7 +16,7 @@ from lolat.errors import InputError
 from lolat.units import plain
 
 if TYPE_CHECKING:
-    from lolat.training.cost.plan import Machines, Rent, Spot
+    from lolat.training.cost import Machines, Rent, Spot
     from lolat.training.cost.prices import Offer
     from lolat.training.exchange import Link
     from lolat.training.model import Training
@@ -74,7 +74,7 @@ class Payment:
 
     def spot(self) -> Spot | None:
         """The interruptions, where spot instances are asked for."""
-        from lolat.training.cost.plan import Spot
+        from lolat.training.cost import Spot
 
         often, lost = self.interruptions_per_hour, self.restart_cost_s
         if self.on_spot and often is not None and lost is not None:
@@ -93,7 +93,7 @@ class Payment:
 
     def rent(self, model: Training) -> tuple[Rent, str]:
         """What is rented for a number of devices, and where its price is from."""
-        from lolat.training.cost.plan import machines_for
+        from lolat.training.cost import machines_for
 
         offers, where = self._offers(model)
 
@@ -103,7 +103,7 @@ class Payment:
         return rent, where
 
     def _offers(self, model: Training) -> tuple[tuple[Offer, ...], str]:
-        from lolat.training.cost.plan import device_of, is_price_of, offers_for, shown_device
+        from lolat.training.cost import device_of, is_price_of, offers_for, shown_device
         from lolat.training.cost.prices import (
             Offer,
             accelerator_of,
@@ -187,7 +187,7 @@ def cost(
     """
     from lolat.readers import read
     from lolat.report.cost import plan_lines
-    from lolat.training.cost.plan import Duration, device_of, link_of, plan
+    from lolat.training.cost import Duration, device_of, link_of, plan
     from lolat.training.file import load_training
     from lolat.training.replicas import check_strategy
 

@@ -105,7 +105,7 @@ def _measured(
     as_json: bool,
 ) -> None:
     """Measure networks, and compare."""
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.fitting.points import Point
     from lolat.model import load
     from lolat.report.evaluation import compare, lines
@@ -156,7 +156,7 @@ def _of_table(
     as_json: bool,
 ) -> None:
     """Compare with a table's times; `out`: where its rows go, with the predictions."""
-    from lolat.cli.progress import counting, progress
+    from lolat.cli.common import counting, progress
     from lolat.devices.compare import (
         compare_operations,
         compare_table,
@@ -272,7 +272,7 @@ def device_of(environment: Mapping[str, Any]) -> str:
 
 def examined(loaded: Model) -> Examination:
     """What measuring networks of a model again finds; LolatError where that cannot be done."""
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.fitting.points import Point
     from microbench import backends
     from microbench.doctor import examine

@@ -121,7 +121,7 @@ def to_measure(loaded: Model, graph: Graph, batch_sizes: Sequence[int]) -> list[
 
     from lolat.graph.blocks import cut
     from lolat.graph.counts import COLUMNS, FEATURES
-    from lolat.graph.subgraph import block_kinds
+    from lolat.graph.edits import block_kinds
 
     domain = loaded.domain
     predictions = [loaded.predict(graph, n) for n in dict.fromkeys(batch_sizes)]
@@ -149,7 +149,7 @@ def _measured(
     restart: bool,
 ) -> Model:
     """Measure, fit, write: the extended model. `on_disk`: what the model's file held."""
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.fitting.points import Point
     from lolat.model import Model
     from lolat.model.file import read, write

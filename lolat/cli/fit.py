@@ -135,10 +135,9 @@ def _of_tables(
 
 def _networks(paths: list[str], device: str | None, skip: bool) -> tuple[list[Any], Any]:
     """([(row, its counts)], how they were run) of tables of networks; what is left out is said."""
-    from lolat.cli.progress import counting, progress
-    from lolat.devices.counted import counts_of
+    from lolat.cli.common import counting, progress
     from lolat.devices.from_tables import refuse_contradictions, usual_mode
-    from lolat.devices.tables import read_networks
+    from lolat.devices.tables import counts_of, read_networks
     from lolat.errors import LolatError
 
     tables = [read_networks(path, device, skip) for path in paths]

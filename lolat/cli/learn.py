@@ -187,7 +187,7 @@ def _learn(
     training: bool,
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.model.file import write
     from lolat.model.learning import model_document
     from lolat.report.text import learned
@@ -319,7 +319,7 @@ def add_training(
     Where the file was changed meanwhile, training is added to what it is then. InputError where the
     framework or its settings are not those that `document` was learned with.
     """
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.model.file import write
     from microbench import environment as comparable
     from microbench.backends import threads_of

@@ -16,10 +16,10 @@ COMMANDS = {
     "predict": ("lolat.cli.predict:predict", "How long a network takes."),
     "report": ("lolat.cli.predict:report", "The same block by block, with the bottlenecks."),
     "explain": (
-        "lolat.cli.explain:explain",
+        "lolat.cli.predict:explain",
         "Which term costs the time, what a change would save.",
     ),
-    "budget": ("lolat.cli.explain:budget", "The widest, largest or most that stays within a time."),
+    "budget": ("lolat.cli.predict:budget", "The widest, largest or most that stays within a time."),
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),

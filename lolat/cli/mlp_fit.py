@@ -70,8 +70,7 @@ def fit(
     CSV, gzipped or not, has a row per measured layer and GPU (docs/mlp.md lists the columns). A run
     that is killed goes on where it was when the same command is given again.
     """
-    from lolat.cli.common import check_writable
-    from lolat.cli.progress import progress
+    from lolat.cli.common import check_writable, progress
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
     from lolat.mlp.layer_model import write_layer_model
     from lolat.mlp.recipes import find_recipe
@@ -214,8 +213,7 @@ def learn(
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
-    from lolat.cli.common import interruptible
-    from lolat.cli.progress import progress
+    from lolat.cli.common import interruptible, progress
     from lolat.mlp.devices import read_devices
     from microbench.learn_layers import MOST_WORK, device_facts, draw, gpu_name, measure_layers
 

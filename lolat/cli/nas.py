@@ -259,8 +259,7 @@ def search(
     from lolat.cli.compare import check_writable
     from lolat.model import load
     from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
-    from lolat.nas.results import answer, front_plot, lines, write_csv
-    from lolat.nas.search import Search
+    from lolat.nas.search import Search, answer, front_plot, lines, write_csv
 
     for path, option in ((output, "--output"), (journal, "--journal")):
         if path is not None:
@@ -299,7 +298,7 @@ def search(
 
 def _search(wanted: Search, scores: FunctionObjective, how: tuple[Any, ...]) -> Any:
     """Search with a user's function, under a progress bar."""
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
 
     if scores.reused:
         say(f"{scores.reused} scores are in {scores.journal} already")
@@ -407,7 +406,7 @@ def score(
 
 def _run(job: Any, ranges: Any) -> Any:
     """Run a job under a progress bar."""
-    from lolat.cli.progress import progress
+    from lolat.cli.common import progress
     from lolat.nas.scoring import run
 
     with progress() as bar:

@@ -82,7 +82,7 @@ class Run:
     def checked(self, validation: int | None = None) -> Run:
         """The same with the optimizer's own name and a coverage; InputError for what cannot be."""
         from lolat.fitting.intervals import COVERAGE, check_coverage
-        from lolat.training.settings import check_sizes, optimizer_named
+        from lolat.training.memory import check_sizes, optimizer_named
 
         check_sizes(self.batch_size, self.samples, self.epochs, validation)
         coverage = COVERAGE if self.coverage is None else self.coverage
@@ -191,12 +191,11 @@ def predict(
     only iterations.
     """
     from lolat.readers import read
-    from lolat.training.cost.plan import device_of
+    from lolat.training.cost import device_of
     from lolat.training.exchange import assumed_link
     from lolat.training.file import load_training
-    from lolat.training.memory import largest_batch
+    from lolat.training.memory import largest_batch, optimizer_named
     from lolat.training.replicas import check_strategy
-    from lolat.training.settings import optimizer_named
 
     run = run.checked(validation)
     check_strategy(exchange.strategy, devices)

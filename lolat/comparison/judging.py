@@ -17,7 +17,7 @@ from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, PLAIN, count
-from lolat.graph.subgraph import block_graph
+from lolat.graph.edits import block_graph
 from lolat.io.documents import AtLeastOne, fault_of, read_json
 from lolat.model.learning import answers, as_measured
 from lolat.readers import read

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lolat.devices.counted import Counted, counts_of
 from lolat.devices.fit import Times, predicted
-from lolat.devices.tables import NAMES, Table, TimedNetwork, TimedOperation
+from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from lolat.devices.counted import Counted
 from lolat.devices.fit import (
     OF_PEAK,
     OFF_OF_FASTEST,
@@ -23,6 +22,7 @@ from lolat.devices.fit import (
 )
 from lolat.devices.tables import (
     MULTIPLYING,
+    Counted,
     TimedNetwork,
     TimedOperation,
     contradictions,

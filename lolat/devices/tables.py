@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError
+import numpy as np
+
+from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import COLUMNS as COUNTS
+from lolat.graph.counts import count
 from lolat.graph.modes import Mode
+from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
-from lolat.readers.torch.named import ENCODER_TYPES
+from lolat.readers.cache import Cache
+from lolat.readers.many import Said, arrays_of
+from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED
+from lolat.training.memory import parameters
 
 # ---- Networks.
 
@@ -199,7 +208,7 @@ UNARY = {
     "gelu": "gelu", "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "silu": "silu",
     "softmax": "softmax", "ln": "layer_norm",
 }  # fmt: skip
-COLUMNS: dict[str, tuple[str, ...]] = {
+OPERATION_COLUMNS: dict[str, tuple[str, ...]] = {
     "linear": PRODUCT,
     "bmm": PRODUCT,
     "conv": CONVOLUTION,
@@ -252,14 +261,14 @@ def read_operations(path: str | Path) -> list[TimedOperation]:
 
 def _timed_operation(row: Row, column: str) -> TimedOperation:
     name = row[column].lower()
-    if name not in COLUMNS:
+    if name not in OPERATION_COLUMNS:
         raise row.wrong(column, f"one of {', '.join(COLUMNS)}")
-    missing = [c for c in COLUMNS[name] if c not in row]
+    missing = [c for c in OPERATION_COLUMNS[name] if c not in row]
     if missing:
         raise InputError(
             f"{row.where}: {name} needs the column {missing[0]}; {EXPECTED_OPERATIONS}"
         )
-    sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in COLUMNS[name]}
+    sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
     return TimedOperation.of(name, sizes, _time(row, "latency_ms", OPERATION_MS, "operation"), row)
 
 
@@ -289,3 +298,97 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
     inputs = [builder.input(shape) for _ in range(2 if name in BINARY else 1)]
     out = builder.add(BINARY.get(name) or UNARY[name], inputs, shape)
     return builder.build([out]), a["rows"]
+
+
+# ---- Networks of a table, counted once and kept on disk: what a model needs of each for any
+# batch size.
+
+VERSION = 5
+"""Raise it when `lolat.graph.work` or the counts change: what was kept before is then made again."""
+REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
+TOO_MANY_PARAMETERS = 1.004
+"""Times the parameters that a table says: the network was timed in another form."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of a network: the table of its steps (`lolat.graph.work.works`); its counts, (2, COUNTS): whatever
+    the batch, and of each sample; how many parameters it has.
+    """
+
+    steps: np.ndarray
+    counts: np.ndarray
+    parameters: float
+
+    def work(self, batch_size: int) -> Work:
+        """Its steps at a batch size."""
+        return at(self.steps, batch_size)
+
+    def total(self, batch_size: int) -> dict[str, int]:
+        """Its counts at a batch size."""
+        values = self.counts[0] + batch_size * self.counts[1]
+        return dict(zip(COUNTS, (int(v) for v in values), strict=True))
+
+    @classmethod
+    def of(cls, graph: Graph, mode: Mode) -> Counted:
+        """From a graph."""
+        counts = count(graph)
+        totals = np.array([counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)])
+        return cls(works(graph, mode), totals.astype(float), float(parameters(graph)))
+
+
+def counts_of(rows: Sequence[TimedNetwork], said: Said | None = None) -> list[Counted | LolatError]:
+    """The counts of each row's network, or why there are none.
+
+    Read in processes of their own where they are not kept on disk. Some networks of timm are timed with
+    their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
+    form is the one, if it is nearer.
+    """
+    counted: dict[tuple[str, Any, Mode], Counted | LolatError] = {}
+
+    def read(networks: Iterable[tuple[str, Any, Mode]], said: Said | None = None) -> None:
+        new = [n for n in dict.fromkeys(networks) if n not in counted]
+        for mode in sorted({n[2] for n in new}, key=str):
+            specs = [n[:2] for n in new if n[2] == mode]
+            counted.update({(*k, mode): v for k, v in _counted(specs, mode, said)})
+
+    read(((r.spec, r.size, r.mode) for r in rows), said)
+    plain = [counted[r.spec, r.size, r.mode] for r in rows]
+    others = {
+        i: (r.spec + REPARAMETERIZED_FORM, r.size, r.mode)
+        for i, (r, own) in enumerate(zip(rows, plain, strict=True))
+        if isinstance(own, Counted)
+        and r.parameters is not None
+        and r.spec.startswith("timm:")
+        and own.parameters > TOO_MANY_PARAMETERS * r.parameters
+    }
+    read(others.values())
+    chosen = list(plain)
+    for i, network in others.items():
+        other, own, said_to_have = counted[network], plain[i], rows[i].parameters
+        if isinstance(other, Counted) and isinstance(own, Counted) and said_to_have is not None:
+            distance = abs(other.parameters - said_to_have)
+            if distance < abs(own.parameters - said_to_have):
+                chosen[i] = other
+    return chosen
+
+
+def _counted(
+    networks: Iterable[tuple[str, Any]], mode: Mode, said: Said | None
+) -> Iterator[tuple[tuple[str, Any], Counted | LolatError]]:
+    name = f"device{VERSION}-{mode.dtype}-" + "".join(
+        str(int(flag)) for flag in (mode.compiled, mode.channels_last, mode.training)
+    )
+    for network, array in arrays_of(networks, name, partial(_packed, mode), Cache(), said=said):
+        yield network, array if isinstance(array, LolatError) else _unpacked(array)
+
+
+def _packed(mode: Mode, graph: Graph) -> np.ndarray:
+    of = Counted.of(graph, mode)
+    return np.concatenate([[of.parameters], of.counts.ravel(), of.steps.ravel()])
+
+
+def _unpacked(array: np.ndarray) -> Counted:
+    end = 1 + 2 * len(COUNTS)
+    counts = array[1:end].reshape(2, len(COUNTS))
+    return Counted(array[end:].reshape(-1, len(COLUMNS)), counts, float(array[0]))

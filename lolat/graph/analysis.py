@@ -16,7 +16,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph, floating_types
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, behaviors, count
-from lolat.graph.subgraph import block_kinds
+from lolat.graph.edits import block_kinds
 
 MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly
 KEPT_BATCH_SIZES = 64

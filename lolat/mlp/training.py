@@ -225,7 +225,7 @@ TRIES = 10  # seeds for a network whose output dies
 
 
 class Progress(Protocol):
-    """Who is told how far a training is; those of lolat.cli.progress are such."""
+    """Who is told how far a training is; those of lolat.cli.common are such."""
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins."""

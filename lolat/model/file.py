@@ -2,7 +2,7 @@
 
 Only the fields named here are checked: a later minor version may add keys anywhere, and a reader of
 version 1 still reads the file. What is under `training` is checked by who reads it
-(`lolat.training.measured`).
+(`lolat.training.model`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lolat.training.cost.plan import HOUR, LEFT_OUT, Option, Plan
+from lolat.training.cost import HOUR, LEFT_OUT, Option, Plan
 from lolat.training.cost.prices import Offer
 from lolat.units import percent, plain
 

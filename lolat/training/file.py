@@ -16,10 +16,8 @@ from lolat.io.paths import LOCAL, find_model, shipped_folder
 from lolat.io.writing import write_bytes
 from lolat.model.file import SCHEMA as LATENCY_SCHEMA
 from lolat.model.file import validate
-from lolat.training.estimated import EstimatedTraining
 from lolat.training.fitting import FORMAT_VERSION, SCHEMA, EpochTraining
-from lolat.training.measured import MeasuredTraining
-from lolat.training.model import Training
+from lolat.training.model import EstimatedTraining, MeasuredTraining, Training
 
 _EXPECTED = "expected a file that `lolat training fit` wrote"
 BACKEND_OPTIONS = ("jit", "compile", "channels_last", "half")

@@ -18,8 +18,8 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
 from lolat.io.documents import NotNegative, Number, check, show
 from lolat.io.tables import Row, read_table
+from lolat.training.memory import OPTIMIZERS, Optimizer, check_sizes, optimizer_named
 from lolat.training.model import Doubts, Training
-from lolat.training.settings import OPTIMIZERS, Optimizer, check_sizes, optimizer_named
 from lolat.training.terms import (
     EPOCH_TERMS,
     IN_EPOCHS,

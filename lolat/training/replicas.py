@@ -13,9 +13,8 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
 from lolat.training.exchange import BUCKET_BYTES, Link, checked_devices, exchange_ms, exposed_ms
-from lolat.training.memory import FLOAT_BYTES, operation_parameters
+from lolat.training.memory import FLOAT_BYTES, operation_parameters, optimizer_named
 from lolat.training.model import Training, TrainingPrediction
-from lolat.training.settings import optimizer_named
 
 # ---- One iteration on several devices, from the time of one replica.
 

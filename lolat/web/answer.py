@@ -13,7 +13,7 @@ from lolat.graph import Graph
 from lolat.io import paths as places
 from lolat.io.documents import read_json
 from lolat.model.file import LARGEST_BYTES
-from lolat.training.cost.plan import (
+from lolat.training.cost import (
     Duration,
     Machines,
     Option,
@@ -28,10 +28,9 @@ from lolat.training.cost.plan import (
 from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_prices, refreshed_file
 from lolat.training.exchange import Link
 from lolat.training.file import load_training
-from lolat.training.memory import largest_batch
+from lolat.training.memory import largest_batch, optimizer_named
 from lolat.training.model import BlockTime, Training, TrainingPrediction, iteration_blocks
 from lolat.training.replicas import predict_parallel
-from lolat.training.settings import optimizer_named
 from lolat.units import plain
 from lolat.web.forms import Asked, Chosen
 

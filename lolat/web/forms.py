@@ -14,10 +14,10 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import check_coverage
 from lolat.graph import Graph
 from lolat.readers.generated import BLOCK_KEYS, DEFAULTS, FAMILIES, configured, keys
-from lolat.training.cost.plan import BILLINGS
+from lolat.training.cost import BILLINGS
 from lolat.training.exchange import Link
+from lolat.training.memory import OPTIMIZERS, optimizer_named
 from lolat.training.replicas import check_strategy
-from lolat.training.settings import OPTIMIZERS, optimizer_named
 from lolat.units import shortened
 from lolat.web.networks import (
     GeneratedError,

@@ -14,7 +14,7 @@ from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.io.paths import find_model
 from lolat.report.charts import Dot, bar, frontier_chart, key
-from lolat.training.cost.plan import LEFT_OUT, Option, device_of, frontier
+from lolat.training.cost import LEFT_OUT, Option, device_of, frontier
 from lolat.training.exchange import Link, assumed_link
 from lolat.training.model import PARTS
 from lolat.units import (

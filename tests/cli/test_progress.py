@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.cli.progress import PlainProgress
+from lolat.cli.common import PlainProgress
 
 
 def test_a_line_a_quarter_and_no_more_than_one_in_five_seconds(

@@ -8,7 +8,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors, count
-from lolat.graph.subgraph import block_graph, block_kinds, subgraph
+from lolat.graph.edits import block_graph, block_kinds, subgraph
 from tests import synthetic
 
 

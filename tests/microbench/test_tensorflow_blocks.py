@@ -13,7 +13,7 @@ import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import FORMULAS, count
-from lolat.graph.subgraph import subgraph
+from lolat.graph.edits import subgraph
 from lolat.readers.keras import read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow

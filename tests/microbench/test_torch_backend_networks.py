@@ -12,7 +12,7 @@ import pytest
 from lolat.errors import MeasuringError
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
-from lolat.graph.subgraph import subgraph
+from lolat.graph.edits import subgraph
 from lolat.readers import open_network
 from microbench.backends import create
 from microbench.backends.torch.layers import block_module

@@ -10,8 +10,7 @@ import pytest
 
 from lolat.mlp.devices import DEVICES, Device
 from lolat.mlp.layer_model import Layer
-from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe
-from lolat.mlp.recipes.base import trained_on
+from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe, trained_on
 from lolat.mlp.recipes.best import FARTHEST, RECIPE, SLOTS, expected_ms
 from lolat.mlp.table import LayerTable
 from lolat.mlp.training import KerasNetwork, learn

@@ -16,8 +16,7 @@ from lolat.errors import InputError, LolatError
 from lolat.mlp import training
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import LayerModel, read_layer_model, write_layer_model
-from lolat.mlp.recipes import Devices, Facts, Plan, Recipe
-from lolat.mlp.recipes.base import trained_on
+from lolat.mlp.recipes import Devices, Facts, Plan, Recipe, trained_on
 from lolat.mlp.recipes.paper import RECIPE
 from lolat.mlp.table import LayerTable
 from lolat.mlp.training import learn, split

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lolat.graph import Graph
+from lolat.training.memory import Optimizer
 from lolat.training.model import Doubts, Training, TrainingPrediction
-from lolat.training.settings import Optimizer
 
 
 @dataclass

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.report.cost import plan_lines
-from lolat.training.cost.plan import (
+from lolat.training.cost import (
     HOUR,
     SECOND,
     Duration,

@@ -18,8 +18,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.io import paths
-from lolat.training.cost import prices
-from lolat.training.cost.plan import device_of
+from lolat.training.cost import device_of, prices
 from lolat.training.cost.prices import BASE, Offer, offers_of, parse, read_catalogue, refresh
 from tests.training.site import served
 

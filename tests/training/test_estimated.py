@@ -12,13 +12,11 @@ from lolat.errors import ModelFileError
 from lolat.fitting.domain import OUTSIDE_WIDENING
 from lolat.graph import GraphBuilder
 from lolat.model import Model
-from lolat.training.estimated import UNMEASURED, EstimatedTraining
 from lolat.training.exchange import Link
 from lolat.training.file import from_document
-from lolat.training.measured import MeasuredTraining
-from lolat.training.memory import memory_bytes
+from lolat.training.memory import OPTIMIZERS, memory_bytes
+from lolat.training.model import UNMEASURED, EstimatedTraining, MeasuredTraining
 from lolat.training.replicas import predict_parallel
-from lolat.training.settings import OPTIMIZERS
 from tests import synthetic
 from tests.training import known_device as known
 from tests.training.test_measured import SECTION

@@ -18,9 +18,8 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
 from lolat.training.file import from_document, load_training
-from lolat.training.measured import WIDENING
-from lolat.training.memory import largest_batch, memory_bytes
-from lolat.training.settings import OPTIMIZERS
+from lolat.training.memory import OPTIMIZERS, largest_batch, memory_bytes
+from lolat.training.model import WIDENING
 from tests import synthetic
 
 RESIDUALS = [0.01 * n for n in range(1, 20)]  # the 18th of 19 is what 90 % stay below

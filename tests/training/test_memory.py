@@ -7,8 +7,7 @@ from math import prod
 import pytest
 
 from lolat.graph import GraphBuilder
-from lolat.training.memory import kept_bytes, memory_bytes, parameters, working_bytes
-from lolat.training.settings import OPTIMIZERS
+from lolat.training.memory import OPTIMIZERS, kept_bytes, memory_bytes, parameters, working_bytes
 from tests.training.epoch_tables import by_hand, read
 
 

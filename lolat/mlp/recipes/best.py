@@ -16,7 +16,7 @@ import numpy as np
 
 from lolat.mlp.devices import Device, facts, find, key, known
 from lolat.mlp.layers import LayerWork
-from lolat.mlp.recipes.base import Devices, Plan, Recipe, trained_on
+from lolat.mlp.recipes import Devices, Plan, Recipe, trained_on
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, mapped
 
 # ---- What a layer asks of a GPU, and about how long that takes by the GPU's data sheet.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from lolat.mlp.devices import facts
-from lolat.mlp.recipes.base import Devices, Plan, Recipe
+from lolat.mlp.recipes import Devices, Plan, Recipe
 from lolat.mlp.table import LayerTable
 
 OPTIMIZERS = ("sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")

@@ -1,1 +1,369 @@
-"""What a training run costs: prices, billing, spot instances, and the trade of time against money."""
+"""Time and money of a training run for several numbers of devices, from a prediction of the time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+from lolat.errors import InputError
+from lolat.training.cost.prices import CPU, Offer, is_of, offers_of
+from lolat.training.exchange import MACHINE, Link, assumed_link
+from lolat.training.model import Training
+from lolat.units import plain
+
+# ---- Which instances a number of devices needs, and what they cost for a time.
+
+SECOND = "second"
+HOUR = "hour"
+BILLINGS = (SECOND, HOUR)
+# What adding times up may be off by; an hour that is over by less is not a second one.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Machines:
+    """`instances` of one offer, for `devices` devices; `price_per_hour` is of all of them, US$."""
+
+    offer: Offer
+    instances: int
+    devices: int
+    price_per_hour: float
+
+    @property
+    def idle(self) -> int:
+        """Devices that are paid for and not used."""
+        return self.instances * self.offer.devices - self.devices
+
+
+def machines_for(
+    offers: Sequence[Offer], devices: int, spot: bool = False, where: str = "these instances"
+) -> Machines:
+    """The instances for `devices` devices, all of one type: one with as many, where there is one (the
+    cheapest), as its devices are linked best; else the cheapest way with several, or with some left idle
+    (the fewest instances of equal price).
+
+    InputError where `devices` is below 1, or none of the offers has a price of the kind asked for.
+    """
+    if devices < 1:
+        raise InputError(f"{devices} devices; expected 1 or more")
+    ways = [
+        Machines(o, n, devices, n * price)
+        for o in offers
+        if (price := o.spot_price if spot else o.price) is not None
+        for n in [-(-devices // o.devices)]
+    ]
+    if not ways:
+        kind, other = ("spot", "without --spot") if spot else ("on-demand", "with --spot")
+        raise InputError(
+            f"no {kind} price for {where}; expected one: ask {other}, give --price-per-hour, or another "
+            "file with --prices"
+        )
+    exact = [m for m in ways if m.offer.devices == devices]
+    return min(exact or ways, key=lambda m: (m.price_per_hour, m.instances, m.offer.instance_type))
+
+
+def billed_hours(total_s: float, billing: str) -> float:
+    """The hours that are paid for: as they are, or begun ones as whole ones.
+
+    By the second a fraction of one is not rounded, nor is a provider's minimum (a minute at AWS) counted.
+    """
+    hours = total_s / 3600
+    return hours if billing == SECOND else float(math.ceil(hours * (1 - _ROUNDING)))
+
+
+# ---- What is rented for the device of a training model.
+
+
+def device_of(model: Training) -> str:
+    """What a training model calls its device, or else itself."""
+    device = _environment(model).get("device")
+    if device == "unknown":  # made from tables: what they are follows in brackets
+        return model.name.partition(" (")[0]
+    # A GPU that was measured is "gpu" there; what it is called, the model's name tells.
+    return model.name if device in (None, "", "gpu") else str(device)
+
+
+def shown_device(model: Training) -> str:
+    """The model's device in front of people, who know a processor by its name."""
+    device = device_of(model)
+    return plain(model.name if device == CPU else device)
+
+
+def offers_for(
+    model: Training, offers: tuple[Offer, ...], accelerator: str, where: str
+) -> tuple[Offer, ...]:
+    """The offers of an accelerator; of processors alone, those with the model's threads where there are.
+
+    `where`: the price list's name. InputError where it has none of that accelerator.
+    """
+    own = offers_of(offers, accelerator, where)
+    if own[0].count:
+        return own
+    threads = _environment(model).get("threads")
+    least = threads if isinstance(threads, int) else 0
+    # A smaller machine would be slower than the one that the model is of.
+    return tuple(o for o in own if (o.vcpus or 0) >= least) or own
+
+
+def is_price_of(accelerator: str, device: str) -> bool:
+    """Whether what is paid for is the device; one name may say more than the other: V100, V100-32GB."""
+    return is_of(accelerator, device) or is_of(device, accelerator)
+
+
+def link_of(machines: Machines, device: str) -> Link:
+    """The link that is assumed of what is rented: in one instance that of its device, else between them."""
+    offer = machines.offer
+    same = not offer.accelerator or is_price_of(offer.accelerator, device)
+    linked = f"{device} {offer.accelerator}" if same else offer.accelerator
+    return assumed_link(linked, machines.devices, offer.devices if offer.instance_type else MACHINE)
+
+
+def _environment(model: Training) -> dict[str, Any]:
+    environment = model.document.get("environment")
+    return environment if isinstance(environment, dict) else {}
+
+
+# ---- How much longer a run takes on instances that are taken away now and then.
+#
+# Interruptions of an instance are a Poisson process of rate r an hour; n instances that work together stop
+# when one of them does: rate l = n r. After each, S seconds are lost before the run is where it was:
+# waiting
+# for an instance, starting, loading the last checkpoint, and doing again what came after it. A restart can
+# be interrupted too and then begins anew. The time Y from an interruption until the run is where it was is
+# the wait for the first gap of S in a Poisson process:
+#
+#     E[Y] = (exp(l S) - 1) / l,    Var[Y] = (exp(2 l S) - 2 l S exp(l S) - 1) / l^2
+#
+# Over W of useful work there are Poisson(l W) of them, and their sum is a compound Poisson variable:
+#
+#     E[T] = W + l W E[Y] = W exp(l S),    Var[T] = l W E[Y^2]
+#
+# The mean is Daly's (A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22,
+# 2006: M exp(R/M) (exp((t+d)/M) - 1) Ts/t) as the checkpoints come close: t + d -> 0.
+
+# exp(10): twenty thousand times as long is no plan.
+MOST_RATE_TIMES_RESTART = 10.0
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A time in seconds, and the (low, high) that it lies in with a stated probability, None if unknown."""
+
+    total_s: float
+    interval_s: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Spot:
+    """`interruptions_per_hour` of one instance, at least 0, and what each costs in seconds."""
+
+    interruptions_per_hour: float
+    restart_cost_s: float
+
+    def __post_init__(self) -> None:
+        for option, value in (
+            ("--interruptions-per-hour", self.interruptions_per_hour),
+            ("--restart-cost-s", self.restart_cost_s),
+        ):
+            if not 0.0 <= value < math.inf:
+                raise InputError(f"{option} {value:g}: expected a number of at least 0")
+
+    def factor(self, instances: int) -> float:
+        """Mean time over useful time: exp(l S). InputError where the run would hardly get on."""
+        exponent = self._per_second(instances) * self.restart_cost_s
+        if exponent > MOST_RATE_TIMES_RESTART:
+            raise InputError(
+                f"{self.interruptions_per_hour:g} interruptions an hour of each of {instances} instance"
+                f"{'s' * (instances != 1)} and {self.restart_cost_s:g} s for each: the run would hardly "
+                "get on; expected restarts shorter than the time between interruptions: lower one or the "
+                "other"
+            )
+        return math.exp(exponent)
+
+    def spread_s(self, work_s: float, instances: int) -> float:
+        """The standard deviation of the whole time, by the interruptions alone, for `work_s` of work."""
+        rate, restart = self._per_second(instances), self.restart_cost_s
+        x = rate * restart
+        if x == 0.0:
+            return 0.0
+        mean = math.expm1(x) / rate
+        # For small x the difference cancels; its series begins with x^3 / 3.
+        core = x**3 / 3 if x < 1e-4 else math.exp(2 * x) - 2 * x * math.exp(x) - 1
+        return math.sqrt(rate * work_s * (core / rate**2 + mean**2))
+
+    def lengthen(self, work: Duration, instances: int, coverage: float = 0.9) -> Duration:
+        """The time with interruptions: its mean, and both uncertainties, which are independent, together.
+
+        The lower end is never below the work's own: without an interruption it takes that long. Without an
+        interval of the work there is none.
+        """
+        factor = self.factor(instances)
+        mean = work.total_s * factor
+        if work.interval_s is None:
+            return Duration(mean, None)
+        low, high = work.interval_s
+        by_chance = NormalDist().inv_cdf((1 + coverage) / 2) * self.spread_s(
+            work.total_s, instances
+        )
+        down = math.hypot(mean - low * factor, by_chance)
+        up = math.hypot(high * factor - mean, by_chance)
+        return Duration(mean, (max(mean - down, low), mean + up))
+
+    def _per_second(self, instances: int) -> float:
+        return instances * self.interruptions_per_hour / 3600
+
+
+# ---- The plan.
+
+LEFT_OUT = ("storage", "data transfer", "setting up the machines")
+"""What a bill has besides, and this does not."""
+
+Predict = Callable[[int], Duration]
+"""Number of devices -> time of the whole run on them, without interruptions."""
+Rent = Callable[[int], Machines]
+"""Number of devices -> what to rent for them."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to train: times in seconds, money in US$; intervals are (low, high), None if unknown."""
+
+    devices: int
+    instance_type: str
+    instances: int
+    idle_devices: int
+    region: str
+    price_per_hour: float
+    total_s: float
+    interval_s: tuple[float, float] | None
+    hours: float
+    hours_interval: tuple[float, float] | None
+    epoch_s: float
+    billed_hours: float
+    dollars: float
+    dollars_interval: tuple[float, float] | None
+    dollars_per_epoch: float
+    source: str
+    date: str
+    on_frontier: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The options in the order asked for; `cheapest` and `fastest` of them, and those on the frontier."""
+
+    options: tuple[Option, ...]
+    epochs: int
+    billing: str
+    spot: Spot | None
+    coverage: float
+
+    @property
+    def cheapest(self) -> Option:
+        """The least money; of equals the fastest, then the one with the fewest devices."""
+        return min(self.options, key=lambda o: (o.dollars, o.total_s, o.devices))
+
+    @property
+    def fastest(self) -> Option:
+        """The least time; of equals the cheapest."""
+        return min(self.options, key=lambda o: (o.total_s, o.dollars, o.devices))
+
+    @property
+    def frontier(self) -> tuple[Option, ...]:
+        """From the cheapest to the fastest, each slower one cheaper."""
+        return tuple(sorted((o for o in self.options if o.on_frontier), key=lambda o: o.dollars))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "epochs": self.epochs,
+            "billing": self.billing,
+            "spot": None if self.spot is None else asdict(self.spot),
+            "coverage": self.coverage,
+            "options": [_plain(o) for o in self.options],
+            "cheapest": _plain(self.cheapest),
+            "fastest": _plain(self.fastest),
+            "frontier": [o.devices for o in self.frontier],
+            "left_out": list(LEFT_OUT),
+        }
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """For each (time, dollars) whether no other is at least as good in both and better in one."""
+    return [not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points) for p in points]
+
+
+def plan(
+    predict: Predict,
+    rent: Rent,
+    devices: Sequence[int],
+    epochs: int,
+    billing: str = SECOND,
+    spot: Spot | None = None,
+    coverage: float = 0.9,
+) -> Plan:
+    """What the run takes and costs on each number of devices. `coverage`: of the intervals of `predict`.
+
+    An end of the time's interval gives the same end of the money's, as more time is never less money. With
+    `spot` times are means over interruptions, and a begun hour is rounded up after that.
+    InputError: no devices, one below 1, no epochs.
+    """
+    if not devices:
+        raise InputError("no number of devices; expected one or more, such as --devices 1,2,4,8")
+    if epochs < 1:
+        raise InputError(f"{epochs} epochs; expected 1 or more")
+    options = []
+    for k in devices:
+        machines = rent(k)
+        time = _checked(predict(k), k)
+        if spot is not None:
+            time = spot.lengthen(time, machines.instances, coverage)
+        options.append(_option(machines, time, epochs, billing))
+    best = frontier([(o.total_s, o.dollars) for o in options])
+    marked = (replace(o, on_frontier=b) for o, b in zip(options, best, strict=True))
+    return Plan(tuple(marked), epochs, billing, spot, coverage)
+
+
+def _option(machines: Machines, time: Duration, epochs: int, billing: str) -> Option:
+    price = machines.price_per_hour
+    billed = billed_hours(time.total_s, billing)
+
+    def ends(of: Callable[[float], float]) -> tuple[float, float] | None:
+        return None if time.interval_s is None else (of(time.interval_s[0]), of(time.interval_s[1]))
+
+    return Option(
+        devices=machines.devices,
+        instance_type=machines.offer.instance_type,
+        instances=machines.instances,
+        idle_devices=machines.idle,
+        region=machines.offer.region,
+        price_per_hour=price,
+        total_s=time.total_s,
+        interval_s=time.interval_s,
+        hours=time.total_s / 3600,
+        hours_interval=ends(lambda s: s / 3600),
+        epoch_s=time.total_s / epochs,
+        billed_hours=billed,
+        dollars=billed * price,
+        dollars_interval=ends(lambda s: billed_hours(s, billing) * price),
+        dollars_per_epoch=billed * price / epochs,
+        source=machines.offer.source,
+        date=machines.offer.date,
+    )
+
+
+def _checked(time: Duration, devices: int) -> Duration:
+    low, high = time.interval_s or (time.total_s, time.total_s)
+    if not 0.0 <= low <= time.total_s <= high < math.inf:
+        raise InputError(
+            f"the model's time on {devices} devices is {time.total_s:g} s in {low:g} .. {high:g} s; "
+            "expected finite times in order: learn the model again"
+        )
+    return time
+
+
+def _plain(option: Option) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(option).items()}
