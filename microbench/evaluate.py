@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lolat.errors import InputError
+import numpy as np
+
+from lolat.comparison.judging import figures, intervals
+from lolat.errors import InputError, MeasuringError
+from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.edits import block_graph
+from lolat.model import Model
+from lolat.model.prediction import Prediction
+from lolat.model.state import State
 from lolat.readers import open_network
 from microbench import backends, environment
 from microbench.backends.known import known_blocks
@@ -159,3 +166,84 @@ def _job(case: Case, graph: Graph) -> Job:
         keep_bytes=keep_bytes(graph, case.batch_size),
         whole=True,
     )
+
+
+# ---- Measured against predicted
+
+
+def compare(
+    model: Model,
+    measured: Sequence[MeasuredNetwork],
+    failures: Mapping[str, str],
+    state: State | None = None,
+) -> dict[str, Any]:
+    """Everything `evaluate --json` prints. Raises MeasuringError where nothing was measured.
+
+    `state`: of the machine while it measured, as networks of the model say (`doctor.state_now`). What is
+    compared is the prediction for that state (`predicted_ms`), so that an error is the formula's; what
+    is predicted for the machine as it usually is stands beside it (`usual_ms`, `as_usual`).
+    """
+    if not measured:
+        reasons = [f"{key}: {reason}" for key, reason in failures.items()]
+        raise MeasuringError(f"no network could be measured ({'; '.join(reasons) or 'none given'})")
+    names = sorted(model.predictors, key=lambda n: n != model.default)
+    rows: list[dict[str, Any]] = []
+    for network in measured:
+        usual = {n: model.predict(network.graph, network.batch_size, predictor=n) for n in names}
+        now = usual if state is None else {n: p.under(state) for n, p in usual.items()}
+        rows.append(_row(network, now, usual, model.default))
+    times = np.array([r["measured_ms"] for r in rows])
+    return {
+        "model": model.name,
+        "device": model.device,
+        "default": model.default,
+        "predictors": names,
+        "state": None if state is None else state.to_dict(),
+        "networks": rows,
+        "summary": {
+            n: figures(np.array([r["predicted_ms"][n] for r in rows]), times) for n in names
+        },
+        "as_usual": {n: figures(np.array([r["usual_ms"][n] for r in rows]), times) for n in names},
+        "inside_interval": sum(r["inside"] is True for r in rows),
+        "inside_usual_interval": sum(r["inside_usual"] is True for r in rows),
+        "intervals": intervals(rows),
+        "noise_floor": noise_floor(model.document),
+        "failures": dict(failures),
+    }
+
+
+def _row(
+    network: MeasuredNetwork,
+    now: Mapping[str, Prediction],
+    usual: Mapping[str, Prediction],
+    default: str,
+) -> dict[str, Any]:
+    """One of `networks`."""
+    best, ms = now[default], network.latency_ms
+    return {
+        "network": network.spec,
+        "input_size": list(network.input_size),
+        "block": network.block,
+        "batch_size": network.batch_size,
+        "measured_ms": ms,
+        "spread": network.spread,
+        "predicted_ms": {n: p.latency_ms for n, p in now.items()},
+        "error": {n: p.latency_ms / ms - 1 for n, p in now.items()},
+        "usual_ms": {n: p.latency_ms for n, p in usual.items()},
+        "quiet_ms": usual[default].quiet_ms,
+        "coverage": best.coverage,
+        "interval_ms": None if best.interval_ms is None else list(best.interval_ms),
+        "interval_width": None
+        if best.interval_ms is None
+        else (best.interval_ms[1] - best.interval_ms[0]) / (best.latency_ms or 1.0),
+        "inside": _inside(best, ms),
+        "inside_usual": _inside(usual[default], ms),
+        "in_domain": best.in_domain,
+    }
+
+
+def _inside(prediction: Prediction, ms: float) -> bool | None:
+    if prediction.interval_ms is None:
+        return None
+    low, high = prediction.interval_ms
+    return bool(low <= ms <= high)

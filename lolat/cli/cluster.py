@@ -216,8 +216,7 @@ def learn_fleet(
         nodes, failed = fleet.survey(device)
         if not nodes and not failed:
             raise InputError(
-                f"the cluster has no node with a {device} to measure; expected one to which Ray may give "
-                "work (`ray status` lists them)"
+                f"the cluster has no node with a {device} to measure (`ray status` lists them)"
             )
         targets = files(folder, nodes, "-".join(filter(None, [backend, *options])))
         there = [node for node in nodes if targets[node].exists() and not restart]
@@ -233,15 +232,16 @@ def learn_fleet(
             )
             try:
                 for node, came in measured:
-                    name, written_now = node.name, keep(targets[node], came)
-                    if isinstance(written_now, Path):
-                        written.append(written_now)
-                        bar.note(f"{name}: written {written_now}")
-                        for remark in getattr(came, "warnings", ()):
-                            bar.note(f"{name}: warning: {remark}")
+                    model = keep(targets[node], came)
+                    if isinstance(model, Path):
+                        written.append(model)
+                        remarks = [f"written {model}"]
+                        remarks += [f"warning: {r}" for r in getattr(came, "warnings", ())]
                     else:
-                        failed.append(written_now)
-                        bar.note(f"{written_now.name}: not measured: {written_now.reason}")
+                        failed.append(model)
+                        remarks = [f"not measured: {model.reason}"]
+                    for remark in remarks:
+                        bar.note(f"{node.name}: {remark}")
                     bar.step()
             except KeyboardInterrupt:
                 say(f"interrupted; {len(written)} models are in {folder}, the same command goes on")

@@ -108,10 +108,16 @@ def _measured(
     from lolat.cli.common import progress
     from lolat.fitting.points import Point
     from lolat.model import load
-    from lolat.report.evaluation import compare, lines
+    from lolat.report.evaluation import lines
     from microbench import backends, environment
     from microbench.doctor import state_now
-    from microbench.evaluate import DEFAULT_BATCH_SIZES, DEFAULT_NETWORKS, cases, measure_cases
+    from microbench.evaluate import (
+        DEFAULT_BATCH_SIZES,
+        DEFAULT_NETWORKS,
+        cases,
+        compare,
+        measure_cases,
+    )
 
     if plot is not None:
         from lolat.report.plots import check_plot

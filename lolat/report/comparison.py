@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from lolat.comparison.candidates import CANDIDATES
-from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed
+from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed, figures
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point, times
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.report.charts import bars, limits_of, scatter
-from lolat.report.evaluation import figures
 from lolat.report.html import document, element, figure, table
 from lolat.units import percent, plain
 

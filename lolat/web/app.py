@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.errors import InputError, LolatError
 from lolat.web.forms import as_size, example
 from lolat.web.networks import MOST_BYTES, Networks, TooLarge, keep, received
 from lolat.web.page import PATIENCE_S, Pages
@@ -179,18 +179,10 @@ HOST = "127.0.0.1"
 def serve(port: int, named: Sequence[Path], told: Callable[[str], None]) -> None:
     """Answer until Ctrl-C; `told` gets the address once requests are taken.
 
-    `port`: 0 for any free one. InputError where it is taken; MissingPackageError without FastAPI.
+    `port`: 0 for any free one. InputError where it is taken.
     """
-    try:
-        import jinja2  # noqa: F401 - what the application needs, all at once
-        import python_multipart  # noqa: F401
-        import uvicorn
+    import uvicorn
 
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the calculator needs packages that are not here ({error}); install them with: "
-            "pip install 'lolat[web]'"
-        ) from error
     listening = bound(port)
     try:
         app = create_app(named)

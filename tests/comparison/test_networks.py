@@ -14,7 +14,7 @@ from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.model import Model
-from lolat.report.evaluation import compare
+from microbench.evaluate import compare
 from tests import synthetic
 
 ROW = {"network": "keras:A", "batch_size": 2, "measured_ms": 3.5}

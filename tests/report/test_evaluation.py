@@ -13,18 +13,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import r2_score
 
+from lolat.comparison.judging import correlation, figures, r_squared, share_bounds
 from lolat.errors import MeasuringError
 from lolat.model import Model
 from lolat.model.state import State
-from lolat.report.evaluation import (
-    compare,
-    correlation,
-    figures,
-    lines,
-    r_squared,
-    share_bounds,
-    verdict,
-)
+from lolat.report.evaluation import lines, verdict
+from microbench.evaluate import compare
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())
