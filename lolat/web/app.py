@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.web.forms import as_size, example
-from lolat.web.networks import MOST_BYTES, Networks, TooLarge, keep, received
+from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, TooLarge, read_upload, received
 from lolat.web.page import PATIENCE_S, Pages
 from lolat.web.reading import Reader
 
@@ -33,22 +33,14 @@ from lolat.web.reading import Reader
 #
 # Any web page that a user has open can make the browser send requests to 127.0.0.1. What it cannot do is
 # read the answers, unless its own name is made to point to 127.0.0.1 (DNS rebinding): then the browser
-# takes
-# the two for one site. But the Host header still says the other name, so only ours is answered. And a page
-# elsewhere that sends a form here is told by its Origin.
+# takes the two for one site. But the Host header still says the other name, so only ours is answered. And a
+# page elsewhere that sends a form here is told by its Origin. Starlette's TrustedHostMiddleware looks at
+# what stands before the first colon alone, so that it lets 127.0.0.1:80@evil through.
 
 HOSTS = ("127.0.0.1", "localhost")
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Nothing is loaded from anywhere else, and no script but the one that comes with LoLat runs."""
 HEADERS = {
@@ -101,7 +93,7 @@ class Guard:
         return None
 
 
-# ---- app ----------------------------------------
+# ---- The application.
 
 NO_TELEMETRY: Any = {
     "tracing": False,
@@ -115,20 +107,20 @@ NO_TELEMETRY: Any = {
 
 def create_app(
     named: Sequence[Path] = (),
-    networks: Networks | None = None,
+    networks: NetworkCache | None = None,
     patience_s: float = PATIENCE_S,
     most_bytes: int = MOST_BYTES,
 ) -> Guard:
     """The application; `named`: model files to list besides local and shipped ones."""
-    known = Networks(Reader()) if networks is None else networks
-    pages = Pages(known, named)
+    cache = NetworkCache(Reader()) if networks is None else networks
+    pages = Pages(cache, named)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        known.keep(*example())
-        known.start()
+        cache.put(*example())
+        cache.start()
         yield
-        known.close()
+        cache.close()
 
     # Without FastAPI's own pages, which load scripts from the network.
     app = FastAPI(
@@ -143,28 +135,35 @@ def create_app(
 
     @app.post("/upload")
     async def upload(request: Request) -> Response:
-        given = request.query_params.multi_items()  # as the page was sent; the form says more
+        def of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
+            kept = [
+                (n, t) for n, t in query if isinstance(t, str) and n not in ("source", "upload")
+            ]
+            return [*kept, ("source", "upload")]
+
+        query = of_upload(request.query_params.multi_items())  # as the page was sent
         form = FormData()
         try:
             form = await received(request, most_bytes)
-            given = [(n, t) for n, t in form.multi_items() if isinstance(t, str)]
-            given = [pair for pair in given if pair[0] not in ("source", "upload")]
-            given.append(("source", "upload"))
+            query = of_upload(form.multi_items())  # which says more
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
                 raise InputError("no file is chosen; choose a .keras or .onnx file, then send it")
-            size = as_size(dict(given).get("file_size", ""))
-            asked = await run_in_threadpool(keep, file.file, file.filename, size, known, most_bytes)
+            size = as_size(dict(query).get("file_size", ""))
+            key = await run_in_threadpool(
+                read_upload, file.file, file.filename, size, cache, most_bytes
+            )
         except (LolatError, HTTPException, ClientDisconnect) as error:
-            given = [*[p for p in given if p[0] not in ("source", "upload")], ("source", "upload")]
             status = 413 if isinstance(error, TooLarge) else 400
-            told = str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
-            page = await run_in_threadpool(pages.page, given, patience_s, told)
+            reason = (
+                str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
+            )
+            page = await run_in_threadpool(pages.page, query, patience_s, reason)
             return HTMLResponse(page, status)
         finally:
             await form.close()
-        digest = asked.spec.partition(":")[2]
-        link = await run_in_threadpool(pages.link, [*given, ("upload", digest)])
+        digest = key.spec.removeprefix(UPLOAD)
+        link = await run_in_threadpool(pages.link, [*query, ("upload", digest)])
         return RedirectResponse(link, 303)
 
     return Guard(app)  # around everything, answers to faults of ours too
@@ -211,16 +210,16 @@ def serve(port: int, named: Sequence[Path], told: Callable[[str], None]) -> None
 
 def bound(port: int) -> socket.socket:
     """A socket at HOST and `port`; InputError where another program has it, or it may not be had."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows: else two programs may have the same port
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
     else:  # a server that was ended a moment ago does not block the port
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
-        return found
+        listening.bind((HOST, port))
+        return listening
     except OSError as error:
-        found.close()
+        listening.close()
         why = (
             "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror})"
         )

@@ -11,11 +11,6 @@ from tests.cli.commands import Command
 from tests.devices import made_up
 
 
-@pytest.fixture
-def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def test_a_table_to_time(lolat: Command, tmp_path: Path) -> None:
     out, facts = tmp_path / "todo.csv", tmp_path / "devices.csv"
     facts.write_text(made_up.FACTS)
@@ -29,8 +24,7 @@ def test_a_table_to_time(lolat: Command, tmp_path: Path) -> None:
 def test_from_a_table_and_of_an_unknown_device(lolat: Command, tmp_path: Path) -> None:
     operations, _ = made_up.write_tables(tmp_path)
     out = tmp_path / "todo.csv"
-    found = lolat("suggest", "--from", operations, "--rows", 5, "--output", out)
-    assert found.code == 0, found.err
+    lolat.done("suggest", "--from", operations, "--rows", 5, "--output", out)
     with operations.open() as pool, out.open() as file:
         known = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(pool)]
         chosen = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(file)]
@@ -40,6 +34,6 @@ def test_from_a_table_and_of_an_unknown_device(lolat: Command, tmp_path: Path) -
 
 @pytest.mark.parametrize("given", [["--device", "l4"], ["--facts", "devices.csv"]])
 def test_facts_without_a_device(lolat: Command, tmp_path: Path, given: list[str]) -> None:
-    found = lolat("suggest", *given, "--output", tmp_path / "todo.csv")
-    assert found.code == 2
-    assert "--facts and --device go together" in found.err
+    assert "--facts and --device go together" in lolat.refused(
+        "suggest", *given, "--output", tmp_path / "todo.csv"
+    )
