@@ -105,6 +105,12 @@ NO_TELEMETRY: Any = {
 """FastAPI can tell OpenTelemetry of every request where the environment says so: not here."""
 
 
+def _of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
+    """The texts of a form, with a file as where the network is from."""
+    texts = [(n, t) for n, t in query if isinstance(t, str) and n not in ("source", "upload")]
+    return [*texts, ("source", "upload")]
+
+
 def create_app(
     named: Sequence[Path] = (),
     networks: NetworkCache | None = None,
@@ -135,17 +141,11 @@ def create_app(
 
     @app.post("/upload")
     async def upload(request: Request) -> Response:
-        def of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
-            kept = [
-                (n, t) for n, t in query if isinstance(t, str) and n not in ("source", "upload")
-            ]
-            return [*kept, ("source", "upload")]
-
-        query = of_upload(request.query_params.multi_items())  # as the page was sent
+        query = _of_upload(request.query_params.multi_items())  # as the page was sent
         form = FormData()
         try:
             form = await received(request, most_bytes)
-            query = of_upload(form.multi_items())  # which says more
+            query = _of_upload(form.multi_items())  # which says more
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
                 raise InputError("no file is chosen; choose a .keras or .onnx file, then send it")
@@ -175,8 +175,8 @@ HOST = "127.0.0.1"
 """Never another one: the page reads files that it is given, and has no password."""
 
 
-def serve(port: int, named: Sequence[Path], told: Callable[[str], None]) -> None:
-    """Answer until Ctrl-C; `told` gets the address once requests are taken.
+def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> None:
+    """Answer until Ctrl-C; `announce` gets the address once requests are taken.
 
     `port`: 0 for any free one. InputError where it is taken; MissingPackageError without FastAPI.
     """
@@ -194,7 +194,7 @@ def serve(port: int, named: Sequence[Path], told: Callable[[str], None]) -> None
     try:
         app = create_app(named)
         listening.listen(128)  # so that a browser that is faster than the server waits for it
-        told(f"http://{HOST}:{listening.getsockname()[1]}/")
+        announce(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(
             app,
             log_level="warning",

@@ -174,7 +174,7 @@ def test_a_file_that_is_too_large(page: Chromium, tmp_path: Path, script: bool) 
     page.give("#f-upload", path)
     error = "document.getElementById('e-upload').textContent"
     page.wait(f"{DONE} && {error}.includes('larger than 200 MiB')")
-    assert script == (not [f for f in page.faults() if "/upload" in f])
+    assert not script or not [f for f in page.faults() if "/upload" in f]
     forget(page, 413)
 
 

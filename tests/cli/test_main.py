@@ -16,7 +16,7 @@ import lolat as package
 from lolat.cli.main import COMMANDS
 from lolat.errors import AnswerIsNo
 from tests import synthetic
-from tests.cli.commands import ROOT, Command, one_line, process
+from tests.cli.commands import ROOT, Command, one_line
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
@@ -151,13 +151,6 @@ def test_where_an_error_is_from_can_be_asked(
 
 class TestAsAProcess:
     """The same from outside: the code that a shell sees, stderr as it is."""
-
-    def test_a_wrong_call(self) -> None:
-        for arguments in ([], ["predict", "missing.json", "keras:X"], ["nonsense"]):
-            done = process(arguments)
-            assert done.returncode == 2
-            assert done.stdout == ""
-            one_line(done.stderr)
 
     def test_ctrl_c(self, model: Path, tmp_path: Path) -> None:
         (tmp_path / "slow.py").write_text(

@@ -99,7 +99,7 @@ def test_a_batch_size_too_large_is_left_out() -> None:
         document([side(graph)], 10**6, None, None)
 
 
-def test_every_count_has_a_colour() -> None:
+def test_every_count_has_a_color() -> None:
     terms = [term for _, own in FAMILIES.values() for term in own]
     assert sorted(terms) == sorted(COLUMNS)
     of = {"compute": "flops", "memory": "memory", "weights": "weights", "shapes": "patches",

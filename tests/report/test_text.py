@@ -66,7 +66,7 @@ def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
         "Next: lolat explain models/cpu.json keras:X --batch-size 4 · "
         "lolat report models/cpu.json keras:X --batch-size 4 --html report.html\n"
     ) in shown
-    assert "\x1b" not in shown  # no colours where nobody sees them
+    assert "\x1b" not in shown  # no colors where nobody sees them
     assert all(len(line) <= text.WIDE for line in shown.splitlines() if "Next" not in line)
 
 
