@@ -13,17 +13,27 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from fastapi.staticfiles import StaticFiles
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from lolat.errors import InputError, LolatError, MissingPackageError
+
+try:  # what the page needs, all at once
+    import jinja2  # noqa: F401
+    import python_multipart  # noqa: F401
+    import uvicorn
+    from fastapi import FastAPI, Request
+    from fastapi.responses import HTMLResponse, RedirectResponse, Response
+    from fastapi.staticfiles import StaticFiles
+    from starlette.concurrency import run_in_threadpool
+    from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import PlainTextResponse
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ImportError as error:
+    raise MissingPackageError(
+        f"the calculator needs packages that are not here ({error}); install them with: "
+        "pip install 'lolat[web]'"
+    ) from error
+
 from lolat.web.forms import as_size, example
 from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, TooLarge, read_upload, received
 from lolat.web.page import PATIENCE_S, Pages
@@ -178,18 +188,8 @@ HOST = "127.0.0.1"
 def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> None:
     """Answer until Ctrl-C; `announce` gets the address once requests are taken.
 
-    `port`: 0 for any free one. InputError where it is taken; MissingPackageError without FastAPI.
+    `port`: 0 for any free one. InputError where it is taken.
     """
-    try:
-        import jinja2  # noqa: F401 - what the application needs, all at once
-        import python_multipart  # noqa: F401
-        import uvicorn
-
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the calculator needs packages that are not here ({error}); install them with: "
-            "pip install 'lolat[web]'"
-        ) from error
     listening = bound(port)
     try:
         app = create_app(named)
