@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import click
 
 from lolat.cli.common import model_argument
-from lolat.errors import MissingPackageError
 
 
 @click.command()
@@ -69,7 +67,6 @@ def _source(document: Mapping[str, Any]) -> str:
 # ---- `lolat serve`: the calculator as a page in the browser.
 
 PORT = 8000
-PACKAGES = ("fastapi", "jinja2", "python_multipart", "uvicorn")
 
 
 @click.command()
@@ -90,15 +87,6 @@ def serve(models: tuple[str, ...], port: int) -> None:
     """
     from lolat.io.paths import find_model
     from lolat.training.file import load_training
-
-    try:
-        for package in PACKAGES:  # what the page needs, all at once
-            importlib.import_module(package)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the calculator needs packages that are not here ({error}); install them with: "
-            "pip install 'lolat[web]'"
-        ) from error
     from lolat.web.app import serve as run
 
     named = [Path(find_model(model)) for model in models]

@@ -32,10 +32,10 @@ from lolat.training.memory import largest_batch, optimizer_named
 from lolat.training.model import BlockTime, Training, TrainingPrediction, iteration_blocks
 from lolat.training.replicas import predict_parallel
 from lolat.units import plain
-from lolat.web.forms import Asked, Chosen
+from lolat.web.forms import ChosenModel, FieldError, Question
 
 # ---- The device models that a page offers: those named when the server was started, local and
-# shipped ones.
+# shipped ones; and the prices of their devices.
 
 EXAMPLE_PRICE = "1.00"
 """US$ an hour, filled in at first for a device that the price list does not know."""
@@ -55,26 +55,24 @@ class DeviceModel:
     @property
     def memory_bytes(self) -> float | None:
         """The memory of its device, where its file says that."""
-        environment = _environment(self.model)
+        environment = self.model.document.get("environment") if self.model else None
+        if not isinstance(environment, dict):
+            return None
         # What was free when a CPU was learned; of a GPU that is the host's.
         free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
-        found = environment.get("memory_bytes", free)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not found > 0:
+        size = environment.get("memory_bytes", free)
+        if isinstance(size, bool) or not isinstance(size, int | float) or not size > 0:
             return None
-        return float(found)
+        return float(size)
 
 
-@dataclass(frozen=True)
-class Rented:
-    """What the price list has for a device: its name there, the offers, and where they are from."""
-
-    accelerator: str
-    offers: tuple[Offer, ...]
-    where: str
-
-    def machines(self, devices: int) -> Machines:
-        """The instances for a number of devices; InputError where there are none."""
-        return machines_for(self.offers, devices, where=self.where)
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes with a file's contents; None where it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
 
 
 class DeviceModels:
@@ -83,33 +81,27 @@ class DeviceModels:
     def __init__(self, named: Sequence[Path] = ()) -> None:
         """`named`: files that whoever started the server gave; a page can never name a file."""
         self.named = [path.resolve() for path in named]
-        self._read: dict[Path, tuple[tuple[int, int], DeviceModel | None]] = {}
+        self._cache: dict[tuple[Path, str], tuple[object, DeviceModel | None]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[DeviceModel]:
         """The models in order: those that can be used first. InputError where a folder cannot be read."""
         paths = [*self.named, *(path.resolve() for _, path, _ in places.list_models())]
-        found: dict[str, DeviceModel] = {}
+        models: dict[str, DeviceModel] = {}
         for path in dict.fromkeys(paths):
             key, number = path.stem, 2
-            while key in found:  # a local and a shipped one of the same name
+            while key in models:  # a local and a shipped one of the same name
                 key, number = f"{path.stem}-{number}", number + 1
-            model = self._known(path, key)
+            stamp = _stamp(path)
+            if stamp is None:  # removed since the folder was listed
+                continue
+            with self._lock:
+                if self._cache.get((path, key), (None,))[0] != stamp:
+                    self._cache[path, key] = stamp, _opened(path, key)
+                model = self._cache[path, key][1]
             if model is not None:
-                found[key] = model
-        return sorted(found.values(), key=lambda m: m.model is None)
-
-    def _known(self, path: Path, key: str) -> DeviceModel | None:
-        try:
-            status = path.stat()
-        except OSError:  # removed since the folder was listed
-            return None
-        stamp = (status.st_mtime_ns, status.st_size)
-        with self._lock:
-            known = self._read.get(path)
-            if known is None or known[0] != stamp or (known[1] and known[1].key != key):
-                known = self._read[path] = (stamp, _opened(path, key))
-        return known[1]
+                models[key] = model
+        return sorted(models.values(), key=lambda m: m.model is None)
 
 
 def _opened(path: Path, key: str) -> DeviceModel | None:
@@ -131,6 +123,18 @@ def _opened(path: Path, key: str) -> DeviceModel | None:
     return DeviceModel(key, path, plain(device) if isinstance(device, str) else "", None, lacking)
 
 
+@dataclass(frozen=True)
+class Rented:
+    """What the price list has for a device: the offers, and their name and where they are from."""
+
+    offers: tuple[Offer, ...]
+    where: str
+
+    def machines(self, devices: int) -> Machines:
+        """The instances for a number of devices; InputError where there are none."""
+        return machines_for(self.offers, devices, where=self.where)
+
+
 def rented(model: Training, prices: Prices) -> Rented | None:
     """What the list has for a model's device, as `lolat cost` finds it without --price-per-hour."""
     name = accelerator_of(device_of(model), prices.offers)
@@ -138,33 +142,25 @@ def rented(model: Training, prices: Prices) -> Rented | None:
         return None
     try:
         offers = offers_for(model, prices.offers, name, prices.where)
-    except InputError:
+        listed = Rented(offers, f"{name} in {prices.where}")
+        listed.machines(1)
+    except InputError:  # no offer for so many devices, or spot prices alone
         return None
-    where = f"{name} in {prices.where}"
-    try:
-        machines_for(offers, 1, where=where)
-    except InputError:  # spot prices alone
-        return None
-    return Rented(name, offers, where)
+    return listed
 
 
 class PriceList:
     """The prices of `lolat prices`; the list downloaded last is read again only where it has changed."""
 
     def __init__(self) -> None:
-        self._known: tuple[object, Prices] | None = None
+        self._cache: tuple[object, Prices] | None = None
 
     def current(self) -> Prices:
         """What `lolat cost` takes without --price-per-hour or --prices; errors as `find_prices`."""
-        try:
-            status = refreshed_file().stat()
-            stamp: object = (status.st_mtime_ns, status.st_size)
-        except OSError:
-            stamp = None
-        known = self._known
-        if known is None or known[0] != stamp:
-            known = self._known = (stamp, find_prices())
-        return known[1]
+        stamp, cache = _stamp(refreshed_file()), self._cache
+        if cache is None or cache[0] != stamp:
+            cache = self._cache = (stamp, find_prices())
+        return cache[1]
 
 
 def prices_at_first(models: Sequence[DeviceModel], prices: Prices) -> dict[str, str]:
@@ -176,12 +172,7 @@ def prices_at_first(models: Sequence[DeviceModel], prices: Prices) -> dict[str, 
     }
 
 
-def _environment(model: Training | None) -> dict[str, Any]:
-    found = model.document.get("environment") if model is not None else None
-    return found if isinstance(found, dict) else {}
-
-
-# ---- answer ----------------------------------------
+# ---- The answer.
 
 
 @dataclass(frozen=True)
@@ -212,23 +203,15 @@ class DeviceAnswer:
         return self.training.memory_bytes <= self.memory_bytes
 
 
-class Refused(InputError):
-    """The library refused a question; `field` is where."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
 def answers(
-    asked: Asked, graph: Graph, models: Mapping[str, DeviceModel], prices: Prices
+    question: Question, graph: Graph, models: Mapping[str, DeviceModel], prices: Prices
 ) -> tuple[DeviceAnswer, ...]:
-    """An answer of each model that is ticked, in that order; Refused where the library refuses."""
-    return tuple(_answer(asked, c, graph, models[c.key], prices) for c in asked.models)
+    """An answer of each model that is ticked, in that order; FieldError where the library refuses."""
+    return tuple(_answer(question, c, graph, models[c.key], prices) for c in question.models)
 
 
 def _answer(
-    asked: Asked, chosen: Chosen, graph: Graph, device: DeviceModel, prices: Prices
+    question: Question, chosen: ChosenModel, graph: Graph, device: DeviceModel, prices: Prices
 ) -> DeviceAnswer:
     model = device.model
     assert model is not None
@@ -236,66 +219,54 @@ def _answer(
     rent, price_from = _rent(chosen, model, prices)
 
     def link(count: int) -> Link:
-        return asked.link or link_of(rent(count), device_of(model))
+        return question.link or link_of(rent(count), device_of(model))
 
     def predict(count: int) -> Duration:
-        told = _predicted(asked, graph, model, count, link(count))
-        trained[count] = told
-        assert told.total_s is not None  # as there are samples
-        return Duration(told.total_s, told.interval_s)
+        training = predict_parallel(
+            model, graph, question.batch_size, question.samples, question.epochs, question.optimizer,
+            question.coverage, count, link(count), question.strategy,
+        ).training  # fmt: skip
+        trained[count] = training
+        assert training.total_s is not None  # as there are samples
+        return Duration(training.total_s, training.interval_s)
 
     def planned(field: str, devices: tuple[int, ...]) -> Plan:
         try:
             return plan(
-                predict, rent, devices, asked.epochs, asked.billing, coverage=asked.coverage
+                predict,
+                rent,
+                devices,
+                question.epochs,
+                question.billing,
+                coverage=question.coverage,
             )
         except InputError as error:
-            raise Refused(field, str(error)) from error
+            raise FieldError(field, str(error)) from error
 
-    one = planned("devices", (asked.devices,))
+    one = planned("devices", (question.devices,))
     # Those whose batches together are larger than the data set are left out of the table, if any is left.
-    possible = tuple(k for k in asked.compare if k * asked.batch_size <= asked.samples)
+    possible = tuple(k for k in question.compare if k * question.batch_size <= question.samples)
     memory = device.memory_bytes if chosen.memory_bytes is None else chosen.memory_bytes
-    optimizer = optimizer_named(asked.optimizer)
+    optimizer = optimizer_named(question.optimizer)
     return DeviceAnswer(
         device,
-        trained[asked.devices],
+        trained[question.devices],
         one.options[0],
-        planned("compare", possible or asked.compare),
-        link(asked.devices),
+        planned("compare", possible or question.compare),
+        link(question.devices),
         bool(price_from),
         price_from,
         memory,
         None if memory is None else largest_batch(graph, optimizer, memory),
-        iteration_blocks(model, graph, asked.batch_size, asked.optimizer),
+        iteration_blocks(model, graph, question.batch_size, question.optimizer),
     )
 
 
-def _predicted(
-    asked: Asked, graph: Graph, model: Training, count: int, link: Link
-) -> TrainingPrediction:
-    return predict_parallel(
-        model, graph, asked.batch_size, asked.samples, asked.epochs, asked.optimizer,
-        asked.coverage, count, link, asked.strategy,
-    ).training  # fmt: skip
-
-
-class _Rent:
-    """K devices for K times a price."""
-
-    def __init__(self, price: float, source: str) -> None:
-        self.offer = Offer("", "", 0, price, price, source=source)
-
-    def __call__(self, devices: int) -> Machines:
-        assert self.offer.price is not None
-        return Machines(self.offer, devices, devices, devices * self.offer.price)
-
-
-def _rent(chosen: Chosen, model: Training, prices: Prices) -> tuple[Rent, str]:
+def _rent(chosen: ChosenModel, model: Training, prices: Prices) -> tuple[Rent, str]:
     """What is rented for a number of devices, and where its price is from, "" where none is known."""
-    if chosen.price is not None:
-        return _Rent(chosen.price, "the price given"), "the price given"
-    found = rented(model, prices)
-    if found is None:
-        return _Rent(0.0, ""), ""
-    return found.machines, found.where
+    listed = rented(model, prices) if chosen.price is None else None
+    if listed is not None:
+        return listed.machines, listed.where
+    price, source = chosen.price or 0.0, "" if chosen.price is None else "the price given"
+    offer = Offer("", "", 0, price, price, source=source)
+    return (lambda devices: Machines(offer, devices, devices, devices * price)), source

@@ -13,19 +13,29 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from fastapi.staticfiles import StaticFiles
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from lolat.errors import InputError, LolatError, MissingPackageError
 
-from lolat.errors import InputError, LolatError
+try:  # what the page needs, all at once
+    import jinja2  # noqa: F401
+    import python_multipart  # noqa: F401
+    import uvicorn
+    from fastapi import FastAPI, Request
+    from fastapi.responses import HTMLResponse, RedirectResponse, Response
+    from fastapi.staticfiles import StaticFiles
+    from starlette.concurrency import run_in_threadpool
+    from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import PlainTextResponse
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ImportError as error:
+    raise MissingPackageError(
+        f"the calculator needs packages that are not here ({error}); install them with: "
+        "pip install 'lolat[web]'"
+    ) from error
+
 from lolat.web.forms import as_size, example
-from lolat.web.networks import MOST_BYTES, Networks, TooLarge, keep, received
+from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, TooLarge, read_upload, received
 from lolat.web.page import PATIENCE_S, Pages
 from lolat.web.reading import Reader
 
@@ -33,22 +43,14 @@ from lolat.web.reading import Reader
 #
 # Any web page that a user has open can make the browser send requests to 127.0.0.1. What it cannot do is
 # read the answers, unless its own name is made to point to 127.0.0.1 (DNS rebinding): then the browser
-# takes
-# the two for one site. But the Host header still says the other name, so only ours is answered. And a page
-# elsewhere that sends a form here is told by its Origin.
+# takes the two for one site. But the Host header still says the other name, so only ours is answered. And a
+# page elsewhere that sends a form here is told by its Origin. Starlette's TrustedHostMiddleware looks at
+# what stands before the first colon alone, so that it lets 127.0.0.1:80@evil through.
 
 HOSTS = ("127.0.0.1", "localhost")
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Nothing is loaded from anywhere else, and no script but the one that comes with LoLat runs."""
 HEADERS = {
@@ -101,7 +103,7 @@ class Guard:
         return None
 
 
-# ---- app ----------------------------------------
+# ---- The application.
 
 NO_TELEMETRY: Any = {
     "tracing": False,
@@ -113,22 +115,28 @@ NO_TELEMETRY: Any = {
 """FastAPI can tell OpenTelemetry of every request where the environment says so: not here."""
 
 
+def _of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
+    """The texts of a form, with a file as where the network is from."""
+    texts = [(n, t) for n, t in query if isinstance(t, str) and n not in ("source", "upload")]
+    return [*texts, ("source", "upload")]
+
+
 def create_app(
     named: Sequence[Path] = (),
-    networks: Networks | None = None,
+    networks: NetworkCache | None = None,
     patience_s: float = PATIENCE_S,
     most_bytes: int = MOST_BYTES,
 ) -> Guard:
     """The application; `named`: model files to list besides local and shipped ones."""
-    known = Networks(Reader()) if networks is None else networks
-    pages = Pages(known, named)
+    cache = NetworkCache(Reader()) if networks is None else networks
+    pages = Pages(cache, named)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        known.keep(*example())
-        known.start()
+        cache.put(*example())
+        cache.start()
         yield
-        known.close()
+        cache.close()
 
     # Without FastAPI's own pages, which load scripts from the network.
     app = FastAPI(
@@ -143,28 +151,29 @@ def create_app(
 
     @app.post("/upload")
     async def upload(request: Request) -> Response:
-        given = request.query_params.multi_items()  # as the page was sent; the form says more
+        query = _of_upload(request.query_params.multi_items())  # as the page was sent
         form = FormData()
         try:
             form = await received(request, most_bytes)
-            given = [(n, t) for n, t in form.multi_items() if isinstance(t, str)]
-            given = [pair for pair in given if pair[0] not in ("source", "upload")]
-            given.append(("source", "upload"))
+            query = _of_upload(form.multi_items())  # which says more
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
                 raise InputError("no file is chosen; choose a .keras or .onnx file, then send it")
-            size = as_size(dict(given).get("file_size", ""))
-            asked = await run_in_threadpool(keep, file.file, file.filename, size, known, most_bytes)
+            size = as_size(dict(query).get("file_size", ""))
+            key = await run_in_threadpool(
+                read_upload, file.file, file.filename, size, cache, most_bytes
+            )
         except (LolatError, HTTPException, ClientDisconnect) as error:
-            given = [*[p for p in given if p[0] not in ("source", "upload")], ("source", "upload")]
             status = 413 if isinstance(error, TooLarge) else 400
-            told = str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
-            page = await run_in_threadpool(pages.page, given, patience_s, told)
+            reason = (
+                str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
+            )
+            page = await run_in_threadpool(pages.page, query, patience_s, reason)
             return HTMLResponse(page, status)
         finally:
             await form.close()
-        digest = asked.spec.partition(":")[2]
-        link = await run_in_threadpool(pages.link, [*given, ("upload", digest)])
+        digest = key.spec.removeprefix(UPLOAD)
+        link = await run_in_threadpool(pages.link, [*query, ("upload", digest)])
         return RedirectResponse(link, 303)
 
     return Guard(app)  # around everything, answers to faults of ours too
@@ -176,18 +185,16 @@ HOST = "127.0.0.1"
 """Never another one: the page reads files that it is given, and has no password."""
 
 
-def serve(port: int, named: Sequence[Path], told: Callable[[str], None]) -> None:
-    """Answer until Ctrl-C; `told` gets the address once requests are taken.
+def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> None:
+    """Answer until Ctrl-C; `announce` gets the address once requests are taken.
 
     `port`: 0 for any free one. InputError where it is taken.
     """
-    import uvicorn
-
     listening = bound(port)
     try:
         app = create_app(named)
         listening.listen(128)  # so that a browser that is faster than the server waits for it
-        told(f"http://{HOST}:{listening.getsockname()[1]}/")
+        announce(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -203,16 +210,16 @@ def serve(port: int, named: Sequence[Path], told: Callable[[str], None]) -> None
 
 def bound(port: int) -> socket.socket:
     """A socket at HOST and `port`; InputError where another program has it, or it may not be had."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows: else two programs may have the same port
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
     else:  # a server that was ended a moment ago does not block the port
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
-        return found
+        listening.bind((HOST, port))
+        return listening
     except OSError as error:
-        found.close()
+        listening.close()
         why = (
             "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror})"
         )

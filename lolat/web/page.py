@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from lolat import __version__
-from lolat.errors import InputError, NetworkError
+from lolat.errors import InputError
 from lolat.training.cost.prices import Prices
 from lolat.units import dollars, plain
 from lolat.web.answer import (
     DeviceModel,
     DeviceModels,
     PriceList,
-    Refused,
     answers,
     prices_at_first,
     rented,
@@ -23,13 +22,14 @@ from lolat.web.forms import (
     APPLICATIONS,
     FAMILY_WORDS,
     FIELDS,
-    Asked,
+    FieldError,
     Form,
+    Question,
     family_fields,
     memory_name,
     price_name,
 )
-from lolat.web.networks import MOST_BYTES, NetworkAsked, Networks
+from lolat.web.networks import MOST_BYTES, NetworkCache
 from lolat.web.view import shown
 
 PATIENCE_S = 1.0
@@ -39,7 +39,7 @@ PATIENCE_S = 1.0
 class Pages:
     """Makes pages; holds what they share: the networks, the models and the prices."""
 
-    def __init__(self, networks: Networks, named: Sequence[Path] = ()) -> None:
+    def __init__(self, networks: NetworkCache, named: Sequence[Path] = ()) -> None:
         """`named`: model files to list besides the local and the shipped ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -54,7 +54,7 @@ class Pages:
 
     def page(
         self,
-        given: Iterable[tuple[str, str]],
+        query: Iterable[tuple[str, str]],
         patience_s: float = PATIENCE_S,
         upload_error: str = "",
     ) -> str:
@@ -65,15 +65,15 @@ class Pages:
             models = self.models.all()
             usable = {m.key: m for m in models if m.model is not None}
             prices = self.prices.current()
-            form = self._form(given, models, prices)
-            asked = form.asked() if usable else None
+            form = self._form(query, models, prices)
+            question = form.question() if usable else None
             if upload_error:
                 form.errors["upload"] = upload_error
-            elif asked is not None:
-                self._answer(context, form, asked, usable, patience_s)
+            elif question is not None:
+                self._answer(context, form, question, usable, patience_s)
             listed = [self._listed(m, form) for m in models]
         except InputError as error:  # of a folder, or of the price list
-            form, listed = Form(given, {}), []
+            form, listed = Form(query, {}), []
             context["problem"] = plain(str(error))
         return self._environment.get_template("page.html").render(
             **context,
@@ -91,46 +91,40 @@ class Pages:
             folder=str(Path.cwd()),
         )
 
-    def link(self, given: Iterable[tuple[str, str]]) -> str:
+    def link(self, query: Iterable[tuple[str, str]]) -> str:
         """The address of the page for a query's (name, text). InputError as of the folders of models."""
-        return f"/?{self._form(given, self.models.all(), self.prices.current()).link()}"
+        return f"/?{self._form(query, self.models.all(), self.prices.current()).link()}"
 
     def _form(
-        self, given: Iterable[tuple[str, str]], models: Sequence[DeviceModel], prices: Prices
+        self, query: Iterable[tuple[str, str]], models: Sequence[DeviceModel], prices: Prices
     ) -> Form:
         """The form as it was filled in; what was not is as the models have it at first."""
         first = next((m.model for m in models if m.model is not None), None)
         usual = FIELDS["optimizer"].default
         known = getattr(first, "optimizers", ())  # of a model fitted to epochs
         optimizer = known[0] if known and usual not in known else usual
-        return Form(given, prices_at_first(models, prices), optimizer)
+        return Form(query, prices_at_first(models, prices), optimizer)
 
     def _answer(
         self,
         context: dict[str, Any],
         form: Form,
-        asked: Asked,
+        question: Question,
         models: dict[str, DeviceModel],
         patience_s: float,
     ) -> None:
         """Put the answer, or that it is waited for, into the context; or errors into the form."""
         try:
-            kept = self.networks.get(asked.network, patience_s)
-        except NetworkError as error:
-            form.errors[_field_of(form)] = plain(str(error))
-            return
-        if kept is None:
-            context["waiting"] = _named(asked.network)
-            return
-        try:
-            found = answers(asked, kept.graph, models, self.prices.current())
-        except Refused as error:
-            form.errors[error.field] = plain(str(error))
-            return
+            network = self.networks.get(question.network, patience_s)
+            if network is None:
+                context["waiting"] = plain(question.network.spec.removeprefix("keras:"))
+                return
+            device_answers = answers(question, network.graph, models, self.prices.current())
         except InputError as error:
-            form.errors[_field_of(form)] = plain(str(error))
+            field = error.field if isinstance(error, FieldError) else _network_field(form)
+            form.errors[field] = plain(str(error))
             return
-        context["answer"] = shown(asked, kept.graph, kept.file_name, found)
+        context["answer"] = shown(question, network.graph, network.file_name, device_answers)
 
     def _listed(self, model: DeviceModel, form: Form) -> dict[str, Any]:
         """A model as the form lists it."""
@@ -142,9 +136,9 @@ class Pages:
             "shown": plain(model.key),
             "device": model.device,
             "lacking": model.lacking,
-            "ticked": model.key in form.ticked(),
+            "ticked": model.key in form.ticked,
             "price_name": price_name(model.key),
-            "price": form.price(model.key),
+            "price": form.text(price_name(model.key)),
             "price_hint": "" if listed_price is None else f"{listed_price:.2f}",
             "price_from": "" if offer is None else f"{offer.where}: {dollars(listed_price or 0.0)}",
             "memory_name": memory_name(model.key),
@@ -153,14 +147,9 @@ class Pages:
         }
 
 
-def _field_of(form: Form) -> str:
-    """The field that a network's error belongs to."""
+def _network_field(form: Form) -> str:
+    """The field that an error of the network belongs to."""
     source = form.text("source")
     if source == "generate":
-        family = form.text("family")
-        return family_fields(family)[0].name
-    return {"upload": "upload"}.get(source, "name")
-
-
-def _named(asked: NetworkAsked) -> str:
-    return plain(asked.spec.removeprefix("keras:"))
+        return family_fields(form.text("family"))[0].name
+    return "upload" if source == "upload" else "name"

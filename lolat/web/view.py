@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,78 +18,55 @@ from lolat.report.charts import Dot, bar, frontier_chart, key
 from lolat.training.cost import LEFT_OUT, Option, device_of, frontier
 from lolat.training.exchange import Link, assumed_link
 from lolat.training.model import PARTS
-from lolat.units import (
-    dollars,
-    duration,
-    gibibytes,
-    milliseconds,
-    percent,
-    plain,
-    plural,
-)
+from lolat.units import dollars, duration, gibibytes, milliseconds, percent, plain, plural
 from lolat.web.answer import DeviceAnswer
-from lolat.web.forms import FIELDS, Asked, Chosen
+from lolat.web.forms import FIELDS, ChosenModel, Question
 
 # ---- The command lines that give what a page shows.
 
 
-def commands(asked: Asked, answer: DeviceAnswer, file_name: str, chosen: Chosen) -> tuple[str, ...]:
+def commands(
+    question: Question, answer: DeviceAnswer, file_name: str, chosen: ChosenModel
+) -> tuple[str, ...]:
     """`lolat cost`, where there is a price, and `lolat training predict`, for a POSIX shell.
 
-    `file_name`: what a network that was given as a file is called; options that are as without them are
+    `file_name`: what a network that was given as a file is called. Options that are as without them are
     left out.
     """
-    network = [file_name if asked.network.uploaded else asked.network.spec]
-    if asked.network.size:
-        network += ["--input-size", ",".join(map(str, asked.network.size))]
-    run = ["--samples", str(asked.samples), "--epochs", str(asked.epochs)]
-    run += ["--batch-size", str(asked.batch_size)]
-    usual = {"strategy": "strategy", "link-gbps": "link_gbps", "optimizer": "optimizer",
-             "billing": "billing", "coverage": "coverage"}  # fmt: skip
+    network = question.network
+    run = [shown_path(answer.device.path), file_name if network.uploaded else network.spec]
+    if network.size:
+        run += ["--input-size", ",".join(map(str, network.size))]
+    run += ["--samples", str(question.samples), "--epochs", str(question.epochs)]
+    run += ["--batch-size", str(question.batch_size)]
 
-    def others(given: dict[str, str]) -> list[str]:
-        return [
-            word
-            for option, value in given.items()
-            if value != FIELDS[usual[option]].default
-            for word in (f"--{option}", value)
-        ]
+    def usual(link: Link | None) -> list[str]:
+        values = {"optimizer": question.optimizer, "strategy": question.strategy,
+                  "link_gbps": f"{link.gbps:.12g}" if link else "",
+                  "coverage": f"{question.coverage:.12g}"}  # fmt: skip
+        return _options(values)
 
-    def common(link: Link | None) -> list[str]:
-        exchange = {"strategy": asked.strategy, "link-gbps": f"{link.gbps:.12g}" if link else ""}
-        sure = {"coverage": f"{asked.coverage:.12g}"}
-        return others({"optimizer": asked.optimizer, **exchange, **sure})
-
-    model = shown_path(answer.device.path)
-    found = []
+    lines = []
     if answer.priced:
         devices = ["--devices", ",".join(str(o.devices) for o in answer.plan.options)]
         money = [] if chosen.price is None else ["--price-per-hour", f"{chosen.price:.12g}"]
-        billing = others({"billing": asked.billing})
-        found.append(
-            [
-                "lolat",
-                "cost",
-                model,
-                *network,
-                *run,
-                *devices,
-                *money,
-                *billing,
-                *common(asked.link),
-            ]
-        )
-    several = ["--devices", str(asked.devices)] if asked.devices > 1 else []
-    room = []
+        money += _options({"billing": question.billing})
+        lines.append(["lolat", "cost", *run, *devices, *money, *usual(question.link)])
+    run += ["--devices", str(question.devices)] if question.devices > 1 else []
     if chosen.memory_bytes is not None:
-        room = ["--memory-gib", f"{chosen.memory_bytes / 2**30:.12g}"]
-    predict = ["lolat", "training", "predict", model, *network, *run, *several, *room]
-    link = asked.link
+        run += ["--memory-gib", f"{chosen.memory_bytes / 2**30:.12g}"]
+    link = question.link
     if answer.device.model is not None and not link:  # without prices it knows no instances
-        usually = assumed_link(device_of(answer.device.model), asked.devices)
-        link = None if answer.link == usually else answer.link
-    found.append([*predict, *common(link)])
-    return tuple(shlex.join(words) for words in found)
+        assumed = assumed_link(device_of(answer.device.model), question.devices)
+        link = None if answer.link == assumed else answer.link
+    lines.append(["lolat", "training", "predict", *run, *usual(link)])
+    return tuple(map(shlex.join, lines))
+
+
+def _options(values: dict[str, str]) -> list[str]:
+    """Fields as options, without those that are as at first."""
+    chosen = {name: text for name, text in values.items() if text != FIELDS[name].default}
+    return [word for n, text in chosen.items() for word in ("--" + n.replace("_", "-"), text)]
 
 
 def shown_path(path: Path) -> str:
@@ -102,234 +80,206 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-# ---- view ----------------------------------------
+# ---- The page's plain data.
 
 MOST_BLOCKS = 24
 """Rows of the chart of an iteration; of a longer network the rest is one row."""
 
 
 def shown(
-    asked: Asked, graph: Graph, file_name: str, found: Sequence[DeviceAnswer]
+    question: Question, graph: Graph, file_name: str, answers: Sequence[DeviceAnswer]
 ) -> dict[str, Any]:
     """The answer as the template needs it."""
-    chosen = {c.key: c for c in asked.models}
-    several = len(found) > 1
-    warnings = dict.fromkeys(
-        (f"{a.device.key}: {plain(w)}" if several else plain(w))
-        for a in found
-        for w in (*a.training.warnings, *_remarks(a))
-    )
+    chosen = {c.key: c for c in question.models}
+    several = len(answers) > 1
+    warnings = []
+    for a in answers:
+        unsure = ["how sure the time is, is not known"] * (a.training.interval_s is None)
+        whose = f"{a.device.key}: " if several else ""
+        warnings += [whose + plain(w) for w in (*a.training.warnings, *unsure)]
+    devices = "one device" if question.devices == 1 else f"each of {question.devices:,} devices"
     return {
         "network": plain(graph.name),
-        "run": f"{plural(asked.epochs, 'epoch')} of {plural(asked.samples, 'sample')}, batch "
-        f"{asked.batch_size:,} on {_devices(asked.devices)}, {asked.optimizer}",
+        "run": f"{plural(question.epochs, 'epoch')} of {plural(question.samples, 'sample')}, batch "
+        f"{question.batch_size:,} on {devices}, {question.optimizer}",
         "several": several,
-        "cards": [_card(asked, a, i if several else None) for i, a in enumerate(found)],
-        "blocks": _blocks(found),
-        "plan": _plan(asked, found),
-        "warnings": list(warnings),
+        "cards": [_card(question, a, i if several else None) for i, a in enumerate(answers)],
+        "blocks": _blocks(answers),
+        "plan": _plan(question, answers),
+        "warnings": list(dict.fromkeys(warnings)),
         "commands": [
-            {"device": a.device.key, "lines": commands(asked, a, file_name, chosen[a.device.key])}
-            for a in found
+            {
+                "device": a.device.key,
+                "lines": commands(question, a, file_name, chosen[a.device.key]),
+            }
+            for a in answers
         ],
-        "uploaded": asked.network.uploaded,
+        "uploaded": question.network.uploaded,
         "file_name": file_name,
         "left_out": ", ".join(LEFT_OUT),
     }
 
 
-def _devices(count: int) -> str:
-    return "one device" if count == 1 else f"each of {count:,} devices"
-
-
-def _remarks(answer: DeviceAnswer) -> list[str]:
-    if answer.training.interval_s is None:
-        return ["how sure the time is, is not known"]
-    return []
-
-
-def _card(asked: Asked, answer: DeviceAnswer, series: int | None) -> dict[str, Any]:
+def _card(question: Question, answer: DeviceAnswer, series: int | None) -> dict[str, Any]:
     """One model's answer: the total first."""
     t, option = answer.training, answer.option
     assert t.total_s is not None
     assert t.epoch_s is not None
+    # What an iteration is made of, as far as the model tells it apart.
+    parts = ", ".join(f"{p} {milliseconds(ms)}" for p in PARTS if (ms := t.parts_ms.get(p)))
     rows = [
-        ("An iteration", milliseconds(t.iteration_ms), _parts(t.parts_ms)),
+        ("An iteration", milliseconds(t.iteration_ms), parts),
         ("An epoch", duration(t.epoch_s), plural(t.iterations or 0, "iteration")),
     ]
     if t.startup_s:
         rows.append(("Starting", duration(t.startup_s), "more for the first epoch"))
-    if asked.devices > 1:
+    if question.devices > 1:
         whose = "assumed" if answer.link.name else "the link given"
         rows.append(("Gradients travel over", str(answer.link), whose))
     if answer.priced:
-        rented = (
-            f"{option.instances} × {plain(option.instance_type)}, " if option.instance_type else ""
-        )
-        rows.append(
-            ("An hour costs", dollars(option.price_per_hour), rented + plain(answer.price_from))
-        )
+        source = ", ".join(filter(None, (_instances(option), plain(answer.price_from))))
+        rows.append(("An hour costs", dollars(option.price_per_hour), source))
         rows.append(("An epoch costs", dollars(option.dollars_per_epoch), ""))
-    rows.append(_memory(asked, answer))
+    rows.append(("Memory", gibibytes(t.memory_bytes), _memory(answer)))
+    sure = _between(t.interval_s, duration)
     return {
         "key": answer.device.key,
         "mark": None if series is None else Markup(key(series)),
         "device": answer.device.device,
         "total": duration(t.total_s),
-        "sure": None
-        if t.interval_s is None
-        else f"{percent(t.coverage)} sure of {_between(t.interval_s, duration)}",
+        "sure": f"{percent(t.coverage)} sure of {sure}" if sure else None,
         "dollars": dollars(option.dollars) if answer.priced else None,
-        "dollars_sure": _between(option.dollars_interval, dollars)
-        if answer.priced and option.dollars_interval
-        else None,
+        "dollars_sure": _between(option.dollars_interval, dollars) if answer.priced else None,
         "rows": rows,
         "fits": answer.fits,
     }
 
 
-def _between(ends: tuple[float, float], words: Any) -> str:
-    return f"{words(ends[0])} to {words(ends[1])}"
+def _between(ends: tuple[float, float] | None, words: Callable[[float], str]) -> str:
+    return f"{words(ends[0])} to {words(ends[1])}" if ends else ""
 
 
-def _parts(parts_ms: dict[str, float | None]) -> str:
-    """What an iteration is made of, as far as the model tells it apart."""
-    known = [(p, parts_ms.get(p)) for p in PARTS]
-    return ", ".join(f"{name} {milliseconds(ms)}" for name, ms in known if ms)
+def _instances(option: Option) -> str:
+    return f"{option.instances} × {plain(option.instance_type)}" if option.instance_type else ""
 
 
-def _memory(asked: Asked, answer: DeviceAnswer) -> tuple[str, str, str]:
-    needs = gibibytes(answer.training.memory_bytes)
+def _memory(answer: DeviceAnswer) -> str:
+    """Whether an iteration fits into the device."""
     if answer.memory_bytes is None:
-        return (
-            "Memory",
-            needs,
-            "estimated, on each device; give the device's to see whether it fits",
-        )
+        return "estimated, on each device; give the device's to see whether it fits"
     has = f"of {gibibytes(answer.memory_bytes)} on each device"
     if answer.fits:
-        return "Memory", needs, f"{has}: fits, and so would a batch of {answer.largest:,}"
-    mend = (
-        f"the largest batch that does is {answer.largest:,}"
-        if answer.largest
-        else "nor does a batch of 1"
-    )
-    return "Memory", needs, f"{has}: does not fit; {mend}"
+        return f"{has}: fits, and so would a batch of {answer.largest:,}"
+    if answer.largest:
+        return f"{has}: does not fit; the largest batch that does is {answer.largest:,}"
+    return f"{has}: does not fit; nor does a batch of 1"
 
 
-def _blocks(found: Sequence[DeviceAnswer]) -> dict[str, Any]:
+def _blocks(answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
     """The rows of the chart of an iteration, in the network's order; the shortest of many together."""
-    lengths = [max(a.blocks[i].share for a in found) for i in range(len(found[0].blocks))]
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    kept = sorted(order[:MOST_BLOCKS])
-    rest = [i for i in range(len(lengths)) if i not in set(kept)]
-    groups = [([i], plain(found[0].blocks[i].name)) for i in kept]
-    if rest:
+    names = [plain(block.name) for block in answers[0].blocks]
+    lengths = [max(a.blocks[i].share for a in answers) for i in range(len(names))]
+    order = sorted(range(len(names)), key=lambda i: -lengths[i])
+    groups = [([i], names[i]) for i in sorted(order[:MOST_BLOCKS])]
+    if rest := sorted(order[MOST_BLOCKS:]):
         groups.append((rest, f"{len(rest)} shorter ones together"))
-    longest = max(
-        (sum(a.blocks[i].share for i in group) for a in found for group, _ in groups), default=1.0
-    )
+    shares = [[sum(a.blocks[i].share for i in group) for a in answers] for group, _ in groups]
+    longest = max((share for row in shares for share in row), default=0.0) or 1.0
     rows = []
-    for group, name in groups:
-        cells = []
-        for at, a in enumerate(found):
-            share = sum(a.blocks[i].share for i in group)
-            cells.append(
-                {
-                    "ms": milliseconds(sum(a.blocks[i].iteration_ms for i in group)),
-                    "share": percent(share),
-                    "bar": Markup(bar(share / (longest or 1.0), at)),
-                }
-            )
+    for (group, name), row in zip(groups, shares, strict=True):
+        cells = [
+            {
+                "ms": milliseconds(sum(a.blocks[i].iteration_ms for i in group)),
+                "share": percent(share),
+                "bar": Markup(bar(share / longest, series)),
+            }
+            for series, (a, share) in enumerate(zip(answers, row, strict=True))
+        ]
         rows.append({"name": name, "cells": cells})
-    top = [i for i in order[:3] if lengths[i] > 0]
-    names = " and ".join(plain(found[0].blocks[i].name) for i in top[:1])
-    return {
-        "rows": rows,
-        "heads": [a.device.key for a in found],
-        "sentence": f"The longest of {len(lengths)}, {names}, takes {percent(lengths[top[0]])} of an "
-        f"iteration on one device."
-        if top
-        else "",
-    }
-
-
-def _plan(asked: Asked, found: Sequence[DeviceAnswer]) -> dict[str, Any]:
-    """The table over numbers of devices, and the chart of money and time."""
-    options: list[tuple[int, DeviceAnswer, Option]] = [
-        (i, a, o) for i, a in enumerate(found) for o in a.plan.options
-    ]
-    priced = [(i, a, o) for i, a, o in options if a.priced]
-    best = dict(
-        zip(
-            (id(o) for _, _, o in priced),
-            frontier([(o.total_s, o.dollars) for _, _, o in priced]),
-            strict=True,
+    sentence = ""
+    if order and lengths[order[0]] > 0:
+        sentence = (
+            f"The longest of {len(names)}, {names[order[0]]}, takes {percent(lengths[order[0]])} of an "
+            "iteration on one device."
         )
-    )
-    rows = [
-        {
-            "model": a.device.key,
-            "mark": Markup(key(i)) if len(found) > 1 else "",
-            "devices": f"{o.devices:,}",
-            "rented": f"{o.instances} × {plain(o.instance_type)}" if o.instance_type else "",
-            "idle": plural(o.idle_devices, "device") + " idle" if o.idle_devices else "",
-            "total": duration(o.total_s),
-            "between": _between(o.interval_s, duration) if o.interval_s else "not known",
-            "dollars": dollars(o.dollars) if a.priced else "",
-            "dollars_between": _between(o.dollars_interval, dollars)
-            if a.priced and o.dollars_interval
-            else "",
-            "on_frontier": best.get(id(o), False),
-        }
-        for i, a, o in options
-    ]
+    return {"rows": rows, "heads": [a.device.key for a in answers], "sentence": sentence}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the table over numbers of devices; `dollars` mean nothing where there is no price."""
+
+    series: int
+    answer: DeviceAnswer
+    option: Option
+    on_frontier: bool = False
+
+
+def _plan(question: Question, answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
+    """The table over numbers of devices, and the chart of money and time."""
+    several = len(answers) > 1
+    rows = [_Row(i, a, o) for i, a in enumerate(answers) for o in a.plan.options]
+    priced = [row for row in rows if row.answer.priced]
+    best = frontier([(row.option.total_s, row.option.dollars) for row in priced])
+    priced = [replace(row, on_frontier=b) for row, b in zip(priced, best, strict=True)]
+    unpriced = [row for row in rows if not row.answer.priced]
+    rows = sorted([*priced, *unpriced], key=lambda row: row.series)
+    # Those whose batches together are larger than the data set.
+    compared = {o.devices for o in answers[0].plan.options}
+    missing = ", ".join(f"{k:,}" for k in question.compare if k not in compared)
     return {
-        "rows": rows,
+        "rows": [_cells(row, several) for row in rows],
         "priced": bool(priced),
-        "rented": any(row["rented"] for row in rows),
-        "coverage": percent(asked.coverage),
-        "left_out": _left_out(asked, found[0]),
-        "sentence": _choice(priced, len(found) > 1),
-        "chart": _chart(priced, best, len(found) > 1) if priced else None,
+        "rented": any(row.option.instance_type for row in rows),
+        "coverage": percent(question.coverage),
+        "left_out": missing
+        and f"Not shown: {missing} devices, whose batches of {question.batch_size:,} together are larger "
+        f"than the data set of {question.samples:,} samples.",
+        "sentence": _choice(priced, several),
+        "chart": _chart(priced, several) if priced else None,
     }
 
 
-def _left_out(asked: Asked, answer: DeviceAnswer) -> str:
-    """Which numbers of devices are not in the table, and why."""
-    shown = {o.devices for o in answer.plan.options}
-    missing = [k for k in asked.compare if k not in shown]
-    if not missing:
-        return ""
-    return (
-        f"Not shown: {', '.join(f'{k:,}' for k in missing)} devices, whose batches of {asked.batch_size:,} "
-        f"together are larger than the data set of {asked.samples:,} samples."
-    )
+def _cells(row: _Row, several: bool) -> dict[str, Any]:
+    option, priced = row.option, row.answer.priced
+    return {
+        "model": row.answer.device.key,
+        "mark": Markup(key(row.series)) if several else "",
+        "devices": f"{option.devices:,}",
+        "rented": _instances(option),
+        "idle": plural(option.idle_devices, "device") + " idle" if option.idle_devices else "",
+        "total": duration(option.total_s),
+        "between": _between(option.interval_s, duration) or "not known",
+        "dollars": dollars(option.dollars) if priced else "",
+        "dollars_between": _between(option.dollars_interval, dollars) if priced else "",
+        "on_frontier": row.on_frontier,
+    }
 
 
-def _choice(priced: Sequence[tuple[int, DeviceAnswer, Option]], several: bool) -> str:
+def _choice(priced: Sequence[_Row], several: bool) -> str:
+    """The cheapest and the fastest in words."""
     if not priced:
         return "Give a price to see what it costs."
 
-    def said(one: tuple[int, DeviceAnswer, Option]) -> str:
-        _, answer, o = one
-        where = f" of {answer.device.key}" if several else ""
-        return f"{plural(o.devices, 'device')}{where}, {duration(o.total_s)}, {dollars(o.dollars)}"
+    def words(row: _Row) -> str:
+        where = f" of {row.answer.device.key}" if several else ""
+        devices = plural(row.option.devices, "device") + where
+        return f"{devices}, {duration(row.option.total_s)}, {dollars(row.option.dollars)}"
 
-    cheapest = min(priced, key=lambda p: (p[2].dollars, p[2].total_s, p[2].devices))
-    fastest = min(priced, key=lambda p: (p[2].total_s, p[2].dollars, p[2].devices))
+    options = [(row.option.dollars, row.option.total_s, row.option.devices, row) for row in priced]
+    cheapest = min(options, key=lambda o: o[:3])[3]
+    fastest = min(options, key=lambda o: (o[1], o[0], o[2]))[3]
     if cheapest is fastest:
-        return f"Cheapest and fastest: {said(cheapest)}."
-    return f"Cheapest: {said(cheapest)}. Fastest: {said(fastest)}."
+        return f"Cheapest and fastest: {words(cheapest)}."
+    return f"Cheapest: {words(cheapest)}. Fastest: {words(fastest)}."
 
 
-def _chart(
-    priced: Sequence[tuple[int, DeviceAnswer, Option]], best: dict[int, bool], several: bool
-) -> Markup:
-    dots = [Dot(o.total_s, o.dollars, f"{o.devices:,}", i, best[id(o)]) for i, _, o in priced]
-    told = "; ".join(
-        f"{a.device.key + ', ' if several else ''}{plural(o.devices, 'device')}: {duration(o.total_s)}, "
-        f"{dollars(o.dollars)}"
-        for _, a, o in priced
-    )
-    return Markup(frontier_chart(dots, told))
+def _chart(priced: Sequence[_Row], several: bool) -> Markup:
+    dots, texts = [], []
+    for row in priced:
+        o = row.option
+        dots.append(Dot(o.total_s, o.dollars, f"{o.devices:,}", row.series, row.on_frontier))
+        whose = f"{row.answer.device.key}, " if several else ""
+        devices = whose + plural(o.devices, "device")
+        texts.append(f"{devices}: {duration(o.total_s)}, {dollars(o.dollars)}")
+    return Markup(frontier_chart(dots, "; ".join(texts)))

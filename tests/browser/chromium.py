@@ -204,11 +204,6 @@ class Chromium:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.ask("Emulation.setEmulatedMedia", media=kind, features=features)
 
-    def picture(self, path: Path, whole: bool = True) -> None:
-        """A PNG of the page."""
-        found = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
-
     def pdf(self) -> bytes:
         """The page as it is printed."""
         return base64.b64decode(self.ask("Page.printToPDF", printBackground=False)["data"])
@@ -228,3 +223,24 @@ class Chromium:
             elif method == "Network.requestWillBeSent" and found.get("type") != "Document":
                 told.append(f"request: {found['request']['url'][:200]}")
         return told
+
+
+def accessible(page: Chromium) -> list[tuple[str, str]]:
+    """(role, name) of all that a screen reader is told of."""
+    nodes = page.ask("Accessibility.getFullAXTree")["nodes"]
+    return [
+        (n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]
+    ]
+
+
+def luminance(color: str) -> float:
+    """Relative luminance of rgb(r, g, b), as WCAG 2.1 defines it."""
+    parts = [int(n) / 255 for n in color.removeprefix("rgb(").removesuffix(")").split(",")]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def legible(ink: str, paper: str) -> bool:
+    """Whether words of one color can be read on another: WCAG 2.1, 1.4.3, a contrast of at least 4.5."""
+    low, high = sorted((luminance(ink), luminance(paper)))
+    return (high + 0.05) / (low + 0.05) >= 4.5

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from lolat.cli.common import run
 from lolat.cli.main import lolat
+from microbench.doctor import Again, Difference, Examination
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -35,12 +37,28 @@ class Command:
         code = run(lolat, [str(a) for a in arguments], "lolat")
         return Result(code, *self.capsys.readouterr())
 
+    def done(self, *arguments: object) -> Result:
+        """A call that works, whatever it remarks on."""
+        result = self(*arguments)
+        assert result.code == 0, result.err
+        return result
+
+    def text(self, *arguments: object, code: int = 0) -> str:
+        """Stdout of a call that says nothing on stderr."""
+        result = self(*arguments)
+        assert (result.code, result.err) == (code, "")
+        return result.out
+
+    def json(self, *arguments: object, code: int = 0) -> Any:
+        """The object that a call prints with --json: one line, and nothing else anywhere."""
+        (line,) = self.text(*arguments, "--json", code=code).splitlines()
+        return json.loads(line)
+
     def refused(self, *arguments: object, code: int = 2) -> str:
         """The one line on stderr of a call that must fail."""
-        found = self(*arguments)
-        assert found.code == code
-        assert found.out == ""
-        return one_line(found.err)
+        result = self(*arguments)
+        assert (result.code, result.out) == (code, ""), result.err
+        return one_line(result.err)
 
 
 def one_line(stderr: str) -> str:
@@ -58,3 +76,27 @@ def process(arguments: Sequence[object], **options: object) -> subprocess.Comple
         [sys.executable, "-m", "lolat.cli.main", *map(str, arguments)],
         **{"capture_output": True, "text": True, "cwd": ROOT, "timeout": 120, **options},
     )
+
+
+class Doctor:
+    """In place of measuring a model's networks again: they take `ratio` times as long."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.ratio, self.loaded, self.networks = 1.02, 1.0, 5
+        self.differences: tuple[Difference, ...] = ()
+        self.error: BaseException | None = None
+
+    def examine(
+        self, points: Any, label: str, learned: Any, backend: str, device: str, progress: Any
+    ) -> Examination:
+        """As `microbench.doctor.examine`."""
+        self.calls.append({"points": len(points), "label": label, "learned": learned,
+                           "backend": backend, "device": device})  # fmt: skip
+        if self.error is not None:
+            raise self.error
+        again = tuple(Again(p, self.ratio * p.latency_ms) for p in points[: self.networks])
+        return Examination(
+            again, self.differences, {}, 1.1, self.loaded,
+            load=0.1, threads=2, seconds=9.0, starting_s=5.0,
+        )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import synthetic
-from tests.cli.commands import Command
+from tests.cli.commands import Command, Doctor
 
 
 @pytest.fixture
@@ -21,3 +21,10 @@ def model(tmp_path: Path) -> Path:
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(synthetic.document()))
     return path
+
+
+@pytest.fixture
+def doctor(monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    stub = Doctor()
+    monkeypatch.setattr("microbench.doctor.examine", stub.examine)
+    return stub

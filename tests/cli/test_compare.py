@@ -59,10 +59,9 @@ def test_a_whole_run(
     ]
     networks = evaluation(tmp_path, rows, "another desk")
     table, page = tmp_path / "c.csv", tmp_path / "c.html"
-    found = lolat(
+    found = lolat.done(
         "compare", small, "--networks", networks, "--csv", table, "--html", page, "--json"
     )
-    assert found.code == 0, found.err
     result = json.loads(found.out)
     names = [c.name for c in CANDIDATES]
     assert list(result["predictors"]) == names
@@ -90,8 +89,7 @@ def test_the_tables_in_the_terminal(
     lolat: Command, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lolat.comparison.candidates.fit_process", fit_forest)  # which is faster
-    found = lolat("compare", small)
-    assert found.code == 0, found.err
+    found = lolat.done("compare", small)
     for candidate in CANDIDATES:
         assert found.out.count(f"\n {candidate.label}") >= 2
     assert " extended * " in found.out

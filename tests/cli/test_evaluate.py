@@ -24,7 +24,7 @@ class Device:
     """In place of measuring: every network takes a tenth longer than predicted."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         self.failures: dict[str, str] = {}
         self.error: BaseException | None = None
         self.cpu = "a desk"
@@ -37,7 +37,7 @@ class Device:
         self, backend: str, device: str, wanted: Sequence[Case], points: Sequence[Point] = (),
         progress: Any = None,
     ) -> Evaluation:  # fmt: skip
-        self.asked.append(
+        self.calls.append(
             (backend, device, tuple((c.spec, c.batch_size, c.input_size) for c in wanted))
         )
         self.points = len(points)
@@ -72,10 +72,8 @@ def device(monkeypatch: pytest.MonkeyPatch, model: Path) -> Device:
 
 
 def test_ten_networks_at_two_batch_sizes(lolat: Command, model: Path, device: Device) -> None:
-    found = lolat("evaluate", model)
-    assert found.code == 0
-    assert found.err == ""
-    ((backend, where, wanted),) = device.asked
+    out = lolat.text("evaluate", model)
+    ((backend, where, wanted),) = device.calls
     assert (backend, where) == ("tensorflow", "cpu")
     networks = {spec for spec, _, _ in wanted}
     assert sorted(wanted) == sorted((spec, n, ()) for spec in networks for n in (1, 4))
@@ -83,23 +81,20 @@ def test_ten_networks_at_two_batch_sizes(lolat: Command, model: Path, device: De
     assert all(spec.startswith("keras:") for spec in networks)
     assert device.points == 105, "of the model, to choose from"
     error = "extended (default): median error 9.1 % (noise floor 3.0 %), 100 % within 10 %"
-    assert error in found.out
-    assert re.search(r"inside the 90 % interval: \d+ of 20 \(\d+ .. \d+ % with 95 % ", found.out)
+    assert error in out
+    assert re.search(r"inside the 90 % interval: \d+ of 20 \(\d+ .. \d+ % with 95 % ", out)
+    assert "the model has no networks to tell the machine's state by" in out
 
 
 def test_json(lolat: Command, model: Path, device: Device) -> None:
-    found = lolat("evaluate", model, "keras:A", "keras:B", "--batch-size", 2, "--json")
-    assert found.code == 0
-    assert found.err == ""
-    answer = json.loads(found.out)
-    assert len(found.out.splitlines()) == 1
+    answer = lolat.json("evaluate", model, "keras:A", "keras:B", "--batch-size", 2)
     assert [(n["network"], n["batch_size"]) for n in answer["networks"]] == [
         ("keras:A", 2), ("keras:B", 2),
     ]  # fmt: skip
     assert answer["summary"]["extended"]["median"] == pytest.approx(1 - 1 / 1.1)
     assert answer["intervals"]["of"] == 2
     assert answer["intervals"]["inside"] == sum(n["inside"] for n in answer["networks"])
-    assert answer["noise_floor"] == 0.03
+    assert (answer["noise_floor"], answer["state"]) == (0.03, None)
 
 
 def test_what_the_models_networks_say_of_the_machine_is_taken_out(
@@ -107,62 +102,38 @@ def test_what_the_models_networks_say_of_the_machine_is_taken_out(
 ) -> None:
     """They take a tenth longer too: then every prediction is right, but for the machine as it is."""
     device.ratio = 1.1
-    found = lolat("evaluate", model, "keras:A", "keras:B", "--batch-size", 2, "--json")
-    answer = json.loads(found.out)
+    answer = lolat.json("evaluate", model, "keras:A", "keras:B", "--batch-size", 2)
     assert answer["state"] == pytest.approx({"computing": 1.1, "moving": 1.1, "starting": 1.1})
     assert answer["summary"]["extended"]["median"] == pytest.approx(0.0, abs=1e-3)
     assert answer["as_usual"]["extended"]["median"] == pytest.approx(1 - 1 / 1.1, abs=1e-3)
     assert answer["noise"] == {"floor": 0.02, "quiet": 0.9, "busy": 1.3}
-    text = lolat("evaluate", model, "keras:A").out
-    assert "computing 1.10, moving 1.10, starting 1.10" in text
-    assert "This model is good here" in text
-
-
-def test_a_model_without_networks_says_so(lolat: Command, model: Path, device: Device) -> None:
-    assert json.loads(lolat("evaluate", model, "keras:A", "--json").out)["state"] is None
-    text = lolat("evaluate", model, "keras:A").out
-    assert "the model has no networks to tell the machine's state by" in text
-
-
-def test_a_gpu_is_compared_by_the_name_that_the_backend_says(
-    lolat: Command, tmp_path: Path, device: Device
-) -> None:
-    path = tmp_path / "gpu.json"
-    environment = {"framework": "tensorflow", "device": "gpu"}
-    path.write_text(json.dumps(synthetic.document(device="NVIDIA T4", environment=environment)))
-    device.versions = {"device_name": "NVIDIA T4"}
-    assert lolat("evaluate", path, "keras:A").err == ""
-    device.versions = {"device_name": "NVIDIA L4"}
-    said = lolat("evaluate", path, "keras:A").err
-    assert "this is another device: learned on NVIDIA T4, here NVIDIA L4" in said
+    out = lolat("evaluate", model, "keras:A").out
+    assert "computing 1.10, moving 1.10, starting 1.10" in out
+    assert "This model is good here" in out
 
 
 def test_options(lolat: Command, model: Path, device: Device) -> None:
     lolat("evaluate", model, "keras:A", "--batch-size", 2, "--batch-size", 8, "--input-size", 96)
-    assert device.asked[0][2] == (("keras:A", 2, (96,)), ("keras:A", 8, (96,)))
+    assert device.calls[0][2] == (("keras:A", 2, (96,)), ("keras:A", 8, (96,)))
 
 
-def test_a_plot(lolat: Command, model: Path, device: Device, tmp_path: Path) -> None:
-    plot = tmp_path / "plot.svg"
-    found = lolat("evaluate", model, "keras:A", "keras:B", "--plot", plot)
-    assert found.err == f"lolat: drawn: {plot}\n"
-    assert "measured, ms" in plot.read_text()
-    assert json.loads(lolat("evaluate", model, "keras:A", "--plot", plot, "--json").out)
-
-
-def test_a_plot_that_fails_at_last_loses_nothing(
+def test_a_plot(
     lolat: Command, model: Path, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    plot = tmp_path / "plot.svg"
+    ask = ("evaluate", model, "keras:A", "--plot", plot)
+    assert lolat.done(*ask).err == f"lolat: drawn: {plot}\n"
+    assert "measured, ms" in plot.read_text()
+    assert json.loads(lolat(*ask, "--json").out)
+
     def full(*unused: object, **named: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
-    found = lolat("evaluate", model, "keras:A", "--plot", tmp_path / "plot.svg", "--json")
-    assert found.code == 1
-    assert json.loads(found.out)["networks"]
-    assert found.err.endswith(
-        "plot.svg is not whole: the disk is full; make room and run it again\n"
-    )
+    failed = lolat(*ask, "--json")
+    assert failed.code == 1
+    assert json.loads(failed.out)["networks"], "what was measured is not lost"
+    assert "plot.svg is not whole: the disk is full" in failed.err
 
 
 @pytest.mark.parametrize("name", ["plot.gif", "no/plot.svg"])
@@ -170,60 +141,63 @@ def test_a_plot_that_cannot_be_drawn_is_found_out_before_measuring(
     lolat: Command, model: Path, device: Device, tmp_path: Path, name: str
 ) -> None:
     assert "--plot" in lolat.refused("evaluate", model, "--plot", tmp_path / name)
-    assert device.asked == []
+    assert device.calls == []
 
 
 def test_what_failed_is_said(lolat: Command, model: Path, device: Device) -> None:
     device.failures = {"keras:B": "died"}
-    found = lolat("evaluate", model, "keras:A", "keras:B")
-    assert found.code == 0
-    assert "not measured: keras:B: died" in found.out
+    out = lolat.done("evaluate", model, "keras:A", "keras:B").out
+    assert "not measured: keras:B: died" in out
+    line = lolat.refused("evaluate", model, "keras:B", code=1)
+    assert "no network could be measured (keras:B: died)" in line
 
 
-def test_when_everything_failed(lolat: Command, model: Path, device: Device) -> None:
-    device.failures = {"keras:A": "died"}
-    assert "no network could be measured (keras:A: died)" in lolat.refused(
-        "evaluate", model, "keras:A", code=1
-    )
-
-
-def test_a_network_that_is_none(lolat: Command, model: Path, device: Device) -> None:
-    device.error = NetworkError("no network 'keras:A': expected keras:NAME")
-    assert "no network 'keras:A'" in lolat.refused("evaluate", model, "keras:A")
-
-
-def test_ctrl_c(lolat: Command, model: Path, device: Device) -> None:
-    device.error = KeyboardInterrupt()
-    found = lolat("evaluate", model, "keras:A")
-    assert found.code == 130
-    assert found.out == ""
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (NetworkError("no network 'keras:A'"), 2)]
+)
+def test_where_nothing_can_be_measured(
+    lolat: Command, model: Path, device: Device, error: BaseException, code: int
+) -> None:
+    device.error = error
+    told = lolat("evaluate", model, "keras:A")
+    assert (told.code, told.out) == (code, "")
+    assert str(error) in told.err
 
 
 def test_another_machine_or_version_is_a_warning(
     lolat: Command, model: Path, device: Device
 ) -> None:
     device.cpu, device.versions = "a rack", {"framework_version": "3"}
-    found = lolat("evaluate", model, "keras:A", "--json")
-    assert found.code == 0
+    found = lolat.done("evaluate", model, "keras:A", "--json")
     json.loads(found.out)
-    lines = found.err.splitlines()
-    assert len(lines) == 2
-    assert all(line.startswith("lolat: warning: ") for line in lines)
-    assert "this is another processor: learned on a desk, here a rack" in lines[0]
-    assert "framework_version 2.21.0, this is 3" in lines[1]
+    processor, version = found.err.splitlines()
+    assert processor.startswith("lolat: warning: ")
+    assert "this is another processor: learned on a desk, here a rack" in processor
+    assert "framework_version 2.21.0, this is 3" in version
 
 
-def test_a_framework_that_this_version_cannot_measure(
-    lolat: Command, tmp_path: Path, device: Device
-) -> None:
+@pytest.mark.parametrize(
+    ("environment", "here", "words"),
+    [
+        ({"framework": "tensorflow", "device": "gpu"}, {"device_name": "NVIDIA T4"}, []),
+        ({"framework": "tensorflow", "device": "gpu"}, {"device_name": "NVIDIA L4"},
+         ["this is another device: learned on NVIDIA T4, here NVIDIA L4"]),
+        ({"framework": "torch", "device": "cpu", "cuda_version": "12.4", "tf32": {"a": True}},
+         {"cuda_version": "12.8", "tf32": {"a": True}},
+         [UNSAID, "learned with cuda_version 12.4, this is 12.8"]),
+    ],
+)  # fmt: skip
+def test_what_the_backend_says_of_a_device_is_compared(
+    lolat: Command, tmp_path: Path, device: Device,
+    environment: dict[str, Any], here: dict[str, Any], words: list[str],
+) -> None:  # fmt: skip
     path = tmp_path / "other.json"
-    document = synthetic.document(environment={"framework": "jax"}, noise={"floor": "low"})
-    path.write_text(json.dumps(document))
-    assert "no backend 'jax'; this version has" in lolat.refused("evaluate", path)
-    assert device.asked == []
-    document["environment"] = {}
-    path.write_text(json.dumps(document))
-    assert lolat("evaluate", path, "keras:A").code == 0
+    label = "NVIDIA T4" if environment["device"] == "gpu" else "a desk, 2 threads"
+    path.write_text(json.dumps(synthetic.document(device=label, environment=environment)))
+    device.versions = here
+    lines = lolat("evaluate", path, "A").err.splitlines()
+    assert len(lines) == len(words)
+    assert all(word in line for word, line in zip(words, lines, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -234,46 +208,36 @@ def test_a_framework_that_this_version_cannot_measure(
          "torch+compile+half"),
         ({"framework": "onnxruntime"}, "onnxruntime"),
         ({"framework": "torch", "threads": 1, "threads_asked": 1}, "torch+threads=1"),
+        ({}, "tensorflow"),
     ],
 )  # fmt: skip
 def test_the_backend_and_the_options_are_the_models(
     lolat: Command, tmp_path: Path, device: Device, environment: dict[str, Any], backend: str
 ) -> None:
     path = tmp_path / "other.json"
-    path.write_text(json.dumps(synthetic.document(environment={"device": "cpu", **environment})))
+    document = synthetic.document(
+        environment={"device": "cpu", **environment}, noise={"floor": "low"}
+    )
+    path.write_text(json.dumps(document))
     assert lolat("evaluate", path, "A", "--batch-size", 2).code == 0
-    assert device.asked == [(backend, "cpu", (("A", 2, ()),))]
+    assert device.calls == [(backend, "cpu", (("A", 2, ()),))]
 
 
 @pytest.mark.parametrize(
-    ("framework", "how"),
+    ("framework", "words"),
     [
-        ("torch", "torchvision.models:resnet50 --input-size 224"),  # a command as it stands
-        ("onnxruntime", "network.onnx"),
+        # a command as it stands
+        ("torch", "lolat evaluate {} torchvision.models:resnet50 --input-size 224"),
+        ("onnxruntime", "lolat evaluate {} network.onnx"),
+        ("jax", "no backend 'jax'; this version has"),
     ],
 )
 def test_without_networks_for_a_backend_that_has_none(
-    lolat: Command, tmp_path: Path, device: Device, framework: str, how: str
+    lolat: Command, tmp_path: Path, device: Device, framework: str, words: str
 ) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps(synthetic.document(environment={"framework": framework})))
-    said = lolat.refused("evaluate", path)
-    assert f"was learned with {framework}, for which no networks come with LoLat; give some" in said
-    assert said.endswith(f"lolat evaluate {path} {how}")
-    assert device.asked == []
-
-
-def test_another_cuda_is_a_warning(lolat: Command, tmp_path: Path, device: Device) -> None:
-    path = tmp_path / "gpu.json"
-    environment = {
-        "framework": "torch",
-        "device": "cpu",
-        "cuda_version": "12.4",
-        "tf32": {"a": True},
-    }
-    path.write_text(json.dumps(synthetic.document(environment=environment)))
-    device.versions = {"cuda_version": "12.8", "tf32": {"a": True}}
-    said = lolat("evaluate", path, "A").err
-    assert said == (
-        f"lolat: warning: {UNSAID}\nlolat: warning: learned with cuda_version 12.4, this is 12.8\n"
-    )
+    line = lolat.refused("evaluate", path)
+    assert words.format(path) in line
+    assert framework in line
+    assert device.calls == []

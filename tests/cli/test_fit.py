@@ -20,17 +20,11 @@ BEFORE = Path(__file__).parent / "model_of_before.json.xz"
 THREE = ["acts", "inp", "flops", "latency_ms"]
 
 
-@pytest.fixture
-def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def test_a_model_fitted_again_has_the_same_numbers(lolat: Command, tmp_path: Path) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new" / "again.json"
     document = synthetic.document(warnings=["the machine was busy"])
     old.write_text(json.dumps(document))
-    found = lolat("fit", old, "--output", new)
-    assert found.code == 0
+    found = lolat.done("fit", old, "--output", new)
     again = read(new)
     for name in ("predictors", "default", "domain", "points", "environment", "noise", "device"):
         assert again[name] == json.loads(json.dumps(document[name])), name
@@ -54,8 +48,7 @@ def test_a_model_of_before_is_fitted_again_as_it_was(
 ) -> None:
     """Its points tell no kinds of operations apart, so its formula has none."""
     new = tmp_path / "again.json"
-    found = lolat("fit", before, "--output", new)
-    assert found.code == 0
+    lolat.done("fit", before, "--output", new)
     old, again = read(before), read(new)
     for name in ("two-regime", "extended"):
         was, now = (d["predictors"][name] for d in (old, again))
@@ -93,7 +86,7 @@ def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> N
     points = synthetic.measured()
     table, output = tmp_path / name, tmp_path / "model.json"
     table.write_text(synthetic.table(points, [*FEATURES, "latency_ms", "batch_size", "name"]))
-    assert lolat("fit", table, "--output", output).code == 0
+    lolat.done("fit", table, "--output", output)
     model = load(output)
     assert model.default == "extended"
     assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) == pytest.approx(
@@ -105,23 +98,22 @@ def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> N
 def test_a_table_with_three_counts(lolat: Command, tmp_path: Path) -> None:
     table, output = tmp_path / "points.csv", tmp_path / "model.json"
     table.write_text(synthetic.table(synthetic.measured(), THREE))
-    assert lolat("fit", table, "--output", output).code == 0
+    lolat.done("fit", table, "--output", output)
     model = load(output)
     assert list(model.predictors) == ["two-regime"]
     assert model.default == "two-regime"
     assert model.predict(synthetic.network()).in_domain is None
-    assert lolat("show", output).code == 0
+    lolat.done("show", output)
 
 
 def test_points_of_one_block_are_fitted_with_a_warning(lolat: Command, tmp_path: Path) -> None:
     table, output = tmp_path / "points.csv", tmp_path / "model.json"
     points = synthetic.measured(1, range(1, 12))
     table.write_text(synthetic.table(points, [*THREE, "batch_size", "name"]))
-    found = lolat("fit", table, "--output", output)
-    assert found.code == 0
+    found = lolat.done("fit", table, "--output", output)
     assert "lolat: warning: the points are of too few different blocks" in found.err
     assert load(output).predict(synthetic.network()).interval_ms is None
-    assert lolat("show", output).code == 0
+    lolat.done("show", output)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +175,6 @@ def test_a_packed_table_of_blocks(lolat: Command, tmp_path: Path) -> None:
     plain.write_text(text)
     packed.write_bytes(gzip.compress(text.encode()))
     for path in (plain, packed):
-        assert lolat("fit", path, "--output", path.with_suffix(".json")).code == 0
+        lolat.done("fit", path, "--output", path.with_suffix(".json"))
     found = [read(p.with_suffix(".json"))["predictors"] for p in (plain, packed)]
     assert found[0] == found[1]

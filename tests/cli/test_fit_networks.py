@@ -60,34 +60,29 @@ def table(folder: Path, *more: str) -> Path:
 
 def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     out = tmp_path / "desk.json"
-    found = lolat("fit", table(tmp_path), "--device", "desk", "--output", out)
-    assert found.code == 0, found.err
+    found = lolat.done("fit", table(tmp_path), "--device", "desk", "--output", out)
     assert found.out.splitlines()[0] == "30 points on desk (from 30 networks, float32)"
     assert "all networks are of one family (net)" in found.err
     document = read(out)
     assert document["default"] == "kernels"
     other = network(tmp_path, 80, 5)
-    found = lolat("predict", out, other, "--batch-size", 8, "--json")
-    assert found.code == 0, found.err
-    answer = json.loads(found.out)
+    answer = lolat.json("predict", out, other, "--batch-size", 8)
     assert answer["latency_ms"] == pytest.approx(by_hand(80, 5, 8), rel=0.15)
     assert answer["in_domain"] is True
     judged = tmp_path / "others.csv"
     judged.write_text(f"network,batch_size,latency_ms\n{other},8,{by_hand(80, 5, 8)}\n")
     rows = tmp_path / "rows.csv"
-    found = lolat("evaluate", out, "--table", judged, "--predictions", rows)
-    assert found.code == 0, found.err
+    found = lolat.done("evaluate", out, "--table", judged, "--predictions", rows)
     assert f"{other} · batch 8: " in found.out
     (row,) = csv.DictReader(rows.read_text().splitlines())
     assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])
     assert float(row["low_ms"]) == pytest.approx(answer["interval_ms"][0])
     found = lolat("evaluate", out, "--table", judged, "--predictor", "two-regime", "--json")
     assert json.loads(found.out)["networks"][0]["predicted_ms"] != answer["latency_ms"]
-    found = lolat("evaluate", out, "--table", judged, "--training")
-    assert found.code == 2
-    assert "1 x run in another way (float32; asked for: float32, training)" in found.err
-    found = lolat("training", "predict", out, other, "--batch-size", 8, "--json")
-    assert found.code == 0, found.err
+    assert "1 x run in another way (float32; asked for: float32, training)" in lolat.refused(
+        "evaluate", out, "--table", judged, "--training"
+    )
+    found = lolat.done("training", "predict", out, other, "--batch-size", 8, "--json")
     assert json.loads(found.out)["iteration_ms"] > 2 * answer["latency_ms"]
 
 
@@ -101,7 +96,7 @@ def test_training_steps_and_inference_together(lolat: Command, tmp_path: Path) -
     lines = [line + ("," if i else ",pass") for i, line in enumerate(path.read_text().splitlines())]
     path.write_text("\n".join(lines + more) + "\n")
     out = tmp_path / "desk.json"
-    assert lolat("fit", path, "--output", out).code == 0
+    lolat.done("fit", path, "--output", out)
     entry = read(out)["predictors"]["kernels"]
     assert len(entry["training_residuals"]) == 5
     assert len(entry["residuals"]) == 30
@@ -131,22 +126,21 @@ def test_a_row_that_cannot_be_used(lolat: Command, tmp_path: Path, line: str, sa
         assert "takes 1000 ms, and" in found.err
         assert "expected one time for one device, or --skip" in found.err
     assert not out.exists()
-    found = lolat("fit", path, "--skip", "--output", out)
-    assert found.code == 0, found.err
+    found = lolat.done("fit", path, "--skip", "--output", out)
 
 
 def test_too_few_networks(lolat: Command, tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text(f"network,latency_ms\n{network(tmp_path, 8, 2)},3\n")
-    found = lolat("fit", path, "--output", tmp_path / "few.json")
-    assert found.code == 2
-    assert "0 operations and 1 networks are too few to fit a device" in found.err
+    refused = lolat("fit", path, "--output", tmp_path / "few.json")
+    assert refused.code == 2
+    assert "0 operations and 1 networks are too few to fit a device" in refused.err
 
 
 def test_a_model_beside_tables(lolat: Command, tmp_path: Path) -> None:
-    found = lolat("fit", table(tmp_path), tmp_path / "x.json", "--output", tmp_path / "y.json")
-    assert found.code == 2
-    assert "x.json is no table, as the others are; expected a model file alone" in found.err
+    assert "x.json is no table, as the others are; expected a model file alone" in lolat.refused(
+        "fit", table(tmp_path), tmp_path / "x.json", "--output", tmp_path / "y.json"
+    )
 
 
 def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
@@ -162,7 +156,7 @@ def test_steps_of_training_that_are_known_well_have_terms_of_their_own(
                 rows += [f"{name},{batch},inference,{ms:.5f}", f"{name},{batch},training,{ms:.5f}"]
     path, out = tmp_path / "both.csv", tmp_path / "desk.json"
     path.write_text("\n".join(rows) + "\n")
-    assert lolat("fit", path, "--output", out).code == 0
+    lolat.done("fit", path, "--output", out)
     assert {"kernels", "training-steps"} <= set(read(out)["predictors"])
     for option in ((), ("--training",)):
         found = lolat("evaluate", out, "--table", path, *option, "--json")
@@ -183,6 +177,6 @@ def test_seconds_for_milliseconds(lolat: Command, tmp_path: Path) -> None:
         f"{name},{batch},{by_hand(96, 6, batch) / 1e4:.9f}" for batch in (64, 128, 256, 512, 1024)
     ]
     path.write_text("\n".join(["network,batch_size,latency_ms", *rows]) + "\n")
-    found = lolat("fit", path, "--output", tmp_path / "x.json")
-    assert found.code == 2
-    assert "more than any device in float32: are these seconds? expected milliseconds" in found.err
+    refused = lolat("fit", path, "--output", tmp_path / "x.json")
+    assert refused.code == 2
+    assert "are these seconds? expected milliseconds" in refused.err

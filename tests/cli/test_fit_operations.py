@@ -1,4 +1,4 @@
-"""`lolat fit` of operations, then `predict` and `evaluate --table`, as a user would."""
+"""`lolat suggest` what to time, `fit` of operations, then `predict` and `evaluate --table`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,10 @@ from tests.devices import made_up
 NETWORK = "tests.devices.made_up:encoder"
 
 
-@pytest.fixture
-def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def fitted(lolat: Command, folder: Path) -> Path:
     operations, facts = made_up.write_tables(folder)
     out = folder / "desk.json"
-    found = lolat("fit", operations, "--facts", facts, "--device", "desk", "--output", out)
-    assert found.code == 0, found.err
+    found = lolat.done("fit", operations, "--facts", facts, "--device", "desk", "--output", out)
     assert found.out.splitlines()[0] == "140 points on desk (from 140 operations, float32)"
     assert "kernels (default): each operation by the terms of its class (" in found.out
     assert found.err.count("\n") == 1, found.err
@@ -37,9 +31,7 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     model = fitted(lolat, tmp_path)
     assert read(model)["default"] == "kernels"
     ask = (NETWORK, "--sequence-length", 256, "--batch-size", 4)
-    found = lolat("predict", model, *ask, "--json")
-    assert found.code == 0, found.err
-    answer = json.loads(found.out)
+    answer = lolat.json("predict", model, *ask)
     # Four dense layers and what is between them, by hand.
     m, ms = 4 * 256, made_up.product_ms
     wanted = 2 * (ms(1, m, 2048, 512) + ms(1, m, 512, 2048))
@@ -48,19 +40,18 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     assert answer["latency_ms"] == pytest.approx(wanted, rel=0.1)
     assert sum(b["latency_ms"] for b in answer["blocks"]) == pytest.approx(answer["latency_ms"])
     assert answer["predictor"] == "kernels"
-    assert lolat("report", model, *ask).code == 0
-    assert lolat("show", model).code == 0
-    found = lolat("fit", model, "--output", tmp_path / "again.json")
-    assert found.code == 2
-    assert "was fitted to tables; give them again (operations.csv)" in found.err
+    lolat.done("report", model, *ask)
+    lolat.done("show", model)
+    assert "was fitted to tables; give them again (operations.csv)" in lolat.refused(
+        "fit", model, "--output", tmp_path / "again.json"
+    )
 
     table = tmp_path / "networks.csv"
     table.write_text(
         f"network,sequence_length,batch_size,latency_ms\n{NETWORK},256,4,{wanted}\nnone:x,1,1,1\n"
     )
     out = tmp_path / "out.csv"
-    found = lolat("evaluate", model, "--table", table, "--predictions", out)
-    assert found.code == 0, found.err
+    found = lolat.done("evaluate", model, "--table", table, "--predictions", out)
     assert "1 networks: median error" in found.out
     assert "1 left out: none:x: " in found.err
     (row,) = csv.DictReader(out.read_text().splitlines())
@@ -74,11 +65,10 @@ def test_a_device_of_which_the_data_sheet_is_known(lolat: Command, tmp_path: Pat
     pytest.importorskip("torch")
     _, facts = made_up.write_tables(tmp_path)
     out = tmp_path / "sheet.json"
-    found = lolat("fit", "--facts", facts, "--device", "desk", "--output", out)
-    assert found.code == 0, found.err
+    found = lolat.done("fit", "--facts", facts, "--device", "desk", "--output", out)
     assert "nothing was measured on this device" in found.err
     ask = (NETWORK, "--sequence-length", 4096, "--batch-size", 8)
-    answer = json.loads(lolat("predict", out, *ask, "--json").out)
+    answer = lolat.json("predict", out, *ask)
     macs, bytes_ = 8 * 4096 * 2048 * 512, 4.0 * 8 * 4096
     wanted = 4 * macs / (0.85 * 4.7e9) + bytes_ * (4 * 2048 + 4 * 512 + 2 * 512) / (0.8 * 5e8)
     assert answer["latency_ms"] == pytest.approx(wanted, rel=0.1)
@@ -91,8 +81,7 @@ def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> 
     model = fitted(lolat, tmp_path)
     other, out = tmp_path / "other.csv", tmp_path / "out.csv"
     other.write_text("\n".join([made_up.COLUMNS, *made_up.rows(seed=7)]) + "\n")
-    found = lolat("evaluate", model, "--table", other, "--predictions", out)
-    assert found.code == 0, found.err
+    found = lolat.done("evaluate", model, "--table", other, "--predictions", out)
     assert found.out.startswith("linear: 40 timed, median error ")
     assert "140 operations: median error " in found.out
     with out.open() as file:
@@ -110,8 +99,9 @@ def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> 
 
 
 def test_nothing_to_fit(lolat: Command, tmp_path: Path) -> None:
-    found = lolat("fit", "--device", "desk", "--output", tmp_path / "m.json")
-    assert (found.code, "nothing to fit: give tables" in found.err) == (2, True)
+    assert "nothing to fit: give tables" in lolat.refused(
+        "fit", "--device", "desk", "--output", tmp_path / "m.json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +127,35 @@ def test_what_does_not_go_together(
 
 
 def test_options_that_are_for_tables_alone(lolat: Command, model: Path) -> None:
-    found = lolat("evaluate", model, "--predictions", "x.csv")
-    assert (found.code, "are for --table" in found.err) == (2, True)
-    found = lolat("evaluate", model, "keras:X", "--table", "x.csv")
-    assert (found.code, "--table has its networks and sizes itself" in found.err) == (2, True)
+    assert "are for --table" in lolat.refused("evaluate", model, "--predictions", "x.csv")
+    assert "--table has its networks and sizes itself" in lolat.refused(
+        "evaluate", model, "keras:X", "--table", "x.csv"
+    )
+
+
+def test_a_table_to_time(lolat: Command, tmp_path: Path) -> None:
+    out, facts = tmp_path / "todo.csv", tmp_path / "devices.csv"
+    facts.write_text(made_up.FACTS)
+    found = lolat("suggest", "--facts", facts, "--device", "desk", "--output", out)
+    assert (found.code, found.err) == (0, "")
+    assert found.out.startswith(f"written: {out}, 20 operations\nNext: python examples/time_oper")
+    with out.open() as file:
+        assert len(list(csv.DictReader(file))) == 20
+
+
+def test_from_a_table_and_of_an_unknown_device(lolat: Command, tmp_path: Path) -> None:
+    operations, _ = made_up.write_tables(tmp_path)
+    out = tmp_path / "todo.csv"
+    lolat.done("suggest", "--from", operations, "--rows", 5, "--output", out)
+    with operations.open() as pool, out.open() as file:
+        known = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(pool)]
+        chosen = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(file)]
+    assert len(chosen) == 5
+    assert all(row in known for row in chosen)
+
+
+@pytest.mark.parametrize("given", [["--device", "l4"], ["--facts", "devices.csv"]])
+def test_facts_without_a_device(lolat: Command, tmp_path: Path, given: list[str]) -> None:
+    assert "--facts and --device go together" in lolat.refused(
+        "suggest", *given, "--output", tmp_path / "todo.csv"
+    )

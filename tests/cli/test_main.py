@@ -16,13 +16,12 @@ import lolat as package
 from lolat.cli.main import COMMANDS
 from lolat.errors import AnswerIsNo
 from tests import synthetic
-from tests.cli.commands import ROOT, Command, one_line, process
+from tests.cli.commands import ROOT, Command, one_line
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_lists_the_commands(lolat: Command, option: str) -> None:
-    found = lolat(option)
-    assert found.code == 0
+    found = lolat.done(option)
     assert found.err == ""
     listed = [line.split()[0] for line in found.out.partition("Commands:")[2].splitlines() if line]
     assert listed == list(COMMANDS)
@@ -31,8 +30,7 @@ def test_help_lists_the_commands(lolat: Command, option: str) -> None:
 
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_command_has_help_that_is_whole(lolat: Command, command: str) -> None:
-    found = lolat(command, "--help")
-    assert found.code == 0
+    found = lolat.done(command, "--help")
     assert found.out.startswith(f"Usage: lolat {command}")
     assert "..." not in found.out.partition("\n\n")[2].replace("[NETWORK]...", "")
 
@@ -51,8 +49,7 @@ def test_the_list_of_commands_is_made_without_importing_them() -> None:
 
 
 def test_version(lolat: Command) -> None:
-    found = lolat("--version")
-    assert found.code == 0
+    found = lolat.done("--version")
     assert found.out.strip().endswith(package.__version__)
 
 
@@ -154,33 +151,6 @@ def test_where_an_error_is_from_can_be_asked(
 
 class TestAsAProcess:
     """The same from outside: the code that a shell sees, stderr as it is."""
-
-    def test_a_wrong_call(self) -> None:
-        for arguments in ([], ["predict", "missing.json", "keras:X"], ["nonsense"]):
-            done = process(arguments)
-            assert done.returncode == 2
-            assert done.stdout == ""
-            one_line(done.stderr)
-
-    def test_show_into_a_reader_that_goes_away(self, model: Path) -> None:
-        command = f"{sys.executable} -m lolat.cli.main show {model}"
-        done = subprocess.run(
-            ["bash", "-c", f"{command} | head -1; echo ${{PIPESTATUS[0]}}"],
-            capture_output=True, text=True, cwd=ROOT, timeout=60,
-        )  # fmt: skip
-        first, code = done.stdout.splitlines()
-        assert first.startswith("desk: a desk")
-        assert code in ("0", "1")
-        assert done.stderr == ""
-
-    def test_a_full_disk_behind_stdout(self, model: Path) -> None:
-        if not Path("/dev/full").exists():
-            pytest.skip("no /dev/full here")
-        with open("/dev/full", "w") as full:
-            done = process(["show", model], stdout=full, stderr=subprocess.PIPE,
-                           capture_output=False)  # fmt: skip
-        assert done.returncode == 1
-        assert "No space left" in one_line(done.stderr)
 
     def test_ctrl_c(self, model: Path, tmp_path: Path) -> None:
         (tmp_path / "slow.py").write_text(

@@ -13,12 +13,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import click
 import pytest
 
 pytest.importorskip("fastapi")
 
-from lolat.cli.main import lolat as group
 from lolat.cli.show import serve
 from lolat.training.file import write
 from lolat.training.fitting import fit
@@ -105,10 +103,6 @@ def test_it_listens_to_this_machine_alone() -> None:
 
     with bound(0) as found:
         assert found.getsockname()[0] == "127.0.0.1"
-
-
-def test_it_is_a_command_of_lolat() -> None:
-    assert group.get_command(click.Context(group), "serve") is serve
 
 
 def test_the_commands_of_the_page_are_commands() -> None:

@@ -12,8 +12,7 @@ from tests.cli.commands import Command
 
 
 def test_show(lolat: Command, model: Path) -> None:
-    found = lolat("show", model)
-    assert found.code == 0
+    found = lolat.done("show", model)
     assert found.err == ""
     assert found.out.startswith("desk: a desk, 2 threads · tensorflow 2.21.0 · noise 3.0 %\n")
     assert "This device does" in found.out
@@ -21,8 +20,7 @@ def test_show(lolat: Command, model: Path) -> None:
 
 def test_show_draws(lolat: Command, model: Path, tmp_path: Path) -> None:
     plot = tmp_path / "fit.svg"
-    found = lolat("show", model, "--plot", plot)
-    assert found.code == 0
+    found = lolat.done("show", model, "--plot", plot)
     assert found.out.endswith(f"drawn: {plot}\n")
     assert "<svg" in plot.read_text()
 
@@ -45,8 +43,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
 
 def test_no_models_yet(lolat: Command, folders: tuple[Path, Path]) -> None:
-    found = lolat("models")
-    assert found.code == 0
+    found = lolat.done("models")
     assert found.out == "no models yet: learn one with `python learn_model.py cpu`\n"
 
 
@@ -55,8 +52,7 @@ def test_models_are_listed_with_their_device(lolat: Command, folders: tuple[Path
     (local / "mine.json").write_text(json.dumps(synthetic.document(device="a desk")))
     (shipped / "a-longer-name.json").write_text(json.dumps(synthetic.document(device="a \x1brack")))
     (local / "broken.json").write_text("{")
-    found = lolat("models")
-    assert found.code == 0
+    found = lolat.done("models")
     lines = found.out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["broken", "local"], ["mine", "local"], ["a-longer-name", "shipped"],

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,7 +99,7 @@ def test_a_batch_size_too_large_is_left_out() -> None:
         document([side(graph)], 10**6, None, None)
 
 
-def test_every_count_has_a_colour() -> None:
+def test_every_count_has_a_color() -> None:
     terms = [term for _, own in FAMILIES.values() for term in own]
     assert sorted(terms) == sorted(COLUMNS)
     of = {"compute": "flops", "memory": "memory", "weights": "weights", "shapes": "patches",
@@ -236,16 +235,10 @@ def test_what_is_known_of_the_device() -> None:
     assert "noise floor" not in Seen(page([side(model=bare)])).texts["dt"]
 
 
-def test_the_same_page_twice() -> None:
-    assert page([side()]) == page([side()])
-
-
-def test_a_folder_is_no_place_for_a_page(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder"):
-        write_page(str(tmp_path), [side()])
-
-
-def test_a_full_disk_is_no_wrong_call() -> None:
-    with pytest.raises(LolatError, match="the disk is full") as found:
-        write_page("/dev/full", [side()])
-    assert found.value.exit_code == 1
+@pytest.mark.parametrize(
+    ("path", "words", "code"), [(".", "is a folder", 2), ("/dev/full", "the disk is full", 1)]
+)
+def test_where_no_page_can_be(path: str, words: str, code: int) -> None:
+    with pytest.raises(LolatError, match=words) as caught:
+        write_page(path, [side()])
+    assert caught.value.exit_code == code

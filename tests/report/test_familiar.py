@@ -21,7 +21,7 @@ def test_a_network_counted_by_hand() -> None:
     assert found.macs == 56 * 56 * 32 * 27 + 6 * 56 * 56 * 32 * 9 * 32 + 32 * 1000
 
 
-def test_tables_and_other_normalisations() -> None:
+def test_tables_and_other_normalizations() -> None:
     builder = GraphBuilder("text")
     x = builder.input((1, 7), "int64")
     x = builder.add("embedding", [x], (1, 7, 16), "table", rows=100, out_features=16)

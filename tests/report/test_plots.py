@@ -1,4 +1,4 @@
-"""Plots: files that can be opened, and plain errors where they cannot be written."""
+"""Plots: what is drawn stands where its numbers say; plain errors where nothing can be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pytest
 
 from lolat.errors import InputError, MissingPackageError
@@ -19,14 +20,14 @@ from tests import synthetic
 ROWS: list[dict[str, Any]] = [
     {"measured_ms": 2.0, "predicted_ms": {"extended": 2.1, "two-regime": 3.0}},
     {"measured_ms": 20.0, "predicted_ms": {"extended": 18.0, "two-regime": 60.0}},
+    {"measured_ms": 5.0, "predicted_ms": {"extended": 7.0, "two-regime": 5.0}},
 ]
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def model(device: str = "a desk") -> Model:
+def model(device: str = "a desk", **two_regime: Any) -> Model:
     document = synthetic.document(device=device)
-    document["predictors"]["two-regime"] |= {
-        "breakpoint_ms": 5.0, "slope": 0.5, "offset_ms": 2.5,
-    }  # fmt: skip
+    document["predictors"]["two-regime"] |= two_regime
     return Model(document)
 
 
@@ -35,42 +36,66 @@ def texts(path: Path) -> str:
     return "|".join(ElementTree.parse(path).getroot().itertext())
 
 
-def test_the_fit_as_svg(tmp_path: Path) -> None:
-    path = tmp_path / "fit.svg"
-    fit_plot(model(), str(path))
-    found = texts(path)
-    assert "a desk: 105 points, two-regime fit" in found
-    assert "below 5 ms: slope 0.50" in found
-    assert "measured blocks" in found
+def markers(path: Path) -> np.ndarray:
+    """Where the data of an SVG are drawn, in its own coordinates; ticks and legend are not clipped."""
+    clipped = [g for g in ElementTree.parse(path).getroot().iter(f"{SVG}g") if g.get("clip-path")]
+    # The band of agreement is used too, at the origin.
+    drawn = [u for g in clipped for u in g.iter(f"{SVG}use") if u.attrib["x"] != "0"]
+    return np.array([[float(u.attrib["x"]), float(u.attrib["y"])] for u in drawn])
 
 
-def test_the_fit_without_a_breakpoint(tmp_path: Path) -> None:
-    path = tmp_path / "fit.svg"
-    document = synthetic.document()
-    document["predictors"]["two-regime"] |= {
-        "breakpoint_ms": 0.0, "slope": 1.0, "offset_ms": 0.0,
-    }  # fmt: skip
-    fit_plot(Model(document), str(path))
-    assert "below" not in texts(path)
+def per_decade(drawn: np.ndarray, values: Any) -> float:
+    """How far a factor of ten is on a logarithmic axis, which all of the values must lie on."""
+    logs = np.log10(values)
+    slope, start = np.polyfit(logs, drawn, 1)
+    assert drawn == pytest.approx(start + slope * logs, abs=0.01)
+    return float(slope)
+
+
+def test_measured_against_predicted(tmp_path: Path) -> None:
+    path = tmp_path / "plot.svg"
+    evaluation_plot(ROWS, ["extended", "two-regime"], "three networks", str(path))
+    x, y = markers(path).T
+    measured = [r["measured_ms"] for r in ROWS]
+    predicted = [r["predicted_ms"][p] for p in ("extended", "two-regime") for r in ROWS]
+    right = per_decade(x, measured * 2)
+    assert right > 0
+    assert per_decade(y, predicted) == pytest.approx(-right, rel=1e-3)  # up, on the same scale
+    assert "three networks" in texts(path)
 
 
 @pytest.mark.parametrize("name", ["plot.png", "PLOT.PNG"])
-def test_measured_against_predicted_as_png(tmp_path: Path, name: str) -> None:
+def test_a_png(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    evaluation_plot(ROWS, ["extended", "two-regime"], "two networks", str(path))
+    evaluation_plot(ROWS, ["extended"], "three networks", str(path))
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack(">II", content[16:24])
-    assert min(width, height) > 500
+    assert min(struct.unpack(">II", content[16:24])) > 500
 
 
-def test_the_same_plot_gives_the_same_file(tmp_path: Path) -> None:
-    files = []
-    for name in ("a.svg", "b.svg"):
-        evaluation_plot(ROWS, ["extended"], "two networks", str(tmp_path / name))
-        files.append((tmp_path / name).read_text())
-    assert files[0] == files[1]
-    assert "two networks" in texts(tmp_path / "a.svg")
+def test_the_fit(tmp_path: Path) -> None:
+    """By hand: each point at a*ACTS + b*INP + c*FLOPs + d to the right, and its time up."""
+    path = tmp_path / "fit.svg"
+    formula = {"acts": 2e-6, "inp": 1e-6, "flops": 1e-8, "call": 0.25}
+    known = {"coefficients": formula, "breakpoint_ms": 5.0, "slope": 0.5, "offset_ms": 2.5}
+    fit_plot(model(**known), str(path))
+    points = synthetic.document()["points"]
+    sums = [sum(c * p[f] for f, c in formula.items() if f != "call") + 0.25 for p in points]
+    x, y = markers(path).T
+    assert per_decade(x, sums) > 0
+    assert per_decade(y, [p["latency_ms"] for p in points]) < 0
+    assert "a desk: 105 points, two-regime fit" in texts(path)
+    assert "below 5 ms: slope 0.50" in texts(path)
+    fit_plot(model(breakpoint_ms=0.0, slope=1.0, offset_ms=0.0), str(path))
+    assert "below" not in texts(path)
+
+
+def test_points_of_nothing_are_left_out(tmp_path: Path) -> None:
+    """All coefficients 0: the sum of each point is 0, which a logarithm does not have."""
+    path = tmp_path / "a.svg"
+    fit_plot(model(coefficients=dict.fromkeys(("acts", "inp", "flops", "call"), 0.0)), str(path))
+    assert len(markers(path)) == 0
+    assert "105 points" in texts(path)
 
 
 def test_a_device_name_is_text_and_no_formula(tmp_path: Path) -> None:
@@ -87,20 +112,20 @@ def test_a_users_own_settings_stay(tmp_path: Path) -> None:
         assert sys.modules["matplotlib.pyplot"].get_fignums() == []
 
 
-@pytest.mark.parametrize("name", ["plot.pdf", "plot", "svg", "plot.svg.txt"])
-def test_another_format(tmp_path: Path, name: str) -> None:
-    for draw in (check_plot, lambda path: fit_plot(model(), path)):
-        with pytest.raises(InputError, match=r"expected a file name that ends in \.svg or \.png"):
-            draw(str(tmp_path / name))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no folder"):
-        fit_plot(model(), str(tmp_path / "no" / "fit.svg"))
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((name, r"ends in \.svg or \.png") for name in ("plot.pdf", "plot", "svg", "plot.svg.txt")),
+        ("no/fit.svg", "no folder"),
+        ("folder.svg", "is a folder"),
+    ],
+)  # fmt: skip
+def test_where_no_plot_can_be(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "folder.svg").mkdir()
-    with pytest.raises(InputError, match="is a folder"):
-        fit_plot(model(), str(tmp_path / "folder.svg"))
+    for draw in (check_plot, lambda path: fit_plot(model(), path)):
+        with pytest.raises(InputError, match=words):
+            draw(str(tmp_path / name))
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.svg"]
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,14 +136,4 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_model_without_points(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no points to draw"):
-        fit_plot(Model(synthetic.document(points=None) | {"points": []}), str(tmp_path / "a.svg"))
-
-
-def test_points_of_nothing_can_be_drawn(tmp_path: Path) -> None:
-    """All coefficients 0: the sum of some points is 0, which a logarithm does not have."""
-    document = synthetic.document()
-    document["predictors"]["two-regime"]["coefficients"] = {
-        "acts": 0.0, "inp": 0.0, "flops": 0.0, "call": 0.0,
-    }  # fmt: skip
-    fit_plot(Model(document), str(tmp_path / "a.svg"))
-    texts(tmp_path / "a.svg")
+        fit_plot(Model(synthetic.document() | {"points": []}), str(tmp_path / "a.svg"))

@@ -42,19 +42,14 @@ def test_summary() -> None:
 
 
 def test_summary_of_what_is_not_known() -> None:
-    unknown = replace(
-        PREDICTION, interval_ms=None, coverage=None, in_domain=None, warnings=("careful",)
-    )
+    nothing = {"interval_ms": None, "coverage": None, "in_domain": None}
+    unknown = replace(PREDICTION, warnings=("careful",), **nothing)
     first, second, third = text.summary(unknown)
     assert "sure" not in first
     assert "does not say what was measured" in second
     assert third == "note: careful"
-
-
-@pytest.mark.parametrize(("coverage", "shown"), [(0.9, "90"), (0.55, "55"), (0.975, "97.5")])
-def test_a_coverage_is_not_rounded(coverage: float, shown: str) -> None:
-    found = text.latency(replace(PREDICTION, coverage=coverage))
-    assert f", {shown} % sure of " in found
+    for coverage, shown in ((0.9, "90"), (0.55, "55"), (0.975, "97.5")):
+        assert f", {shown} % sure of " in text.latency(replace(PREDICTION, coverage=coverage))
 
 
 def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +66,7 @@ def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
         "Next: lolat explain models/cpu.json keras:X --batch-size 4 · "
         "lolat report models/cpu.json keras:X --batch-size 4 --html report.html\n"
     ) in shown
-    assert "\x1b" not in shown  # no colours where nobody sees them
+    assert "\x1b" not in shown  # no colors where nobody sees them
     assert all(len(line) <= text.WIDE for line in shown.splitlines() if "Next" not in line)
 
 
@@ -93,21 +88,18 @@ def test_a_path_with_spaces_can_be_copied(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("days", "words"),
-    [(0, "today"), (1, "yesterday"), (3, "3 days ago"), (-1, "today")],
-)
-def test_the_age_of_a_model(days: int, words: str) -> None:
-    date = (datetime.now(UTC) - timedelta(days=days, minutes=5)).isoformat()
-    document = synthetic.document(environment={"date": date})
-    assert (
-        text.headline(Model(document)) == f"desk: a desk, 2 threads · learned {words} · noise 3.0 %"
-    )
-
-
-@pytest.mark.parametrize("date", [None, 17, "soon", "2026-01-01", "2026-01-01T00:00:00"])
-def test_a_date_of_another_form_is_left_out(date: object) -> None:
-    document = synthetic.document(environment={"date": date}, noise={"floor": "low"})
-    assert "learned" not in text.headline(Model(document))
+    ("date", "words"),
+    [(0, " · learned today"), (1, " · learned yesterday"), (3, " · learned 3 days ago"),
+     (-1, " · learned today"), *((wrong, "") for wrong in (None, "17", "soon", "2026-01-01",
+                                                         "2026-01-01T00:00:00"))],
+)  # fmt: skip
+def test_the_age_of_a_model(date: object, words: str) -> None:
+    if isinstance(date, int):
+        date = (datetime.now(UTC) - timedelta(days=date, minutes=5)).isoformat()
+    model = Model(synthetic.document(environment={"date": date}))
+    assert text.headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
+    model = Model(synthetic.document(environment={"date": 17}, noise={"floor": "low"}))
+    assert text.headline(model) == "desk: a desk, 2 threads"
 
 
 def test_show() -> None:
@@ -130,84 +122,88 @@ def test_show() -> None:
     assert lines[-1] == r"note: a noisy \x1b[1m point"
 
 
-def test_what_a_device_is_bound_by() -> None:
-    """2e-8 ms a MAC: 50 GMACs a second; 2e-6 ms an element: 100 MACs; 0.01 ms an operation: 10 µs."""
+@pytest.mark.parametrize(
+    "coefficients",
+    [
+        # 2e-8 ms a MAC: 50 GMACs a second; 2e-6 ms an element: 100 MACs; 0.01 ms an operation: 10 µs.
+        synthetic.TRUE | {"call": 0.15},
+        # The median of what its kinds cost, as far as they cost anything.
+        {"pointwise_macs": 1e-8, "spatial_macs": 2e-8, "dense_macs": 9e-8, "flat_macs": 0.0,
+         "conv_reads": 1e-6, "conv_writes": 2e-6, "pair_elements": 3e-6, "conv_ops": 0.01,
+         "move_ops": 0.0, "call": 0.15},
+    ],
+)  # fmt: skip
+def test_what_a_device_is_bound_by(coefficients: dict[str, float]) -> None:
     document = synthetic.document()
-    document["predictors"]["extended"]["coefficients"] = synthetic.TRUE | {"call": 0.15}
-    assert text.bound_sentence(Model(document)) == (
-        "This device does 50.0 GMACs a second; 100 in the time of moving one element: blocks with "
-        "fewer MACs per element are bound by memory, the others by compute; starting one operation "
-        "costs 10 µs; one call costs 0.150 ms."
-    )
+    document["predictors"]["extended"]["coefficients"] = coefficients
+    sentence = text.bound_sentence(Model(document))
+    for words in ("50.0 GMACs a second", "100 in the time of moving one element",
+                  "one operation costs 10 µs", "one call costs 0.150 ms"):  # fmt: skip
+        assert words in sentence
 
 
-def test_what_a_device_with_kinds_of_operations_is_bound_by() -> None:
-    """The median of what its kinds cost, as far as they cost anything."""
-    document = synthetic.document()
-    document["predictors"]["extended"]["coefficients"] = {
-        "pointwise_macs": 1e-8, "spatial_macs": 2e-8, "dense_macs": 9e-8, "flat_macs": 0.0,
-        "conv_reads": 1e-6, "conv_writes": 2e-6, "pair_elements": 3e-6, "conv_ops": 0.01,
-        "move_ops": 0.0, "call": 0.15,
-    }  # fmt: skip
-    assert text.bound_sentence(Model(document)) == (
-        "This device does 50.0 GMACs a second; 100 in the time of moving one element: blocks with "
-        "fewer MACs per element are bound by memory, the others by compute; starting one operation "
-        "costs 10 µs; one call costs 0.150 ms."
-    )
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"quiet_ms": 15.0}, "; 15.0 ms when the machine is quiet"),
+        ({"quiet_ms": 19.5}, ""),  # by less than 5 %
+        ({"quiet_ms": 25.0}, ""),
+        ({"quiet_ms": 15.0, "state": State(1.2, 1.0, 1.0)},
+         ", in the state of the machine that was given"),
+    ],
+)  # fmt: skip
+def test_the_quiet_machine_is_told_where_it_is_another(changes: dict[str, Any], words: str) -> None:
+    prediction = replace(PREDICTION, latency_ms=20.0, interval_ms=(18.0, 22.0), **changes)
+    line = f"20.0 ms, 90 % sure of 18.0 .. 22.0{words}"
+    assert text.latency(prediction) == line
+    assert next(iter(text.summary(prediction))) == f"hand made · batch 4: {line}"
 
 
-def test_the_quiet_machine_is_told_where_it_is_another() -> None:
-    usual = replace(PREDICTION, latency_ms=20.0, interval_ms=(18.0, 22.0))
-    plain = "20.0 ms, 90 % sure of 18.0 .. 22.0"
-    assert text.latency(usual) == plain
-    assert (
-        text.latency(replace(usual, quiet_ms=15.0)) == f"{plain}; 15.0 ms when the machine is quiet"
-    )
-    assert text.latency(replace(usual, quiet_ms=19.5)) == plain  # by less than 5 %
-    assert text.latency(replace(usual, quiet_ms=25.0)) == plain
-    known = replace(usual, quiet_ms=15.0, state=State(1.2, 1.0, 1.0))
-    assert text.latency(known) == f"{plain}, in the state of the machine that was given"
-    assert next(iter(text.summary(known))) == f"hand made · batch 4: {text.latency(known)}"
+@pytest.mark.parametrize(
+    ("error", "noise", "lines"),
+    [
+        *((wrong, None, []) for wrong in (0.14, {}, {"fitted": {}}, {"fitted": {"median": 0.1}},
+                                          {"left_out": None}, None)),
+        ({"fitted": {"median": 0.1, "within_10_percent": 0.5}}, None,
+         ["  on its points: median error 10 %, 50 % within 10 %"]),
+        ({"fitted": {"median": 0.1, "within_10_percent": 0.5, "median_below_2_ms": 0.2}}, 0.016,
+         ["  on its points: median error 10 % (noise floor 1.6 %), 20 % below, 50 % within 10 %"]),
+        ({"networks_left_out": {"median": 0.06, "within_10_percent": 0.75}}, None,
+         ["  whole networks among them: median error 6.0 %, 75 % within 10 %"]),
+    ],
+)  # fmt: skip
+def test_errors_also_those_that_another_version_wrote(
+    error: Any, noise: float | None, lines: list[str]
+) -> None:
+    assert list(text.error_lines({} if error is None else {"error": error}, noise)) == lines
 
 
-def test_networks_left_out_are_told() -> None:
-    figures = {"median": 0.06, "within_10_percent": 0.75}
-    (line,) = text.error_lines({"error": {"networks_left_out": figures}})
-    assert line == "  whole networks among them: median error 6.0 %, 75 % within 10 %"
-    entry = {"residuals": [0.1] * 100, "networks": {"ops": 90, "spread": 0.05, "count": 12}}
-    (line,) = text.interval_line(entry, None)
-    # t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12) is 0.0935.
-    assert line == "  90 % intervals: -10 .. +11 %, -9 .. +10 % of whole networks"
+SCORES = [0.1] * 90 + [0.2] * 10
 
 
-def test_errors_that_another_version_wrote() -> None:
-    for error in (0.14, {}, {"fitted": {}}, {"fitted": {"median": 0.1}}, {"left_out": None}):
-        assert list(text.error_lines({"error": error})) == []
-    assert list(text.error_lines({})) == []
-    (line,) = text.error_lines({"error": {"fitted": {"median": 0.1, "within_10_percent": 0.5}}})
-    assert line == "  on its points: median error 10 %, 50 % within 10 %"
-
-
-def test_how_wide_intervals_are() -> None:
-    """The 91st of 100 scores, 0.2, times (n / 12)**-0.5: 0.4 at 3 operations, 0.1 at 48."""
-    entry: dict[str, Any] = {"residuals": [0.1] * 90 + [0.2] * 10}
-    (line,) = text.interval_line(entry, None)
-    assert line == "  90 % intervals: -18 .. +22 %"
-    entry["interval"] = {"exponent": 0.5, "ops": [3, 48], "scores": entry["residuals"]}
-    (line,) = text.interval_line(entry, 0.03)
-    assert line == "  90 % intervals: -33 .. +49 % up to 3 operations, -10 .. +11 % from 48 on"
-    (line,) = text.interval_line(entry, 1.0)  # noise as large as what is measured
-    assert line == "  90 % intervals: -50 .. +100 %"
-    assert list(text.interval_line({}, 0.03)) == []
-    assert list(text.interval_line({"residuals": [0.1] * 8}, 0.03)) == []
-
-
-def test_an_error_stands_beside_the_noise() -> None:
-    error = {"fitted": {"median": 0.1, "within_10_percent": 0.5, "median_below_2_ms": 0.2}}
-    (line,) = text.error_lines({"error": error}, 0.016)
-    assert line == (
-        "  on its points: median error 10 % (noise floor 1.6 %), 20 % below, 50 % within 10 %"
-    )
+@pytest.mark.parametrize(
+    ("entry", "noise", "lines"),
+    [
+        ({}, 0.03, []),
+        ({"residuals": [0.1] * 8}, 0.03, []),
+        ({"residuals": SCORES}, None, ["-18 .. +22 %"]),
+        # The 91st of 100 scores, 0.2, times (n / 12)**-0.5: 0.4 at 3 operations, 0.1 at 48.
+        ({"interval": {"exponent": 0.5, "ops": [3, 48], "scores": SCORES}}, 0.03,
+         ["-33 .. +49 % up to 3 operations, -10 .. +11 % from 48 on"]),
+        # Noise as large as what is measured.
+        ({"interval": {"exponent": 0.5, "ops": [3, 48], "scores": SCORES}}, 1.0, ["-50 .. +100 %"]),
+        # t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12) is 0.0935.
+        ({"residuals": [0.1] * 100, "networks": {"ops": 90, "spread": 0.05, "count": 12}}, None,
+         ["-10 .. +11 %, -9 .. +10 % of whole networks"]),
+    ],
+)  # fmt: skip
+def test_how_wide_intervals_are(
+    entry: dict[str, Any], noise: float | None, lines: list[str]
+) -> None:
+    entry = {"residuals": SCORES, **entry} if entry else {}
+    told = list(text.interval_line(entry, noise))
+    assert told == [f"  90 % intervals: {line}" for line in lines]
 
 
 def test_what_learning_says_at_its_end() -> None:

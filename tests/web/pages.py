@@ -15,11 +15,11 @@ from fastapi.testclient import TestClient
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.web.app import create_app
-from lolat.web.networks import Networks
+from lolat.web.networks import NetworkCache
 from tests import synthetic
 from tests.report.pages import Page
 
-HERE = "http://127.0.0.1"
+ORIGIN = "http://127.0.0.1"
 VOID = ("meta", "!doctype", "input", "link")
 
 
@@ -37,7 +37,7 @@ class FakeReader:
     """Says what it was asked; `wait` holds it up; names that begin with Bad are refused."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, tuple[int, ...]]] = []
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
         self.go = threading.Event()
         self.go.set()
         self.closed = False
@@ -46,7 +46,7 @@ class FakeReader:
         pass
 
     def read(self, network: str, size: tuple[int, ...] = ()) -> Graph:
-        self.asked.append((network, size))
+        self.calls.append((network, size))
         self.go.wait(20)
         if "Bad" in network:
             raise NetworkError(f"no network {network!r} in keras.applications; did you mean good?")
@@ -107,6 +107,6 @@ class Site:
 def site(named: Sequence[Path], reader: FakeReader | None = None, **options: Any) -> Iterator[Site]:
     """The page, started and ended."""
     fake = reader or FakeReader()
-    app = create_app(named, Networks(fake), **options)
-    with TestClient(app, base_url=HERE) as client:
+    app = create_app(named, NetworkCache(fake), **options)
+    with TestClient(app, base_url=ORIGIN) as client:
         yield Site(client, fake)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from lolat.web.app import HEADERS, POLICY
-from tests.web.pages import HERE, Site, site
+from tests.web.pages import ORIGIN, Site, site
 
 WEB = Path(__file__).resolve().parent.parent.parent / "lolat" / "web"
 
@@ -46,10 +46,10 @@ FORM = {"files": {"file": ("x.onnx", b"\x08\x01")}, "follow_redirects": False}
         ({"origin": "https://127.0.0.1"}, 403),
         ({"origin": "http://127.0.0.1:81"}, 403),
         ({"origin": "http://localhost"}, 403),
-        ({"origin": HERE, "sec-fetch-site": "cross-site"}, 403),
-        ({"origin": HERE, "sec-fetch-site": "same-site"}, 403),
-        ({"origin": HERE}, 303),
-        ({"origin": HERE, "sec-fetch-site": "same-origin"}, 303),
+        ({"origin": ORIGIN, "sec-fetch-site": "cross-site"}, 403),
+        ({"origin": ORIGIN, "sec-fetch-site": "same-site"}, 403),
+        ({"origin": ORIGIN}, 303),
+        ({"origin": ORIGIN, "sec-fetch-site": "same-origin"}, 303),
     ],
 )
 def test_a_file_is_taken_from_the_page_alone(
@@ -57,13 +57,13 @@ def test_a_file_is_taken_from_the_page_alone(
 ) -> None:
     found = page.client.post("/upload", headers=headers, **FORM)
     assert found.status_code == status
-    assert len(page.reader.asked) == (status == 303)
+    assert len(page.reader.calls) == (status == 303)
 
 
 @pytest.mark.parametrize("method", ["post", "put", "delete", "patch", "options"])
 def test_other_methods(page: Site, method: str) -> None:
     assert getattr(page.client, method)("/").status_code == 403
-    mine = getattr(page.client, method)("/", headers={"origin": HERE})
+    mine = getattr(page.client, method)("/", headers={"origin": ORIGIN})
     assert mine.status_code == 405
 
 
@@ -125,7 +125,7 @@ def test_a_fault_of_ours_is_one_plain_line(page: Site, monkeypatch: pytest.Monke
     from starlette.testclient import TestClient
 
     monkeypatch.setattr("lolat.web.page.answers", lambda *_: 1 / 0)
-    client = TestClient(page.client.app, base_url=HERE, raise_server_exceptions=False)
+    client = TestClient(page.client.app, base_url=ORIGIN, raise_server_exceptions=False)
     found = client.get("/")
     assert (found.status_code, found.text) == (500, "Internal Server Error")
     assert found.headers["content-security-policy"] == POLICY

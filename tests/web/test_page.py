@@ -52,7 +52,7 @@ def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
     assert f"90 % sure of {duration(told.interval_s[0])} to {duration(told.interval_s[1])}" in said
     assert gibibytes(told.memory_bytes) in said
     assert page.errors() == {}
-    assert page.reader.asked == []  # nothing had to be read
+    assert page.reader.calls == []  # nothing had to be read
     for name in ("samples", "epochs", "batch_size", "devices", "compare", "name"):
         assert page.value(name) == FIELDS[name].default
 
@@ -104,6 +104,9 @@ def test_a_long_network_has_its_shortest_blocks_in_one_row(
         ({"memory.desk": "500"}, "of 500 GiB on each device: fits, and so would a batch of"),
         ({"memory.desk": "0.001"}, "of 0.00 GiB on each device: does not fit; nor does a batch of 1"),
         ({"memory.desk": "1"}, "does not fit; the largest batch that does is"),
+        ({"memory.desk": "12.5"}, " --memory-gib 12.5"),
+        ({"size": "160, 160,3"}, "--input-size 160,160,3"),
+        ({"optimizer": "adadelta"}, "used adadelta"),
     ],
 )  # fmt: skip
 def test_each_field_changes_the_answer(page: Site, fields: dict[str, object], words: str) -> None:
@@ -152,7 +155,6 @@ WRONG = [
     ({"model": "/tmp/x.json"}, "model", "no model '/tmp/x.json' here"),
     ({"asked": 1}, "model", "no device is ticked; tick at least one"),
     ({"price.desk": "-3"}, "price.desk", "'-3' is not a price; expected a number of at least 0"),
-    ({"price.desk": "nan"}, "price.desk", "'nan' is not a price"),
     ({"price.desk": "1e400"}, "price.desk", "'1e400' is not a price"),
     ({"memory.desk": "lots"}, "memory.desk", "'lots' is not an amount of memory; expected"),
     ({"memory.desk": "0"}, "memory.desk", "'0' GiB hold nothing; give more"),
@@ -164,10 +166,8 @@ WRONG = [
     ({"batch_size": "x"}, "batch_size", "'x'; expected a whole number from 1, such as 64"),
     ({"optimizer": "lion"}, "optimizer", "optimizer 'lion': expected one of sgd"),
     ({"devices": "0"}, "devices", "'0'; expected a whole number from 1 to 4,096, such as 1"),
-    ({"devices": "5000"}, "devices", "'5000'; expected a whole number from 1 to 4,096"),
     ({"devices": "1000"}, "devices", "a batch of 64 on each of 1000 devices is larger than the data"),
     ({"compare": "1,x"}, "compare", "'1,x' is no list of numbers of devices; expected at most 16"),
-    ({"compare": ""}, "compare", "is no list of numbers of devices"),
     ({"compare": "0"}, "compare", "'0' is no list of numbers of devices"),
     ({"compare": "2000,4096"}, "compare", "a batch of 64 on each of 2000 devices is larger"),
     ({"strategy": "star"}, "strategy", "'star' is no strategy; expected one of ring"),
@@ -176,12 +176,31 @@ WRONG = [
     ({"link_gbps": "-1"}, "link_gbps", "'-1' is not a number; expected a number of at least 0"),
     ({"billing": "minute"}, "billing", "'minute' is not known; choose one of second, hour"),
     ({"coverage": "1"}, "coverage", "expected a number above 0 and below 1"),
+    ({"coverage": ""}, "coverage", "nothing is given; expected a number"),
 ]  # fmt: skip
+GENERATED = [
+    ("vgg", {"layers": "2,x"}, "layers", "layers=2,x is no value; expected"),
+    ("vgg", {"layers": "2", "filters": "1,2"}, "layers", "layers has 1 and"),
+    ("vgg", {"input": "4"}, "input", "an input of 4x4x3 is too small"),
+    ("vgg", {"layers": "2&input=8"}, "layers", "is no value; expected"),
+    ("vgg", {"layers": "999999,2,2"}, "layers", "are too many to build"),
+    ("resnet", {"small": "maybe"}, "small", "small=maybe is no value"),
+    ("resnet", {"layers": "3,3"}, "layers", "give four"),
+    ("inception", {"f1": "a"}, "f1", "f1=a is no value"),
+    ("fc", {"dropout": "2"}, "dropout", "dropout=2.0 is no value"),
+    ("fc", {"output": "0"}, "output", "output=0 is no value"),
+]
+WRONG += [
+    (
+        {"source": "generate", "family": f, **{f"{f}.{k}": v for k, v in typed.items()}},
+        f"{f}.{key}",
+        said,
+    )
+    for f, typed, key, said in GENERATED
+]
 
 
-@pytest.mark.parametrize(
-    ("fields", "name", "said"), WRONG, ids=["-".join(map(str, f)) + f" {s}"[:30] for f, _, s in WRONG]
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "name", "said"), WRONG)
 def test_what_is_wrong_is_said_at_its_field_and_the_others_stay(
     page: Site, fields: dict[str, object], name: str, said: str
 ) -> None:
@@ -196,35 +215,17 @@ def test_what_is_wrong_is_said_at_its_field_and_the_others_stay(
     assert "One field needs another value" in page.answer()
     assert said in page.answer()  # at the top too, for who does not see the form
     for other, text in {**others, **fields}.items():
-        if other in FIELDS and not FIELDS[other].choices and other not in ("upload", "model"):
+        if (
+            other != "model"
+            and not (other in FIELDS and FIELDS[other].choices)
+            and other != "asked"
+        ):
             assert page.value(other) == str(text)
     marked = re.findall(r'<(?:input|select)[^>]*aria-invalid="true"', page.raw)
     assert len(marked) == (name != "source")
     assert page.commands() == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "name", "said"),
-    [
-        ({"family": "vgg", "vgg.layers": "2,x"}, "vgg.layers", "layers=2,x is no value; expected"),
-        ({"family": "vgg", "vgg.layers": "2", "vgg.filters": "1,2"}, "vgg.layers", "layers has 1 and"),
-        ({"family": "vgg", "vgg.input": "4"}, "vgg.input", "an input of 4x4x3 is too small"),
-        ({"family": "vgg", "vgg.layers": "2&input=8"}, "vgg.layers", "is no value; expected"),
-        ({"family": "vgg", "vgg.layers": "999999,2,2"}, "vgg.layers", "are too many to build"),
-        ({"family": "resnet", "resnet.small": "maybe"}, "resnet.small", "small=maybe is no value"),
-        ({"family": "resnet", "resnet.layers": "3,3"}, "resnet.layers", "give four"),
-        ({"family": "inception", "inception.f1": "a"}, "inception.f1", "f1=a is no value"),
-        ({"family": "fc", "fc.dropout": "2"}, "fc.dropout", "dropout=2.0 is no value"),
-        ({"family": "fc", "fc.output": "0"}, "fc.output", "output=0 is no value"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_a_generated_network(
-    page: Site, fields: dict[str, object], name: str, said: str
-) -> None:
-    page.get(source="generate", **fields)
+    page.get(page.link().removeprefix("/"))
     assert list(page.errors()) == [name]
-    assert said in page.errors()[name]
-    assert page.value(name) == fields[name]
 
 
 @pytest.mark.parametrize(
@@ -244,14 +245,8 @@ def test_a_generated_network_by_its_fields(
 ) -> None:
     page.get(source="generate", **fields)
     assert page.errors() == {}
-    assert page.reader.asked == [(spec, ())]
+    assert page.reader.calls == [(spec, ())]
     assert shlex.split(page.commands()[0])[3] == spec
-
-
-def test_a_network_at_another_size(page: Site) -> None:
-    page.get(name="VGG16", size="160, 160,3")
-    assert page.reader.asked == [("keras:VGG16", (160, 160, 3))]
-    assert "--input-size 160,160,3" in page.commands()[0]
 
 
 def test_the_link_gives_the_same_view(page: Site) -> None:
@@ -268,14 +263,6 @@ def test_the_link_gives_the_same_view(page: Site) -> None:
     assert kept["price.desk"] == ""  # else the example's price would come back
     assert "vgg" not in link
     assert "asked" not in link
-
-
-def test_a_view_with_errors_has_a_link_too(page: Site) -> None:
-    page.get(samples="many", epochs=3)
-    again = page.link()
-    page.get(again.removeprefix("/"))
-    assert list(page.errors()) == ["samples"]
-    assert (page.value("samples"), page.value("epochs")) == ("many", "3")
 
 
 def test_the_commands_give_the_same_figures(
@@ -374,36 +361,23 @@ def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:
     ("environment", "words"),
     [
         ({"device": "cpu", "available_bytes": 6 * 2**30}, "of 6.00 GiB on each device"),
-        (
-            {"device": "gpu", "available_bytes": 6 * 2**30},
-            "give the device's to see whether it fits",
-        ),
+        ({"device": "gpu", "available_bytes": 6 * 2**30}, "give the device's to see whether it fits"),
         ({"device": "gpu", "memory_bytes": 6 * 2**30}, "of 6.00 GiB on each device"),
         ({"device": "gpu", "memory_bytes": True}, "give the device's to see whether it fits"),
         ({"device": "cpu", "threads": 4}, "1 × cpu_4x_general, cpu in the built-in table"),
+        # A GPU that was measured is known by the model's name.
+        ({"device": "gpu"}, "p3.2xlarge, V100 in the built-in table"),
     ],
-)
+)  # fmt: skip
 def test_what_a_model_says_of_its_device(
     made: Path, tmp_path: Path, environment: dict[str, object], words: str
 ) -> None:
-    with site([v100(made, tmp_path / "m", **environment)]) as page:
+    path = v100(made, tmp_path / "m", **environment)
+    if "V100" in words:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"name": "Tesla V100"}))
+    with site([path]) as page:
         page.get(batch_size=1)
         assert words in page.answer()
-
-
-def test_a_gpu_that_was_measured_is_known_by_the_models_name(made: Path, tmp_path: Path) -> None:
-    document = json.loads(made.read_text())
-    document |= {"name": "Tesla V100", "environment": {"device": "gpu"}}
-    path = tmp_path / "m.json"
-    path.write_text(json.dumps(document))
-    with site([path]) as page:
-        page.get()
-        assert "p3.2xlarge, V100 in the built-in table" in page.answer()
-
-
-def test_memory_that_is_given_is_in_the_command(page: Site) -> None:
-    page.get(**{"memory.desk": "12.5"})
-    assert page.commands()[1].endswith(" --memory-gib 12.5")
 
 
 def test_a_model_that_is_listed_is_named_in_the_command(made: Path, tmp_path: Path) -> None:
@@ -411,20 +385,6 @@ def test_a_model_that_is_listed_is_named_in_the_command(made: Path, tmp_path: Pa
     with site([]) as page:
         page.get()
         assert page.commands()[0].startswith("lolat cost gpu keras:ResNet50 ")
-
-
-def test_prices_of_the_list_are_those_of_the_command(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fast = v100(made, tmp_path / "fast")
-    with site([fast]) as page:
-        page.get(name="Mine", compare="1,2,8")
-        cost = page.commands()[0]
-        monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
-        run = CliRunner().invoke(lolat, [*shlex.split(cost)[1:], "--json"], catch_exceptions=False)
-        for option in json.loads(run.stdout)["options"]:
-            assert f"{option['instances']} × {option['instance_type']}" in page.answer()
-            assert dollars(option["dollars"]) in page.answer()
 
 
 def test_a_device_without_any_price_has_times_alone(page: Site) -> None:
@@ -501,13 +461,7 @@ def test_while_a_network_is_being_read_the_page_says_so(made: Path) -> None:
             if "Reading" not in page.answer():
                 break
         assert "Slow 20 epochs" in page.answer()
-        assert page.reader.asked == [("keras:Slow", ())]
-
-
-def test_a_warning_of_the_model_is_shown(page: Site) -> None:
-    page.get(optimizer="adadelta")
-    assert "Take it with care" in page.answer()
-    assert "used adadelta" in page.answer()
+        assert page.reader.calls == [("keras:Slow", ())]
 
 
 def test_a_model_that_never_saw_sgd_begins_with_what_it_saw(made: Path, tmp_path: Path) -> None:

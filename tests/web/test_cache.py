@@ -1,4 +1,4 @@
-"""Networks that are kept: as many as there is room for, each read once."""
+"""NetworkCache that are cached: as many as there is room for, each read once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from lolat.errors import NetworkError
-from lolat.web.networks import MOST_WAITING, NetworkAsked, Networks
+from lolat.web.networks import MOST_WAITING, NetworkCache, NetworkKey
 from tests import synthetic
 from tests.web.pages import FakeReader
 
@@ -20,68 +20,68 @@ def reader() -> FakeReader:
 
 
 @pytest.fixture
-def networks(reader: FakeReader) -> Iterator[Networks]:
-    found = Networks(reader, most=3)
+def networks(reader: FakeReader) -> Iterator[NetworkCache]:
+    found = NetworkCache(reader, most=3)
     yield found
     reader.go.set()
     found.close()
     assert reader.closed
 
 
-def named(name: str) -> NetworkAsked:
-    return NetworkAsked(f"keras:{name}")
+def named(name: str) -> NetworkKey:
+    return NetworkKey(f"keras:{name}")
 
 
-def test_each_is_read_once(networks: Networks, reader: FakeReader) -> None:
+def test_each_is_read_once(networks: NetworkCache, reader: FakeReader) -> None:
     first = networks.get(named("A"), 10)
     assert first is not None
     assert first.graph.name == "A"
     again = networks.get(named("A"), 10)
     assert again is not None
     assert again.graph is first.graph
-    networks.get(NetworkAsked("keras:A", (64,)), 10)
-    assert reader.asked == [("keras:A", ()), ("keras:A", (64,))]
+    networks.get(NetworkKey("keras:A", (64,)), 10)
+    assert reader.calls == [("keras:A", ()), ("keras:A", (64,))]
 
 
 def test_the_one_that_was_longest_not_asked_for_goes(
-    networks: Networks, reader: FakeReader
+    networks: NetworkCache, reader: FakeReader
 ) -> None:
     for name in "ABCADA":  # D takes the place of B
         networks.get(named(name), 10)
-    assert [n for n, _ in reader.asked] == ["keras:A", "keras:B", "keras:C", "keras:D"]
+    assert [n for n, _ in reader.calls] == ["keras:A", "keras:B", "keras:C", "keras:D"]
     networks.get(named("B"), 10)
-    assert len(reader.asked) == 5
+    assert len(reader.calls) == 5
 
 
-def test_a_file_that_went_has_to_be_given_again(networks: Networks) -> None:
-    file = NetworkAsked(f"upload:{'0' * 64}")
-    networks.keep(file, synthetic.network(), "x.onnx")
-    kept = networks.get(file, 0)
-    assert kept is not None
-    assert kept.file_name == "x.onnx"
+def test_a_file_that_went_has_to_be_given_again(networks: NetworkCache) -> None:
+    file = NetworkKey(f"upload:{'0' * 64}")
+    networks.put(file, synthetic.network(), "x.onnx")
+    cached = networks.get(file, 0)
+    assert cached is not None
+    assert cached.file_name == "x.onnx"
     for name in "ABC":
         networks.get(named(name), 10)
     with pytest.raises(NetworkError, match=r"the last 3 are kept.*give it again"):
         networks.get(file, 0)
 
 
-def test_an_error_is_told_and_tried_again(networks: Networks, reader: FakeReader) -> None:
+def test_an_error_is_told_and_tried_again(networks: NetworkCache, reader: FakeReader) -> None:
     for _ in range(2):
         with pytest.raises(NetworkError, match="did you mean"):
             networks.get(named("Bad"), 10)
-    assert len(reader.asked) == 2
+    assert len(reader.calls) == 2
 
 
-def test_who_waits_does_not_wait_for_ever(networks: Networks, reader: FakeReader) -> None:
+def test_who_waits_does_not_wait_for_ever(networks: NetworkCache, reader: FakeReader) -> None:
     reader.go.clear()
     assert networks.get(named("A"), 0.01) is None
     assert networks.get(named("A"), 0.01) is None
     reader.go.set()
     assert networks.get(named("A"), 10) is not None
-    assert len(reader.asked) == 1
+    assert len(reader.calls) == 1
 
 
-def test_not_too_many_wait(networks: Networks, reader: FakeReader) -> None:
+def test_not_too_many_wait(networks: NetworkCache, reader: FakeReader) -> None:
     reader.go.clear()
     for i in range(MOST_WAITING):
         assert networks.get(named(f"N{i}"), 0) is None
@@ -89,7 +89,7 @@ def test_not_too_many_wait(networks: Networks, reader: FakeReader) -> None:
         networks.get(named("Another"), 0)
 
 
-def test_it_is_ready_once_the_reader_is(networks: Networks, reader: FakeReader) -> None:
+def test_it_is_ready_once_the_reader_is(networks: NetworkCache, reader: FakeReader) -> None:
     assert not networks.ready
     networks.start()
     networks.get(named("A"), 10)
