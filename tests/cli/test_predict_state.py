@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 
 from lolat.errors import DeviceError, InputError
 from lolat.model import load
-from microbench.doctor import Difference
+from microbench.doctor import Again, Difference, Examination
 from tests import by_hand, synthetic
-from tests.cli.commands import Command, Doctor
+from tests.cli.commands import Command
 
 NETWORK = synthetic.network(name="Net")
 TWICE = {"computing": 2.0, "moving": 2.0, "starting": 2.0}
@@ -32,6 +31,13 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+def asked(lolat: Command, *arguments: object) -> dict[str, Any]:
+    found = lolat("predict", *arguments, "--json")
+    assert (found.code, found.err) == (0, "")
+    answer: dict[str, Any] = json.loads(found.out)
+    return answer
+
+
 def written(tmp_path: Path, document: object) -> Path:
     path = tmp_path / "state.json"
     path.write_text(json.dumps(document))
@@ -41,9 +47,10 @@ def written(tmp_path: Path, document: object) -> Path:
 def test_a_machine_that_is_twice_as_slow_takes_twice_as_long(
     lolat: Command, model: Path, tmp_path: Path
 ) -> None:
-    usual = lolat.json("predict", model, "Net")
-    slow = lolat.json("predict", model, "Net", "--state", written(tmp_path, TWICE))
-    assert (usual["state"], slow["state"]) == (None, TWICE)
+    usual = asked(lolat, model, "Net")
+    slow = asked(lolat, model, "Net", "--state", written(tmp_path, TWICE))
+    assert usual["state"] is None
+    assert slow["state"] == TWICE
     assert slow["latency_ms"] == pytest.approx(2.0 * usual["latency_ms"])
     for then, now in zip(usual["blocks"], slow["blocks"], strict=True):
         assert now["latency_ms"] == pytest.approx(2.0 * then["latency_ms"])
@@ -56,18 +63,16 @@ def test_each_kind_slows_down_its_own_terms(lolat: Command, model: Path, tmp_pat
     """By hand from the formula: the call and starting operations take five times as long."""
     started = by_hand.COEFFICIENTS["ops"] * synthetic.totals(NETWORK)["ops"]
     started += by_hand.COEFFICIENTS["call"]
-    state = written(tmp_path, {"computing": 1.0, "moving": 1.0, "starting": 5.0})
-    usual = lolat.json("predict", model, "Net")["latency_ms"]
-    slow = lolat.json("predict", model, "Net", "--state", state)["latency_ms"]
-    assert slow == pytest.approx(usual + 4.0 * started)
+    state = {"computing": 1.0, "moving": 1.0, "starting": 5.0}
+    usual = asked(lolat, model, "Net")["latency_ms"]
+    found = asked(lolat, model, "Net", "--state", written(tmp_path, state))["latency_ms"]
+    assert found == pytest.approx(usual + 4.0 * started)
 
 
 def test_the_file_that_doctor_writes(lolat: Command, model: Path, tmp_path: Path) -> None:
-    state = written(tmp_path, {"verdict": "drifted", "state": TWICE, "networks": []})
-    assert lolat.json("predict", model, "Net", "--state", state)["state"] == TWICE
-    words = "in the state of the machine that was given"
-    assert words in lolat("predict", model, "Net", "--state", state).out
-    assert words not in lolat("predict", model, "Net").out
+    of_doctor = {"verdict": "drifted", "state": TWICE, "networks": []}
+    found = asked(lolat, model, "Net", "--state", written(tmp_path, of_doctor))
+    assert found["state"] == TWICE
 
 
 def test_the_interval_is_that_of_a_machine_whose_state_is_known(
@@ -77,104 +82,142 @@ def test_the_interval_is_that_of_a_machine_whose_state_is_known(
     path = tmp_path / "desk.json"
     noise = {"floor": 0.03, "quiet": 0.7, "busy": 2.0}
     path.write_text(json.dumps(by_hand.document(noise=noise)))
-    usual = lolat.json("predict", path, "Net")
-    state = written(tmp_path, dict.fromkeys(TWICE, 1.0))
-    same = lolat.json("predict", path, "Net", "--state", state)
+    usual = asked(lolat, path, "Net")
+    same = asked(lolat, path, "Net", "--state", written(tmp_path, dict.fromkeys(TWICE, 1.0)))
     assert same["latency_ms"] == pytest.approx(usual["latency_ms"])
     assert same["interval_ms"][0] > usual["interval_ms"][0]
     assert same["interval_ms"][1] < usual["interval_ms"][1]
 
 
+def test_the_text_says_that_it_is_for_a_state(lolat: Command, model: Path, tmp_path: Path) -> None:
+    said = "in the state of the machine that was given"
+    assert said in lolat("predict", model, "Net", "--state", written(tmp_path, TWICE)).out
+    assert said not in lolat("predict", model, "Net").out
+
+
 def test_a_budget_is_held_against_that_state(lolat: Command, model: Path, tmp_path: Path) -> None:
-    between = 1.5 * lolat.json("predict", model, "Net")["latency_ms"]
-    ask = ("predict", model, "Net", "--max-ms", between)
-    assert lolat(*ask).code == 0
-    assert lolat(*ask, "--state", written(tmp_path, TWICE)).code == 3
+    between = 1.5 * asked(lolat, model, "Net")["latency_ms"]
+    assert lolat("predict", model, "Net", "--max-ms", between).code == 0
+    slow = lolat("predict", model, "Net", "--max-ms", between, "--state", written(tmp_path, TWICE))
+    assert slow.code == 3
+
+
+EXPECTED = (
+    "expected a file that `lolat doctor MODEL --json` has written, or "
+    '{"computing": 1.2, "moving": 1.1, "starting": 1.0}'
+)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "said"),
     [
         (b"not json", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b"\xff\xfe\x00", "not JSON"),
-        *((text.encode(), "it holds no state")
-          for text in ("[1, 2]", "{}", '{"state": null}', '{"computing": 1.0, "moving": 1.0}')),
-        *((json.dumps(TWICE | wrong).encode(), words) for wrong, words in (
-            ({"moving": "slow"}, "moving is 'slow'"),
-            ({"starting": True}, "starting is True"),
-            ({"computing": 0}, "computing is 0"),
-            ({"computing": 101}, "computing is 101"),
-            ({"state": TWICE | {"moving": float("nan")}}, "moving is nan"))),
-        (2, os.strerror(2)),
-        (21, os.strerror(21)),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"[1, 2]", "is a list of 2"),
+        (b'{"state": null}', "is null"),
+        (json.dumps(TWICE | {"moving": "slow"}).encode(), "`moving` is 'slow'; expected a finite number"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_state_is_found_out_before_the_network_is_read(
-    lolat: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    content: bytes | int, words: str,
-) -> None:  # fmt: skip
-    def never(*_: object) -> None:
+def test_a_file_that_is_no_state(
+    lolat: Command, model: Path, tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(content)
+    line = lolat.refused("predict", model, "Net", "--state", path)
+    assert line.startswith(f"lolat: --state {path}: ")
+    assert said in line
+    assert EXPECTED in line
+
+
+@pytest.mark.parametrize("code", [2, 21])
+def test_a_file_that_cannot_be_read_is_found_out_before_the_network_is(
+    lolat: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def never(*unused: object) -> None:
         raise AssertionError("a framework was started")
 
     monkeypatch.setattr("lolat.readers.read", never)
-    path = tmp_path if content == 21 else tmp_path / "state.json"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
+    path = tmp_path / "nothing.json" if code == 2 else tmp_path
     line = lolat.refused("predict", model, "Net", "--state", path)
-    assert line.startswith(f"lolat: --state {path}: {words}; expected ")
-    if " is " in words and content != 21:
-        assert line.endswith("a factor from 0.01 to 100")
-    else:
-        assert "lolat doctor MODEL --json" in line
+    reason = "no such file" if code == 2 else "is a folder"
+    assert line == f"lolat: --state {path}: {reason}; {EXPECTED}, or: now"
+
+
+class Machine:
+    """In place of measuring the model's networks."""
+
+    def __init__(self) -> None:
+        self.ratio = 1.5
+        self.differences: tuple[Difference, ...] = ()
+        self.none = False
+        self.error: BaseException | None = None
+        self.asked: list[tuple[Any, ...]] = []
+
+    def examine(
+        self, points: Any, label: str, learned: Any, backend: str, device: str, progress: Any
+    ) -> Examination:
+        self.asked.append((len(points), label, backend, device))
+        if self.error is not None:
+            raise self.error
+        again = () if self.none else tuple(Again(p, self.ratio * p.latency_ms) for p in points[:5])
+        return Examination(again, self.differences)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine()
+    monkeypatch.setattr("microbench.doctor.examine", found.examine)
+    return found
 
 
 def test_now_is_what_the_models_networks_take_now(
-    lolat: Command, model: Path, doctor: Doctor
+    lolat: Command, model: Path, machine: Machine
 ) -> None:
-    doctor.ratio = 1.5
     usual = load(model).predict(NETWORK).latency_ms
-    answer = lolat.json("predict", model, "Net", "--state", "now")
-    assert answer["state"] == pytest.approx(dict.fromkeys(TWICE, 1.5))
-    assert answer["latency_ms"] == pytest.approx(1.5 * usual, rel=1e-3)
-    (call,) = doctor.calls
-    assert (call["points"], call["label"], call["backend"], call["device"]) == (
-        105, "a desk, 2 threads", "tensorflow", "cpu",
-    )  # fmt: skip
+    found = asked(lolat, model, "Net", "--state", "now")
+    assert found["state"] == pytest.approx(dict.fromkeys(TWICE, 1.5))
+    assert found["latency_ms"] == pytest.approx(1.5 * usual, rel=1e-3)
+    assert machine.asked == [(105, "a desk, 2 threads", "tensorflow", "cpu")]
 
 
-@pytest.mark.parametrize("networks", [5, 0])
-def test_now_on_another_machine(lolat: Command, model: Path, doctor: Doctor, networks: int) -> None:
-    """Also where the networks could be measured, as with another version."""
-    doctor.differences, doctor.networks = (Difference("threads", 2, 4),), networks
-    line = lolat.refused("predict", model, "Net", "--state", "now")
-    assert f"--state now: {model} is not of this machine or its framework" in line
-    assert f"lolat doctor {model}" in line
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(DeviceError("no cpu here"), 2), (InputError("none of the model's"), 2), (KeyboardInterrupt(), 130)],
-)  # fmt: skip
-def test_now_where_nothing_can_be_measured(
-    lolat: Command, model: Path, doctor: Doctor, error: BaseException, code: int
+@pytest.mark.parametrize("differs", [True, False])
+def test_now_on_another_machine(
+    lolat: Command, model: Path, machine: Machine, differs: bool
 ) -> None:
-    doctor.error = error
-    told = lolat("predict", model, "Net", "--state", "now")
-    assert (told.code, told.out) == (code, "")
-    assert str(error) in told.err
+    """Also where the networks could be measured, as with another version."""
+    machine.differences = (Difference("threads", 2, 4),)
+    machine.none = not differs
+    assert lolat.refused("predict", model, "Net", "--state", "now") == (
+        f"lolat: --state now: {model} is not of this machine or its framework (lolat doctor {model} says "
+        "how they differ); expected a model that was learned here, or --state FILE"
+    )
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, "none of the model's 105 points is a whole network"),
-        ({"environment": {"framework": "jax"}}, "no backend 'jax'; this version has"),
-    ],
-)
-def test_now_of_a_model_that_cannot_be_measured_again(
-    lolat: Command, tmp_path: Path, changes: dict[str, Any], words: str
+@pytest.mark.parametrize("error", [DeviceError("no cpu here"), InputError("none of the model's")])
+def test_now_where_nothing_can_be_measured(
+    lolat: Command, model: Path, machine: Machine, error: Exception
+) -> None:
+    machine.error = error
+    assert str(error) in lolat.refused("predict", model, "Net", "--state", "now")
+
+
+def test_now_of_a_model_without_networks(lolat: Command, model: Path) -> None:
+    said = lolat.refused("predict", model, "Net", "--state", "now")
+    assert "none of the model's 105 points is a whole network of this version" in said
+
+
+def test_now_of_a_framework_that_this_version_cannot_measure(
+    lolat: Command, tmp_path: Path, machine: Machine
 ) -> None:
     path = tmp_path / "other.json"
-    path.write_text(json.dumps(synthetic.document(**changes)))
-    assert words in lolat.refused("predict", path, "Net", "--state", "now")
+    path.write_text(json.dumps(synthetic.document(environment={"framework": "jax"})))
+    assert "no backend 'jax'; this version has" in lolat.refused(
+        "predict", path, "Net", "--state", "now"
+    )
+    assert machine.asked == []
+
+
+def test_ctrl_c_while_measuring(lolat: Command, model: Path, machine: Machine) -> None:
+    machine.error = KeyboardInterrupt()
+    found = lolat("predict", model, "Net", "--state", "now")
+    assert (found.code, found.out) == (130, "")
