@@ -220,16 +220,15 @@ def learn_fleet(
             )
         targets = files(folder, nodes, "-".join(filter(None, [backend, *options])))
         there = [node for node in nodes if targets[node].exists() and not restart]
-        left = [node for node in nodes if node not in there]
         for node in there:
             say(f"{node.name}: measured already, {targets[node]} (--restart measures it again)")
+        left = [node for node in nodes if node not in there]
         written: list[Path] = []
         with progress() as bar:
             if left:
                 bar.start("measuring nodes", len(left))
-            measured = fleet.measure_nodes(
-                left, device, backend, tuple(options), restart, measure or fleet.measure_here
-            )
+            todo = measure or fleet.measure_here
+            measured = fleet.measure_nodes(left, device, backend, tuple(options), restart, todo)
             try:
                 for node, came in measured:
                     model = keep(targets[node], came)

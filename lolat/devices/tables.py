@@ -238,7 +238,7 @@ class TimedOperation:
     def of(
         cls, name: str, sizes: Mapping[str, int], latency_ms: float, row: Mapping[str, str]
     ) -> TimedOperation:
-        """Of the `sizes` that COLUMNS names for it."""
+        """Of the `sizes` that OPERATION_COLUMNS names for it."""
         return cls(name, *_graph(name, sizes), latency_ms, row)
 
 
@@ -262,7 +262,7 @@ def read_operations(path: str | Path) -> list[TimedOperation]:
 def _timed_operation(row: Row, column: str) -> TimedOperation:
     name = row[column].lower()
     if name not in OPERATION_COLUMNS:
-        raise row.wrong(column, f"one of {', '.join(COLUMNS)}")
+        raise row.wrong(column, f"one of {', '.join(OPERATION_COLUMNS)}")
     missing = [c for c in OPERATION_COLUMNS[name] if c not in row]
     if missing:
         raise InputError(
