@@ -1,11 +1,11 @@
 """How channels pass through a network: which sizes of its tensors are free, which are tied to which.
 
-A size of a tensor is a sum of pieces `factor x unknown` (a concatenation has several, a flattened image one
-with a factor), or a plain number. Two sizes that must be equal are unified, as terms are in logic
-programming: an unknown is bound to what it equals (Robinson 1965), to its parts or to a number.
+A size is a sum of pieces `factor x unknown` (a concatenation has several, a flattened image one with a
+factor), or a plain number. Two that must be equal are unified, as terms are in logic programming
+(Robinson 1965): an unknown is bound to what it equals, to its parts or to a number.
 
-Inputs and outputs of a network are fixed. What a convolution, a dense layer, an embedding or a recurrent
-layer makes is free; what adds, multiplies or normalizes ties sizes together, a concatenation adds them.
+Inputs and outputs of a network are fixed. What a layer with weights makes is free; what adds, multiplies
+or normalizes ties sizes together, a concatenation adds them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, NORMALIZATIONS, 
 NUMBER = -1  # in the place of an unknown: the factor is the size itself
 STEP = 8  # channel counts are multiples of this, as vector instructions like them
 
-Size = tuple[tuple[int, int], ...]
-"""Pieces: (unknown, factor)."""
-Dims = tuple[Size, ...]
-"""The size of each axis of a tensor."""
+Size = tuple[tuple[int, int], ...]  # pieces: (unknown, factor)
+Dims = tuple[Size, ...]  # the size of each axis of a tensor
 Shape = tuple[int, ...]
 
 
@@ -493,8 +491,10 @@ class Channels:
         operations = []
         for o, sizes in zip(self.graph.operations, self.attributes, strict=True):
             kept = dict(o.attributes)
-            if any(tensors[t] != before[t] for t in (*o.inputs, *o.outputs)):
-                kept.pop("starts", None)  # of a part of what is of another size now
+            if "starts" in kept and o.inputs:  # of a part of what is of another size now
+                was, now = before[o.inputs[0]].shape, tensors[o.inputs[0]].shape
+                axes = zip(kept["starts"], was, now, strict=False)
+                kept["starts"] = tuple(at * b // max(a, 1) for at, a, b in axes)
             kept.update({k: value(s, new) for k, s in sizes.items()})
             operations.append(replace(o, attributes=kept) if kept != o.attributes else o)
         return replace(self.graph, tensors=tensors, operations=tuple(operations), cache={})

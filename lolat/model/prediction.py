@@ -214,6 +214,13 @@ class Knowledge:
             WeakKeyDictionary()
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was found out of networks, which hangs on objects of this process."""
+        return self.__dict__ | {"_outside": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _outside=WeakKeyDictionary())
+
     def outside(
         self, analysis: Analysis, batch_size: int, predictor: str, shares: np.ndarray
     ) -> Outside:

@@ -125,7 +125,7 @@ def test_as_many_groups_as_channels_are_depthwise_but_to_tensorflow() -> None:
         known = count(as_known(backend, graph)).total()
         assert known == count(families.chain(families.convnext, 14, 8, grouped=False)).total()
         assert known.groups == 0
-    narrow = families.chain(families.grouped, 14, 8, groups=4)
+    narrow = families.chain(Layers.conv_norm_act, 14, 8, filters=8, kernel=3, groups=4)
     assert count(as_known("torch", narrow)).total() == count(narrow).total()
 
 

@@ -145,15 +145,15 @@ def test_a_worker_goes_on_after_it(cuda: FakeCuda, monkeypatch: pytest.MonkeyPat
 
     worker = Worker("torch", "gpu")
     full = [False]
-    settled: list[str] = []
+    warmed: list[str] = []
 
-    def settle(call: Any, clock: Any) -> float:
+    def warm_up(call: Any, clock: Any) -> float:
         if full[0]:
             raise MeasuringError("the device's memory does not suffice: CUDA out of memory")
-        settled.append("settled")
+        warmed.append("warm")
         return 1.0
 
-    monkeypatch.setattr("microbench.worker.settle", settle)
+    monkeypatch.setattr("microbench.worker.warm_up", warm_up)
     job = {"graph": small().to_dict(), "batch_size": 1}
     worker.answer({"do": "prepare", "key": "a", "job": job})
     full[0] = True

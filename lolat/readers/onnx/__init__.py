@@ -117,7 +117,7 @@ class Writer:
 
     def temporary(self, name: str, shape: tuple[int, ...], node: Node) -> str:
         """A tensor between the operations that a node is written as; grows as its output does."""
-        like = node.outputs[0]
+        like = next(name for name in node.outputs if name)
         self.net.shapes[name], self.net.dtypes[name] = shape, self.net.dtypes[like]
         if like in self.net.grows:
             self.net.grows.add(name)

@@ -141,7 +141,7 @@ def _recurrent(w: Any, node: Node) -> Names:
     }  # fmt: skip
     if a.get("direction", "forward") != "bidirectional":
         return w.write(node, kind, inputs, **attributes)
-    outputs = w.outputs(node)
+    outputs = [name for name in w.outputs(node) if name]  # "": one that the network leaves out
     axes = [1 + batch_first if out == node.outputs[0] else int(batch_first) for out in outputs]
     ways: list[Names] = []
     for way in ("forward", "backward"):
