@@ -26,7 +26,7 @@ from lolat.readers import open_network  # noqa: E402
 from lolat.report.plots import STYLE, check_plot  # noqa: E402
 
 FILE = "benchmarked_insights_epochs.csv"
-COLOURS = {"fc": "#0b6e99", "inception": "#d1603d", "resnet": "#5b8c3a", "vgg": "#7b4fa0"}
+COLORS = {"fc": "#0b6e99", "inception": "#d1603d", "resnet": "#5b8c3a", "vgg": "#7b4fa0"}
 COLUMNS = 6
 COUNTED = ("flops_conv2d", "flops_matmul", "flops_biasadd", "trainable_weights")
 # What the study calls a parameter, in the words of docs/generate.md where they differ.
@@ -158,7 +158,7 @@ def draw(
         cells = figure.subplots(lines, COLUMNS, squeeze=False).ravel()
         for axes, ((family, name), points, (spearman, pearson)) in zip(cells, found, strict=False):
             values, times = zip(*points, strict=True)
-            axes.plot(values, times, "o-", ms=3, lw=1, color=COLOURS[family])
+            axes.plot(values, times, "o-", ms=3, lw=1, color=COLORS[family])
             axes.set_title(f"{family}: {named(family, name)}", loc="left", fontsize=8)
             axes.set(xscale="log", yscale="log", ylim=(min(times) / 2, max(times) * 5))
             axes.text(

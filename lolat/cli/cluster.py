@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # ---- The Ray cluster that a command works on: the one at an address, or one started on this
 # machine.
 
-HERE = "here"  # no address given
+NO_ADDRESS = "here"  # no address given
 LIMIT_S = 10.0  # until an address is given up
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What a client says first, RFC 9113 3.4, with an empty SETTINGS frame; the server answers with its own."""
@@ -43,7 +43,7 @@ class Address(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         """The address itself; a word that follows the option but is none is refused."""
         text = str(value)
-        if text in (HERE, "auto", "local") or re.fullmatch(
+        if text in (NO_ADDRESS, "auto", "local") or re.fullmatch(
             r"(\[[0-9a-fA-F:.]+\]|[^\s:/]+):\d{1,5}", text
         ):
             return text
@@ -75,17 +75,17 @@ def import_ray() -> Any:
 def connected(address: str, limit_s: float | None = None) -> Iterator[Any]:
     """`ray`, connected to the cluster at `address`, and left again at the end.
 
-    HERE: what this process is connected to already, else what RAY_ADDRESS names, else a Ray that is
+    NO_ADDRESS: what this process is connected to already, else what RAY_ADDRESS names, else a Ray that is
     started on this machine for the time. InputError where nothing answers as Ray within `limit_s`
     (LIMIT_S), MissingPackageError without Ray. Stdout is shut meanwhile: Ray prints pages
     there when a worker dies, which are in its logs too.
     """
     ray = import_ray()
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-        if address == HERE and ray.is_initialized():
+        if address == NO_ADDRESS and ray.is_initialized():
             yield ray
             return
-        if address == HERE:
+        if address == NO_ADDRESS:
             address = os.environ.get("RAY_ADDRESS") or "local"
         _init(ray, address, LIMIT_S if limit_s is None else limit_s)
         try:

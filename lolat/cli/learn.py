@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from lolat.cli.cluster import HERE, Address
+from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.common import Size, check_writable, interruptible, run, say
 from lolat.errors import InputError, LolatError
 
@@ -68,7 +68,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 )
 @click.option("--input-size", type=Size(), default=(), help="With --extend: of NETWORK.")
 @click.option(
-    "--fleet", type=Address(), is_flag=False, flag_value=HERE, default=None, metavar="[ADDRESS]",
+    "--fleet", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None, metavar="[ADDRESS]",
     help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
     "this machine), a model for each.",
 )  # fmt: skip
@@ -360,7 +360,7 @@ def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:
     noise = section["noise"]
     return [
         f"training: {len(section['points'])} passes of {len(blocks)} blocks, "
-        f"{len(section['update_points'])} updates by {len(section['update_ms'])} optimisers "
+        f"{len(section['update_points'])} updates by {len(section['update_ms'])} optimizers "
         f"in {section['environment']['seconds']:.0f} s",
         f"  forward and backward of blocks left out: median error {100 * both:.1f} %; noise "
         f"{100 * noise['floor']:.1f} %, calm for {100 * noise['calm_share']:.0f} % of the run",

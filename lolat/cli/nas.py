@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from lolat.cli.cluster import HERE, Address
+from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.common import (
     INTERRUPTED,
     LazyGroup,
@@ -92,7 +92,7 @@ def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
     """
     from lolat.nas.fewshot.model import fit as fit_model
     from lolat.nas.fewshot.model import write
-    from lolat.nas.fewshot.samples import ENOUGH, read_samples, space_terms
+    from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, read_samples, space_terms
 
     model = fit_model(space, read_samples(samples, space_terms(space)))
     write(output, model)
@@ -111,7 +111,9 @@ def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
         }
         click.echo(json.dumps(answer))
         return
-    noise = f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH else ""  # else mostly a guess
+    noise = (
+        f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH_SAMPLES else ""
+    )  # else mostly a guess
     click.echo(f"{space} from {plural(count, 'sample')}{noise}")
     for words, weight in model.assumptions():
         if weight >= 0.005:
@@ -327,7 +329,8 @@ MOST_ROWS = 20
     "machines, one that they share.",
 )  # fmt: skip
 @click.option(
-    "--ray", "address", type=Address(), is_flag=False, flag_value=HERE, default=None, metavar="[ADDRESS]",
+    "--ray", "address", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None,
+    metavar="[ADDRESS]",
     help="With Ray Data on the cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or "
     "on all CPUs of this machine.",
 )  # fmt: skip

@@ -63,13 +63,13 @@ element, turning it too; `rate`, `fused`, `winograd`: parts of its peak; `bandwi
 bandwidth; `turned`: ms for each weight, and `missed` more once they lie in many `pages`; `deep`: ms for
 each element of a product's depth, one after the other.
 """
-LEAST = {"move": 1.0}
+LEAST_TERMS = {"move": 1.0}
 BOOST = 1.06  # times a data sheet's clock: a V100 of 1455 MHz runs at up to 1530
-MOST = {
+MOST_TERMS = {
     "rate": BOOST, "fused": BOOST, "winograd": BOOST, "bandwidth": 1.0, "transformed": 1.0, "sharp": 6.0,
 }  # fmt: skip
 """What no GPU can be faster than; no step is sharper."""
-PRIOR, FAR = 0.05, 0.1
+PRIOR, FAR_OFF = 0.05, 0.1
 LEAST_ROWS = 100
 CORES = {"K40": 192, "K80": 192, "M60": 128, "1080ti": 128}
 """Of a multiprocessor; 64 in the others."""
@@ -230,15 +230,15 @@ def fit(table: LayerTable, device: Device) -> Alone:
     sizes, start = Sizes(table, device), np.log([START[n] for n in names])
     log_ms = np.log(table.times_ms)
     weights = point_weights(table.times_ms, np.zeros(len(table), bool))
-    low = np.array([np.log(LEAST[n]) if n in LEAST else -50.0 for n in names])
-    high = np.array([np.log(MOST[n]) if n in MOST else 50.0 for n in names])
+    low = np.array([np.log(LEAST_TERMS[n]) if n in LEAST_TERMS else -50.0 for n in names])
+    high = np.array([np.log(MOST_TERMS[n]) if n in MOST_TERMS else 50.0 for n in names])
 
     def errors(unknowns: np.ndarray) -> np.ndarray:
         terms = dict(zip(names, np.exp(unknowns).tolist(), strict=True))
         off = np.log(parts(sizes, terms, device).total) - log_ms
         return np.concatenate([weights * off, PRIOR * (unknowns - start)])
 
-    fitted = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR)
+    fitted = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR_OFF)
     return Alone(dict(zip(names, np.exp(fitted.x).tolist(), strict=True)), device)
 
 

@@ -19,7 +19,7 @@ from lolat.model.learning import answers
 from lolat.units import plain
 
 FORMATS = (".svg", ".png")
-COLOURS = {"extended": "#0b6e99", "two-regime": "#d1603d"}
+COLORS = {"extended": "#0b6e99", "two-regime": "#d1603d"}
 
 
 STYLE: dict[Any, Any] = {
@@ -94,9 +94,7 @@ def evaluation_plot(
     with _axes(path, 6.4, 6.0) as axes:
         _diagonal(axes, everything.min(), everything.max())
         for name, values, marker in zip(predictors, found, "os^vD", strict=False):
-            axes.plot(
-                measured, values, marker, ms=5, alpha=0.8, color=COLOURS.get(name), label=name
-            )
+            axes.plot(measured, values, marker, ms=5, alpha=0.8, color=COLORS.get(name), label=name)
         axes.set(xlabel="measured, ms", ylabel="predicted, ms", title=plain(title))
         axes.legend(frameon=False, loc="upper left")
 
@@ -138,5 +136,5 @@ def fit_plot(model: Model, path: str) -> None:
         axes.legend(frameon=False, title=f"median error {100 * error:.1f} %", loc="upper left")
 
 
-def _line(axes: Any, formula: Formula, grid: np.ndarray, colour: str, label: str) -> None:
-    axes.plot(grid, formula.bend(grid.copy()), color=COLOURS[colour], lw=2, label=label)
+def _line(axes: Any, formula: Formula, grid: np.ndarray, color: str, label: str) -> None:
+    axes.plot(grid, formula.bend(grid.copy()), color=COLORS[color], lw=2, label=label)

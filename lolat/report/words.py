@@ -15,7 +15,7 @@ from lolat.units import milliseconds, plain, quantity
 
 # ---- A network's parameters, MACs and activations as torchinfo, Keras and fvcore print them.
 #
-# They are near to our counts, but not the same: parameters have the vectors of the normalisations and whole
+# They are near to our counts, but not the same: parameters have the vectors of the normalizations and whole
 # tables of embeddings, activations the outputs of dense layers and matrix products too (fvcore's
 # ActivationCountAnalysis). MACs are ours; a layer that is used twice counts twice.
 
@@ -43,7 +43,7 @@ class Figures:
 def familiar(graph: Graph) -> Figures:
     """The figures of a network.
 
-    A normalisation is taken to learn a scale and a shift of its channels (a scale for rms_norm); of one
+    A normalization is taken to learn a scale and a shift of its channels (a scale for rms_norm); of one
     whose channels are not known from what feeds it, nothing is added.
     """
     counts = count(graph).at(1)

@@ -119,7 +119,7 @@ def test_training_is_added_to_a_model_of_this_machine(
         "lolat: warning: 32 points saw no calm moment",
     ]
     lines = found.out.splitlines()
-    assert lines[0].startswith("training: 120 passes of 60 blocks, 6 updates by 2 optimisers in ")
+    assert lines[0].startswith("training: 120 passes of 60 blocks, 6 updates by 2 optimizers in ")
     assert lines[1].startswith("  forward and backward of blocks left out: median error ")
     assert lines[2] == f"written: {output}"
     assert f"lolat training predict {output} keras:ResNet50" in lines[3]

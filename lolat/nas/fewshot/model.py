@@ -15,7 +15,7 @@ from lolat.errors import ModelFileError
 from lolat.io.documents import NotNegative, Number, Positive, check, read_json, to_json
 from lolat.io.writing import AnyPath, shown_path, write_bytes
 from lolat.nas.fewshot.pieces import Pieces
-from lolat.nas.fewshot.samples import ENOUGH, SPACES, Samples, SpaceTerms, space_terms
+from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, SPACES, Samples, SpaceTerms, space_terms
 from lolat.units import plural
 
 # ---- The robust fit of a space's costs: the most probable ones under each assumption, and how
@@ -160,7 +160,7 @@ _DIRECTIONS = 32  # in which costs may be off together: at most so many are kept
 _KEPT = 0.99  # of their variance
 CHUNK = 16384  # networks whose counts are in memory at a time
 _DIGITS = 7
-MANY = 0.25  # of the samples far off: rather something wrong than a few absurd readings
+TOO_MANY_FAR_OFF = 0.25  # of the samples far off: rather something wrong than a few absurd readings
 _EXPECTED = "expected a file that `lolat nas fit` wrote"
 
 
@@ -280,7 +280,7 @@ class NasModel:
 
 
 def fit(space: str, samples: Samples) -> NasModel:
-    """The model of a space from samples of it; with fewer than ENOUGH the prior says much of it."""
+    """The model of a space from samples of it; with fewer than ENOUGH_SAMPLES the prior says much of it."""
     terms = space_terms(space)
     explanations = explain(terms.assumptions, samples.rows, samples.times, samples.step)
     costs = tuple(
@@ -316,14 +316,14 @@ def _warnings(samples: Samples, explanations: Sequence[tuple[float, Explanation]
     """What a user should know of the samples."""
     told = []
     count = len(samples.times)
-    if count < ENOUGH:
+    if count < ENOUGH_SAMPLES:
         told.append(
-            f"{plural(count, 'sample')}: with fewer than {ENOUGH} the formula says much of the "
+            f"{plural(count, 'sample')}: with fewer than {ENOUGH_SAMPLES} the formula says much of the "
             "answer; measure more (`lolat nas suggest --have` names which)"
         )
     off = outlying(explanations, samples.rows, samples.times, samples.step)
     strange = int(np.sum(off != 1.0))
-    if strange > MANY * count:
+    if strange > TOO_MANY_FAR_OFF * count:
         told.append(
             f"{strange} of {count} samples lie far from what the others say: trust no answer before it "
             "is clear that all are milliseconds, of one device and one batch size"

@@ -18,7 +18,7 @@ from lolat.nas.fewshot.pieces import Pieces
 from lolat.units import plural
 
 SPACES = ("nasbench201", "fbnet")
-ENOUGH = 10  # with fewer samples a warning says that the prior speaks too
+ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior speaks too
 SHORTEST_MS, LONGEST_MS = 1e-9, 1e12  # nothing that runs takes less or more
 
 

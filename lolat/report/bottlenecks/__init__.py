@@ -48,7 +48,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
 } | {
     "call": ("fixed cost", ()),
 }
-"""The colours of a bar: what each is called, and its terms."""
+"""The colors of a bar: what each is called, and its terms."""
 SHOWN = ("flops",)
 """Counts that the page shows whether or not they cost anything."""
 

@@ -175,7 +175,7 @@
       row.cost.forEach((c, s) => {
         row.numbers[s].textContent = c ? digits(c.ms) : "–";
         row.numbers[s].value = c ? String(c.ms) : "";
-        row.bars[s].style.backgroundImage = c ? colours(c, sides[s], longest) : "none";
+        row.bars[s].style.backgroundImage = c ? colors(c, sides[s], longest) : "none";
       });
       const [a, b] = row.cost;
       if (two) {
@@ -198,7 +198,7 @@
   }
 
   /** A bar in one property: painted, never laid out. */
-  function colours(c, side, longest) {
+  function colors(c, side, longest) {
     const parts = new Map(families.map(([key]) => [key, 0]));
     if (c.terms) side.formula.features.forEach((name, i) => {
       const key = familyOf.get(name) ?? "starting";
@@ -429,9 +429,9 @@
       return bar;
     }));
     byId("legend").append(...families.map(([key, name]) => {
-      const colour = make("i", { "aria-hidden": "true" });
-      colour.style.background = `var(--${key})`;
-      return make("li", {}, colour, name);
+      const color = make("i", { "aria-hidden": "true" });
+      color.style.background = `var(--${key})`;
+      return make("li", {}, color, name);
     }));
     update();
     arrange();
