@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ LIMIT_S = 60.0
 """For one network; the largest of keras.applications takes about ten."""
 MEMORY_BYTES = 4 * 2**30
 """What reading may take on top of what the frameworks take themselves."""
+AT_ONCE_S = 0.5
 
 
 class Reader:
@@ -39,18 +41,22 @@ class Reader:
         """The process that reads, if there is one."""
         return None if self._process is None else self._process.pid
 
-    def read(self, network: str, size: Sequence[int] = ()) -> Graph:
+    def read(self, network: str, size: Sequence[int] = (), again: bool = False) -> Graph:
         """The network as a Graph; `network` is NETWORK of the command line, or a file's path.
+
+        A process that is gone at once was dying before it was asked: another one is, once (`again`).
 
         NetworkError: what the reader says, or that the process ended or took more than `limit_s`.
         """
-        process = self._ready()
+        process, began = self._ready(), time.monotonic()
         try:
             return Graph.from_dict(
                 process.request({"network": network, "size": list(size)}, self.limit_s)
             )
         except ProcessDied as died:
             self._end()
+            if not again and time.monotonic() - began < min(AT_ONCE_S, self.limit_s):
+                return self.read(network, size, again=True)
             raise NetworkError(
                 f"reading it was given up: it took more than {self.limit_s:g} s or too much memory; "
                 "expected a network that can be read in that time"
