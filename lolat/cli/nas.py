@@ -261,7 +261,7 @@ def search(
     from lolat.cli.compare import check_writable
     from lolat.model import load
     from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
-    from lolat.nas.search import Search, answer, front_plot, lines, write_csv
+    from lolat.nas.search import Search, answer, lines, write_csv
 
     for path, option in ((output, "--output"), (journal, "--journal")):
         if path is not None:
@@ -294,6 +294,8 @@ def search(
         write_csv(output, told)
         say(f"written: {output}")
     if plot is not None:
+        from lolat.report.plots import front_plot
+
         front_plot(told, loaded.device, plot)
         say(f"drawn: {plot}")
 

@@ -12,8 +12,6 @@ import hashlib
 import io
 import json
 import math
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,11 +20,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, LolatError, MissingPackageError
+from lolat.errors import InputError, LolatError
 from lolat.io.writing import write_bytes
 from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges
 from lolat.mlp.recipes import Devices, Facts, Plan, Recipe
 from lolat.mlp.table import LayerTable
+from lolat.readers.keras import import_keras
 from lolat.units import plain
 
 # ---- One network of a plan, with Keras.
@@ -110,29 +109,15 @@ class KerasNetwork:
 
 
 def _packages() -> tuple[Any, Any]:
-    """Keras and TensorFlow, imported quietly: the latter greets on stderr from C++ in any case."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    saved = os.dup(2)
-    try:
-        with tempfile.TemporaryFile() as muffled:
-            os.dup2(muffled.fileno(), 2)
-            try:
-                import keras
-                import tensorflow as tf
-            finally:
-                os.dup2(saved, 2)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"training needs Keras and TensorFlow, which cannot be imported ({error}); install them with: "
-            "pip install 'lolat[tensorflow]'"
-        ) from None
-    finally:
-        os.close(saved)
+    """Keras and TensorFlow, which it runs on; imported quietly."""
+    keras = import_keras()
     if keras.backend.backend() != "tensorflow":
         raise InputError(
             f"training needs Keras on TensorFlow, but it runs on {keras.backend.backend()}; "
             "unset KERAS_BACKEND"
         )
+    import tensorflow as tf  # there, since Keras runs on it
+
     return keras, tf
 
 

@@ -14,15 +14,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lolat.errors import AnswerIsNo, InputError, not_written
+from lolat.errors import AnswerIsNo, InputError
 from lolat.io.tables import to_csv
-from lolat.io.writing import write_bytes
+from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.nas.objective import Objective, TableObjective
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
-from lolat.units import milliseconds, plain
+from lolat.units import milliseconds
 
 # ---- Which candidates no other is better than: faster, or of a higher score.
 
@@ -414,40 +414,4 @@ def write_csv(path: str, answer: Answer) -> None:
         inside = "" if p.in_domain is None else str(p.in_domain).lower()
         time = f"{candidate.latency_ms:.6g}"
         rows.append([candidate.arch, time, *interval, inside, repr(candidate.score)])
-    write_bytes(path, to_csv(header, rows).encode())
-
-
-STYLE = {"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "lolat", "text.parse_math": False}
-
-
-def front_plot(answer: Answer, device: str, path: str) -> None:
-    """Latency against score of all that was scored, the front as a line; `path` ends in .svg or .png.
-
-    InputError where it cannot be written.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    result, search = answer.result, answer.search
-    with rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-        axes = figure.subplots()
-        gray: dict[str, Any] = {"ls": "", "ms": 4, "alpha": 0.5, "color": "0.6"}
-        line: dict[str, Any] = {"ms": 5, "lw": 1.2, "color": "#0b6e99"}
-        drawn = ((result.scored, "scored", gray), (result.front, "on the front", line))
-        for candidates, what, style in drawn:
-            times, scores = [c.latency_ms for c in candidates], [c.score for c in candidates]
-            axes.plot(times, scores, marker="o", label=f"{len(candidates)} {what}", **style)
-        if math.isfinite(search.max_ms):
-            axes.axvline(search.max_ms, color="0.7", lw=1, ls=":")
-        axes.set(
-            xlabel=f"predicted latency, ms, batch {search.scorer.batch_size}",
-            ylabel="score",
-            title=plain(f"{search.space.name} on {device}"),
-        )
-        axes.legend(frameon=False, loc="lower right" if search.sign > 0 else "upper right")
-        svg = path.lower().endswith(".svg")
-        try:
-            figure.savefig(path, dpi=130, metadata={"Date": None} if svg else None)
-        except OSError as error:
-            raise not_written(path, error, "--plot") from error
+    write_text(path, to_csv(header, rows))

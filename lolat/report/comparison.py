@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +16,9 @@ from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.report.charts import bars, limits_of, scatter
 from lolat.report.html import document, element, figure, table
+from lolat.report.text import wide_console
 from lolat.units import percent, plain
 
-NARROW, WIDE = 80, 112
 ERRORS = (
     ("median", "median"),
     ("mean", "mean"),
@@ -217,11 +216,10 @@ COST_LEGEND = (
 def print_comparison(result: Mapping[str, Any]) -> None:
     """The tables in the terminal."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = wide_console()
 
     def table(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -> None:
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
 from lolat.model.budget import Answer, told
-from lolat.report.text import WIDE, latency, title, totals
+from lolat.report.text import latency, title, totals, wide_console
 from lolat.report.words import TERMS
 from lolat.units import milliseconds, percent, plain, quantity
 
@@ -28,10 +27,9 @@ LEAST_TERMS = 12
 
 def print_explanation(explanation: Explanation, model_name: str, network: str) -> None:
     """The receipt of a network or of a block, what it is made of, and what would change it."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = wide_console()
 
     def say(text: str = "", style: str = "") -> None:
         console.print(Text(plain(text), style=style))

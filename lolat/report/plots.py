@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.model import Model
 from lolat.model.learning import answers
 from lolat.units import plain
+
+if TYPE_CHECKING:
+    from lolat.nas.search import Answer
 
 FORMATS = (".svg", ".png")
 COLORS = {"extended": "#0b6e99", "two-regime": "#d1603d"}
@@ -138,3 +142,23 @@ def fit_plot(model: Model, path: str) -> None:
 
 def _line(axes: Any, formula: Formula, grid: np.ndarray, color: str, label: str) -> None:
     axes.plot(grid, formula.bend(grid.copy()), color=COLORS[color], lw=2, label=label)
+
+
+def front_plot(answer: Answer, device: str, path: str) -> None:
+    """Latency against score of all that a search scored, the front as a line; `path`: see `check_plot`."""
+    result, search = answer.result, answer.search
+    gray: dict[str, Any] = {"ls": "", "ms": 4, "alpha": 0.5, "color": "0.6"}
+    line: dict[str, Any] = {"ms": 5, "lw": 1.2, "color": "#0b6e99"}
+    with _axes(path, 6.4, 4.4) as axes:
+        drawn = ((result.scored, "scored", gray), (result.front, "on the front", line))
+        for candidates, what, style in drawn:
+            times_ms, scores = [c.latency_ms for c in candidates], [c.score for c in candidates]
+            axes.plot(times_ms, scores, marker="o", label=f"{len(candidates)} {what}", **style)
+        if math.isfinite(search.max_ms):
+            axes.axvline(search.max_ms, color="0.7", lw=1, ls=":")
+        axes.set(
+            xlabel=f"predicted latency, ms, batch {search.scorer.batch_size}",
+            ylabel="score",
+            title=plain(f"{search.space.name} on {device}"),
+        )
+        axes.legend(frameon=False, loc="lower right" if search.sign > 0 else "upper right")

@@ -168,6 +168,13 @@ def _domain(prediction: Prediction) -> str:
     }[prediction.in_domain]
 
 
+def wide_console() -> Any:
+    """In a file or a pipe there is no width to keep to; in a narrow terminal what is too wide is cut."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+
 def print_report(
     model: Model,
     prediction: Prediction,
@@ -183,11 +190,9 @@ def print_report(
     `model_name`, `network`, `input_size`: as the user gave them; `view`, `paths`: see `rows`; `figures`:
     those of the network as other tools print them, where wanted.
     """
-    from rich.console import Console
     from rich.text import Text
 
-    # In a file or a pipe there is no width to keep to; in a narrow terminal the summary is cut.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = wide_console()
     console.print(Text(title(prediction), style="bold"))
     console.print(Text(headline(model), style="dim"))
     console.print(Text(latency(prediction)))

@@ -216,7 +216,7 @@ def test_without_tensorflow_the_message_says_what_to_install(
     real = builtins.__import__
 
     def importing(name: str, *rest: Any, **options: Any) -> Any:
-        if name == "tensorflow":
+        if name == "keras":
             raise ImportError("No module named 'tensorflow'")
         return real(name, *rest, **options)
 

@@ -152,7 +152,7 @@ def test_the_terminal_shows_each_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, wide: int | None
 ) -> None:
     if wide:
-        monkeypatch.setattr("lolat.report.comparison.WIDE", wide)
+        monkeypatch.setattr("lolat.report.text.WIDE", wide)
     print_comparison(result())
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].rstrip() == "desk: a desk, 2 threads"

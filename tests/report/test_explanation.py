@@ -122,7 +122,7 @@ def test_words_are_cut_and_numbers_never() -> None:
 def test_it_fits_into_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("lolat.report.explanation.WIDE", 80)
+    monkeypatch.setattr("lolat.report.text.WIDE", 80)
     print_explanation(explain_network(MODEL, NETWORK), "m", "n")
     print_explanation(explain_block(MODEL, NETWORK, "conv1_block1"), "m", "n")
     lines = capsys.readouterr().out.splitlines()
