@@ -7,32 +7,32 @@ from typing import Any
 
 import click
 
-from lolat.cli.common import say
+from lolat.cli.common import (
+    among_option,
+    command,
+    count_option,
+    facts_option,
+    name_option,
+    option,
+    output_option,
+    say,
+)
+from lolat.cli.parsing import Number
 from lolat.errors import InputError
 
 
-@click.command()
+@command()
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, type=click.Path())
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The model file to write.",
-)
-@click.option("--device", metavar="NAME", help="What the device is called, and its row in --facts.")
-@click.option(
-    "--facts",
-    type=click.Path(),
-    metavar="DEVICES.csv",
-    help="Data sheets: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.",
-)
-@click.option(
+@output_option(required=True, more="The model file.")
+@name_option(was="--device", more="Also its row in --facts, and in tables of several devices.")
+@facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
+@option(
     "--skip",
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
 )
 def fit(
-    tables: tuple[str, ...], output: Path, device: str | None, facts: str | None, skip: bool
+    tables: tuple[str, ...], output: Path, name: str | None, facts: str | None, skip: bool
 ) -> None:
     """Fit TABLE: a model file (fitted again, with what it knows of training) or CSV tables (.csv, .csv.gz).
 
@@ -44,7 +44,7 @@ def fit(
     Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length, dtype,
     channels_last, compiled; also as timm's benchmark.py writes them. Several tables make one device.
 
-    Without TABLE: from the data sheet of --device in --facts alone.
+    Without TABLE: from the data sheet of --name in --facts alone.
     """
     from lolat.cli.common import check_writable
     from lolat.io.tables import is_table
@@ -55,9 +55,9 @@ def fit(
     check_writable(output)
     kinds = {t: _kind(t) if is_table(t) else MODEL for t in tables}
     if not tables:
-        document = _of_facts(output.stem, device, facts)
+        document = _of_facts(output.stem, name, facts)
     elif {OPERATIONS, NETWORKS} & set(kinds.values()):
-        document = _of_tables(kinds, output.stem, device, facts, skip)
+        document = _of_tables(kinds, output.stem, name, facts, skip)
     else:
         if len(tables) > 1:
             raise InputError(
@@ -68,7 +68,7 @@ def fit(
                 "--facts is for tables of operations and networks; blocks say all that is needed"
             )
         given, training = _points(tables[0])
-        named = (given[0] if device is None else device, *given[1:])
+        named = (given[0] if name is None else name, *given[1:])
         document = model_document(output.stem, *named) | training
     write(output, document)
     for remark in document["warnings"]:
@@ -96,7 +96,7 @@ def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any
 
     if device is None or facts is None:
         raise InputError(
-            "nothing to fit: give tables, a model file, or --facts DEVICES.csv with --device NAME"
+            "nothing to fit: give tables, a model file, or --facts FILE with --name NAME"
         )
     source = {"device": "unknown", "source": Path(facts).name, "framework": "torch"}
     return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
@@ -111,7 +111,7 @@ def _of_tables(
     from lolat.fitting.points import read_csv
 
     if facts is not None and device is None:
-        raise InputError("--facts says what devices are like; give --device NAME, one of its rows")
+        raise InputError("--facts says what devices are like; give --name NAME, one of its rows")
     if odd := [path for path, kind in kinds.items() if kind == MODEL]:
         raise InputError(f"{odd[0]} is no table, as the others are; expected a model file alone")
     known = None if facts is None else read_facts(facts, str(device))
@@ -205,40 +205,25 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
 # ---- `lolat suggest`: which operations to time on a device of which little is known.
 
 
-@click.command()
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False),
-    required=True,
-    metavar="TODO.csv",
-    help="The table of operations to write, for examples/time_operations.py --table.",
+@command()
+@output_option(
+    required=True, more="A table of operations, for examples/time_operations.py --table."
 )
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1, max=200),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="How many operations.",
+@count_option(
+    was="--rows", type=Number("N", whole=True, least=1, most=200), default=20, more="Operations."
 )
-@click.option("--device", metavar="NAME", help="The device's row in --facts.")
-@click.option("--facts", type=click.Path(), metavar="DEVICES.csv", help="Data sheets, as of `fit`.")
-@click.option(
-    "--from",
-    "pool",
-    type=click.Path(),
-    metavar="OPERATIONS.csv",
-    help="Choose from the rows of this table; if not given, from sizes as networks have them.",
-)
+@name_option(was="--device", more="Its row in --facts.")
+@facts_option(more="As of `lolat fit`.")
+@among_option(was="--from", more="From sizes as networks have them, if not given.")
 def suggest(
-    output: str, rows: int, device: str | None, facts: str | None, pool: str | None
+    output: Path, count: int, name: str | None, facts: str | None, among: Path | None
 ) -> None:
     """Suggest which operations to time: those that tell most about a GPU, the most telling first.
 
     \b
-    lolat suggest --facts DEVICES.csv --device l4 --output todo.csv
+    lolat suggest --facts DEVICES.csv --name l4 --output todo.csv
     python examples/time_operations.py operations.csv --table todo.csv
-    lolat fit operations.csv --facts DEVICES.csv --device l4 --output l4.json
+    lolat fit operations.csv --facts DEVICES.csv --name l4 --output l4.json
     """
     from lolat.cli.common import check_writable
     from lolat.devices.fit import MIDDLING, drawn, suggested, table
@@ -247,12 +232,12 @@ def suggest(
     from lolat.errors import InputError
     from lolat.model.file import write_bytes
 
-    check_writable(Path(output))
-    if (facts is None) != (device is None):
-        raise InputError("--facts and --device go together: a table of data sheets, and its row")
-    known = MIDDLING if facts is None or device is None else read_facts(facts, device)
-    candidates = drawn() if pool is None else read_operations(pool)
-    chosen = [candidates[i].row for i in suggested(candidates, rows, known)]
+    check_writable(output)
+    if (facts is None) != (name is None):
+        raise InputError("--facts and --name go together: a table of data sheets, and its row")
+    known = MIDDLING if facts is None or name is None else read_facts(facts, name)
+    candidates = drawn() if among is None else read_operations(among)
+    chosen = [candidates[i].row for i in suggested(candidates, count, known)]
     write_bytes(output, table(chosen).encode())
     click.echo(
         f"written: {output}, {len(chosen)} operations\n"

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import click
 
-from lolat.cli.common import Columns, Milliseconds, coverage_option, network_options, say
+from lolat.cli.common import (
+    command,
+    coverage_option,
+    csv_option,
+    html_option,
+    max_ms_option,
+    network_options,
+    option,
+    say,
+    sure_option,
+)
+from lolat.cli.parsing import Names, Number
 from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
 from lolat.fitting.domain import FOR_NETWORK
 from lolat.io.paths import LOCAL
@@ -62,16 +74,11 @@ def _for(network: str, input_size: tuple[int, ...]) -> str:
     return f"--for {quote(network)}{size}"
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option(
-    "--max-ms",
-    type=Milliseconds(),
-    default=None,
-    help="Exit code 3 where it takes longer than this.",
-)
-@click.option(
+@max_ms_option(more="Exit code 3 where it takes longer.")
+@option(
     "--state",
     default=None,
     metavar="FILE|now",
@@ -132,29 +139,28 @@ def _state(given: str, loaded: Any, model: str) -> Any:
     return state
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option(
-    "--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the blocks to this table."
-)
-@click.option(
-    "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page to explore them."
-)
-@click.option(
+@csv_option(more="A row for each block.")
+@html_option(more="To explore the blocks in a browser.")
+@option(
     "--against",
     default=None,
     metavar="MODEL_OR_NETWORK",
     help="A second device or network beside it in the page.",
 )
-@click.option("--depth", type=int, default=None, metavar="N", help="Fold by module, N names deep.")
-@click.option(
+@option("--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep.")
+@option(
     "--columns",
-    type=Columns(),
-    default=None,
-    help="Which, as in ms,share,macs,weights,acts (see docs/report.md).",
+    type=Names("column", "ms,share,macs", lower=True),
+    help="Which columns, as in ms,share,macs,weights,acts (see docs/report.md).",
 )
-@click.option("--sort", default=None, metavar="BY", help="order, time, macs or name.")
+@option(
+    "--sort",
+    type=click.Choice(["order", "time", "macs", "name"]),
+    help="Rows by this; as the network has them if not given.",
+)
 def report(
     model: str,
     network: str,
@@ -163,7 +169,7 @@ def report(
     predictor: str | None,
     coverage: float | None,
     as_json: bool,
-    csv_file: str | None,
+    csv_file: Path | None,
     html_file: str | None,
     against: str | None,
     depth: int | None,
@@ -268,8 +274,6 @@ def other_side(
         try:
             other = load(against)
         except ModelFileError as error:
-            from pathlib import Path
-
             if against == LOCAL or Path(against).is_file():
                 raise
             known = str(error).partition("expected ")[2]
@@ -289,9 +293,9 @@ def other_side(
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
 
 
-@click.command()
+@command()
 @network_options
-@click.option("--block", default=None, metavar="NAME", help="One block, operation by operation.")
+@option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
     model: str,
     network: str,
@@ -330,19 +334,17 @@ def explain(
 # within a time.
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option("--ms", "budget_ms", type=float, required=True, metavar="T", help="Milliseconds.")
-@click.option(
+@max_ms_option(required=True, was="--ms")
+@option(
     "--vary",
     type=click.Choice(["width", "resolution", "batch"]),
     required=True,
     help="What may change: channel counts, pixels of the input, or samples at once.",
 )
-@click.option(
-    "--sure", is_flag=True, help="The upper end of the interval must stay within the time."
-)
+@sure_option
 def budget(
     model: str,
     network: str,
@@ -351,17 +353,21 @@ def budget(
     predictor: str | None,
     as_json: bool,
     coverage: float | None,
-    budget_ms: float,
+    max_ms: float,
     vary: str,
-    sure: bool,
+    sure: float | None,
 ) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.graph import Graph
     from lolat.model import load
-    from lolat.model.budget import Question, check_budget
+    from lolat.model.budget import Question
     from lolat.readers import read
 
-    check_budget(budget_ms)
+    if sure is not None and coverage not in (None, sure):
+        raise InputError(
+            f"--sure and --coverage are two answers; give --sure {100 * coverage:g} alone"
+        )
+    coverage = coverage if sure is None else sure
     loaded = load(model)
     loaded.predictor(predictor)
 
@@ -369,7 +375,14 @@ def budget(
         return read(network, (side,))
 
     asked = Question(
-        loaded, read(network, input_size), budget_ms, batch_size, predictor, coverage, sure, at_size
+        loaded,
+        read(network, input_size),
+        max_ms,
+        batch_size,
+        predictor,
+        coverage,
+        sure is not None,
+        at_size,
     )
     found = asked.answer(vary)
     if as_json:

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from lolat.cli.common import model_argument
+from lolat.cli.common import command, model_argument, option, plot_option
+from lolat.cli.parsing import Number
 
 
-@click.command()
+@command()
 @model_argument
-@click.option("--plot", type=click.Path(dir_okay=False), help="Draw points and fit: .svg or .png.")
+@plot_option(more="Points and fit.")
 def show(model: str, plot: str | None) -> None:
     """What MODEL says of its device: where measured, coefficients, errors, what bounds it, training."""
     from lolat.model import load
@@ -33,7 +34,7 @@ def show(model: str, plot: str | None) -> None:
         click.echo(f"drawn: {plot}")
 
 
-@click.command()
+@command()
 def models() -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
     from lolat.errors import ModelFileError
@@ -69,15 +70,14 @@ def _source(document: Mapping[str, Any]) -> str:
 PORT = 8000
 
 
-@click.command()
+@command()
 @click.argument("models", nargs=-1, metavar="[MODEL ...]")
-@click.option(
+@option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Number("N", whole=True, least=0, most=65535),
     default=PORT,
     show_default=True,
-    metavar="P",
-    help="0: any that is free.",
+    help="Where the page is; 0: any that is free.",
 )
 def serve(models: tuple[str, ...], port: int) -> None:
     """How long training takes and what it costs, as a page in the browser; Ctrl-C ends it.

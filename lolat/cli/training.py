@@ -12,14 +12,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lolat.cli.common import (
+    WHOLE,
     LazyGroup,
+    backend_option,
+    batch_option,
+    command,
     coverage_option,
+    device_argument,
+    epochs_option,
     json_option,
+    link_option,
     model_argument,
+    name_option,
     network_argument,
+    optimizer_option,
+    option,
+    output_option,
+    replicas_option,
+    samples_option,
     say,
     size_option,
+    strategy_option,
+    threads_option,
 )
+from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.units import duration, gibibytes, milliseconds, plain
 
@@ -62,8 +78,8 @@ def as_one(name: str, kind: type, *options: Decorator) -> Decorator:
             return command(**values, **{name: one})
 
         decorated: Callable[..., Any] = called
-        for option in reversed(options):
-            decorated = option(decorated)
+        for one in reversed(options):
+            decorated = one(decorated)
         return decorated
 
     return decorate
@@ -95,16 +111,14 @@ def run_options(samples_required: bool) -> Decorator:
     return as_one(
         "run",
         Run,
-        click.option("--batch-size", type=int, required=True, metavar="B",
-                     help="Samples of an iteration on each device."),
-        click.option("--optimizer", default="sgd", show_default=True, metavar="NAME",
-                     help="sgd, momentum, rmsprop, adagrad, adam or adadelta."),
-        click.option("--samples", type=int, required=samples_required, metavar="N",
-                     help="In the data set" + ("." if samples_required else ", for epochs.")),
-        click.option("--epochs", type=int, default=1, show_default=True, metavar="E",
-                     help="Times through the data set."),
+        batch_option(required=True, more="On each device."),
+        optimizer_option,
+        samples_option(
+            required=samples_required, more="" if samples_required else "Without it, no epochs."
+        ),
+        epochs_option(default=1, show_default=True),
         coverage_option,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -127,15 +141,13 @@ class Exchange:
 exchange_options = as_one(
     "exchange",
     Exchange,
-    click.option("--strategy", default="ring", show_default=True, metavar="NAME",
-                 help="How gradients are exchanged: ring, tree, one-to-all or mirrored."),
-    click.option("--link-gbps", type=float, metavar="G",
-                 help="Gbit/s of each device's link to the others; if not given, as such devices are "
-                 "linked in one machine, and 10 between machines."),
-    click.option("--no-overlap", is_flag=True,
-                 help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
-    click.option("--input-ms-per-sample", "input_ms", type=float, default=0.0, metavar="T",
-                 help="What the input pipeline takes beside training; a device that is faster waits for "
+    strategy_option,
+    link_option,
+    option("--no-overlap", is_flag=True,
+           help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
+    option("--input-ms-per-sample", "input_ms", default=0.0, show_default=True,
+           type=Number("MS", "milliseconds", least=0.0),
+           help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
 )  # fmt: skip
 
@@ -159,17 +171,15 @@ def predicted(
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
 
 
-@click.command()
+@command()
 @model_argument
 @network_argument
 @run_options(samples_required=False)
-@click.option(
-    "--validation-samples", "validation", type=int, metavar="V", help="Evaluated after each epoch."
-)
-@click.option("--memory-gib", type=float, metavar="M",
-              help="Of each device, to say whether a batch fits; if not given, what was free when it was "
-              "learned.")  # fmt: skip
-@click.option("--devices", type=int, default=1, show_default=True, metavar="K")
+@option("--validation-samples", "validation", type=WHOLE, help="Evaluated after each epoch.")
+@option("--memory-gib", type=Number("GIB", "GiB", above=0.0, most=2**30, such="16"),
+        help="Of each device, to say whether a batch fits; if not given, what was free when it was "
+        "learned.")  # fmt: skip
+@replicas_option
 @exchange_options
 @size_option
 @json_option
@@ -179,7 +189,7 @@ def predict(
     run: Run,
     validation: int | None,
     memory_gib: float | None,
-    devices: int,
+    replicas: tuple[int, ...],
     exchange: Exchange,
     input_size: tuple[int, ...],
     as_json: bool,
@@ -198,32 +208,37 @@ def predict(
     from lolat.training.replicas import check_strategy
 
     run = run.checked(validation)
-    check_strategy(exchange.strategy, devices)
+    check_strategy(exchange.strategy, max(replicas))
     given = exchange.link
     loaded = load_training(model)
-    link = given or assumed_link(device_of(loaded), devices)
     graph = read(network, input_size)
-    answer = predicted(loaded, graph, run, exchange, devices, link, validation)
+    answers = [
+        predicted(
+            loaded, graph, run, exchange, k, given or assumed_link(device_of(loaded), k), validation
+        )
+        for k in replicas
+    ]
     available = _available_bytes(loaded, memory_gib)
     optimizer = optimizer_named(run.optimizer)
     largest = None if available is None else largest_batch(graph, optimizer, available)
-    for warning in answer.training.warnings:
+    for warning in dict.fromkeys(w for answer in answers for w in answer.training.warnings):
         say(f"warning: {warning}")
     if as_json:
         memory = {"available_bytes": available, "largest_batch": largest}
-        click.echo(json.dumps({**answer.to_dict(), **memory}))
+        told = [{**answer.to_dict(), **memory} for answer in answers]
+        click.echo(json.dumps(told[0] if len(told) == 1 else {"answers": told}))
         return
-    shown = lines(answer.training, loaded.name, available, largest)
-    if devices > 1:
-        shown += exchange_lines(answer, assumed=given is None)
-    click.echo("\n".join(shown))
+    texts = []
+    for count, answer in zip(replicas, answers, strict=True):
+        shown = lines(answer.training, loaded.name, available, largest)
+        shown += exchange_lines(answer, assumed=given is None) if count > 1 else []
+        texts.append("\n".join(shown))
+    click.echo("\n\n".join(texts))
 
 
 def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
     """Memory of a device: as said, or what the model's file has of it; None where nobody knows."""
     if memory_gib is not None:
-        if not 0.0 < memory_gib < 2**30:
-            raise InputError(f"--memory-gib {memory_gib:g}: expected more than 0 GiB, such as 16")
         return int(memory_gib * 2**30)
     environment = model.document.get("environment") or {}
     own = environment.get("available_bytes") if environment.get("device") == "cpu" else None
@@ -283,13 +298,11 @@ def gib(size_bytes: int) -> str:
 # timed.
 
 
-@click.command()
+@command()
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
-@click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
-)
-@click.option("--name", default=None, help="Of the device; the table's name if not given.")
-@click.option(
+@output_option(required=True, more="The model file.")
+@name_option(more="The table's name if not given.")
+@option(
     "--drop-last",
     is_flag=True,
     help="The epochs left out a last batch that was not full; without it, it was run too.",
@@ -352,48 +365,40 @@ def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
 WORDS = {"mirrored": "MirroredStrategy", "ddp": "DistributedDataParallel"}
 OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
 """What `lolat training predict --strategy` calls each."""
+OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 
-@click.command()
-@click.option("--replicas", type=int, default=2, show_default=True, metavar="K")
-@click.option(
-    "--strategy",
-    default="mirrored",
+@command()
+@device_argument(was="--device", required=False, default="cpu")
+@replicas_option(was="", default="2", more="Each number is measured.")
+@backend_option(
+    was={"--strategy": {strategy: backend for backend, strategy in OF_BACKEND.items()}},
+    type=click.Choice(list(OF_BACKEND)),
+    default="tensorflow",
     show_default=True,
-    metavar="NAME",
-    help="mirrored (TensorFlow's MirroredStrategy) or ddp (PyTorch's DistributedDataParallel).",
+    more="tensorflow: its MirroredStrategy; torch: its DistributedDataParallel.",
 )
-@click.option(
-    "--threads",
-    type=int,
-    default=None,
-    metavar="N",
-    help="Of each replica on a CPU; the processors shared out, if not given.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "gpu"]),
-    default="cpu",
-    show_default=True,
-    help="cpu: all replicas share this machine's processors. gpu: a GPU for each.",
-)
+@threads_option(more="Of each replica; the processors shared out, if not given.")
 @json_option
-def link(replicas: int, strategy: str, threads: int | None, device: str, as_json: bool) -> None:
+def link(
+    device: str, replicas: tuple[int, ...], backend: str, threads: int | None, as_json: bool
+) -> None:
     """Measure what a strategy adds to an iteration on this machine: half a minute.
 
-    Gradients of several sizes are exchanged by the strategy itself, with nothing to compute. What comes
-    out goes into `lolat training predict --devices K --link-gbps G`. It holds for so many replicas.
+    cpu: all replicas share this machine's processors. gpu: a GPU for each. Gradients of several sizes are
+    exchanged by the strategy itself, with nothing to compute. What comes out goes into `lolat training
+    predict --replicas K --link-gbps GBPS`. It holds for so many replicas.
     """
     from microbench.exchange import measure_link
 
-    measured = measure_link(strategy, replicas, threads, device)
-    for warning in measured.warnings:
+    found = [measure_link(OF_BACKEND[backend], k, threads, device) for k in replicas]
+    for warning in dict.fromkeys(w for measured in found for w in measured.warnings):
         say(f"warning: {warning}")
     if as_json:
-        click.echo(json.dumps(measured.to_dict()))
+        told = [measured.to_dict() for measured in found]
+        click.echo(json.dumps(told[0] if len(told) == 1 else {"answers": told}))
         return
-    for line in link_lines(measured):
-        click.echo(line)
+    click.echo("\n\n".join("\n".join(link_lines(measured)) for measured in found))
 
 
 def link_lines(measured: MeasuredLink) -> list[str]:
@@ -420,7 +425,7 @@ def link_lines(measured: MeasuredLink) -> list[str]:
     return [
         *shown,
         "",
-        f"Next: lolat training predict MODEL NETWORK --batch-size B --devices {measured.replicas} "
+        f"Next: lolat training predict MODEL NETWORK --batch-size N --replicas {measured.replicas} "
         f"--strategy {OF_PREDICT[measured.strategy]} --link-gbps {measured.link.gbps:.3g}",
     ]
 
