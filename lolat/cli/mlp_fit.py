@@ -276,8 +276,8 @@ def _backend(device: str, name: str | None) -> str:
     picked, remark = pick(device, ())
     if picked not in backends.TRAINING:
         raise MissingPackageError(
-            f"{picked} is installed, but runs no backward pass; install one that does, for example with: "
-            "pip install 'lolat[tensorflow]'"
+            f"{picked} is installed, but runs no backward pass, which TensorFlow, for example, does",
+            "tensorflow",
         )
     if remark:
         say(remark)
