@@ -1,6 +1,6 @@
 """How well a search space's latency on a new device is learned from a few measured networks.
 
-    python benchmarks/nas_few.py DATA [--draws 50] [--write docs/nas.md]
+    python benchmarks/nas_few.py DATA [--draws 50] [--write docs/results/nas.md]
 
 DATA: a folder with nasbench201_latency.csv.gz and fbnet_latency.csv.gz, the latencies that HELP (Lee et
 al., NeurIPS 2021) measured: a column `arch` and one column of milliseconds a device. Samples are drawn at

@@ -1,4 +1,4 @@
-"""How fast a learned model answers, as ratios in one run. Writes docs/benchmarks.md with --write.
+"""How fast a learned model answers, as ratios in one run. Writes docs/results/speed.md with --write.
 
     python benchmarks/query.py [--model MODEL] [--write]
 
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument(
         "--model", default=None, help="a model file; the first shipped one if not given"
     )
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write docs/results/speed.md")
     options = parser.parse_args()
     path = options.model or str(sorted((ROOT / "models").glob("*.json"))[0])
     model = lolat.load(path)
@@ -119,7 +119,7 @@ def main() -> None:
             + "\n".join(lines)
             + "\n"
         )
-        (ROOT / "docs" / "benchmarks.md").write_text(text, encoding="utf-8")
+        (ROOT / "docs/results/speed.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

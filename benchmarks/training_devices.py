@@ -1,6 +1,6 @@
-"""The tables of docs/training-devices.md and its figure: the MirroredStrategy study's data, and runs here.
+"""The tables of docs/results/training-devices.md and its figure: the MirroredStrategy study's data, and runs here.
 
-    python benchmarks/training_devices.py DATA [--update docs/training-devices.md] [--figure FIGURE.svg]
+    python benchmarks/training_devices.py DATA [--update docs/results/training-devices.md] [--figure FIGURE.svg]
 
 DATA is a folder with cccis2020_epochs.csv, cccis2020_layers.csv and
 cccis2020_patch_camelyon_predicted.csv. Everything is computed anew in a second; nothing is trained. With

@@ -1,6 +1,6 @@
 """Training predicted, and trained for real: Keras' `fit` of networks that the formula was not made on.
 
-    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update docs/training.md]
+    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update docs/results/training.md]
 
 MODEL has been learned here with `--mode training`. Each network is trained by `model.fit` on made-up data
 in a process of its own: a first epoch, further ones, evaluations; half a minute each, some ten minutes in
@@ -8,7 +8,7 @@ all, on an idle machine. `--measured FILE` keeps what was measured; what it hold
 The networks of "seen" were looked at while the terms were chosen, those of "unseen" once, at the end.
 
 The data come from a `tf.data.Dataset` without autotuning. With it, whose thread sleeps for 10, 20, 40 ...
-milliseconds in between, the end of a short epoch waits for that thread (docs/training.md).
+milliseconds in between, the end of a short epoch waits for that thread (docs/results/training.md).
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_the_report_shown_is_the_report_printed() -> None:
 
 def test_the_snippet_that_times_as_lolat_does_runs() -> None:
     pytest.importorskip("keras")
-    text = (ROOT / "docs" / "why-different.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/explanation/stopwatch.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", snippet], capture_output=True, text=True, timeout=300

@@ -1,4 +1,4 @@
-"""Judges the formula on the zoo, without measuring anything: the tables of docs/accuracy.md.
+"""Judges the formula on the zoo, without measuring anything: the tables of docs/results/accuracy.md.
 
     python benchmarks/zoo/judge.py [--half chosen|reported] [--rows] [--on PROCESSOR ...]
 

@@ -67,7 +67,7 @@ def fit(
 ) -> None:
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
-    CSV, gzipped or not, has a row per measured layer and GPU (docs/mlp.md lists the columns). A run
+    CSV, gzipped or not, has a row per measured layer and GPU (docs/how-to/layers.md lists the columns). A run
     that is killed goes on where it was when the same command is given again.
     """
     from lolat.cli.common import check_writable, progress

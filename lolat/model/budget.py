@@ -111,7 +111,7 @@ class Answer:
     refusal: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer of `budget --json`; docs/explain.md says what is in it."""
+        """The answer of `budget --json`; docs/how-to/explain.md says what is in it."""
         p = self.best.prediction
         return {
             "network": p.network,
