@@ -30,6 +30,7 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.pages import update as update_page
 from lolat.readers import open_network, read
 from lolat.training.file import load_training
 from lolat.training.model import Training
@@ -305,13 +306,7 @@ def main(
     for lines in tables.values():
         click.echo("\n".join([*lines, ""]))
     if update is not None:
-        page = update.read_text(encoding="utf-8")
-        for name, lines in tables.items():
-            first, last = f"<!-- table {name} -->\n", f"<!-- end of {name} -->\n"
-            head, rest = page.split(first)
-            _, tail = rest.split(last)
-            page = head + first + "\n".join(lines) + "\n" + last + tail
-        update.write_text(page, encoding="utf-8")
+        update_page(update, tables)
 
 
 if __name__ == "__main__":
