@@ -15,7 +15,9 @@ from pathlib import Path
 from lolat.io.writing import write_bytes
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
-MADE_WITH = re.compile(r"Measured with formula `([\w-]+)` (\d+)(, the present one\.|; the present one is (\d+)\.)")
+MADE_WITH = re.compile(
+    r"Measured with formula `([\w-]+)` (\d+)(, the present one\.|; the present one is (\d+)\.)"
+)
 
 
 def versions() -> dict[str, int]:
@@ -27,7 +29,11 @@ def versions() -> dict[str, int]:
 def table(text: str, name: str) -> dict[str, dict[str, str]]:
     """The cells of a table of a page by row (its first cell, without emphasis) and column."""
     body = text.partition(f"<!-- table {name} -->\n")[2].partition(f"<!-- end of {name} -->")[0]
-    rows = [[c.strip(" *`") for c in line.strip("|\n").split("|")] for line in body.splitlines() if "|" in line]
+    rows = [
+        [c.strip(" *`") for c in line.strip("|\n").split("|")]
+        for line in body.splitlines()
+        if "|" in line
+    ]
     return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
 
 

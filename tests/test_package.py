@@ -53,7 +53,9 @@ def test_models_pages_and_licenses_are_inside(built: Path) -> None:
         told = email.message_from_bytes(wheel.read(metadata))
     shipped = {Path(n).name for n in names if n.startswith("lolat/shipped/")}
     assert {p.name for p in (ROOT / "models").glob("*.json")} <= shipped
-    data = [p for p in (ROOT / "lolat").rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}]
+    data = [
+        p for p in (ROOT / "lolat").rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}
+    ]
     assert {p.relative_to(ROOT).as_posix() for p in data} <= names
     assert not any(n.startswith(("tests/", "benchmarks/", "docs/")) for n in names)
     assert {Path(n).name for n in names if "/licenses/" in n} == {"LICENSE", "NOTICE"}

@@ -186,7 +186,9 @@ def tables(processor: Path) -> tuple[dict[str, list[str]], list[str]]:
                 for entry, graph, ms in device.networks:
                     if entry["half"] == half:
                         off = device.model.predict(graph, entry["batch"]).latency_ms / ms - 1
-                        print(f"{device.name} {entry['name']} x{entry['batch']} {ms:.1f} {off:+.1%}")
+                        print(
+                            f"{device.name} {entry['name']} x{entry['batch']} {ms:.1f} {off:+.1%}"
+                        )
     return found, lines
 
 
