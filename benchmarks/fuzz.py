@@ -6,8 +6,7 @@
 
 Each case is a command of LoLat's in a process of its own with limits of time and memory. It is a finding if
 the process is killed, a traceback or "unexpected" is seen, an error is not one line of printable text with
-exit code 2 or 3, `--json` gives something else than one strict object, or a wrong answer is taken for a right
-one: a time that is not positive, an interval that does not hold it, blocks that do not add up, a damaged
+exit code 2 or 3, `--json` gives something else than one strict object, or a wrong answer is given: a time that is not positive, an interval that does not hold it, blocks that do not add up, a damaged
 table that is read without a word. The seed makes the case: what was found can be seen again.
 """
 
@@ -40,12 +39,29 @@ LIMIT_S = 60
 LIMIT_BYTES = 2 * 2**30
 """On top of what the process had before the case."""
 
-TEXTS = ["", " ", "0", "-1", "nan", "NaN", "inf", "-Infinity", "1e999", "1e-320", "1e308", "9" * 400, "1,5", "1.234,5",
-         "1 000", "0x10", "1_000", "١٢", "½", "true", "null", "\x1b[31mred\x1b[0m", "\u202eabc", "a\nb", "a\tb", "<b>&amp;",
-         "'; --", "../../etc/passwd", "/dev/zero", "%s%n", "{0}", "=1+1", "A" * 5000, "😀", "\ud800".encode("utf-8", "replace").decode(),
-         "keras:", "generate:vgg?", "local", "--help", "-", ":", "a:b:c", "os:getcwd"]  # fmt: skip
+TEXTS = [
+    "", " ", "0", "-1", "nan", "inf", "-Infinity", "1e999", "1e-320", "1e308", "9" * 400, "1,5", "1.234,5", "1 000",
+    "0x10", "1_000", "١٢", "½", "true", "null", "\x1b[31mred\x1b[0m", "\u202eabc", "a\nb", "a\tb", "<b>&amp;",
+    "'; --", "../../etc/passwd", "/dev/zero", "%s%n", "{0}", "=1+1", "A" * 5000, "😀", "keras:", "generate:vgg?",
+    "local", "--help", "-", ":", "a:b:c", "os:getcwd",
+]  # fmt: skip
 NUMBERS = [0, -1, 1, 2**31, 2**53 + 1, 2**63, 10**400, 0.0, -0.0, 1e-320, 1e308, -1e308, 0.5, 1e15]
-VALUES: list[Any] = [None, True, False, [], {}, [[]], [{}], {"": 0}, {"a": {"b": []}}, *NUMBERS, *TEXTS]
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    [],
+    {},
+    [[]],
+    [{}],
+    {"": 0},
+    {"a": {"b": []}},
+    *NUMBERS,
+    *TEXTS,
+]
+
+
+MODELS = ("epyc-2t.json", "a100-fp32.json", "justus2018-v100.json", "rtx-3090-amp.json")
 
 
 @dataclass
@@ -69,42 +85,50 @@ class Case:
 
 def make_whole(folder: Path) -> None:
     """Models, tables and networks that are right, in `folder`."""
-    for name in ("epyc-2t", "a100-fp32", "justus2018-v100", "rtx-3090-amp"):
-        shutil.copy(ROOT / "models" / f"{name}.json", folder / f"{name}.json")
+    for name in MODELS:
+        shutil.copy(ROOT / "models" / name, folder / name)
     draw = random.Random(1)
     for i, (width, depth) in enumerate(((16, 2), (32, 3), (48, 4))):
         (folder / f"net{i}.onnx").write_bytes(_onnx(width, depth))
     rows = []
     for i in range(40):
         acts, inp, flops = (int(10 ** draw.uniform(low, low + 2)) for low in (4, 4, 6))
-        traffic, weights, ops = 2 * acts, 1000 + i, 5 + i % 7
-        ms = 1e-6 * acts + 2e-6 * inp + 5e-9 * flops + 1e-7 * traffic + 0.01 * ops + 0.05
-        rows.append(f"block {i},{1 + i % 3},{acts},{inp},{flops},{traffic},{weights},{ops},{ms:.6g}")
-    head = "name,batch_size,acts,inp,flops,traffic,weights,ops,latency_ms"
-    _write(folder / "points.csv", head, rows)
-    nets = [f"net{i}.onnx" for i in range(3)]
-    _write(folder / "networks.csv", "network,batch_size,latency_ms",
-           [f"{net},{2**b},{0.2 * (i + 1) * 2**b + 0.1}" for i, net in enumerate(nets) for b in range(6)])  # fmt: skip
-    _write(folder / "epochs.csv", "network,batch_size,samples,optimizer,epoch_s",
-           [f"{net},{2**b},{1000 + b},{o},{(1 + i) * 0.5 + 0.1 * b}" for i, net in enumerate(nets)
-            for b in range(4) for o in ("sgd", "adam")])  # fmt: skip
+        counts = (acts, inp, flops, 2 * acts, 1000 + i, 5 + i % 7)
+        prices = (1e-6, 2e-6, 5e-9, 1e-7, 1e-6, 0.01)
+        ms = 0.05 + sum(count * price for count, price in zip(counts, prices, strict=True))
+        rows.append((f"block {i}", 1 + i % 3, *counts, f"{ms:.6g}"))
+    _write(
+        folder / "points.csv", "name,batch_size,acts,inp,flops,traffic,weights,ops,latency_ms", rows
+    )
+    nets = [(i, f"net{i}.onnx", 2**b) for i in range(3) for b in range(6)]
+    timed = [(net, b, f"{0.2 * (i + 1) * b + 0.1:.4f}") for i, net, b in nets]
+    _write(folder / "networks.csv", "network,batch_size,latency_ms", timed)
+    epochs = [
+        (n, b, 1000 + b, o, (1 + i) * 0.5 + 0.1 * b) for i, n, b in nets for o in ("sgd", "adam")
+    ]
+    _write(folder / "epochs.csv", "network,batch_size,samples,optimizer,epoch_s", epochs)
     names = ["none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3"]
-    cells = []
-    for _ in range(14):
-        a = [draw.choice(names) for _ in range(6)]
-        cells.append(f"|{a[0]}~0|+|{a[1]}~0|{a[2]}~1|+|{a[3]}~0|{a[4]}~1|{a[5]}~2|")
-    cells = list(dict.fromkeys(cells))
-    _write(folder / "samples.csv", "arch,latency_ms", [f"{c},{10 + i}.5" for i, c in enumerate(cells)])
-    _write(folder / "scores.csv", "arch,score", [f"{c},{0.1 * i:.3f}" for i, c in enumerate(cells)])
-    _write(folder / "prices.csv",
-           "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice",
-           ["p3.2xlarge,V100,1,8,61,3.06,us-east-1,,0.95", "p3.8xlarge,V100,4,32,244,12.24,us-east-1,,3.8"])  # fmt: skip
-    _write(folder / "convolutions.csv", "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms",
-           [f"conv,{1 + i % 4},{8 * (1 + i % 5)},{16 * (1 + i % 3)},{1 + 2 * (i % 3)},{14 * (1 + i % 4)},1,1,{0.1 + 0.01 * i}" for i in range(20)])  # fmt: skip
+    drawn = [[draw.choice(names) for _ in range(6)] for _ in range(14)]
+    cells = list(dict.fromkeys("|{}~0|+|{}~0|{}~1|+|{}~0|{}~1|{}~2|".format(*six) for six in drawn))
+    _write(folder / "samples.csv", "arch,latency_ms", [(c, 10.5 + i) for i, c in enumerate(cells)])
+    _write(folder / "scores.csv", "arch,score", [(c, i / 10) for i, c in enumerate(cells)])
+    layers = [
+        ("conv", 1 + i % 4, 8 * (1 + i % 5), 16 * (1 + i % 3), 1 + 2 * (i % 3), 14 * (1 + i % 4), 1, 1, 0.1 + 0.01 * i)
+        for i in range(20)
+    ]  # fmt: skip
+    head = "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"
+    _write(folder / "convolutions.csv", head, layers)
+    head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice"
+    offers = [
+        (f"p3.{k}", "V100", k, 8 * k, 61 * k, 3.06 * k, "us-east-1", "", 0.95 * k)
+        for k in (1, 4, 8)
+    ]
+    _write(folder / "prices.csv", head, offers)
 
 
-def _write(path: Path, head: str, rows: Sequence[str]) -> None:
-    path.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+def _write(path: Path, head: str, rows: Sequence[Sequence[object]]) -> None:
+    lines = [",".join(map(str, row)) for row in rows]
+    path.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
 
 
 def _onnx(width: int, depth: int) -> bytes:
@@ -115,7 +139,9 @@ def _onnx(width: int, depth: int) -> bytes:
     for i in range(depth):
         kernel = np.zeros((width, channels, 3, 3), np.float32)
         weights.append(numpy_helper.from_array(kernel, f"w{i}"))
-        nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1], strides=[2, 2]))
+        nodes.append(
+            helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1], strides=[2, 2])
+        )
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
         channels, last = width, f"r{i}"
     nodes.append(helper.make_node("GlobalAveragePool", [last], ["y"]))
@@ -123,7 +149,9 @@ def _onnx(width: int, depth: int) -> bytes:
         nodes, "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 32, 32])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], weights)  # fmt: skip
-    made: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    made: bytes = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)]
+    ).SerializeToString()
     return made
 
 
@@ -133,7 +161,13 @@ def _onnx(width: int, depth: int) -> bytes:
 def _places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path to every value of a document."""
     yield path
-    items = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    items = (
+        document.items()
+        if isinstance(document, dict)
+        else enumerate(document)
+        if isinstance(document, list)
+        else ()
+    )
     for key, value in items:
         yield from _places(value, (*path, key))
 
@@ -157,7 +191,9 @@ def damage_document(document: Any, draw: random.Random) -> str:
         elif how == 1 and isinstance(holder[key], int | float):
             holder[key] = draw.choice(NUMBERS)
         elif how == 2 and isinstance(holder[key], list):
-            holder[key] = holder[key][: len(holder[key]) // 2] if draw.random() < 0.5 else holder[key] * 2
+            holder[key] = (
+                holder[key][: len(holder[key]) // 2] if draw.random() < 0.5 else holder[key] * 2
+            )
         elif how == 3 and isinstance(holder, dict):
             holder[draw.choice(TEXTS)] = holder.pop(key)
         elif how == 4:
@@ -171,7 +207,9 @@ def damage_document(document: Any, draw: random.Random) -> str:
             holder[key] = draw.choice(VALUES)
     text = json.dumps(made)
     if draw.random() < 0.1:
-        text = text.replace(draw.choice("0123456789"), draw.choice(["NaN", "1e999", "-", "9" * 5000]), 1)
+        text = text.replace(
+            draw.choice("0123456789"), draw.choice(["NaN", "1e999", "-", "9" * 5000]), 1
+        )
     return text
 
 
@@ -213,8 +251,11 @@ def damage_table(text: str, draw: random.Random) -> tuple[bytes, str]:
     elif how == 4:
         cells[column], why = cells[column] + "\0", "a zero byte"
     elif how == 5 and _is_number(cells[-1]):
-        cells[-1] = draw.choice(["nan", "inf", "-1", "0", "1e-320", "1e999", "", "abc", "1.5.5", "½", "١٢"])
-        why = f"a last cell of {cells[-1]!r}"
+        cells[-1] = draw.choice(
+            ["nan", "inf", "-1", "0", "1e-320", "1e999", "", "abc", "1.5.5", "½", "١٢"]
+        )
+        if not (lines[0].endswith("score") and _is_number(cells[-1])):
+            why = f"a last cell of {cells[-1]!r}"
     elif how == 6 and _is_number(cells[-1]):
         cells[-1], why = f'"{cells[-1].replace(".", ",")}"', "a decimal comma"
         if "," not in cells[-1]:
@@ -270,14 +311,34 @@ def damage_onnx(content: bytes, draw: random.Random) -> bytes:
             else:
                 attribute.i = draw.choice(sizes)
         elif how == 3 and node.input:
-            node.input[draw.randrange(len(node.input))] = draw.choice(["x", "y", "", "c0", "\x1b[31m"])
+            node.input[draw.randrange(len(node.input))] = draw.choice(
+                ["x", "y", "", "c0", "\x1b[31m"]
+            )
         elif how == 4:
-            node.op_type = draw.choice(["Reshape", "MatMul", "Loop", "If", "Gemm", "Resize", "Expand", "ConstantOfShape", "\x1b[0m", "LSTM", "Tile"])
+            node.op_type = draw.choice(
+                [
+                    "Reshape",
+                    "MatMul",
+                    "Loop",
+                    "If",
+                    "Gemm",
+                    "Resize",
+                    "Expand",
+                    "ConstantOfShape",
+                    "\x1b[0m",
+                    "LSTM",
+                    "Tile",
+                ]
+            )
         elif how == 5 and graph.initializer:
             tensor = draw.choice(graph.initializer)
             tensor.data_location = onnx.TensorProto.EXTERNAL
-            tensor.external_data.add(key="location", value=draw.choice(["../../etc/passwd", "/dev/zero", "none.bin", ""]))
-            tensor.external_data.add(key="offset", value=draw.choice(["-1", "99999999999999999999", "x"]))
+            tensor.external_data.add(
+                key="location", value=draw.choice(["../../etc/passwd", "/dev/zero", "none.bin", ""])
+            )
+            tensor.external_data.add(
+                key="offset", value=draw.choice(["-1", "99999999999999999999", "x"])
+            )
             tensor.raw_data = b""
         elif how == 6:
             graph.node.extend([copy.deepcopy(node)] * draw.choice((1, 50)))
@@ -290,64 +351,67 @@ def damage_onnx(content: bytes, draw: random.Random) -> bytes:
 # ---- Cases of each kind; `folder` holds the whole inputs, the damaged one is written beside them.
 
 
+EPOCH = "--samples 1000 --batch-size 4"
+OF_MODELS = [
+    "predict damaged.json net0.onnx --json", "predict damaged.json net1.onnx", "show damaged.json",
+    "report damaged.json net2.onnx --json", "report damaged.json net0.onnx", "fit damaged.json --output out.json",
+    "explain damaged.json net0.onnx --json", "report damaged.json net0.onnx --html o.html",
+    "budget damaged.json net0.onnx --max-ms 5 --vary batch --json",
+    f"training predict damaged.json net0.onnx {EPOCH} --json",
+    f"cost damaged.json net0.onnx {EPOCH} --price-per-hour 1 --json",
+]  # fmt: skip
+OF_TABLES = {
+    "points.csv": ["fit damaged.csv --output out.json"],
+    "networks.csv": ["evaluate a100-fp32.json --table damaged.csv --json", "fit damaged.csv --output out.json"],
+    "convolutions.csv": ["fit damaged.csv networks.csv --output out.json"],
+    "epochs.csv": ["training fit damaged.csv --output out.json --json"],
+    "samples.csv": ["nas fit nasbench201 damaged.csv --output out.json --json"],
+    "scores.csv": ["nas search nasbench201 epyc-2t.json --objective damaged.csv --json"],
+    "prices.csv": [
+        f"cost rtx-3090-amp.json net0.onnx --prices damaged.csv --accelerator V100 --as-if {EPOCH} --json",
+        "prices --prices damaged.csv --json",
+    ],
+}  # fmt: skip
+OF_NETWORKS = [
+    "predict a100-fp32.json damaged.onnx --json", "report epyc-2t.json damaged.onnx",
+    "explain epyc-2t.json damaged.onnx", "report epyc-2t.json damaged.onnx --html o.html",
+]  # fmt: skip
+RIGHT = [
+    "predict a100-fp32.json net0.onnx", "report epyc-2t.json net0.onnx", "explain epyc-2t.json net0.onnx",
+    "budget epyc-2t.json net0.onnx --vary batch --max-ms 5", "show epyc-2t.json", "models", "prices",
+    f"cost rtx-3090-amp.json net0.onnx {EPOCH} --price-per-hour 2", "fit points.csv --output out.json",
+    f"training predict rtx-3090-amp.json net0.onnx {EPOCH}", "nas suggest nasbench201",
+    "evaluate a100-fp32.json --table networks.csv", "suggest --output todo.csv",
+    "nas search nasbench201 epyc-2t.json --objective scores.csv",
+]  # fmt: skip
+KEPT_OUT = {"--help", "--ray", "--fleet", "--state", "--port", "--journal"}
+
+
 def model_case(draw: random.Random, folder: Path) -> list[str]:
     """A damaged model file, asked something."""
-    name = draw.choice(["epyc-2t", "a100-fp32", "justus2018-v100", "rtx-3090-amp"])
-    text = (folder / f"{name}.json").read_text(encoding="utf-8")
+    text = (folder / draw.choice(MODELS)).read_text(encoding="utf-8")
     if draw.random() < 0.15:
         (folder / "damaged.json").write_bytes(damage_bytes(text.encode(), draw))
     else:
-        (folder / "damaged.json").write_text(damage_document(json.loads(text), draw), encoding="utf-8")
-    usual = "--samples 1000 --batch-size 4".split()
-    return draw.choice([
-        ["predict", "damaged.json", "net0.onnx", "--json"], ["predict", "damaged.json", "net1.onnx"],
-        ["report", "damaged.json", "net2.onnx", "--json"], ["report", "damaged.json", "net0.onnx"],
-        ["explain", "damaged.json", "net0.onnx", "--json"], ["show", "damaged.json"],
-        ["budget", "damaged.json", "net0.onnx", "--ms", "5", "--vary", "batch", "--json"],
-        ["training", "predict", "damaged.json", "net0.onnx", *usual, "--json"],
-        ["cost", "damaged.json", "net0.onnx", *usual, "--price-per-hour", "1", "--json"],
-        ["fit", "damaged.json", "--output", "out.json"], ["report", "damaged.json", "net0.onnx", "--html", "o.html"],
-    ])  # fmt: skip
-
-
-TABLES: dict[str, list[list[str]]] = {
-    "points.csv": [["fit", "damaged.csv", "--output", "out.json"]],
-    "networks.csv": [["evaluate", "a100-fp32.json", "--table", "damaged.csv", "--json"], ["fit", "damaged.csv", "--output", "out.json"]],
-    "convolutions.csv": [["fit", "damaged.csv", "networks.csv", "--output", "out.json"]],
-    "epochs.csv": [["training", "fit", "damaged.csv", "--output", "out.json", "--json"]],
-    "samples.csv": [["nas", "fit", "--space", "nasbench201", "damaged.csv", "--output", "out.json", "--json"]],
-    "scores.csv": [["nas", "search", "nasbench201", "epyc-2t.json", "--objective", "damaged.csv", "--json"]],
-    "prices.csv": [["cost", "rtx-3090-amp.json", "net0.onnx", "--prices", "damaged.csv", "--accelerator", "V100", "--as-if",
-                    "--samples", "1000", "--batch-size", "4", "--json"], ["prices", "--prices", "damaged.csv", "--json"]],
-}  # fmt: skip
+        (folder / "damaged.json").write_text(
+            damage_document(json.loads(text), draw), encoding="utf-8"
+        )
+    return draw.choice(OF_MODELS).split()
 
 
 def table_case(draw: random.Random, folder: Path) -> tuple[list[str], str]:
     """A damaged table, given to what reads it; and why it must be refused."""
-    name = draw.choice(sorted(TABLES))
+    name = draw.choice(sorted(OF_TABLES))
     content, why = damage_table((folder / name).read_text(encoding="utf-8"), draw)
     (folder / "damaged.csv").write_bytes(content)
-    return list(draw.choice(TABLES[name])), why
+    return draw.choice(OF_TABLES[name]).split(), why
 
 
 def network_case(draw: random.Random, folder: Path) -> list[str]:
     """A damaged network's file."""
     whole = (folder / f"net{draw.randrange(3)}.onnx").read_bytes()
     (folder / "damaged.onnx").write_bytes(damage_onnx(whole, draw))
-    return draw.choice([
-        ["predict", "a100-fp32.json", "damaged.onnx", "--json"], ["report", "epyc-2t.json", "damaged.onnx"],
-        ["explain", "epyc-2t.json", "damaged.onnx"], ["report", "epyc-2t.json", "damaged.onnx", "--html", "o.html"],
-    ])  # fmt: skip
-
-
-SAFE = [
-    "predict a100-fp32.json net0.onnx", "report epyc-2t.json net0.onnx", "explain epyc-2t.json net0.onnx",
-    "budget epyc-2t.json net0.onnx --vary batch --ms 5", "show epyc-2t.json", "models", "prices",
-    "cost rtx-3090-amp.json net0.onnx --samples 1000 --batch-size 4 --price-per-hour 2", "fit points.csv --output out.json",
-    "training predict rtx-3090-amp.json net0.onnx --samples 1000 --batch-size 4", "nas suggest --space nasbench201",
-    "evaluate a100-fp32.json --table networks.csv", "nas search nasbench201 epyc-2t.json --objective scores.csv", "suggest --output todo.csv",
-]  # fmt: skip
-KEPT_OUT = {"--help", "--ray", "--fleet", "--state", "--port", "--journal"}
+    return draw.choice(OF_NETWORKS).split()
 
 
 def options_case(draw: random.Random, folder: Path) -> list[str]:
@@ -356,18 +420,24 @@ def options_case(draw: random.Random, folder: Path) -> list[str]:
 
     from lolat.cli.main import lolat
 
-    arguments = draw.choice(SAFE).split()
+    arguments = draw.choice(RIGHT).split()
     command: click.Command = lolat
     context = click.Context(lolat)
     for word in arguments:
-        if not isinstance(command, click.Group) or (found := command.get_command(context, word)) is None:
+        if (
+            not isinstance(command, click.Group)
+            or (found := command.get_command(context, word)) is None
+        ):
             break
         command = found
-    options = [p for p in command.params if isinstance(p, click.Option) and not KEPT_OUT & set(p.opts)]
+    options = [
+        p for p in command.params if isinstance(p, click.Option) and not KEPT_OUT & set(p.opts)
+    ]
     for option in draw.sample(options, min(len(options), draw.choice((1, 1, 2, 3)))):
         arguments.append(option.opts[0])
         if not option.is_flag:
-            arguments.append(str(draw.choice([*TEXTS, *map(str, NUMBERS), "net1.onnx", "o.svg", "epyc-2t.json", "."])))
+            values = [*TEXTS, *map(str, NUMBERS), "net1.onnx", "o.svg", "epyc-2t.json", "."]
+            arguments.append(draw.choice(values))
     if draw.random() < 0.2:
         arguments[draw.randrange(len(arguments))] = draw.choice(TEXTS)
     return arguments
@@ -375,17 +445,32 @@ def options_case(draw: random.Random, folder: Path) -> list[str]:
 
 def query_case(draw: random.Random, folder: Path) -> list[str]:
     """A query of the page's server: its path and query string."""
-    fields = ["network", "model", "device", "batch_size", "input_size", "samples", "epochs", "optimizer", "replicas",
-              "devices", "link_gbps", "price", "strategy", "max_ms", "vary", "sure", "coverage", "tab", "q"]  # fmt: skip
-    pairs = [(draw.choice(fields), str(draw.choice([*TEXTS, *map(str, NUMBERS), "keras:ResNet50", "generate:fc?layers=10", "epyc-2t"])))
-             for _ in range(draw.randrange(1, 9))]  # fmt: skip
-    path = draw.choice(["/", "/", "/latency", "/budget", "/training", "/report", "/answer", "/x", "//", "/static/../app.py"])
+    fields = ["network", "model", "device", "batch_size", "input_size", "samples", "epochs", "optimizer", "replicas", "devices", "link_gbps", "price", "strategy", "max_ms", "vary", "sure", "coverage", "tab", "q"]
+    values = [*TEXTS, *map(str, NUMBERS), "keras:ResNet50", "generate:fc?layers=10", "epyc-2t"]
+    pairs = [(draw.choice(fields), draw.choice(values)) for _ in range(draw.randrange(1, 9))]
+    paths = [
+        "/",
+        "/",
+        "/latency",
+        "/budget",
+        "/training",
+        "/report",
+        "/answer",
+        "/x",
+        "//",
+        "/static/../app.py",
+    ]
+    path = draw.choice(paths)
     return ["<get>", path + "?" + "&".join(f"{quote_plus(a)}={quote_plus(b)}" for a, b in pairs)]
 
 
 KINDS: dict[str, Callable[[random.Random, Path], Any]] = {
-    "models": model_case, "tables": table_case, "networks": network_case, "options": options_case, "queries": query_case,
-}  # fmt: skip
+    "models": model_case,
+    "tables": table_case,
+    "networks": network_case,
+    "options": options_case,
+    "queries": query_case,
+}
 
 
 def make_case(kind: str, seed: int, folder: Path) -> Case:
@@ -432,7 +517,13 @@ def _run_here(arguments: Sequence[str], folder: Path, out: Path, err: Path) -> N
         for path, number in ((out, 1), (err, 2)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
         for name, number in (("stdout", 1), ("stderr", 2)):
-            setattr(sys, name, io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", "backslashreplace"))
+            setattr(
+                sys,
+                name,
+                io.TextIOWrapper(
+                    io.FileIO(number, "w", closefd=False), "utf-8", "backslashreplace"
+                ),
+            )
         with open("/proc/self/statm") as file:
             now = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + LIMIT_BYTES, now + LIMIT_BYTES))
@@ -458,9 +549,9 @@ def _get(path: str) -> int:
     """Ask the page's server, in this process: 0 for an answer, 2 for one of 4xx, 1 for 5xx."""
     from starlette.testclient import TestClient
 
-    from lolat.web.app import app
+    from lolat.web.app import create_app
 
-    client = TestClient(app([]), base_url="http://127.0.0.1:8000", raise_server_exceptions=True)
+    client = TestClient(create_app(), base_url="http://127.0.0.1:8000")
     status = client.get(path).status_code
     print(f"status {status}", file=sys.stderr if status >= 400 else sys.stdout)
     return 0 if status < 400 else 2 if status < 500 else 1
@@ -538,7 +629,9 @@ def warm_up() -> None:
     import lolat.web.app  # noqa: F401
 
 
-def fuzz(kinds: Sequence[str], cases: int, seed: int, whole: Path) -> Iterator[tuple[Case, Outcome, list[str]]]:
+def fuzz(
+    kinds: Sequence[str], cases: int, seed: int, whole: Path
+) -> Iterator[tuple[Case, Outcome, list[str]]]:
     """`cases` cases shared out among kinds; each in a copy of `whole` that is thrown away."""
     for index in range(cases):
         kind = kinds[index % len(kinds)]
@@ -573,8 +666,9 @@ def main() -> int:
             codes[f"{case.kind} {outcome.code}"] += 1
             slowest = max(slowest, outcome.took_s)
             if wrong or given.case:
-                last = outcome.stderr.strip().splitlines()[-1:] or [""]
-                print(f"{case.name}  {'; '.join(wrong) or 'nothing wrong'}\n    {' '.join(case.arguments)[:300]!a}\n    {last[0][:300]!a}", flush=True)
+                last = (outcome.stderr.strip().splitlines() or [""])[-1]
+                print(f"{case.name}  {'; '.join(wrong) or 'nothing wrong'}")
+                print(f"    {' '.join(case.arguments)[:300]!a}\n    {last[:300]!a}", flush=True)
             if given.case:
                 print(outcome.stdout, outcome.stderr, sep="\n")
             for fault in wrong:
