@@ -6,8 +6,8 @@
 
 Each case is a command of LoLat's in a process of its own with limits of time and memory. It is a finding if
 the process is killed, a traceback or "unexpected" is seen, an error is not one line of printable text with
-exit code 2 or 3, `--json` gives something else than one strict object, or a wrong answer is given: a time that is not positive, an interval that does not hold it, blocks that do not add up, a damaged
-table that is read without a word. The seed makes the case: what was found can be seen again.
+exit code 2 or 3, `--json` gives something else than one strict object, or a wrong answer is given: a time that is
+not positive, an interval that does not hold it, blocks that do not add up, a damaged table that is read without a word. The seed makes the case: what was found can be seen again.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LIMIT_BYTES = 2 * 2**30
 """On top of what the process had before the case."""
 
 TEXTS = [
-    "", " ", "0", "-1", "nan", "inf", "-Infinity", "1e999", "1e-320", "1e308", "9" * 400, "1,5", "1.234,5", "1 000",
-    "0x10", "1_000", "١٢", "½", "true", "null", "\x1b[31mred\x1b[0m", "\u202eabc", "a\nb", "a\tb", "<b>&amp;",
-    "'; --", "../../etc/passwd", "/dev/zero", "%s%n", "{0}", "=1+1", "A" * 5000, "😀", "keras:", "generate:vgg?",
-    "local", "--help", "-", ":", "a:b:c", "os:getcwd",
+    "", " ", "0", "-1", "nan", "inf", "-Infinity", "1e999", "1e-320", "1e308", "9" * 400, "1,5", "1.234,5",
+    "1 000", "0x10", "1_000", "١٢", "½", "true", "null", "\x1b[31mred\x1b[0m", "\u202eabc", "a\nb",
+    "a\tb", "<b>&amp;", "'; --", "../../etc/passwd", "/dev/zero", "%s%n", "{0}", "=1+1", "A" * 5000, "😀",
+    "keras:", "generate:vgg?", "local", "--help", "-", ":", "a:b:c", "os:getcwd",
 ]  # fmt: skip
 NUMBERS = [0, -1, 1, 2**31, 2**53 + 1, 2**63, 10**400, 0.0, -0.0, 1e-320, 1e308, -1e308, 0.5, 1e15]
 VALUES: list[Any] = [
@@ -113,7 +113,7 @@ def make_whole(folder: Path) -> None:
     _write(folder / "samples.csv", "arch,latency_ms", [(c, 10.5 + i) for i, c in enumerate(cells)])
     _write(folder / "scores.csv", "arch,score", [(c, i / 10) for i, c in enumerate(cells)])
     layers = [
-        ("conv", 1 + i % 4, 8 * (1 + i % 5), 16 * (1 + i % 3), 1 + 2 * (i % 3), 14 * (1 + i % 4), 1, 1, 0.1 + 0.01 * i)
+        ("conv", 1 + i % 4, 8 * (1 + i % 5), 16 * (1 + i % 3), 1 + 2 * (i % 3), 14 * (1 + i % 4), 1, 1, 0.1 + i / 99)
         for i in range(20)
     ]  # fmt: skip
     head = "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"
@@ -315,21 +315,8 @@ def damage_onnx(content: bytes, draw: random.Random) -> bytes:
                 ["x", "y", "", "c0", "\x1b[31m"]
             )
         elif how == 4:
-            node.op_type = draw.choice(
-                [
-                    "Reshape",
-                    "MatMul",
-                    "Loop",
-                    "If",
-                    "Gemm",
-                    "Resize",
-                    "Expand",
-                    "ConstantOfShape",
-                    "\x1b[0m",
-                    "LSTM",
-                    "Tile",
-                ]
-            )
+            kinds = "Reshape MatMul Loop If Gemm Resize Expand ConstantOfShape LSTM Tile \x1b[0m"
+            node.op_type = draw.choice(kinds.split())
         elif how == 5 and graph.initializer:
             tensor = draw.choice(graph.initializer)
             tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -354,7 +341,8 @@ def damage_onnx(content: bytes, draw: random.Random) -> bytes:
 EPOCH = "--samples 1000 --batch-size 4"
 OF_MODELS = [
     "predict damaged.json net0.onnx --json", "predict damaged.json net1.onnx", "show damaged.json",
-    "report damaged.json net2.onnx --json", "report damaged.json net0.onnx", "fit damaged.json --output out.json",
+    "report damaged.json net2.onnx --json", "report damaged.json net0.onnx",
+    "fit damaged.json --output out.json",
     "explain damaged.json net0.onnx --json", "report damaged.json net0.onnx --html o.html",
     "budget damaged.json net0.onnx --max-ms 5 --vary batch --json",
     f"training predict damaged.json net0.onnx {EPOCH} --json",
@@ -362,7 +350,9 @@ OF_MODELS = [
 ]  # fmt: skip
 OF_TABLES = {
     "points.csv": ["fit damaged.csv --output out.json"],
-    "networks.csv": ["evaluate a100-fp32.json --table damaged.csv --json", "fit damaged.csv --output out.json"],
+    "networks.csv": [
+        "evaluate a100-fp32.json --table damaged.csv --json", "fit damaged.csv --output out.json",
+    ],
     "convolutions.csv": ["fit damaged.csv networks.csv --output out.json"],
     "epochs.csv": ["training fit damaged.csv --output out.json --json"],
     "samples.csv": ["nas fit nasbench201 damaged.csv --output out.json --json"],
