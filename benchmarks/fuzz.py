@@ -6,8 +6,9 @@
 
 Each case is a command of LoLat's in a process of its own with limits of time and memory. It is a finding if
 the process is killed, a traceback or "unexpected" is seen, an error is not one line of printable text with
-exit code 2 or 3, `--json` gives something else than one strict object, or a wrong answer is given: a time that is
-not positive, an interval that does not hold it, blocks that do not add up, a damaged table that is read without a word. The seed makes the case: what was found can be seen again.
+exit code 2 or 3, `--json` gives something else than one strict object, or a wrong answer is given: a time
+that is not positive, an interval that does not hold it, blocks that do not add up, a damaged table that is
+read without a word. The seed makes the case: what was found can be seen again.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def make_whole(folder: Path) -> None:
     _write(folder / "samples.csv", "arch,latency_ms", [(c, 10.5 + i) for i, c in enumerate(cells)])
     _write(folder / "scores.csv", "arch,score", [(c, i / 10) for i, c in enumerate(cells)])
     layers = [
-        ("conv", 1 + i % 4, 8 * (1 + i % 5), 16 * (1 + i % 3), 1 + 2 * (i % 3), 14 * (1 + i % 4), 1, 1, 0.1 + i / 99)
+        ("conv", 1 + i % 4, 8 + 8 * (i % 5), 16, 1 + 2 * (i % 3), 14 * (1 + i % 4), 1, 1, i + 1)
         for i in range(20)
     ]  # fmt: skip
     head = "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"
@@ -435,7 +436,10 @@ def options_case(draw: random.Random, folder: Path) -> list[str]:
 
 def query_case(draw: random.Random, folder: Path) -> list[str]:
     """A query of the page's server: its path and query string."""
-    fields = ["network", "model", "device", "batch_size", "input_size", "samples", "epochs", "optimizer", "replicas", "devices", "link_gbps", "price", "strategy", "max_ms", "vary", "sure", "coverage", "tab", "q"]
+    fields = [
+        "network", "model", "device", "batch_size", "input_size", "samples", "epochs", "optimizer", "replicas",
+        "link_gbps", "price", "strategy", "max_ms", "vary", "sure", "coverage", "tab", "q",
+    ]  # fmt: skip
     values = [*TEXTS, *map(str, NUMBERS), "keras:ResNet50", "generate:fc?layers=10", "epyc-2t"]
     pairs = [(draw.choice(fields), draw.choice(values)) for _ in range(draw.randrange(1, 9))]
     paths = [
@@ -495,8 +499,8 @@ def run(case: Case, folder: Path) -> Outcome:
     _, status = os.waitpid(pid, 0)
     took = time.monotonic() - began
     code = os.waitstatus_to_exitcode(status)
-    told = [p.read_text(encoding="utf-8", errors="backslashreplace") for p in (out, err)]
-    return Outcome(code if code >= 0 else None, -code if code < 0 else None, *told, took)
+    stdout, stderr = (p.read_text(encoding="utf-8", errors="backslashreplace") for p in (out, err))
+    return Outcome(code if code >= 0 else None, -code if code < 0 else None, stdout, stderr, took)
 
 
 def _run_here(arguments: Sequence[str], folder: Path, out: Path, err: Path) -> None:
