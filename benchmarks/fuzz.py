@@ -437,8 +437,8 @@ def options_case(draw: random.Random, folder: Path) -> list[str]:
 def query_case(draw: random.Random, folder: Path) -> list[str]:
     """A query of the page's server: its path and query string."""
     fields = [
-        "network", "model", "device", "batch_size", "input_size", "samples", "epochs", "optimizer", "replicas",
-        "link_gbps", "price", "strategy", "max_ms", "vary", "sure", "coverage", "tab", "q",
+        "network", "model", "device", "batch_size", "input_size", "samples", "epochs", "optimizer",
+        "replicas", "link_gbps", "price", "strategy", "max_ms", "vary", "sure", "coverage", "tab", "q",
     ]  # fmt: skip
     values = [*TEXTS, *map(str, NUMBERS), "keras:ResNet50", "generate:fc?layers=10", "epyc-2t"]
     pairs = [(draw.choice(fields), draw.choice(values)) for _ in range(draw.randrange(1, 9))]
