@@ -6,30 +6,30 @@ import contextlib
 import io
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lolat.api import Model
+from lolat.fitting.domain import for_network
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.io.results import Result
-from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.report.rows import View, module_paths
 from lolat.report.text import print_report, write_csv
 from lolat.report.words import bottleneck_sentence, familiar
 
-if TYPE_CHECKING:
-    from lolat.report.bottlenecks import Side
-
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """A prediction of `graph` by `model`; `network` and `input_size` as they were asked for."""
+    """A prediction of `graph` by `model`; the rest as it was asked for."""
 
     model: Model
     graph: Graph
     prediction: Prediction
     network: str
-    input_size: Any = ()
+    input_size: tuple[int, ...] = ()
+    predictor: str | None = None
+    coverage: float | None = None
 
     def words(self) -> str:
         """The prediction, and where its time goes."""
@@ -45,7 +45,7 @@ class Report(Result):
 
     def show(self, view: View | None = None) -> None:
         """Print the table of blocks and what it says; `view`: which rows, columns and order."""
-        asked = self.model.source, self.network, self.input_size
+        asked = self.model.given, self.network, self.input_size
         if view is None or view.is_usual:
             print_report(self.model, self.prediction, *asked)
             return
@@ -62,24 +62,19 @@ class Report(Result):
         """Write a row for each block. Raises InputError where the file cannot be written."""
         write_csv(os.fspath(path), self.prediction)
 
-    def write_html(
-        self, path: str | os.PathLike[str], against: Report | None = None
-    ) -> None:
+    def write_html(self, path: str | os.PathLike[str], against: Report | None = None) -> None:
         """Write the page, alone or beside another report, of the same batch size and predictor.
 
         The page is one file that loads nothing. Raises InputError where it cannot be written.
         """
-        from lolat.report.bottlenecks import write_page
+        from lolat.report.bottlenecks import Side, write_page
 
-        sides = [r.side() for r in (self, against) if r is not None]
-        p = self.prediction
-        write_page(os.fspath(path), sides, p.batch_size, p.predictor, p.coverage)
-
-    def side(self) -> Side:
-        """One column of the page."""
-        from lolat.api import network_option
-        from lolat.report.bottlenecks import Side
-
-        paths = module_paths(self.graph, cut(self.graph))
-        option = network_option(self.network, self.input_size)
-        return Side(self.model, self.graph, paths, self.model.source, self.network, option)
+        sides = [
+            Side(
+                r.model, r.graph, module_paths(r.graph, cut(r.graph)), r.model.given, r.network,
+                for_network(r.network, r.input_size),
+            )
+            for r in (self, against) if r is not None
+        ]  # fmt: skip
+        size = self.prediction.batch_size
+        write_page(os.fspath(path), sides, size, self.predictor, self.coverage)

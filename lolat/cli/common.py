@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from lolat.errors import InputError, LolatError
+from lolat.io.results import json_text
 
 # ---- Turns what goes wrong into one plain line on stderr and an exit code.
 
@@ -68,6 +69,11 @@ def _discard_stdout() -> None:
 def say(text: str) -> None:
     """One line on stderr."""
     click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
+
+
+def say_json(kind: str, answer: Mapping[str, Any]) -> None:
+    """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
+    click.echo(json_text(kind, answer))
 
 
 def _report(error: BaseException, text: str, code: int) -> int:

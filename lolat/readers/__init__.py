@@ -48,7 +48,8 @@ def read(network: Any, input_size: Any = None) -> Graph:
     """A network as a Graph.
 
     `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, an
-    ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras`, `.onnx` or `.pt2` file, `package.module:callable`.
+    ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras`, `.onnx` or `.pt2` file,
+    `package.module:callable`.
     `input_size`: height = width, or a shape without the batch, where the network leaves it open or
     another one is wanted; of a PyTorch module with several inputs a list of shapes, or a dict of them by
     argument. Raises NetworkError when it cannot be read.
