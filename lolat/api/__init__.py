@@ -137,7 +137,7 @@ class Model(core.Model, Result):
         graph = self._graph(network, input_size)
         several = isinstance(batch_size, Sequence)
         sizes = batch_size if isinstance(batch_size, Sequence) else [batch_size]
-        found = [super(Model, self).predict(graph, n, predictor, coverage) for n in sizes]
+        found = [core.Model.predict(self, graph, n, predictor, coverage) for n in sizes]
         if isinstance(network, (str, os.PathLike)):
             found = [_named(p, os.fspath(network), input_size) for p in found]
         if known is not None:
@@ -367,10 +367,14 @@ class Model(core.Model, Result):
 
     def _graph(self, network: Any, input_size: InputSize) -> Graph:
         """The network read; an analysis is one that was."""
+        from lolat.graph import Graph
         from lolat.graph.analysis import Analysis
+
+        if isinstance(network, (Graph, Analysis)):
+            return network if isinstance(network, Graph) else network.graph
         from lolat.readers import read
 
-        return network.graph if isinstance(network, Analysis) else read(network, input_size)
+        return read(network, input_size)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

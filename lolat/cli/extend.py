@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import check_writable, interruptible, say
+from lolat.cli.common import check_writable, say
 from lolat.errors import InputError, MeasuringError
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ def _measured(
     from lolat.model import Model
     from lolat.model.file import read, write
     from microbench.extend import as_blocks, measure_extension
+    from microbench.journal import interruptible
 
     document = loaded.document
     points = [Point.from_dict(p) for p in document["points"]]

@@ -72,7 +72,7 @@ class Command:
 
 
 def valid_answer(arguments: Sequence[str], out: str) -> dict[str, Any]:
-    """What a command printed with --json: one strict JSON object of a schema of its own, and no other keys."""
+    """What a command printed with --json: one strict JSON object, with the keys of its schema."""
 
     def never(constant: str) -> None:
         pytest.fail(f"{constant} is no JSON")
