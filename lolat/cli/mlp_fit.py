@@ -213,8 +213,9 @@ def learn(
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
-    from lolat.cli.common import interruptible, progress
+    from lolat.cli.common import progress
     from lolat.mlp.devices import read_devices
+    from microbench.journal import interruptible
     from microbench.learn_layers import MOST_WORK, device_facts, draw, gpu_name, measure_layers
 
     started = time.monotonic()
