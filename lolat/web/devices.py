@@ -16,7 +16,7 @@ from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_price
 from lolat.training.file import load_training
 from lolat.training.model import Training
 from lolat.units import plain
-from lolat.web.fields import VIEWS
+from lolat.web.fields import VIEWS, price_name
 
 EXAMPLE_PRICE = "1.00"
 """US$ an hour, filled in at first for a device that the price list does not know."""
@@ -167,7 +167,7 @@ class PriceList:
 def prices_at_first(models: Sequence[DeviceModel], prices: Prices) -> dict[str, str]:
     """The price field of each usable model before anybody types: empty where the list has a price."""
     return {
-        m.key: "" if rented(m.training, prices) else EXAMPLE_PRICE
+        price_name(m.key): "" if rented(m.training, prices) else EXAMPLE_PRICE
         for m in models
         if m.training is not None
     }

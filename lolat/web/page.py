@@ -64,9 +64,11 @@ class Pages:
         """The page for a query's (name, text); `upload_error`: why a file just sent is none."""
         context: dict[str, Any] = {"answer": None, "waiting": "", "problem": "", "lacking": ()}
         listed: list[dict[str, Any]] = []
+        usable = False
         try:
             form, prices = self._form(query)
-            question = form.question() if form.devices else None
+            usable = any(m.answers(form.view) for m in form.devices.values())
+            question = form.question() if usable else None
             if upload_error:
                 form.errors["upload"] = upload_error
             elif question is not None:
@@ -79,7 +81,7 @@ class Pages:
             **context,
             form=form,
             groups=[(g, [m for m in listed if m["group"] == g]) for g in GROUPS],
-            usable=any(m.answers(form.view) for m in form.devices.values()),
+            usable=usable,
             fields=FIELDS,
             families=[(f, w, family_fields(f)) for f, w in FAMILY_WORDS.items()],
             networks=APPLICATIONS,
