@@ -1,4 +1,4 @@
-"""The tables of docs/results/justus2018.md: the companion beside Justus et al. 2018, on the authors' measurements.
+"""The tables of docs/results/justus2018.md: `lolat mlp` beside Justus et al. 2018, on the authors' data.
 
     python benchmarks/justus2018.py DATA --table NAME [--update docs/results/justus2018.md]
 

@@ -1,8 +1,8 @@
 """Result pages in docs/results: tables between marks, put there by the command that makes them.
 
 A table stands between `<!-- table NAME -->` and `<!-- end of NAME -->`. A figure elsewhere is followed by
-`<!-- PAGE#NAME: ROW: COLUMN -->`, the cell that it is from; tests/test_docs.py compares them. Each page says
-with which version of a formula it was made; docs/results/formula.json has the present ones.
+`<!-- PAGE#NAME: ROW: COLUMN -->`, the cell that it is from; tests/test_docs.py compares them. Each page
+says with which version of a formula it was made; docs/results/formula.json has the present ones.
 """
 
 from __future__ import annotations

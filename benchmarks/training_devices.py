@@ -1,6 +1,6 @@
-"""The tables of docs/results/training-devices.md and its figure: the MirroredStrategy study's data, and runs here.
+"""The tables of docs/results/training-devices.md and its figure: a MirroredStrategy study, and runs here.
 
-    python benchmarks/training_devices.py DATA [--update docs/results/training-devices.md] [--figure FIGURE.svg]
+    python benchmarks/training_devices.py DATA [--update PAGE] [--figure FIGURE.svg]
 
 DATA is a folder with cccis2020_epochs.csv, cccis2020_layers.csv and
 cccis2020_patch_camelyon_predicted.csv. Everything is computed anew in a second; nothing is trained. With
@@ -18,8 +18,8 @@ import click
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.replicas import scaling, study, study_layers  # noqa: E402
 from benchmarks.pages import update as update_page  # noqa: E402
+from benchmarks.replicas import scaling, study, study_layers  # noqa: E402
 
 
 @click.command()

@@ -1,6 +1,6 @@
 """Training predicted, and trained for real: Keras' `fit` of networks that the formula was not made on.
 
-    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update docs/results/training.md]
+    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update PAGE]
 
 MODEL has been learned here with `--mode training`. Each network is trained by `model.fit` on made-up data
 in a process of its own: a first epoch, further ones, evaluations; half a minute each, some ten minutes in

@@ -1,4 +1,4 @@
-"""The pages in docs/: commands are commands, tutorials run, figures are those of the results, nothing is stale.
+"""The pages in docs/: commands are commands, tutorials run, figures are those of the results.
 
 `python -m tests.test_docs` writes the output of the tutorials' commands anew.
 """
@@ -89,7 +89,7 @@ def test_its_commands_are_commands(page: Path) -> None:
             continue  # a pattern, not a line to type
         command, context, rest = find(words)
         context.resilient_parsing = False
-        values, left, order = command.make_parser(context).parse_args(list(rest))
+        values, _, order = command.make_parser(context).parse_args(list(rest))
         assert not any(getattr(p, "hidden", False) for p in order), words
         for parameter in {p for p in order if isinstance(p, click.Option)}:
             if isinstance(parameter.type, click.Choice | click.types.IntParamType):
@@ -253,7 +253,7 @@ def test_the_accuracy_of_a_device_is_still_what_the_page_says() -> None:
 
 
 INTERNAL = re.compile(
-    r"\b(receipts?|companion|the house|trainings|a training(?=[.,;]| of| on| that)|goals?|helper|session)\b",
+    r"\b(receipts?|companion|the house|trainings|a training(?=[.,;]| of| on| that)|goals?)\b",
     re.I,
 )
 BRITISH = re.compile(

@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/pull-requests.md: training scripts that ask first, and the workflow with a budget."""
+"""The examples of docs/how-to/pull-requests.md: scripts that ask first, and the workflow with a budget."""
 
 from __future__ import annotations
 

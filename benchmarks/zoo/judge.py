@@ -29,7 +29,6 @@ import measure
 from networks import CHOSEN, REPORTED
 
 from benchmarks.pages import update
-
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph

@@ -223,7 +223,7 @@ def test_keras_missing_says_what_to_install(tmp_path: Path, spec: str) -> None:
         "import lolat\n"
         "from lolat.errors import MissingPackageError\n"
         "try:\n"
-        f"    lolat.read({spec!r})\n"
+        f"    lolat.read({spec!r}, 96)\n"  # at its own size, ResNet50 comes with LoLat
         "except MissingPackageError as error:\n"
         "    print(error.exit_code, error)\n"
     )

@@ -1,4 +1,4 @@
-"""docs/how-to/search-tools.md: every example is run as it stands; that of Ray beside the tests of its adapter."""
+"""docs/how-to/search-tools.md: every example runs as it stands; that of Ray beside its adapter's tests."""
 
 from __future__ import annotations
 
