@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from lolat.cli.common import (
     model_argument,
     option,
     say,
+    say_json,
 )
 
 KIND = re.compile(r" \(family \d+ model \d+\)")
@@ -76,7 +76,7 @@ def compare(
     result = report.compare(loaded, points, found, networks, speeds)
     result["skipped"] = skipped
     if as_json:
-        click.echo(json.dumps(result))
+        say_json("comparison", result)
     else:
         report.print_comparison(result)
     if csv_file is not None:

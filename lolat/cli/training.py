@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from lolat.cli.common import (
     replicas_option,
     samples_option,
     say,
+    say_json,
     size_option,
     strategy_option,
     threads_option,
@@ -40,10 +40,10 @@ from lolat.errors import InputError
 from lolat.units import duration, gibibytes, milliseconds, plain
 
 if TYPE_CHECKING:
+    from lolat.api.training import Exchange, Run
     from lolat.graph import Graph
-    from lolat.training.exchange import Link
     from lolat.training.fitting import Epoch
-    from lolat.training.model import Training, TrainingPrediction
+    from lolat.training.model import TrainingPrediction
     from lolat.training.replicas import ParallelPrediction
     from microbench.exchange import MeasuredLink
 
@@ -68,14 +68,17 @@ def training() -> None:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def as_one(name: str, kind: type, *options: Decorator) -> Decorator:
-    """Options of a command, which gets them as one dataclass `kind` in its argument `name`."""
+def as_one(name: str, *options: Decorator) -> Decorator:
+    """Options of a command, which gets them as one dataclass of `lolat.api.training` called `name`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def called(**values: Any) -> Any:
-            one = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
-            return command(**values, **{name: one})
+            from lolat.api import training as questions
+
+            kind = getattr(questions, name.capitalize())
+            question = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+            return command(**values, **{name: question})
 
         decorated: Callable[..., Any] = called
         for one in reversed(options):
@@ -85,32 +88,10 @@ def as_one(name: str, kind: type, *options: Decorator) -> Decorator:
     return decorate
 
 
-@dataclass(frozen=True)
-class Run:
-    """The training that is asked about."""
-
-    batch_size: int
-    optimizer: str
-    samples: int | None
-    epochs: int
-    coverage: float | None
-
-    def checked(self, validation: int | None = None) -> Run:
-        """The same with the optimizer's own name and a coverage; InputError for what cannot be."""
-        from lolat.fitting.intervals import COVERAGE, check_coverage
-        from lolat.training.memory import check_sizes, optimizer_named
-
-        check_sizes(self.batch_size, self.samples, self.epochs, validation)
-        coverage = COVERAGE if self.coverage is None else self.coverage
-        check_coverage(coverage)
-        return replace(self, optimizer=optimizer_named(self.optimizer).name, coverage=coverage)
-
-
 def run_options(samples_required: bool) -> Decorator:
     """`run`: how much is trained, and how."""
     return as_one(
         "run",
-        Run,
         batch_option(required=True, more="On each device."),
         optimizer_option,
         samples_option(
@@ -121,26 +102,9 @@ def run_options(samples_required: bool) -> Decorator:
     )
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """How devices exchange gradients, and what feeds them."""
-
-    strategy: str
-    link_gbps: float | None
-    no_overlap: bool
-    input_ms: float
-
-    @property
-    def link(self) -> Link | None:
-        """The link that is given; InputError for one that cannot be."""
-        from lolat.training.exchange import Link
-
-        return None if self.link_gbps is None else Link(self.link_gbps)
-
-
+REPLICAS = Number("K", whole=True, least=1)
 exchange_options = as_one(
     "exchange",
-    Exchange,
     strategy_option,
     link_option,
     option("--no-overlap", is_flag=True,
@@ -150,22 +114,6 @@ exchange_options = as_one(
            help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
 )  # fmt: skip
-
-
-def predicted(
-    model: Training, graph: Graph, run: Run, exchange: Exchange, devices: int, link: Link,
-    validation: int | None = None,
-) -> ParallelPrediction:  # fmt: skip
-    """The checked `run` on some devices, waiting for its input too."""
-    from lolat.training.model import with_input
-    from lolat.training.replicas import predict_parallel
-
-    assert run.coverage is not None  # as it is checked
-    answer = predict_parallel(
-        model, graph, run.batch_size, run.samples, run.epochs, run.optimizer, run.coverage, devices, link,
-        exchange.strategy, overlap=not exchange.no_overlap, validation=validation,
-    )  # fmt: skip
-    return replace(answer, training=with_input(answer.training, exchange.input_ms, devices))
 
 
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
@@ -179,7 +127,7 @@ def predicted(
 @option("--memory-gib", type=Number("GIB", "GiB", above=0.0, most=2**30, such="16"),
         help="Of each device, to say whether a batch fits; if not given, what was free when it was "
         "learned.")  # fmt: skip
-@replicas_option
+@replicas_option(type=REPLICAS, default=1)
 @exchange_options
 @size_option
 @json_option
@@ -189,7 +137,7 @@ def predict(
     run: Run,
     validation: int | None,
     memory_gib: float | None,
-    replicas: tuple[int, ...],
+    replicas: int,
     exchange: Exchange,
     input_size: tuple[int, ...],
     as_json: bool,
@@ -200,49 +148,21 @@ def predict(
     training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
     only iterations.
     """
-    from lolat.readers import read
-    from lolat.training.cost import device_of
-    from lolat.training.exchange import assumed_link
+    from lolat.api.training import predict_training
     from lolat.training.file import load_training
-    from lolat.training.memory import largest_batch, optimizer_named
-    from lolat.training.replicas import check_strategy
 
-    run = run.checked(validation)
-    check_strategy(exchange.strategy, max(replicas))
-    given = exchange.link
-    loaded = load_training(model)
-    graph = read(network, input_size)
-    answers = [
-        predicted(
-            loaded, graph, run, exchange, k, given or assumed_link(device_of(loaded), k), validation
-        )
-        for k in replicas
-    ]
-    available = _available_bytes(loaded, memory_gib)
-    optimizer = optimizer_named(run.optimizer)
-    largest = None if available is None else largest_batch(graph, optimizer, available)
-    for warning in dict.fromkeys(w for answer in answers for w in answer.training.warnings):
+    more = replicas, validation, memory_gib, input_size
+    answer = predict_training(load_training(model), network, run, exchange, *more)
+    for warning in answer.prediction.training.warnings:
         say(f"warning: {warning}")
     if as_json:
-        memory = {"available_bytes": available, "largest_batch": largest}
-        told = [{**answer.to_dict(), **memory} for answer in answers]
-        click.echo(json.dumps(told[0] if len(told) == 1 else {"answers": told}))
+        say_json("training", answer.to_dict())
         return
-    texts = []
-    for count, answer in zip(replicas, answers, strict=True):
-        shown = lines(answer.training, loaded.name, available, largest)
-        shown += exchange_lines(answer, assumed=given is None) if count > 1 else []
-        texts.append("\n".join(shown))
-    click.echo("\n\n".join(texts))
-
-
-def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
-    """Memory of a device: as said, or what the model's file has of it; None where nobody knows."""
-    if memory_gib is not None:
-        return int(memory_gib * 2**30)
-    environment = model.document.get("environment") or {}
-    own = environment.get("available_bytes") if environment.get("device") == "cpu" else None
-    return own if isinstance(own, int) and own > 0 else None
+    of = answer.prediction
+    shown = lines(of.training, answer.device, answer.available_bytes, answer.largest_batch)
+    if replicas > 1:
+        shown += exchange_lines(of, answer.assumed)
+    click.echo("\n".join(shown))
 
 
 def lines(
@@ -331,7 +251,7 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
             "networks": len({r.network for r in rows}), "optimizers": list(model.optimizers),
             "drop_last": drop_last, "left_out_error": round(error, 6), "terms": terms,
         }  # fmt: skip
-        click.echo(json.dumps(answer))
+        say_json("training-fit", answer)
         return
     click.echo(f"{model.name}: {len(rows)} epochs of {len({r.network for r in rows})} networks")
     click.echo(f"  left out of the fit, half of them are within {100 * error:.1f} %")
@@ -370,7 +290,7 @@ OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 @command()
 @device_argument(was="--device", required=False, default="cpu")
-@replicas_option(was="", default="2", more="Each number is measured.")
+@replicas_option(was="", type=REPLICAS, default=2)
 @backend_option(
     was={"--strategy": {strategy: backend for backend, strategy in OF_BACKEND.items()}},
     type=click.Choice(list(OF_BACKEND)),
@@ -380,9 +300,7 @@ OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 )
 @threads_option(more="Of each replica; the processors shared out, if not given.")
 @json_option
-def link(
-    device: str, replicas: tuple[int, ...], backend: str, threads: int | None, as_json: bool
-) -> None:
+def link(device: str, replicas: int, backend: str, threads: int | None, as_json: bool) -> None:
     """Measure what a strategy adds to an iteration on this machine: half a minute.
 
     cpu: all replicas share this machine's processors. gpu: a GPU for each. Gradients of several sizes are
@@ -391,14 +309,14 @@ def link(
     """
     from microbench.exchange import measure_link
 
-    found = [measure_link(OF_BACKEND[backend], k, threads, device) for k in replicas]
-    for warning in dict.fromkeys(w for measured in found for w in measured.warnings):
+    measured = measure_link(OF_BACKEND[backend], replicas, threads, device)
+    for warning in measured.warnings:
         say(f"warning: {warning}")
     if as_json:
-        told = [measured.to_dict() for measured in found]
-        click.echo(json.dumps(told[0] if len(told) == 1 else {"answers": told}))
+        say_json("link", measured.to_dict())
         return
-    click.echo("\n\n".join("\n".join(link_lines(measured)) for measured in found))
+    for line in link_lines(measured):
+        click.echo(line)
 
 
 def link_lines(measured: MeasuredLink) -> list[str]:

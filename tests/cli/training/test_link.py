@@ -73,7 +73,7 @@ def test_what_predict_is_told_next_is_a_strategy_of_it(lolat: Command, asked: li
     last = lolat("training", "link", "--backend", "torch").out.splitlines()[-1]
     given = last.partition("predict MODEL NETWORK ")[2].replace(" N ", " 8 ").split()
     parsed = predict.make_context("predict", ["m", "n", *given]).params
-    assert (parsed["strategy"], parsed["replicas"], parsed["link_gbps"]) == ("ring", (2,), 8.0)
+    assert (parsed["strategy"], parsed["replicas"], parsed["link_gbps"]) == ("ring", 2, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_predict_is_told_next_is_a_strategy_of_it(lolat: Command, asked: li
     [
         (("--backend", "jax"), "'jax' is not one of 'tensorflow', 'torch'"),
         (("--replicas", 1), "1 replicas have nothing to exchange"),
-        (("--replicas", 0), "'0': expected whole numbers from 1"),
+        (("--replicas", 0), "'0': expected a whole number from 1"),
         (("--threads", 0), "'0': expected a whole number from 1"),
         (("tpu",), "'tpu' is not one of 'cpu', 'gpu'"),
     ],
