@@ -19,7 +19,7 @@ from lolat.cli.common import (
     say_json,
     size_option,
 )
-from lolat.cli.parsing import Command, Number
+from lolat.cli.parsing import Command, Group, Number
 from lolat.cli.training import as_one, exchange_options, run_options
 from lolat.units import plain
 
@@ -55,7 +55,9 @@ payment_options = as_one(
 )  # fmt: skip
 
 
-@command()
+@command(
+    "lolat cost v100-fp32 keras:ResNet50 --samples 50000 --epochs 20 --batch-size 64 --replicas 1,2,4",
+)
 @model_argument
 @network_argument
 @run_options(samples_required=True)
@@ -117,7 +119,11 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
 # them.
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    examples=["lolat prices --accelerator V100", "lolat prices refresh --provider aws"],
+)
 @prices_option
 @accelerator_option(more="Only it.")
 @json_option
@@ -144,7 +150,11 @@ def prices(
         click.echo(line)
 
 
-@prices.command(cls=Command, short_help="Download the prices of today.")
+@prices.command(
+    cls=Command,
+    short_help="Download the prices of today.",
+    examples=["lolat prices refresh --provider aws"],
+)
 @option(
     "--url",
     "base",

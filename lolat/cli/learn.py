@@ -30,7 +30,11 @@ from lolat.cli.common import (
 from lolat.errors import InputError
 
 
-@command()
+@command(
+    "lolat learn cpu",
+    "lolat learn gpu --backend torch --mode training",
+    "lolat learn --extend local --for mynet.onnx",
+)
 @device_argument(required=False)
 @output_option(
     more="The model file; models/local/<device>.json (or your data folder) if not given. With --fleet a "

@@ -49,7 +49,10 @@ recipe_option = option("--recipe", type=click.Choice(tuple(RECIPES)), default="b
                        show_default=True, help="How it is trained; paper: as in 2018.")  # fmt: skip
 
 
-@command()
+@command(
+    "lolat mlp fit layers.csv --layer convolution --output conv.json",
+    "lolat mlp fit layers.csv --layer dense --only V100,P100 --output dense.json",
+)
 @table_argument
 @layer_option(required=True)
 @recipe_option
@@ -180,7 +183,9 @@ BACKENDS = ("tensorflow", "torch")
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 
 
-@command()
+@command(
+    "lolat mlp learn cpu --count 300 --output layers.json",
+)
 @device_argument()
 @count_option(
     was="--points", type=Number("N", whole=True, least=20), default=2000, more="Layers to measure."

@@ -55,7 +55,10 @@ def warn_of_processor(model: str, loaded: Model) -> None:
         say(f"warning: {loaded.source}: {unsaid}")
 
 
-@command()
+@command(
+    "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
+    "lolat predict local mynet.onnx --max-ms 20",
+)
 @network_options
 @coverage_option
 @max_ms_option(more="Exit code 3 where it takes longer.")
@@ -114,7 +117,10 @@ def _state(given: str, loaded: Model) -> State:
         return state_of_now(loaded, loaded.given, bar)
 
 
-@command()
+@command(
+    "lolat report epyc-2t keras:ResNet50",
+    "lolat report local mynet.keras --html report.html --against keras:MobileNetV2",
+)
 @network_options
 @coverage_option
 @csv_option(more="A row for each block.")
@@ -211,7 +217,9 @@ def _other_report(against: str, found: Report) -> Report:
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
 
 
-@command()
+@command(
+    "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
+)
 @network_options
 @option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
@@ -239,7 +247,10 @@ def explain(
 # within a time.
 
 
-@command()
+@command(
+    "lolat budget epyc-2t keras:MobileNetV2 --max-ms 15 --vary width",
+    "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
+)
 @network_options
 @coverage_option
 @max_ms_option(required=True, was="--ms")

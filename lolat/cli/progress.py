@@ -10,9 +10,24 @@ from typing import Any
 
 import click
 
+QUIET = "lolat.quiet"
+"""In the `meta` of a call's context: true with --quiet."""
+
+
+def is_quiet() -> bool:
+    """Whether the call was given --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
 
 def say(text: str) -> None:
-    """One line on stderr."""
+    """One line on stderr: a remark, a warning, how far it is; none with --quiet."""
+    if not is_quiet():
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """One line on stderr, whatever was asked for: an error."""
     click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
 
 
@@ -20,6 +35,8 @@ def say(text: str) -> None:
 # stderr.
 
 QUIET_S = 5.0  # between two plain lines of a stage, at least
+AGAIN_S = 60.0  # between two lines that the same stage begins
+FEW = 4  # steps: with fewer there is nothing to tell between beginning and end
 
 
 class PlainProgress:
@@ -28,6 +45,7 @@ class PlainProgress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.text, self.total, self.done, self.began, self.said = "", 0, 0, 0.0, 0.0
+        self.told: dict[str, float] = {}  # stage -> when its beginning was said last
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -36,11 +54,11 @@ class PlainProgress:
         return None
 
     def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins; the same one again within QUIET_S of a line has none."""
+        """A stage of `total` steps begins; one that comes again and again is told once a minute."""
         now = self.clock()
-        if text != self.text or now - self.said >= QUIET_S:
-            say(f"{text}: {total} steps")
-            self.said = now
+        if now - self.told.get(text, -AGAIN_S) >= AGAIN_S:
+            say(f"{text}: {total} step{'s' * (total != 1)}")
+            self.said = self.told[text] = now
         self.text, self.total, self.done, self.began = text, total, 0, now
 
     def step(self) -> None:
@@ -48,7 +66,7 @@ class PlainProgress:
         self.done += 1
         now = self.clock()
         quarter = max(1, self.total // 4)
-        if self.done % quarter == 0 and now - self.said >= QUIET_S:
+        if self.done % quarter == 0 and self.total >= FEW and now - self.said >= QUIET_S:
             left = (now - self.began) / self.done * (self.total - self.done)
             say(f"{self.text}: {self.done} of {self.total}, about {left:.0f} s left")
             self.said = now
@@ -112,7 +130,7 @@ class BarProgress:
 
 def progress() -> PlainProgress | BarProgress:
     """What suits stderr."""
-    return BarProgress() if sys.stderr.isatty() else PlainProgress()
+    return BarProgress() if sys.stderr.isatty() and not is_quiet() else PlainProgress()
 
 
 def counting(bar: Any) -> Callable[[int, int, str], None]:

@@ -119,7 +119,10 @@ exchange_options = as_one(
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
 
 
-@command()
+@command(
+    "lolat training predict epyc-2t keras:MobileNetV2 --batch-size 64 --samples 50000 --epochs 20",
+    "lolat training predict gpu.json mynet.onnx --batch-size 64 --replicas 4 --link-gbps 25",
+)
 @model_argument
 @network_argument
 @run_options(samples_required=False)
@@ -218,7 +221,9 @@ def gib(size_bytes: int) -> str:
 # timed.
 
 
-@command()
+@command(
+    "lolat training fit epochs.csv --output gpu.json",
+)
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
 @output_option(required=True, more="The model file.")
 @name_option(more="The table's name if not given.")
@@ -288,7 +293,9 @@ OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
 OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 
-@command()
+@command(
+    "lolat training link cpu --replicas 2 --backend torch",
+)
 @device_argument(was="--device", required=False, default="cpu")
 @replicas_option(was="", type=REPLICAS, default=2)
 @backend_option(
