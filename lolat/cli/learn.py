@@ -182,6 +182,8 @@ def _learn(
     """Learn a new model; with the backend `name`, or the one that is there."""
     from lolat.report.text import learned
 
+    more = ", and four to six more for training" if training else ""
+    say(f"this takes two to three minutes{more}; after Ctrl-C the same command goes on from there")
     with progress() as bar:
         made = lolat.learn(
             device, output, backend=name, options=options, training=training, restart=restart,

@@ -109,7 +109,7 @@ exchange_options = as_one(
     link_option,
     option("--no-overlap", is_flag=True,
            help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
-    option("--input-ms-per-sample", "input_ms", default=0.0, show_default=True,
+    option("--input-ms-per-sample", "input_ms", default=0, show_default=True,
            type=Number("MS", "milliseconds", least=0.0),
            help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
