@@ -231,6 +231,7 @@ def _write_page(
 ) -> None:
     """Write the page of a report, alone or beside what it is compared with."""
     from lolat.graph.blocks import cut
+    from lolat.readers import read as read_network
     from lolat.report.bottlenecks import Side, write_page
     from lolat.report.rows import module_paths
 
@@ -246,6 +247,7 @@ def _write_page(
             model,
             network,
             _for(network, input_size),
+            lambda side, network=network: read_network(network, (side,)),
         )
         for model, network, loaded, graph in pairs
     ]

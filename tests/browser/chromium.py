@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,16 @@ def accessible(page: Chromium) -> list[tuple[str, str]]:
     return [
         (n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]
     ]
+
+
+def violations(page: Chromium) -> list[str]:
+    """What axe-core finds wrong for people who see, hear or point otherwise: rule, element."""
+    axe = find_spec("axe_core_python")
+    assert axe is not None, "pip install axe-core-python"
+    assert axe.origin is not None
+    page.run(f"{Path(axe.origin).with_name('axe.min.js').read_text(encoding='utf-8')}; 0")
+    return page.run("""axe.run(document, { resultTypes: ['violations'] }).then(found =>
+      found.violations.flatMap(v => v.nodes.map(n => `${v.id}: ${n.html.slice(0, 160)}`)))""")  # type: ignore[no-any-return]
 
 
 OVERLAPS = """(() => {

@@ -172,7 +172,9 @@ def test_every_block_stands_in_one_row_in_order(first: list[str], second: list[s
 def test_versions_of_a_network_and_unlike_ones() -> None:
     narrow, other = synthetic.network(width=16), images([64, 32, 16])
     assert not are_unlike([side(), side(narrow)])
-    assert not are_unlike([side(), side(synthetic.network(stages=9))])  # it has all blocks of the first
+    assert not are_unlike(
+        [side(), side(synthetic.network(stages=9))]
+    )  # it has all blocks of the first
     assert not are_unlike([side(), side(model=other_device())])
     assert not are_unlike([side()])
     assert are_unlike([side(), side(other)])

@@ -38,7 +38,9 @@ STEPS = tuple(2**n for n in range(9))
 """Batch sizes of the slider."""
 EVERY = range(1, 257)
 SOME = (*range(1, 33), *range(40, 129, 8), 160, 192, 224, 256)
-"""Batch sizes of which everything is known; the few where each operation has a time for each."""
+"""Batch sizes of which everything is known: the few where each operation has a time for each, and of
+networks of more than MANY blocks, for which there would be too much to wait for."""
+MANY = 200
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     key: (TERMS[of], tuple(term for term, group in GROUPS.items() if group == of))
     for key, of in (
@@ -51,7 +53,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
 } | {"call": (TERMS[CALL], ())}
 """The colors of a bar: what each is called, and its terms."""
 MOST_EXPLAINED = 5
-"""Blocks, the longest first, of which the page knows what a change would save."""
+"""Blocks, the longest first, of which the page knows what a change would save; of a network of MANY none."""
 SAME_KINDS = 0.5
 """Of the kinds of operations of two blocks of one name, the share in common that makes them one block."""
 DIGITS = 7  # of a time that the page does not compute
@@ -88,7 +90,8 @@ def document(
     computed = not any(isinstance(s.model.predictor(predictor), Kernels) for s in sides)
     answers: list[list[Prediction]] = [[] for _ in sides]
     sizes = []
-    for size in sorted({*(EVERY if computed else SOME), batch_size}):
+    few = not computed or max(len(analyze(s.graph).blocks) for s in sides) > MANY
+    for size in sorted({*(SOME if few else EVERY), batch_size}):
         try:
             found = [s.model.predict(s.graph, size, predictor, coverage) for s in sides]
         except InputError:
@@ -347,7 +350,7 @@ def _changes(side: Side, asked: Prediction) -> dict[str, Any]:
     given = side.model, side.graph
     found = explain_network(*given, asked.batch_size, asked.predictor, side.at_size)
     times = asked.block_terms.sum(axis=1)
-    longest = np.argsort(-times, kind="stable")[:MOST_EXPLAINED]
+    longest = np.argsort(-times, kind="stable")[: MOST_EXPLAINED if len(times) <= MANY else 0]
     blocks: dict[str, Any] = {}
     for i in map(int, longest):
         own = explain_block(*given, asked.names[i], asked.batch_size, asked.predictor)
@@ -357,5 +360,3 @@ def _changes(side: Side, asked: Prediction) -> dict[str, Any]:
         "blocks": blocks,
         "notes": [plain(note) for note in found.notes],
     }
-
-

@@ -418,7 +418,7 @@
       .map(([name, ms]) => [[swatch(familyOf.get(name) ?? "starting"), words[name] ?? name],
         ...rate(name, countOf(side, name, row.members[s]), ms), digits(ms), percent(ms / (c.ms || 1))]);
     if (row.call) lines.push([[swatch("call"), words[data.call]], "1", `${digits(c.ms)} ms`, digits(c.ms), "100.0 %"]);
-    return tableOf(`Where the time of ${row.label} goes${ofSide(side)}`, ["", "count", "each", "ms", "share"], lines,
+    return tableOf(`Where the time of ${row.label} goes${ofSide(side)}`, ["cause", "count", "each", "ms", "share"], lines,
       ["together", "", "", digits(c.ms), "100 %"]);
   }
 
@@ -439,7 +439,7 @@
       return [[[make("b", {}, names[at]), ` ${kinds[at]}`], ...[macs, elements, weights].map((n) => (n ? quantity(n) : "")),
         digits(own), percent(own / ms)]];
     });
-    const found = [tableOf(`${row.label}, operation by operation${ofSide(side)}`, ["", "MACs", "elements", "weights", "ms", "of block"], lines)];
+    const found = [tableOf(`${row.label}, operation by operation${ofSide(side)}`, ["operation", "MACs", "elements", "weights", "ms", "of block"], lines)];
     const changes = side.changes.blocks[block];
     if (!changes) found.push(make("p", { class: "dim" }, "What a change of it would save: ", command(side, "explain", `--block '${row.label}'`)));
     else found.push(changesOf(`What a change of ${row.label} would save, at batch size ${data.start}${ofSide(side)}`, changes, true));
@@ -454,9 +454,9 @@
 
   function tellChanges() {
     const starred = sides.some((side) => [side.changes.network, ...Object.values(side.changes.blocks)].flat().some((c) => c.outside));
-    byId("changes").append(...sides.flatMap((side) => [
+    byId("changes").append(make("div", { class: "sides" }, ...sides.map((side) => make("div", {},
       changesOf(`Each change counted anew and predicted, at batch size ${data.start}${ofSide(side)}`, side.changes.network, false),
-      ...side.changes.notes.map((note) => make("p", { class: "dim" }, note))]),
+      ...side.changes.notes.map((note) => make("p", { class: "dim" }, note))))),
     ...(starred ? [make("p", { class: "dim" }, "* the changed network is outside the measured domain")] : []));
   }
 
