@@ -361,8 +361,8 @@ def test_colors_and_words_are_explained(opened: Any) -> None:
     page = opened(side(network(), MODEL), batch_size=8)
     page.do("document.querySelectorAll('tbody button')[1].click()")
     color = "getComputedStyle(i).backgroundColor"
-    legend = dict(page.run(
-        f"[...document.querySelectorAll('#legend i')].map(i => [i.parentElement.textContent, {color}])"))  # fmt: skip
+    pair = f"[i.parentElement.textContent, {color}]"
+    legend = dict(page.run(f"[...document.querySelectorAll('#legend i')].map(i => {pair})"))
     known = page.run("[...document.querySelectorAll('#words dt')].map(t => t.textContent)")
     assert set(legend) <= set(known)
     assert len(set(legend.values())) == len(legend)

@@ -194,7 +194,8 @@ def images(sizes: list[int], channels_first: bool = False, part: str = "part") -
         x = builder.add("relu", [x], shape(size, 8), f"{part}{i}_relu")
         last = 8
     x = builder.add("global_average_pool", [x], (1, 8), "pool")
-    return builder.build([builder.add("dense", [x], (1, 10), "classes", in_features=8, out_features=10, bias=True)])  # fmt: skip
+    x = builder.add("dense", [x], (1, 10), "classes", in_features=8, out_features=10, bias=True)
+    return builder.build([x])
 
 
 @pytest.mark.parametrize("channels_first", [False, True])

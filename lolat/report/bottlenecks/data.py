@@ -29,7 +29,7 @@ from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS, STREAMED_FROM, THREADE
 from lolat.graph.edits import square_side
 from lolat.model import Model
 from lolat.model.attribution import AtSize, Counterfactual, explain_block, explain_network
-from lolat.model.prediction import CALL, Prediction, operation_terms
+from lolat.model.prediction import CALL, Prediction, domain_words, operation_terms
 from lolat.report.rows import named_parts, short_name
 from lolat.report.words import GLOSSARY, TERMS, bottleneck_sentence, bottlenecks, familiar
 from lolat.units import percent, plain
@@ -53,7 +53,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
 } | {"call": (TERMS[CALL], ())}
 """The colors of a bar: what each is called, and its terms."""
 MOST_EXPLAINED = 5
-"""Blocks, the longest first, of which the page knows what a change would save; of a network of MANY none."""
+"""Blocks, the longest first, of which the page knows what a change would save; of MANY blocks none."""
 SAME_KINDS = 0.5
 """Of the kinds of operations of two blocks of one name, the share in common that makes them one block."""
 DIGITS = 7  # of a time that the page does not compute
@@ -226,6 +226,7 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
             "interval": None if a.interval_ms is None else list(a.interval_ms),
             "coverage": a.coverage,
             "inside": a.in_domain,
+            "domain": domain_words(a),
             "remarks": [remarks.at(w.replace(FOR_NETWORK, side.advice)) for w in a.warnings],
             "sentence": sentences.at(bottleneck_sentence(a)),
             "marked": [place[b.name] for b in bottlenecks(a)],
