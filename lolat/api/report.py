@@ -22,7 +22,7 @@ from lolat.report.words import bottleneck_sentence, familiar
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """A prediction of `graph` by `model`; the rest as it was asked for. `at_size`: see `explain_network`."""
+    """A prediction of `graph` by `model`; the rest as asked for. `at_size`: see `explain_network`."""
 
     model: Model
     graph: Graph
