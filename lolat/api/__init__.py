@@ -168,7 +168,8 @@ class Model(core.Model, Result):
             return Report(self, graph, found, graph.name, (), predictor, coverage)
         name, size = os.fspath(network), as_size(input_size)
         found = _named(found, name, size)
-        return Report(self, graph, found, name, size, predictor, coverage)
+        again = _at_size(network)
+        return Report(self, graph, found, name, size, predictor, coverage, again)
 
     def explain(
         self,
