@@ -124,7 +124,7 @@ def _measured(
 
         check_plot(plot)  # now rather than after minutes of measuring
     loaded = load(model)
-    where = loaded.document["environment"]
+    where = loaded.inference["environment"]
     backend, device = backends.of_model(where), device_of(where)
     check_networks(networks, backend, model)
     here = environment.here(where, device)
@@ -133,7 +133,7 @@ def _measured(
         known = environment.differences_of_device(loaded.device, where, here)
         warn_of_differences(known, "" if known else environment.unsaid(where))
     sizes = batch_sizes or DEFAULT_BATCH_SIZES
-    points = [Point.from_dict(p) for p in loaded.document["points"]]
+    points = [Point.from_dict(p) for p in loaded.inference["points"]]
     with progress() as bar:
         run = measure_cases(
             backend, device, cases(networks or DEFAULT_NETWORKS, sizes, input_size), points, bar
@@ -283,12 +283,12 @@ def examined(loaded: Model) -> Examination:
     from microbench import backends
     from microbench.doctor import examine
 
-    where = loaded.document["environment"]
+    where = loaded.inference["environment"]
     backend = backends.of_model(where)
     backends.check(backend)
     with progress() as bar:
         return examine(
-            [Point.from_dict(p) for p in loaded.document["points"]],
+            [Point.from_dict(p) for p in loaded.inference["points"]],
             loaded.device,
             where,
             backend,

@@ -177,7 +177,7 @@ def suggest(
 
 
 @click.command()
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+@model_argument
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
 @path_option("--output", required=True, help="The CSV table to write.")
 @click.option(
@@ -186,35 +186,42 @@ def suggest(
     "such as 0.9.",
 )  # fmt: skip
 @json_option
-def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
-    """Predict the networks in ARCHS by MODEL, which `lolat nas fit` wrote.
+def predict(model: str, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
+    """Predict the networks in ARCHS, by MODEL's samples of their space or else by its inference.
 
     ARCHS: a CSV table (or .csv.gz) with the column arch. The table that is written has the columns
     arch and latency_ms, a row for each of ARCHS in the same order.
     """
-    from lolat.nas.fewshot.model import read
-    from lolat.nas.fewshot.samples import read_archs
+    from lolat.model import load
+    from lolat.nas.fewshot.samples import read_archs, space_of
+    from lolat.nas.objective import find_space
 
     if coverage is not None and not 0.0 < coverage < 1.0:
         raise InputError(
             f"--coverage {coverage:g}: expected a number above 0 and below 1, such as 0.9"
         )
-    fitted = read(model)
+    loaded = load(model)
+    terms = space_of(archs, loaded.document.get("spaces", {}), bool(loaded.predictors))
     try:
-        texts, rows = read_archs(archs, fitted.terms)
+        texts, rows = read_archs(archs, terms)
     except InputError as error:
-        raise InputError(f"{error} ({model} is a model of the space {fitted.space})") from error
-    columns = {"latency_ms": fitted.latency_ms(rows)}
+        raise InputError(f"{error} ({model} is a model of the space {terms.name})") from error
+    space = find_space(terms.name)
+    scorer = space.scorer(loaded)
+    say(f"latencies by {scorer.source}")
+    columns = {"latency_ms": scorer.latency(rows)}
     if coverage is not None:
-        columns["latency_low_ms"], columns["latency_high_ms"] = fitted.interval_ms(rows, coverage)
+        ends = np.array([b.interval_ms for b in space.bounds(scorer, loaded, rows, coverage)])
+        columns["latency_low_ms"], columns["latency_high_ms"] = ends.reshape(-1, 2).T
     cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
     if as_json:
-        told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
+        told = {"output": str(output), "space": terms.name, "networks": len(texts)}
+        told["predictor"] = scorer.predictor
         click.echo(json.dumps(told))
     else:
-        click.echo(f"written: {output}, {len(texts)} networks of {fitted.space}")
+        click.echo(f"written: {output}, {len(texts)} networks of {terms.name}")
 
 
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
@@ -271,11 +278,13 @@ def search(
 
         check_plot(plot)
     loaded = load(model)
-    loaded.predictor(predictor)
+    if predictor is not None:
+        loaded.predictor(predictor)
     searched = find_space(space)
     if searched.decomposition is not None:
         say(f"{searched.name}: {searched.decomposition}")
     scorer = searched.scorer(loaded, batch_size, predictor)
+    say(f"latencies by {scorer.source}")
     limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
     how = (method, samples, generations, seed)
     if is_table(objective) or Path(objective).is_file():
@@ -381,7 +390,8 @@ def score(
 
     started = time.monotonic()
     loaded = load(model)
-    loaded.predictor(predictor)
+    if predictor is not None:
+        loaded.predictor(predictor)
     scored = find_space(space)
     scored.grid.countable()
     function = None if value is None else find_function(value)
@@ -392,6 +402,7 @@ def score(
         scored, loaded, output, batch_size, predictor, budget, best, chunk, limit, only_best, columns,
         function, value,
     )  # fmt: skip
+    say(f"latencies by {job.scorer.source}")
     if address is None:
         scores = _run(job, here)
     else:
@@ -401,7 +412,7 @@ def score(
         "space": scored.name,
         "size": scored.size,
         "batch_size": batch_size,
-        "predictor": job.scorer.formula.name,
+        "predictor": job.scorer.predictor,
         **scores.to_dict(),
     }
     seconds = time.monotonic() - started

@@ -19,6 +19,7 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
+from lolat.nas.fewshot.scorer import Bounds
 from lolat.nas.objective import Objective, TableObjective
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
@@ -339,7 +340,7 @@ class Answer:
 
     search: Search
     result: SearchResult
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Prediction | Bounds, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The answer of `nas search --json`."""
@@ -357,7 +358,7 @@ class Answer:
             "space": search.space.name,
             "size": search.space.size,
             "batch_size": scorer.batch_size,
-            "predictor": scorer.formula.name,
+            "predictor": scorer.predictor,
             "method": self.result.method,
             "max_ms": None if math.isinf(search.max_ms) else search.max_ms,
             "scored": len(self.result.scored),
@@ -369,11 +370,9 @@ class Answer:
 def answer(search: Search, result: SearchResult, model: Model) -> Answer:
     """The whole networks of a front, predicted: their intervals, whether they are inside the domain."""
     space, scorer = search.space, search.scorer
-    predictions = tuple(
-        model.predict(space.network(c.choices), scorer.batch_size, scorer.formula.name)
-        for c in result.front
-    )
-    return Answer(search, result, predictions)
+    rows = np.array([c.choices for c in result.front], space.grid.dtype)
+    found = space.bounds(scorer, model, rows.reshape(-1, len(space.positions)))
+    return Answer(search, result, tuple(found))
 
 
 def lines(answer: Answer) -> Iterator[str]:

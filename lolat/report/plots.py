@@ -108,7 +108,7 @@ def fit_plot(model: Model, path: str) -> None:
 
     InputError where the model has no points or no two-regime formula; `path`: see `check_plot`.
     """
-    points = [Point.from_dict(p) for p in model.document["points"]]
+    points = [Point.from_dict(p) for p in model.inference["points"]]
     if not points:
         raise InputError(f"{model.source} has no points to draw")
     formula = model.predictor("two-regime")

@@ -1,0 +1,144 @@
+"""Training on a device of which nothing but latencies of inference is known: an estimate.
+
+A backward pass multiplies twice what its forward pass does: for the gradients of the inputs and of the
+weights. In training a normalization computes the statistics of its batch, and has a backward pass of many
+steps. So with share, the part of all elements moved that normalizations move (`pass_rows`):
+
+    forward  = (a + b share) latency,  backward = (c + d share) latency,
+    update   = parameters x accesses x what the device takes for an element
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.fitting.domain import FOR_NETWORK
+from lolat.fitting.intervals import conformal_quantile
+from lolat.graph import Graph
+from lolat.graph.analysis import analyze
+from lolat.model import Model
+from lolat.training.memory import Optimizer, parameters
+from lolat.training.model import Doubts, Training
+from lolat.training.replicas import MACS_PER_ELEMENT
+from lolat.training.terms import PASS_TERMS, pass_rows
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """What passes of training take, in latencies: a constant, and for the share of normalizations."""
+
+    forward: float
+    forward_norms: float
+    backward: float
+    backward_norms: float
+
+
+KNOWN = {
+    "epyc-2t": Ratios(0.96, 1.44, 2.05, 2.31),
+    "epyc-2t-torch": Ratios(1.05, 1.85, 2.04, 1.39),
+    "rtx-3090-amp": Ratios(1.14, 1.0, 1.59, 0.99),
+}
+"""Of the shipped models that know inference and training both, over the 53 networks of benchmarks/zoo at
+two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last, has
+its training steps from an older PyTorch that was slow at it: no ratio of one device.
+"""
+LEFT_OUT = (
+    0.012, 0.015, 0.021, 0.027, 0.032, 0.038, 0.043, 0.047, 0.053, 0.058, 0.063, 0.069, 0.076, 0.079, 0.086,
+    0.09, 0.096, 0.104, 0.113, 0.13, 0.142, 0.152, 0.164, 0.175, 0.197, 0.21, 0.219, 0.224, 0.24, 0.259,
+    0.304, 0.313, 0.354, 0.39, 0.41, 0.436, 0.461, 0.506, 0.57,
+)  # fmt: skip
+"""|log(training / estimate)| of each of these devices by the ratios of the other two, quantiles of all
+networks: from the same command. In timm's own results (RTX 3090, PyTorch 1.12 and 1.13) a training step takes
+3.0 to 5.0 forward passes for 90 % of 585 networks, 3.7 at the median."""
+ELEMENTS = ("weights", "traffic", "inp", "acts")
+"""Terms of a formula that tell what an element costs to move; the first that a device has."""
+
+
+def typical(known: Sequence[Ratios]) -> Ratios:
+    """The median of each number over devices."""
+    return Ratios(*np.median([astuple(r) for r in known], axis=0).tolist())
+
+
+class ForwardTraining(Training):
+    """By the latency of inference; every optimizer is answered."""
+
+    def __init__(
+        self, document: dict[str, Any], source: str, how: str, ratios: Ratios | None = None
+    ) -> None:
+        """`document`: a valid model file's, with latencies; `how`: the command that measures training."""
+        self.document, self.how = document, how
+        self.name = str(document["device"])
+        self.residuals = LEFT_OUT
+        self.latency = Model(document, source)
+        self.ratios = typical(list(KNOWN.values())) if ratios is None else ratios
+
+    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
+        """ms of the three parts."""
+        latency, of = self.latency.predict(graph, batch_size).latency_ms, self.ratios
+        share = float(_work(graph, batch_size)[1].sum())
+        return {
+            "forward": latency * (of.forward + of.forward_norms * share),
+            "backward": latency * (of.backward + of.backward_norms * share),
+            "update": self._update_ms(graph, optimizer),
+        }
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """See `Training`; a block's time is shared among its operations by what they multiply and move."""
+        prediction, of = self.latency.predict(graph, batch_size), self.ratios
+        work, norms = _work(graph, batch_size)
+        owner, blocks = analyze(graph).owner, prediction.block_terms.sum(axis=1)
+        in_block = np.bincount(owner, work, len(blocks))
+        each = blocks[owner] * work / np.where(in_block > 0.0, in_block, 1.0)[owner]
+        each *= prediction.latency_ms / each.sum() if each.any() else 0.0
+        more = prediction.latency_ms * (of.forward_norms + of.backward_norms) * norms
+        return (of.forward + of.backward) * each + more, self._update_ms(graph, optimizer), 0.0
+
+    def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
+        """A forward pass of inference."""
+        return self.latency.predict(graph, batch_size).latency_ms
+
+    def doubts(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
+    ) -> Doubts:
+        """How sure an answer is: as latencies are, and as far off as other devices' ratios are."""
+        prediction = self.latency.predict(graph, batch_size)
+        times = self.ratios.forward + self.ratios.backward
+        estimated = (
+            "training was never measured on this device: an estimate from its latencies of inference, of "
+            f"which forward and backward pass take {times:.1f} times as much and more for normalizations; "
+            f"{self.how} measures it"
+        )
+        half: float | None = None
+        try:
+            own = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
+            if own is not None:
+                of_ratios = conformal_quantile(self.residuals, coverage)
+                half = math.hypot(0.5 * math.log(own[1] / own[0]), of_ratios)
+        except InputError:  # the points cannot tell so much
+            pass
+        remarks = (w for w in prediction.warnings if FOR_NETWORK not in w)  # of measuring inference
+        return Doubts((estimated, *remarks), half)
+
+    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
+        formula = self.latency.predictor()
+        known = dict(zip(formula.features, formula.coefficients, strict=False))
+        element_ms = next((known[t] for t in ELEMENTS if known.get(t, 0.0) > 0.0), 0.0)
+        return float(parameters(graph) * optimizer.accesses * element_ms)
+
+
+def _work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(operations,) elements that take as long as each; (operations,) what normalizations move of all."""
+    rows = pass_rows(graph, batch_size)
+    flops, norms, *moved = (
+        rows[:, PASS_TERMS.index(t)] for t in ("flops", "norm_traffic", "acts", "inp", "traffic")
+    )
+    elements = sum(moved)
+    return flops / MACS_PER_ELEMENT + elements, norms / max(float(np.sum(elements)), 1.0)
