@@ -187,7 +187,7 @@ def cost(
     """
     from lolat.readers import read
     from lolat.report.cost import plan_lines
-    from lolat.training.cost import Duration, device_of, link_of, plan
+    from lolat.training.cost import Duration, link_of, plan
     from lolat.training.file import load_training
     from lolat.training.replicas import check_strategy
 
@@ -196,7 +196,7 @@ def cost(
     loaded = load_training(model)
     rent, where = payment.rent(loaded)
     graph = read(network, input_size)  # last, as it is what takes long
-    links = {k: given or link_of(rent(k), device_of(loaded)) for k in devices}
+    links = {k: given or link_of(rent(k), loaded, exchange.strategy) for k in devices}
     warnings: dict[str, None] = {}
 
     def predict(count: int) -> Duration:
@@ -237,7 +237,9 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
             of.setdefault(link, []).append(str(devices))
     for link, numbers in of.items():
         among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
-        where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
+        assumed = link.name and link.fixed_ms is None
+        where = "assumed; yours: --link-gbps" if assumed else "--link-gbps"
+        where = "the model's" if link.fixed_ms is not None else where
         yield f"Gradients {among}by {strategy} over {link} ({where})"
 
 

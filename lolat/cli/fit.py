@@ -17,7 +17,8 @@ from lolat.errors import InputError
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The model file to write.",
+    metavar="MODEL",
+    help="The device's model file: made, or its latencies of inference are added or replaced.",
 )
 @click.option("--device", metavar="NAME", help="What the device is called, and its row in --facts.")
 @click.option(
@@ -50,6 +51,7 @@ def fit(
     from lolat.io.tables import is_table
     from lolat.model.file import write
     from lolat.model.learning import model_document
+    from lolat.model.sections import with_sections
     from lolat.report.text import learned
 
     check_writable(output)
@@ -67,9 +69,10 @@ def fit(
             raise InputError(
                 "--facts is for tables of operations and networks; blocks say all that is needed"
             )
-        given, training = _points(tables[0])
+        given, sections = _points(tables[0])
         named = (given[0] if device is None else device, *given[1:])
-        document = model_document(output.stem, *named) | training
+        document = model_document(output.stem, *named) | sections
+    document = with_sections(output, document)
     write(output, document)
     for remark in document["warnings"]:
         say(f"warning: {remark}")
@@ -170,7 +173,7 @@ Given = tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]
 
 
 def _points(path: str) -> tuple[Given, dict[str, Any]]:
-    """(device, points, environment, noise, warnings) of a model file or a table; {"training": ...}, if any.
+    """(device, points, environment, noise, warnings) of a model file or a table; its other sections.
 
     What a model file knows of training is fitted again on its own points.
     """
@@ -178,7 +181,8 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     from lolat.fitting.points import Point, read_csv
     from lolat.io.paths import find_model
     from lolat.io.tables import is_table
-    from lolat.model.file import NotJsonError, read
+    from lolat.model.file import SECTIONS, NotJsonError, read
+    from lolat.model.sections import OF_INFERENCE, lacks
     from lolat.training.learning import refitted
 
     if is_table(path):
@@ -189,6 +193,8 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
         document = read(found)
     except NotJsonError as error:
         raise ModelFileError(f"{error}, or a CSV table, which must be named *.csv") from None
+    if "predictors" not in document:
+        raise lacks(document, str(found), OF_INFERENCE)
     if "kernels" in document["predictors"]:
         source = document["environment"].get("source", "its table")
         raise InputError(f"{found} was fitted to tables; give them again ({source}), not the model")
@@ -197,9 +203,10 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     points = [Point.from_dict(p) for p in document["points"]]
     where, noise = document["environment"], document["noise"]
     given = document["device"], points, where, noise, document.get("warnings", [])
-    if "training" not in document:
-        return given, {}
-    return given, {"training": refitted(document["training"], str(found))}
+    sections = {section: document[section] for section in SECTIONS if section in document}
+    if "training" in document:
+        sections["training"] = refitted(document["training"], str(found))
+    return given, sections
 
 
 # ---- `lolat suggest`: which operations to time on a device of which little is known.

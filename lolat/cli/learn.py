@@ -201,10 +201,11 @@ def _learn(
 
         check_trains(backend)
         known = None if restart else known_model(output, device, threads_of(backend))
-        if known is not None:
+        if known is not None and "predictors" in known:
             say(f"{output} is of this device: its latencies are kept, training is added")
             add_training(known, output, backend, device, restart)
             return
+    kept_sections(output, device, backend, restart)  # or refused, before minutes are spent
     journal_path = output.with_name(output.name + ".journal.jsonl")
     with interruptible(journal_path):
         with progress() as bar:
@@ -215,7 +216,7 @@ def _learn(
         label = environment.label_of(device, where)
         document = model_document(output.stem, label, points, where, noise, warnings)
         kept = kept_training(output, document)
-        write(output, document | kept)
+        write(output, document | kept | kept_sections(output, device, backend, restart))
     journal.remove()
     for remark in warnings:
         say(f"warning: {remark}")
@@ -282,6 +283,8 @@ def known_model(output: Path, device: str, threads: int | None = None) -> dict[s
         document = read(output)
     except LolatError:
         return None
+    if "predictors" not in document:  # nothing of it was measured: whoever gives it knows
+        return document
     learned, label = document["environment"], str(document["device"])
     here = comparable.here({"threads_asked": threads}, device)
     other = device == "cpu" and comparable.differences_of_device(label, learned, here)
@@ -292,6 +295,27 @@ def known_model(output: Path, device: str, threads: int | None = None) -> dict[s
             "or --restart to replace it"
         )
     return document
+
+
+def kept_sections(output: Path, device: str, backend: str, restart: bool) -> dict[str, Any]:
+    """What the model in `output` knows besides inference and training, which learning leaves as it is.
+
+    InputError for a model of another device, unless it is to be replaced: `restart`.
+    """
+    from lolat.model.file import SECTIONS, read
+    from microbench.backends import threads_of
+
+    try:
+        old = read(output)
+    except LolatError:
+        return {}
+    kept = {s: old[s] for s in SECTIONS if s in old and s != "training"}
+    try:
+        return kept if not kept or known_model(output, device, threads_of(backend)) else {}
+    except InputError:
+        if restart:
+            return {}
+        raise
 
 
 def kept_training(output: Path, learned: Mapping[str, Any]) -> dict[str, Any]:

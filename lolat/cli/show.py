@@ -15,7 +15,7 @@ from lolat.cli.common import model_argument
 @model_argument
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw points and fit: .svg or .png.")
 def show(model: str, plot: str | None) -> None:
-    """What MODEL says of its device: where measured, coefficients, errors, what bounds it, training."""
+    """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
     from lolat.model import load
     from lolat.report.text import describe
 
@@ -56,7 +56,7 @@ def models() -> None:
 
 def _source(document: Mapping[str, Any]) -> str:
     """Of a model from tables: which, and how far off what was left out of the fit is."""
-    entry = document["predictors"].get("kernels", {})
+    entry = document.get("predictors", {}).get("kernels", {})
     left_out = entry.get("error", {}).get("left_out", {}) if isinstance(entry, dict) else {}
     source = document["environment"].get("source")
     if not left_out or not isinstance(source, str):
@@ -83,7 +83,8 @@ def serve(models: tuple[str, ...], port: int) -> None:
     """How long training takes and what it costs, as a page in the browser; Ctrl-C ends it.
 
     The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
-    `lolat models` does, and first any MODEL that is given: those that know of training can be asked.
+    `lolat models` does, and first any MODEL that is given. One whose training was not measured is
+    estimated from its latencies of inference, and says so.
     """
     from lolat.io.paths import find_model
     from lolat.training.file import load_training

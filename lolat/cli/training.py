@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -186,13 +187,13 @@ def predict(
 ) -> None:
     """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
 
-    MODEL: learned with `lolat learn --mode training` (a file, `local`, or a name), or written by `lolat
-    training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
-    only iterations.
+    By what MODEL knows best: epochs of `lolat training fit`, what `lolat learn --mode training` measured,
+    or else an estimate from its latencies of inference, which says so. Several devices are linked as `lolat
+    training link` measured it for MODEL. Without --samples there are only iterations.
     """
     from lolat.readers import read
     from lolat.training.cost import device_of
-    from lolat.training.exchange import assumed_link
+    from lolat.training.exchange import assumed_link, measured_link
     from lolat.training.file import load_training
     from lolat.training.memory import largest_batch, optimizer_named
     from lolat.training.replicas import check_strategy
@@ -201,7 +202,8 @@ def predict(
     check_strategy(exchange.strategy, devices)
     given = exchange.link
     loaded = load_training(model)
-    link = given or assumed_link(device_of(loaded), devices)
+    link = given or measured_link(loaded.document, exchange.strategy, devices)
+    link = link or assumed_link(device_of(loaded), devices)
     graph = read(network, input_size)
     answer = predicted(loaded, graph, run, exchange, devices, link, validation)
     available = _available_bytes(loaded, memory_gib)
@@ -215,7 +217,7 @@ def predict(
         return
     shown = lines(answer.training, loaded.name, available, largest)
     if devices > 1:
-        shown += exchange_lines(answer, assumed=given is None)
+        shown += exchange_lines(answer, assumed=given is None and link.fixed_ms is None)
     click.echo("\n".join(shown))
 
 
@@ -286,9 +288,11 @@ def gib(size_bytes: int) -> str:
 @click.command()
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
 @click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
-)
-@click.option("--name", default=None, help="Of the device; the table's name if not given.")
+    "--output", type=click.Path(path_type=Path), required=True, metavar="MODEL",
+    help="The device's model file: made, or the epochs are added to what it knows.",
+)  # fmt: skip
+@click.option("--name", metavar="NAME", help="What the device is called; if not given, as in MODEL, or as "
+              "the table.")  # fmt: skip
 @click.option(
     "--drop-last",
     is_flag=True,
@@ -303,15 +307,19 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     """
     import numpy as np
 
-    from lolat.training.file import write
+    from lolat.cli.common import check_writable
+    from lolat.model.sections import put
+    from lolat.training.fitting import EpochTraining, read_epochs
     from lolat.training.fitting import fit as fit_model
-    from lolat.training.fitting import read_epochs
 
+    check_writable(output)
     rows = read_epochs(epochs)
-    model = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last)
-    write(output, model)
+    fitted = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last).document
+    called = name if output.exists() else fitted["device"]
+    document = put(output, "epochs", fitted["epochs"], called, fitted["environment"])
+    model = EpochTraining(document, str(output))
     error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
-    terms = [t for t, c in model.document["coefficients_ms"].items() if c > 0]
+    terms = [t for t, c in model.document["epochs"]["coefficients_ms"].items() if c > 0]
     if as_json:
         answer = {
             "output": str(output), "name": model.name, "epochs": len(rows),
@@ -377,27 +385,46 @@ OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
     show_default=True,
     help="cpu: all replicas share this machine's processors. gpu: a GPU for each.",
 )
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="MODEL",
+    help="The device's model file, to which the link is added: `lolat training predict` and `lolat cost` "
+    "take it from there.",
+)  # fmt: skip
 @json_option
-def link(replicas: int, strategy: str, threads: int | None, device: str, as_json: bool) -> None:
+def link(
+    replicas: int, strategy: str, threads: int | None, device: str, output: Path | None, as_json: bool
+) -> None:  # fmt: skip
     """Measure what a strategy adds to an iteration on this machine: half a minute.
 
-    Gradients of several sizes are exchanged by the strategy itself, with nothing to compute. What comes
-    out goes into `lolat training predict --devices K --link-gbps G`. It holds for so many replicas.
+    Gradients of several sizes are exchanged by the strategy itself, with nothing to compute. It holds for
+    so many replicas.
     """
+    from lolat.cli.common import check_writable
+    from lolat.cli.learn import known_model
+    from lolat.model.sections import put
+    from microbench.environment import label_of
     from microbench.exchange import measure_link
 
+    if output is not None:
+        check_writable(output)
+        known_model(output, device)  # InputError for another device, before it is measured
     measured = measure_link(strategy, replicas, threads, device)
+    if output is not None:
+        content = {measured.strategy: measured.to_dict()}
+        named = None if output.exists() else label_of(device, measured.environment)
+        put(output, "links", content, named, measured.environment)
+        say(f"written: {output}")
     for warning in measured.warnings:
         say(f"warning: {warning}")
     if as_json:
         click.echo(json.dumps(measured.to_dict()))
         return
-    for line in link_lines(measured):
+    for line in link_lines(measured, "" if output is None else quote(str(output))):
         click.echo(line)
 
 
-def link_lines(measured: MeasuredLink) -> list[str]:
-    """What a person reads."""
+def link_lines(measured: MeasuredLink, kept: str = "") -> list[str]:
+    """What a person reads; `kept`: the model file that has it now."""
     where = measured.environment
     each = f" of {measured.threads} thread{'s' * (measured.threads > 1)}" * (
         measured.device == "cpu"
@@ -417,11 +444,12 @@ def link_lines(measured: MeasuredLink) -> list[str]:
             f"  {point.variables:>9}   {_size(point.size_bytes):>9}   "
             f"{milliseconds(point.added_ms):>21}   {milliseconds(line):>11}"
         )
+    given = "" if kept else f" --link-gbps {measured.link.gbps:.3g}"
     return [
         *shown,
         "",
-        f"Next: lolat training predict MODEL NETWORK --batch-size B --devices {measured.replicas} "
-        f"--strategy {OF_PREDICT[measured.strategy]} --link-gbps {measured.link.gbps:.3g}",
+        f"Next: lolat training predict {kept or 'MODEL'} NETWORK --batch-size B --devices "
+        f"{measured.replicas} --strategy {OF_PREDICT[measured.strategy]}{given}",
     ]
 
 

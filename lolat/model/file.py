@@ -2,8 +2,8 @@
 
 What is known of the device stands in sections, each of which may be missing: latencies of inference
 (INFERENCE, at the top), `training` that was measured, `epochs` of training, `spaces` with measured
-networks, `links`. Only the fields named here are checked: a later minor version may add keys anywhere, and a
-reader of version 1 still reads the file. What is under the other sections is checked by who reads it
+networks, `links`. Only the fields named here are checked: a later minor version may add keys anywhere, and
+a reader of version 1 still reads the file. What is under the other sections is checked by who reads it
 (`lolat.training`, `lolat.nas.fewshot`).
 """
 

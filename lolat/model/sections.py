@@ -106,9 +106,17 @@ def same_device(path: AnyPath, document: Mapping[str, Any], device: str | None) 
     return own
 
 
-def kept(path: AnyPath) -> dict[str, Any]:
-    """The sections beside inference of the model at `path`; {} where there is no file."""
-    if not Path(path).exists():
-        return {}
-    document = read(path)
-    return {section: document[section] for section in SECTIONS if section in document}
+def with_sections(path: AnyPath, document: dict[str, Any]) -> dict[str, Any]:
+    """`document`, new latencies of a device, with the other sections of the file that they replace.
+
+    A device that the latencies do not name is the file's. Errors as of `put`.
+    """
+    here = Path(path)
+    if not here.exists():
+        return document
+    old = read(here)
+    name, bracket, how = str(document["device"]).partition(" (")
+    own = same_device(here, old, None if name == UNKNOWN else name)
+    if name == UNKNOWN:
+        document = {**document, "device": own.partition(" (")[0] + bracket + how}
+    return {**{section: old[section] for section in SECTIONS if section in old}, **document}

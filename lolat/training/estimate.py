@@ -45,8 +45,8 @@ KNOWN = {
     "rtx-3090-amp": Ratios(1.14, 1.0, 1.59, 0.99),
 }
 """Of the shipped models that know inference and training both, over the 53 networks of benchmarks/zoo at
-two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last, has
-its training steps from an older PyTorch that was slow at it: no ratio of one device.
+two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last,
+has its training steps from an older PyTorch that was slow at it: no ratio of one device.
 """
 LEFT_OUT = (
     0.012, 0.015, 0.021, 0.027, 0.032, 0.038, 0.043, 0.047, 0.053, 0.058, 0.063, 0.069, 0.076, 0.079, 0.086,
@@ -54,7 +54,7 @@ LEFT_OUT = (
     0.304, 0.313, 0.354, 0.39, 0.41, 0.436, 0.461, 0.506, 0.57,
 )  # fmt: skip
 """|log(training / estimate)| of each of these devices by the ratios of the other two, quantiles of all
-networks: from the same command. In timm's own results (RTX 3090, PyTorch 1.12 and 1.13) a training step takes
+networks: from the same command. In timm's own results (RTX 3090, PyTorch 1.12, 1.13) a training step takes
 3.0 to 5.0 forward passes for 90 % of 585 networks, 3.7 at the median."""
 ELEMENTS = ("weights", "traffic", "inp", "acts")
 """Terms of a formula that tell what an element costs to move; the first that a device has."""

@@ -15,6 +15,7 @@ from lolat.graph.counts import COLUMNS, count
 from lolat.training.exchange import BUCKET_BYTES, Link, checked_devices, exchange_ms, exposed_ms
 from lolat.training.memory import FLOAT_BYTES, operation_parameters, optimizer_named
 from lolat.training.model import Training, TrainingPrediction
+from lolat.training.terms import variables
 
 # ---- One iteration on several devices, from the time of one replica.
 
@@ -221,7 +222,10 @@ def predict_parallel(
         each, _, _ = model.operation_times(graph, batch_size, optimizer_named(optimizer))
         sizes, backward = gradient_parts(graph, batch_size, backward_ms, each.tolist())
     times = one.iteration_ms, sizes, devices, link, strategy
-    iteration = parallel_iteration(*times, backward_ms=backward)
+    fixed_ms = link.fixed_ms
+    if fixed_ms is not None:
+        fixed_ms += link.variable_ms * variables(graph)
+    iteration = parallel_iteration(*times, backward_ms=backward, fixed_ms=fixed_ms)
     more_ms = iteration.synchronization_ms + iteration.exchange_ms
     training = replace(
         one,

@@ -219,7 +219,7 @@ def _answer(
     rent, price_from = _rent(chosen, model, prices)
 
     def link(count: int) -> Link:
-        return question.link or link_of(rent(count), device_of(model))
+        return question.link or link_of(rent(count), model, question.strategy)
 
     def predict(count: int) -> Duration:
         training = predict_parallel(

@@ -196,6 +196,10 @@ class NasModel:
     spreads_ms: dict[str, np.ndarray]
     warnings: tuple[str, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the space's functions, which another process finds itself."""
+        return {k: v for k, v in self.__dict__.items() if k != "terms"}
+
     @cached_property
     def terms(self) -> SpaceTerms:
         """The space's encoding and assumptions."""
@@ -366,7 +370,7 @@ class _Section(msgspec.Struct):
 
 
 def write(path: AnyPath, model: NasModel, device: str | None = None) -> None:
-    """Put the model into the device's file at `path`, which is made if need be: `lolat.model.sections.put`."""
+    """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
     put(path, "spaces", {model.space: model.to_section()}, device)
 
 

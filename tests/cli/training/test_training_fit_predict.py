@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.training.file import write
+from lolat.model.file import write
 from lolat.training.fitting import fit
 from tests.cli.commands import Command
 from tests.training.epoch_tables import epochs, read, table
@@ -19,7 +19,7 @@ KEYS = {"iteration_ms", "parts_ms", "epoch_s", "total_s", "interval_s", "memory_
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     path = tmp_path / "desk.json"
-    write(path, fit(epochs(), read, "a desk"))
+    write(path, fit(epochs(), read, "a desk").document)
     return path
 
 
