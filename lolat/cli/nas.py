@@ -208,7 +208,6 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
         raise InputError(f"{error} ({model} is a model of the space {terms.name})") from error
     space = find_space(terms.name)
     scorer = space.scorer(loaded)
-    say(f"latencies by {scorer.source}")
     columns = {"latency_ms": scorer.latency(rows)}
     if coverage is not None:
         ends = np.array([b.interval_ms for b in space.bounds(scorer, loaded, rows, coverage)])
@@ -221,7 +220,9 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
         told["predictor"] = scorer.predictor
         click.echo(json.dumps(told))
     else:
-        click.echo(f"written: {output}, {len(texts)} networks of {terms.name}")
+        click.echo(
+            f"written: {output}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
+        )
 
 
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
@@ -284,7 +285,6 @@ def search(
     if searched.decomposition is not None:
         say(f"{searched.name}: {searched.decomposition}")
     scorer = searched.scorer(loaded, batch_size, predictor)
-    say(f"latencies by {scorer.source}")
     limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
     how = (method, samples, generations, seed)
     if is_table(objective) or Path(objective).is_file():
@@ -402,7 +402,6 @@ def score(
         scored, loaded, output, batch_size, predictor, budget, best, chunk, limit, only_best, columns,
         function, value,
     )  # fmt: skip
-    say(f"latencies by {job.scorer.source}")
     if address is None:
         scores = _run(job, here)
     else:
@@ -416,7 +415,11 @@ def score(
         **scores.to_dict(),
     }
     seconds = time.monotonic() - started
-    text = json.dumps(told) if as_json else "\n".join(_score_lines(told, scores.reused, seconds))
+    text = (
+        json.dumps(told)
+        if as_json
+        else "\n".join(_score_lines(told, job.scorer.source, scores.reused, seconds))
+    )
     click.echo(text)
 
 
@@ -441,13 +444,13 @@ def _run(job: Any, ranges: Any) -> Any:
             raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def _score_lines(told: dict[str, Any], reused: int, seconds: float) -> list[str]:
+def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float) -> list[str]:
     """The answer as a person reads it."""
     budget = "" if told["max_ms"] is None else f", {told['kept']:,} within {told['max_ms']:g} ms"
     part = "" if told["scored"] == told["size"] else f" of {_candidates(told['size'])}"
     again = f" ({reused} of {told['files']} files were there already)" if reused else ""
     scored = f"{_candidates(told['scored'])}{part} candidates scored in {seconds:.1f} s"
-    lines = [f"{told['space']}: {scored}{budget}{again}"]
+    lines = [f"{told['space']}: {scored}{budget}{again}", f"latencies by {source}"]
     best = told["best"]
     if best:
         amount = f"  {'value':>10}" if "value" in best[0] else ""

@@ -385,6 +385,7 @@ def lines(answer: Answer) -> Iterator[str]:
         f"{search.space.name}: {f'{size:,}' if size < 10**7 else f'{size:.2g}'} candidates, "
         f"{result.method} search: {len(result.scored):,} scored{budget}{without}, {count} on the front"
     )
+    yield f"latencies by {search.scorer.source}"
     if not result.front:
         return
     coverage = next((p.coverage for p in answer.predictions if p.coverage is not None), None)

@@ -40,23 +40,24 @@ class Ratios:
 
 
 KNOWN = {
-    "epyc-2t": Ratios(0.96, 1.44, 2.05, 2.31),
-    "epyc-2t-torch": Ratios(1.05, 1.85, 2.04, 1.39),
-    "rtx-3090-amp": Ratios(1.14, 1.0, 1.59, 0.99),
+    "epyc-2t": Ratios(0.95, 1.5, 2.03, 2.56),
+    "epyc-2t-torch": Ratios(1.05, 1.8, 2.02, 1.24),
+    "rtx-3090-amp": Ratios(1.26, 0.55, 1.49, 0.6),
 }
 """Of the shipped models that know inference and training both, over the 53 networks of benchmarks/zoo at
 two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last,
 has its training steps from an older PyTorch that was slow at it: no ratio of one device.
 """
 LEFT_OUT = (
-    0.012, 0.015, 0.021, 0.027, 0.032, 0.038, 0.043, 0.047, 0.053, 0.058, 0.063, 0.069, 0.076, 0.079, 0.086,
-    0.09, 0.096, 0.104, 0.113, 0.13, 0.142, 0.152, 0.164, 0.175, 0.197, 0.21, 0.219, 0.224, 0.24, 0.259,
-    0.304, 0.313, 0.354, 0.39, 0.41, 0.436, 0.461, 0.506, 0.57,
+    0.018, 0.028, 0.041, 0.059, 0.074, 0.085, 0.094, 0.095, 0.102, 0.109, 0.127, 0.149, 0.15, 0.161, 0.165,
+    0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
+    0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
-"""|log(training / estimate)| of each of these devices by the ratios of the other two, quantiles of all
-networks: from the same command. In timm's own results (RTX 3090, PyTorch 1.12, 1.13) a training step takes
-3.0 to 5.0 forward passes for 90 % of 585 networks, 3.7 at the median."""
-ELEMENTS = ("weights", "traffic", "inp", "acts")
+"""|log(training / estimate)| of each of these devices by the ratios of the other two: quantiles of the
+networks, each of the device where it is largest; from the same command. In timm's own results (RTX 3090,
+PyTorch 1.12, 1.13) a training step takes 3.0 to 5.0 forward passes for 90 % of 585 networks, 3.7 at the
+median."""
+ELEMENTS = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula that tell what an element costs to move; the first that a device has."""
 
 

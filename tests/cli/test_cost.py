@@ -13,7 +13,6 @@ import pytest
 from lolat.io import paths as places
 from lolat.model.file import write
 from lolat.training.file import load_training
-from lolat.training.fitting import EpochTraining
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import document

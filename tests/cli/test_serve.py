@@ -19,6 +19,7 @@ pytest.importorskip("fastapi")
 
 from lolat.cli.show import serve
 from lolat.model.file import write
+from lolat.model.sections import put
 from lolat.training.fitting import fit
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import epochs, read
@@ -57,8 +58,10 @@ def test_a_package_that_is_missing(package: str) -> None:
     assert len(said.splitlines()) == 1
 
 
-def test_a_model_that_knows_nothing_of_training(lolat: Command, model: Path) -> None:
-    assert "without training coefficients" in lolat.refused("serve", model)
+def test_a_model_that_cannot_tell_of_training(lolat: Command, tmp_path: Path) -> None:
+    path = tmp_path / "space.json"
+    put(path, "spaces", {"fbnet": {}}, "a phone")
+    assert "no training; add them with `lolat learn" in lolat.refused("serve", path)
     assert "no such model" in lolat.refused("serve", "nothing-of-that-name")
 
 

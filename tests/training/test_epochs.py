@@ -150,7 +150,10 @@ def test_a_model_is_written_and_read(model: EpochTraining, tmp_path: Path) -> No
         ({"residuals": ["a"]}, r"`epochs.residuals\[0\]` is 'a'"),
         ({"drop_last": "yes"}, "`epochs.drop_last` is 'yes'; expected true or false"),
         ({"domain": {"densest": None}}, "`epochs.domain.densest` is null"),
-        ({"domain": {"densest": 1, "longest_ms": 1, "absent": ["x"]}}, "`epochs.domain.absent` has 'x'"),
+        (
+            {"domain": {"densest": 1, "longest_ms": 1, "absent": ["x"]}},
+            "`epochs.domain.absent` has 'x'",
+        ),
         ({"domain": {}}, "the field `epochs.domain.densest` is missing"),
         ({"optimizers": ["x"]}, "`epochs.optimizers` has 'x'; expected of sgd"),
     ],

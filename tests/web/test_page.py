@@ -18,6 +18,7 @@ pytest.importorskip("fastapi")
 
 from lolat.cli.main import lolat
 from lolat.io import paths as places
+from lolat.model.sections import put
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.exchange import Link
 from lolat.training.file import load_training
@@ -396,20 +397,23 @@ def test_a_device_without_any_price_has_times_alone(page: Site) -> None:
     assert [c.split()[1] for c in page.commands()] == ["training"]
 
 
-def test_a_model_without_training_coefficients_says_how_to_get_them(
+def test_a_model_without_training_or_inference_says_how_to_get_them(
     page: Site, tmp_path: Path
 ) -> None:
     folder = tmp_path / "shipped"
     folder.mkdir()
     (folder / "laptop.json").write_text(json.dumps(synthetic.document()))
+    put(folder / "phone.json", "spaces", {"fbnet": {}}, "a phone")
     (folder / "layers.json").write_text(json.dumps({"schema": "lolat-layer-model"}))
     (folder / "broken.json").write_text("{")
     page.get()
-    assert "1 more, which knows nothing of training" in page.raw
+    assert "1 more, which cannot tell of training" in page.raw
     assert "`lolat training fit EPOCHS.csv" in page.raw
     assert "layers" not in re.findall(r"<b>([^<]*)</b></label>", page.raw)
+    page.get(model="phone")
+    assert "no model 'phone' here that knows of training" in page.errors()["model"]
     page.get(model="laptop")
-    assert "no model 'laptop' here that knows of training" in page.errors()["model"]
+    assert "training was never measured on this device: an estimate" in page.raw
 
 
 def test_where_no_model_knows_of_training(tmp_path: Path) -> None:
