@@ -375,7 +375,7 @@ def test_what_a_model_says_of_its_device(
 ) -> None:
     path = v100(made, tmp_path / "m", **environment)
     if "V100" in words:
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"name": "Tesla V100"}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "Tesla V100"}))
     with site([path]) as page:
         page.get(batch_size=1)
         assert words in page.answer()
@@ -469,7 +469,8 @@ def test_while_a_network_is_being_read_the_page_says_so(made: Path) -> None:
 
 
 def test_a_model_that_never_saw_sgd_begins_with_what_it_saw(made: Path, tmp_path: Path) -> None:
-    document = json.loads(made.read_text()) | {"optimizers": ["momentum"]}
+    document = json.loads(made.read_text())
+    document["epochs"]["optimizers"] = ["momentum"]
     path = tmp_path / "m.json"
     path.write_text(json.dumps(document))
     with site([path]) as page:

@@ -77,7 +77,7 @@ def test_fit_says_as_much_in_json(lolat: Command, tmp_path: Path) -> None:
     assert (told["name"], told["epochs"], told["networks"]) == ("a desk", 12, 4)
     assert (told["drop_last"], told["optimizers"]) == (True, ["sgd"])
     assert 0.0 <= told["left_out_error"] < 0.1
-    assert json.loads(output.read_text())["drop_last"] is True
+    assert json.loads(output.read_text())["epochs"]["drop_last"] is True
 
 
 def test_people_read_lines(lolat: Command, made: Path) -> None:
