@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from lolat.errors import InputError
+from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
@@ -150,7 +151,7 @@ def totals(prediction: Prediction) -> str:
     counts = prediction.counts
     return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
-        f"{quantity(counts['acts'])} convolution activations · {_domain(prediction)}"
+        f"{quantity(counts['acts'])} convolution activations · {domain_words(prediction)}"
     )
 
 
@@ -161,12 +162,16 @@ def _interval(prediction: Prediction) -> str:
     return f", {100 * prediction.coverage:g} % sure of {low} .. {high}"
 
 
-def _domain(prediction: Prediction) -> str:
-    return {
-        True: "inside the measured domain",
-        False: "OUTSIDE the measured domain",
-        None: "the model does not say what was measured",
-    }[prediction.in_domain]
+def domain_words(prediction: Prediction) -> str:
+    """Whether a network is like what was measured: all, most (by its time) or too little of it."""
+    share = prediction.inside_share
+    if prediction.in_domain is None or share is None:
+        return "the model does not say what was measured"
+    if share > 1.0 - NEGLIGIBLE_SHARE:
+        return "inside the measured domain"
+    where = "mostly inside" if prediction.in_domain else "OUTSIDE"
+    part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
+    return f"{where} the measured domain ({part})"
 
 
 def wide_console() -> Any:
