@@ -194,6 +194,7 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     """
     from lolat.model import load
     from lolat.nas.fewshot.samples import read_archs, space_of
+    from lolat.nas.fewshot.scorer import bounds_of, scorer_for
     from lolat.nas.objective import find_space
 
     if coverage is not None and not 0.0 < coverage < 1.0:
@@ -207,10 +208,10 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     except InputError as error:
         raise InputError(f"{error} ({model} is a model of the space {terms.name})") from error
     space = find_space(terms.name)
-    scorer = space.scorer(loaded)
+    scorer = scorer_for(space, loaded)
     columns = {"latency_ms": scorer.latency(rows)}
     if coverage is not None:
-        ends = np.array([b.interval_ms for b in space.bounds(scorer, loaded, rows, coverage)])
+        ends = np.array([b.interval_ms for b in bounds_of(scorer, space, loaded, rows, coverage)])
         columns["latency_low_ms"], columns["latency_high_ms"] = ends.reshape(-1, 2).T
     cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
@@ -268,6 +269,7 @@ def search(
     """
     from lolat.cli.compare import check_writable
     from lolat.model import load
+    from lolat.nas.fewshot.scorer import scorer_for
     from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
     from lolat.nas.search import Search, answer, lines, write_csv
 
@@ -284,7 +286,7 @@ def search(
     searched = find_space(space)
     if searched.decomposition is not None:
         say(f"{searched.name}: {searched.decomposition}")
-    scorer = searched.scorer(loaded, batch_size, predictor)
+    scorer = scorer_for(searched, loaded, batch_size, predictor)
     limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
     how = (method, samples, generations, seed)
     if is_table(objective) or Path(objective).is_file():

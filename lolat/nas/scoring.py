@@ -32,6 +32,7 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.nas.adapters import needed
+from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.objective import brief
 from lolat.nas.scorer import Ranked, Scorer
 from lolat.nas.scoring_job import (
@@ -95,7 +96,7 @@ def make_job(
             f"best {best}, chunk {chunk}, limit {limit}: expected whole numbers from 1"
         )
     arrow()
-    scorer = space.scorer(model, batch_size, predictor)
+    scorer = scorer_for(space, model, batch_size, predictor)
     manifest = {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,

@@ -19,7 +19,7 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
-from lolat.nas.fewshot.scorer import Bounds
+from lolat.nas.fewshot.scorer import Bounds, bounds_of
 from lolat.nas.objective import Objective, TableObjective
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
@@ -371,8 +371,8 @@ def answer(search: Search, result: SearchResult, model: Model) -> Answer:
     """The whole networks of a front, predicted: their intervals, whether they are inside the domain."""
     space, scorer = search.space, search.scorer
     rows = np.array([c.choices for c in result.front], space.grid.dtype)
-    found = space.bounds(scorer, model, rows.reshape(-1, len(space.positions)))
-    return Answer(search, result, tuple(found))
+    rows = rows.reshape(-1, len(space.positions))
+    return Answer(search, result, bounds_of(scorer, space, model, rows))
 
 
 def lines(answer: Answer) -> Iterator[str]:

@@ -20,16 +20,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from lolat.errors import InputError, LolatError
-from lolat.fitting.intervals import COVERAGE
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.prediction import Prediction, as_batch_size, operations_ms
-from lolat.model.sections import lacks
-from lolat.nas.fewshot.scorer import Bounds, SampledScorer, sampled_scorer
+from lolat.model.prediction import as_batch_size, operations_ms
 from lolat.nas.interactions import Decomposition, Finder, Networks
 from lolat.nas.scorer import Grid, Scorer, Times, compiled
 from lolat.nas.tables import BORDER, BorderTable, Part, Table
@@ -200,27 +197,11 @@ class Space:
     def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
         """What scores candidates on the device of `model`; small, and can be sent to other processes.
 
-        Where the model has samples of this space they answer, unless a predictor or a batch size is asked
-        for; else the formula of inference. InputError for an unknown predictor and a batch size that is too
-        large or none, ModelFileError where the model knows of neither.
+        InputError for an unknown predictor and a batch size that is too large or none, ModelFileError where
+        the model knows no latencies of inference.
         """
-        if predictor is None and batch_size == 1:
-            sampled = sampled_scorer(model, self.name, self.grid)
-            if sampled is not None:
-                return sampled
-        if not model.predictors and self.name not in model.document.get("spaces", {}):
-            raise lacks(model.document, model.source, self.name)
         formula, times = self.tables_ms(model, batch_size, predictor)
         return compiled(self.grid, times, formula, batch_size)
-
-    def bounds(
-        self, scorer: Scorer, model: Model, candidates: Any, coverage: float | None = None
-    ) -> Sequence[Prediction | Bounds]:
-        """How sure a scorer's latencies of (n, positions) candidates are: see `Prediction`."""
-        if isinstance(scorer, SampledScorer):
-            return scorer.bounds(candidates, COVERAGE if coverage is None else coverage)
-        asked = scorer.batch_size, scorer.predictor, coverage
-        return [model.predict(self.network(row), *asked) for row in self.grid.checked(candidates)]
 
     def tables_ms(
         self, model: Model, batch_size: int = 1, predictor: str | None = None

@@ -65,6 +65,10 @@ class Link:
         """Milliseconds per byte, one way."""
         return 8.0 / (self.gbps * 1e6)
 
+    def besides_ms(self, variables: int) -> float | None:
+        """What an iteration costs besides messages, of so many tensors of weights; None: not measured."""
+        return None if self.fixed_ms is None else self.fixed_ms + self.variable_ms * variables
+
     def message_ms(self, size_bytes: float) -> float:
         """One message of so many bytes: latency + bytes / bandwidth (Hockney 1994)."""
         return self.latency_ms + size_bytes * self.byte_ms

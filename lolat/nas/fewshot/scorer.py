@@ -10,8 +10,11 @@ import numpy as np
 
 from lolat.fitting.intervals import COVERAGE
 from lolat.model import Model
+from lolat.model.prediction import Prediction
+from lolat.model.sections import lacks
 from lolat.nas.fewshot.model import NasModel, from_document
-from lolat.nas.scorer import SAMPLED, Grid, Scorer
+from lolat.nas.scorer import SAMPLED, Scorer
+from lolat.nas.space import Space
 from lolat.units import plural
 
 
@@ -48,18 +51,36 @@ class SampledScorer(Scorer):
         """See `Scorer`."""
         return self.model.latency_ms(self.grid.checked(candidates))
 
-    def bounds(self, candidates: Any, coverage: float = COVERAGE) -> tuple[Bounds, ...]:
+    def bounds(self, candidates: Any, coverage: float) -> tuple[Bounds, ...]:
         """Of each of (n, positions) candidates."""
         low, high = self.model.interval_ms(self.grid.checked(candidates), coverage)
         ends = zip(low.tolist(), high.tolist(), strict=True)
         return tuple(Bounds(interval, coverage) for interval in ends)
 
 
-def sampled_scorer(model: Model, space: str, grid: Grid) -> SampledScorer | None:
-    """The scorer of a space by the samples in a model's file; None where it has none of that space."""
-    if space not in model.document.get("spaces", {}):
-        return None
-    fitted = from_document(model.document, model.source, space)
-    if len(grid.sizes) != len(fitted.terms.parse_many([fitted.archs[0]])[0]):
-        return None  # another space of the same name
-    return SampledScorer(grid=grid, batch_size=1, model=fitted)
+def scorer_for(
+    space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
+) -> Scorer:
+    """What scores candidates on the device of `model`.
+
+    Where the model has samples of the space they answer, unless a predictor or a batch size is asked for;
+    else the formula of inference. Errors as of `Space.scorer`; ModelFileError where it knows neither.
+    """
+    sampled = space.name in model.document.get("spaces", {})
+    if sampled and predictor is None and batch_size == 1:
+        fitted = from_document(model.document, model.source, space.name)
+        if len(space.positions) == len(fitted.terms.parse_many([fitted.archs[0]])[0]):
+            return SampledScorer(grid=space.grid, batch_size=1, model=fitted)
+    if not sampled and not model.predictors:
+        raise lacks(model.document, model.source, space.name)
+    return space.scorer(model, batch_size, predictor)
+
+
+def bounds_of(
+    scorer: Scorer, space: Space, model: Model, candidates: Any, coverage: float | None = None
+) -> tuple[Prediction | Bounds, ...]:
+    """How sure the latencies of (n, positions) candidates are, as `lolat.Prediction` says it."""
+    if isinstance(scorer, SampledScorer):
+        return scorer.bounds(candidates, COVERAGE if coverage is None else coverage)
+    asked = scorer.batch_size, scorer.predictor, coverage
+    return tuple(model.predict(space.network(row), *asked) for row in candidates)
