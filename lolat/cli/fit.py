@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from lolat.cli.common import say
-from lolat.errors import InputError
+import lolat
+from lolat.cli.common import check_writable, counting, json_option, progress, say, say_json
 
 
 @click.command()
@@ -32,8 +31,14 @@ from lolat.errors import InputError
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
 )
+@json_option
 def fit(
-    tables: tuple[str, ...], output: Path, device: str | None, facts: str | None, skip: bool
+    tables: tuple[str, ...],
+    output: Path,
+    device: str | None,
+    facts: str | None,
+    skip: bool,
+    as_json: bool,
 ) -> None:
     """Fit TABLE: a model file (fitted again, with what it knows of training) or CSV tables (.csv, .csv.gz).
 
@@ -47,6 +52,7 @@ def fit(
 
     Without TABLE: from the data sheet of --device in --facts alone.
     """
+<<<<<<< HEAD
     from lolat.cli.common import check_writable
     from lolat.io.tables import is_table
     from lolat.model.file import write
@@ -207,6 +213,22 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     if "training" in document:
         sections["training"] = refitted(document["training"], str(found))
     return given, sections
+=======
+    from lolat.report.text import learned
+
+    check_writable(output)
+    with progress() as bar:
+        made = lolat.fit(
+            tables, output, name=device, facts=facts, skip=skip, said=counting(bar), warn=say
+        )
+    for remark in made.document["warnings"]:
+        say(f"warning: {remark}")
+    if as_json:
+        say_json("model-summary", made.to_dict())
+        return
+    for line in learned(made.document, str(output)):
+        click.echo(line)
+>>>>>>> main
 
 
 # ---- `lolat suggest`: which operations to time on a device of which little is known.
@@ -237,8 +259,9 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     metavar="OPERATIONS.csv",
     help="Choose from the rows of this table; if not given, from sizes as networks have them.",
 )
+@json_option
 def suggest(
-    output: str, rows: int, device: str | None, facts: str | None, pool: str | None
+    output: str, rows: int, device: str | None, facts: str | None, pool: str | None, as_json: bool
 ) -> None:
     """Suggest which operations to time: those that tell most about a GPU, the most telling first.
 
@@ -247,21 +270,12 @@ def suggest(
     python examples/time_operations.py operations.csv --table todo.csv
     lolat fit operations.csv --facts DEVICES.csv --device l4 --output l4.json
     """
-    from lolat.cli.common import check_writable
-    from lolat.devices.fit import MIDDLING, drawn, suggested, table
-    from lolat.devices.from_tables import read_facts
-    from lolat.devices.tables import read_operations
-    from lolat.errors import InputError
-    from lolat.model.file import write_bytes
-
     check_writable(Path(output))
-    if (facts is None) != (device is None):
-        raise InputError("--facts and --device go together: a table of data sheets, and its row")
-    known = MIDDLING if facts is None or device is None else read_facts(facts, device)
-    candidates = drawn() if pool is None else read_operations(pool)
-    chosen = [candidates[i].row for i in suggested(candidates, rows, known)]
-    write_bytes(output, table(chosen).encode())
+    found = lolat.suggest(output, count=rows, name=device, facts=facts, among=pool)
+    if as_json:
+        say_json("suggestion", found.to_dict())
+        return
     click.echo(
-        f"written: {output}, {len(chosen)} operations\n"
+        f"written: {output}, {len(found.operations)} operations\n"
         f"Next: python examples/time_operations.py operations.csv --table {output}"
     )

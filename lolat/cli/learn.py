@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import click
 
+import lolat
 from lolat.cli.cluster import NO_ADDRESS, Address
-from lolat.cli.common import Size, check_writable, interruptible, run, say
-from lolat.errors import InputError, LolatError
-
-USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
+from lolat.cli.common import Size, json_option, progress, run, say, say_json
+from lolat.errors import InputError
 
 
 @click.command()
@@ -72,6 +69,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
     help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
     "this machine), a model for each.",
 )  # fmt: skip
+@json_option
 @click.pass_context
 def learn(
     ctx: click.Context,
@@ -87,6 +85,7 @@ def learn(
     batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...],
     fleet: str | None,
+    as_json: bool,
     **options: bool,
 ) -> None:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
@@ -132,7 +131,7 @@ def learn(
     if device is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     _check_threads(threads, device, of_nodes=False)
-    _learn(device, output, backend, chosen, restart, training)
+    _learn(device, output, backend, chosen, restart, training, as_json)
 
 
 def _check_extend(
@@ -185,15 +184,12 @@ def _learn(
     options: Sequence[str],
     restart: bool,
     training: bool,
+    as_json: bool,
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
-    from lolat.cli.common import progress
-    from lolat.model.file import write
-    from lolat.model.learning import model_document
     from lolat.report.text import learned
-    from microbench import environment
-    from microbench.learn import measure_blocks
 
+<<<<<<< HEAD
     started = time.monotonic()
     backend, output = _backend_and_output(device, output, name, options)
     if training:
@@ -219,39 +215,29 @@ def _learn(
         write(output, document | kept | kept_sections(output, device, backend, restart))
     journal.remove()
     for remark in warnings:
+=======
+    with progress() as bar:
+        made = lolat.learn(
+            device, output, backend=name, options=options, training=training, restart=restart,
+            progress=bar,
+        )  # fmt: skip
+    document: Mapping[str, Any] = made.document
+    section = document.get("training")
+    for remark in document["warnings"]:
+>>>>>>> main
         say(f"warning: {remark}")
-    for line in learned(document, str(output)):
+    for remark in section["warnings"] if training and section else ():
+        say(f"warning: {remark}")
+    if as_json:
+        say_json("model-summary", made.to_dict())
+        return
+    for line in learned(document, made.source):
         click.echo(line)
-    if training:
-        add_training(document, output, backend, device, restart)
-    elif kept:
+    if training and section:
+        for line in learned_training(section, Path(made.source)):
+            click.echo(line)
+    elif section:
         click.echo("training: kept as it was measured before (--mode training --restart: all anew)")
-
-
-def _backend_and_output(
-    device: str, output: Path | None, name: str | None, options: Sequence[str]
-) -> tuple[str, Path]:
-    """What measures, and where the model goes: checked before minutes are spent."""
-    from lolat.io.paths import local_folder
-    from microbench import backends, environment
-    from microbench.backends.choice import pick
-
-    if output is not None:  # before a GPU is looked for, which takes seconds
-        check_writable(output)
-    if name is None:
-        backend, remark = pick(device, options)
-        if remark:
-            say(remark)
-    else:
-        backend = backends.joined(name, options)
-    if output is None:  # what a GPU is called is not known before the backend has started
-        threads, plain = backends.threads_of(backend), backends.without_threads(backend)
-        own = environment.device_label(device, threads=threads)  # which says the threads
-        label = f"cpu {own}" if device == "cpu" else device
-        with_what = "" if plain == USUAL else f" {plain}"
-        output = local_folder() / f"{environment.slug(label + with_what)}.json"
-        check_writable(output)
-    return backend, output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -259,6 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(learn, arguments, "learn_model.py")
 
 
+<<<<<<< HEAD
 # ---- `lolat learn --mode training`: measures training and adds it to a model file.
 
 ADVICE = (
@@ -375,6 +362,9 @@ def _refuse(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
     from microbench.extend import refuse_another
 
     refuse_another(str(document["device"]), document["environment"], where, ADVICE)
+=======
+# ---- What `lolat learn --mode training` says.
+>>>>>>> main
 
 
 def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from dataclasses import replace
@@ -23,6 +22,7 @@ from lolat.cli.common import (
     model_argument,
     predictor_option,
     say,
+    say_json,
 )
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
@@ -82,9 +82,13 @@ space_option = click.option(
 @click.command()
 @space_option
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
-@path_option("--output", required=True, help="The model file to write.")
+@path_option(
+    "--output", metavar="MODEL", required=True,
+    help="The device's model file: made, or the space is added to what it knows.",
+)  # fmt: skip
+@click.option("--name", metavar="NAME", help="What the device is called.")
 @json_option
-def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
+def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
     Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
@@ -95,7 +99,7 @@ def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
     from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, read_samples, space_terms
 
     model = fit_model(space, read_samples(samples, space_terms(space)))
-    write(output, model)
+    write(output, model, name)
     for remark in model.warnings:
         say(f"warning: {remark}")
     count, error = len(model.times_ms), typical_error(model)
@@ -109,7 +113,7 @@ def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
             "assumptions": [{"words": t, "weight": round(w, 6)} for t, w in model.assumptions()],
             "warnings": list(model.warnings),
         }
-        click.echo(json.dumps(answer))
+        say_json("nas-fit", answer)
         return
     noise = (
         f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH_SAMPLES else ""
@@ -167,7 +171,7 @@ def suggest(
     if output is not None:
         write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
     if as_json:
-        click.echo(json.dumps({"space": space, "archs": archs}))
+        say_json("nas-suggest", {"space": space, "archs": archs})
     else:
         for arch in archs:
             click.echo(arch)
@@ -217,9 +221,14 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
     if as_json:
+<<<<<<< HEAD
         told = {"output": str(output), "space": terms.name, "networks": len(texts)}
         told["predictor"] = scorer.predictor
         click.echo(json.dumps(told))
+=======
+        told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
+        say_json("nas-predict", told)
+>>>>>>> main
     else:
         click.echo(
             f"written: {output}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
@@ -300,7 +309,10 @@ def search(
         wanted = Search(searched, scorer, scores, *limits)
         result = _search(wanted, scores, how)
     told = answer(wanted, result, loaded)
-    click.echo(json.dumps(told.to_dict()) if as_json else "\n".join(lines(told)))
+    if as_json:
+        say_json("nas-search", told.to_dict())
+    else:
+        click.echo("\n".join(lines(told)))
     if output is not None:
         write_csv(output, told)
         say(f"written: {output}")
@@ -417,12 +429,19 @@ def score(
         **scores.to_dict(),
     }
     seconds = time.monotonic() - started
+<<<<<<< HEAD
     text = (
         json.dumps(told)
         if as_json
         else "\n".join(_score_lines(told, job.scorer.source, scores.reused, seconds))
     )
     click.echo(text)
+=======
+    if as_json:
+        say_json("nas-score", told)
+    else:
+        click.echo("\n".join(_score_lines(told, scores.reused, seconds)))
+>>>>>>> main
 
 
 def _run(job: Any, ranges: Any) -> Any:

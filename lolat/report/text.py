@@ -12,14 +12,13 @@ from statistics import median
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.prediction import Prediction
+from lolat.model.prediction import Prediction, domain_words, interval_words
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
 from lolat.units import milliseconds, percent, plain, plural, quantity
@@ -137,7 +136,8 @@ def title(prediction: Prediction) -> str:
 
 def latency(prediction: Prediction) -> str:
     """The latency and its interval, what it is for, and the quiet machine where that is another."""
-    found = milliseconds(prediction.latency_ms) + _interval(prediction)
+    found = milliseconds(prediction.latency_ms)
+    found += interval_words(prediction.interval_ms, prediction.coverage)
     if prediction.state is not None:
         return f"{found}, in the state of the machine that was given"
     quiet = prediction.quiet_ms
@@ -153,25 +153,6 @@ def totals(prediction: Prediction) -> str:
         f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
         f"{quantity(counts['acts'])} convolution activations · {domain_words(prediction)}"
     )
-
-
-def _interval(prediction: Prediction) -> str:
-    if prediction.interval_ms is None or prediction.coverage is None:
-        return ""
-    low, high = (milliseconds(t).removesuffix(" ms") for t in prediction.interval_ms)
-    return f", {100 * prediction.coverage:g} % sure of {low} .. {high}"
-
-
-def domain_words(prediction: Prediction) -> str:
-    """Whether a network is like what was measured: all, most (by its time) or too little of it."""
-    share = prediction.inside_share
-    if prediction.in_domain is None or share is None:
-        return "the model does not say what was measured"
-    if share > 1.0 - NEGLIGIBLE_SHARE:
-        return "inside the measured domain"
-    where = "mostly inside" if prediction.in_domain else "OUTSIDE"
-    part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
-    return f"{where} the measured domain ({part})"
 
 
 def wide_console() -> Any:
