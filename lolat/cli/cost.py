@@ -109,35 +109,11 @@ def cost(
     """
     from lolat.api.training import cost_of
     from lolat.report.cost import plan_lines
-<<<<<<< HEAD
-    from lolat.training.cost import Duration, link_of, plan
-=======
->>>>>>> main
     from lolat.training.file import load_training
 
-<<<<<<< HEAD
-    spot, given, run = payment.spot(), exchange.link, run.checked()
-    check_strategy(exchange.strategy, max(devices))
-    loaded = load_training(model)
-    rent, where = payment.rent(loaded)
-    graph = read(network, input_size)  # last, as it is what takes long
-    links = {k: given or link_of(rent(k), loaded, exchange.strategy) for k in devices}
-    warnings: dict[str, None] = {}
-
-    def predict(count: int) -> Duration:
-        answer = predicted(loaded, graph, run, exchange, count, links[count]).training
-        warnings.update(dict.fromkeys(answer.warnings))
-        assert answer.total_s is not None  # as there are samples
-        return Duration(answer.total_s, answer.interval_s)
-
-    assert run.coverage is not None
-    options = plan(predict, rent, devices, run.epochs, payment.billing, spot, run.coverage)
-    for warning in warnings:
-=======
     asked = run, exchange, payment, devices, input_size
     answer = cost_of(load_training(model), network, *asked)
     for warning in answer.warnings:
->>>>>>> main
         say(f"warning: {warning}")
     if as_json:
         say_json("cost", answer.to_dict())

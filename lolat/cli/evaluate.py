@@ -112,21 +112,7 @@ def _measured(
         from lolat.report.plots import check_plot
 
         check_plot(plot)  # now rather than after minutes of measuring
-<<<<<<< HEAD
-    loaded = load(model)
-    where = loaded.inference["environment"]
-    backend, device = backends.of_model(where), device_of(where)
-    check_networks(networks, backend, model)
-    here = environment.here(where, device)
-    known: tuple[environment.Difference, ...] = ()
-    if device == "cpu":  # known before measuring; what a GPU is called, the backend says
-        known = environment.differences_of_device(loaded.device, where, here)
-        warn_of_differences(known, "" if known else environment.unsaid(where))
-    sizes = batch_sizes or DEFAULT_BATCH_SIZES
-    points = [Point.from_dict(p) for p in loaded.inference["points"]]
-=======
     loaded = lolat.load(model)
->>>>>>> main
     with progress() as bar:
         found = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=say)
     result = found.to_dict()
@@ -205,43 +191,6 @@ def doctor(model: str, as_json: bool) -> None:
     from lolat.api.measuring import doctor as diagnose
     from lolat.report.diagnosis import lines
 
-<<<<<<< HEAD
-    loaded = load(model)
-    result = diagnose(loaded, examined(loaded))
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        for line in lines(loaded, model, result):
-            click.echo(line)
-    if result["verdict"] != OK:
-        raise click.exceptions.Exit(AnswerIsNo.exit_code)
-
-
-def device_of(environment: Mapping[str, Any]) -> str:
-    """cpu or gpu: what a model was measured on; cpu where it does not say."""
-    return "gpu" if environment.get("device") == "gpu" else "cpu"
-
-
-def examined(loaded: Model) -> Examination:
-    """What measuring networks of a model again finds; LolatError where that cannot be done."""
-    from lolat.cli.common import progress
-    from lolat.fitting.points import Point
-    from microbench import backends
-    from microbench.doctor import examine
-
-    where = loaded.inference["environment"]
-    backend = backends.of_model(where)
-    backends.check(backend)
-    with progress() as bar:
-        return examine(
-            [Point.from_dict(p) for p in loaded.inference["points"]],
-            loaded.device,
-            where,
-            backend,
-            device_of(where),
-            bar,
-        )
-=======
     loaded = lolat.load(model)
     with progress() as bar:
         found = diagnose(loaded, bar)
@@ -252,4 +201,3 @@ def examined(loaded: Model) -> Examination:
             click.echo(line)
     if not found.holds:
         raise click.exceptions.Exit(AnswerIsNo.exit_code)
->>>>>>> main

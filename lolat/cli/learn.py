@@ -189,33 +189,6 @@ def _learn(
     """Learn a new model; with the backend `name`, or the one that is there."""
     from lolat.report.text import learned
 
-<<<<<<< HEAD
-    started = time.monotonic()
-    backend, output = _backend_and_output(device, output, name, options)
-    if training:
-        from microbench.backends import check_trains, threads_of
-
-        check_trains(backend)
-        known = None if restart else known_model(output, device, threads_of(backend))
-        if known is not None and "predictors" in known:
-            say(f"{output} is of this device: its latencies are kept, training is added")
-            add_training(known, output, backend, device, restart)
-            return
-    kept_sections(output, device, backend, restart)  # or refused, before minutes are spent
-    journal_path = output.with_name(output.name + ".journal.jsonl")
-    with interruptible(journal_path):
-        with progress() as bar:
-            points, where, noise, warnings, journal = measure_blocks(
-                backend, device, journal_path, time.time(), restart, bar
-            )
-        where["seconds"] = round(time.monotonic() - started, 1)
-        label = environment.label_of(device, where)
-        document = model_document(output.stem, label, points, where, noise, warnings)
-        kept = kept_training(output, document)
-        write(output, document | kept | kept_sections(output, device, backend, restart))
-    journal.remove()
-    for remark in warnings:
-=======
     with progress() as bar:
         made = lolat.learn(
             device, output, backend=name, options=options, training=training, restart=restart,
@@ -224,7 +197,6 @@ def _learn(
     document: Mapping[str, Any] = made.document
     section = document.get("training")
     for remark in document["warnings"]:
->>>>>>> main
         say(f"warning: {remark}")
     for remark in section["warnings"] if training and section else ():
         say(f"warning: {remark}")
@@ -245,126 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(learn, arguments, "learn_model.py")
 
 
-<<<<<<< HEAD
-# ---- `lolat learn --mode training`: measures training and adds it to a model file.
-
-ADVICE = (
-    "give the --backend and options that it was learned with, another --output, or --restart to learn all "
-    "anew"
-)
-
-
-def known_model(output: Path, device: str, threads: int | None = None) -> dict[str, Any] | None:
-    """The model in `output`, to which training can be added; None where there is none.
-
-    `threads`: that were asked for, if so. What else stands there is replaced, as by any learning.
-    InputError for a model of another device.
-    """
-    from lolat.model.file import read
-    from microbench import environment
-    from microbench import environment as comparable
-
-    if not output.exists():
-        return None
-    try:
-        document = read(output)
-    except LolatError:
-        return None
-    if "predictors" not in document:  # nothing of it was measured: whoever gives it knows
-        return document
-    learned, label = document["environment"], str(document["device"])
-    here = comparable.here({"threads_asked": threads}, device)
-    other = device == "cpu" and comparable.differences_of_device(label, learned, here)
-    if learned.get("device") != device or other:
-        own = environment.label_of(device, here) if device == "cpu" else f"a {device}"
-        raise InputError(
-            f"{output} is a model of another device: {label}, and this is {own}; give another --output, "
-            "or --restart to replace it"
-        )
-    return document
-
-
-def kept_sections(output: Path, device: str, backend: str, restart: bool) -> dict[str, Any]:
-    """What the model in `output` knows besides inference and training, which learning leaves as it is.
-
-    InputError for a model of another device, unless it is to be replaced: `restart`.
-    """
-    from lolat.model.file import SECTIONS, read
-    from microbench.backends import threads_of
-
-    try:
-        old = read(output)
-    except LolatError:
-        return {}
-    kept = {s: old[s] for s in SECTIONS if s in old and s != "training"}
-    try:
-        return kept if not kept or known_model(output, device, threads_of(backend)) else {}
-    except InputError:
-        if restart:
-            return {}
-        raise
-
-
-def kept_training(output: Path, learned: Mapping[str, Any]) -> dict[str, Any]:
-    """{"training": ...} of the model in `output`, if its latencies now are `learned` on the same device.
-
-    What took minutes to measure is not lost where the latencies are learned again; {} where there is none.
-    """
-    from lolat.model.file import read
-    from microbench.extend import refuse_another
-
-    try:
-        old = read(output)
-        section = old["training"]
-        refuse_another(str(old["device"]), section["environment"], learned["environment"])
-    except (LolatError, KeyError, TypeError, AttributeError):
-        return {}
-    return {"training": section}
-
-
-def add_training(
-    document: Mapping[str, Any], output: Path, backend: str, device: str, restart: bool
-) -> None:
-    """Measure training on this device and write it to `output`, in `document`, a latency model's.
-
-    Where the file was changed meanwhile, training is added to what it is then. InputError where the
-    framework or its settings are not those that `document` was learned with.
-    """
-    from lolat.cli.common import progress
-    from lolat.model.file import write
-    from microbench import environment as comparable
-    from microbench.backends import threads_of
-    from microbench.learn_training import measure_training
-
-    started = time.monotonic()
-    if unsaid := comparable.unsaid(document["environment"]):
-        say(f"warning: {output}: {unsaid}")
-    journal_path = output.with_name(output.name + ".training.journal.jsonl")
-    with interruptible(journal_path):
-        with progress() as bar:
-            section, journal = measure_training(
-                backend, device, journal_path, time.time(), restart, bar,
-                check=partial(_refuse, document),
-            )  # fmt: skip
-        section["environment"]["seconds"] = round(time.monotonic() - started, 1)
-        now = known_model(output, device, threads_of(backend)) or document
-        _refuse(now, section["environment"])
-        write(output, {**now, "training": section})
-    journal.remove()
-    for remark in section["warnings"]:
-        say(f"warning: {remark}")
-    for line in learned_training(section, output):
-        click.echo(line)
-
-
-def _refuse(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
-    """InputError where training would be measured otherwise than the latencies of the file were."""
-    from microbench.extend import refuse_another
-
-    refuse_another(str(document["device"]), document["environment"], where, ADVICE)
-=======
 # ---- What `lolat learn --mode training` says.
->>>>>>> main
 
 
 def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:

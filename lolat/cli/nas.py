@@ -221,14 +221,9 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
     if as_json:
-<<<<<<< HEAD
         told = {"output": str(output), "space": terms.name, "networks": len(texts)}
         told["predictor"] = scorer.predictor
-        click.echo(json.dumps(told))
-=======
-        told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
         say_json("nas-predict", told)
->>>>>>> main
     else:
         click.echo(
             f"written: {output}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
@@ -429,19 +424,10 @@ def score(
         **scores.to_dict(),
     }
     seconds = time.monotonic() - started
-<<<<<<< HEAD
-    text = (
-        json.dumps(told)
-        if as_json
-        else "\n".join(_score_lines(told, job.scorer.source, scores.reused, seconds))
-    )
-    click.echo(text)
-=======
     if as_json:
         say_json("nas-score", told)
     else:
-        click.echo("\n".join(_score_lines(told, scores.reused, seconds)))
->>>>>>> main
+        click.echo("\n".join(_score_lines(told, job.scorer.source, scores.reused, seconds)))
 
 
 def _run(job: Any, ranges: Any) -> Any:

@@ -13,15 +13,9 @@ from lolat.cli.common import json_option, model_argument, say, say_json
 @click.command()
 @model_argument
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw points and fit: .svg or .png.")
-<<<<<<< HEAD
-def show(model: str, plot: str | None) -> None:
-    """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
-    from lolat.model import load
-=======
 @json_option
 def show(model: str, plot: str | None, as_json: bool) -> None:
-    """What MODEL says of its device: where measured, coefficients, errors, what bounds it, training."""
->>>>>>> main
+    """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
     from lolat.report.text import describe
 
     if plot is not None:
@@ -63,21 +57,7 @@ def models(as_json: bool) -> None:
         click.echo(f"{plain(m.name):{width}}  {m.origin:7}  {plain(about)}")
 
 
-<<<<<<< HEAD
-def _source(document: Mapping[str, Any]) -> str:
-    """Of a model from tables: which, and how far off what was left out of the fit is."""
-    entry = document.get("predictors", {}).get("kernels", {})
-    left_out = entry.get("error", {}).get("left_out", {}) if isinstance(entry, dict) else {}
-    source = document["environment"].get("source")
-    if not left_out or not isinstance(source, str):
-        return ""
-    return f"; {source}; {100 * left_out['median']:.0f} % off at the median where left out"
-
-
-# ---- `lolat serve`: the calculator as a page in the browser.
-=======
 # ---- `lolat serve`: the page in the browser.
->>>>>>> main
 
 PORT = 8000
 
@@ -96,12 +76,8 @@ def serve(models: tuple[str, ...], port: int) -> None:
     """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
 
     The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
-<<<<<<< HEAD
-    `lolat models` does, and first any MODEL that is given. One whose training was not measured is
-    estimated from its latencies of inference, and says so.
-=======
-    `lolat models` does, and first any MODEL that is given.
->>>>>>> main
+    `lolat models` does, and first any MODEL that is given. Training that was not measured is estimated
+    from the latencies of inference, and says so.
     """
     from lolat.errors import InputError
     from lolat.io.paths import find_model

@@ -138,33 +138,12 @@ def predict(
     or else an estimate from its latencies of inference, which says so. Several devices are linked as `lolat
     training link` measured it for MODEL. Without --samples there are only iterations.
     """
-<<<<<<< HEAD
-    from lolat.readers import read
-    from lolat.training.cost import device_of
-    from lolat.training.exchange import assumed_link, measured_link
-=======
     from lolat.api.training import predict_training
->>>>>>> main
     from lolat.training.file import load_training
 
-<<<<<<< HEAD
-    run = run.checked(validation)
-    check_strategy(exchange.strategy, devices)
-    given = exchange.link
-    loaded = load_training(model)
-    link = given or measured_link(loaded.document, exchange.strategy, devices)
-    link = link or assumed_link(device_of(loaded), devices)
-    graph = read(network, input_size)
-    answer = predicted(loaded, graph, run, exchange, devices, link, validation)
-    available = _available_bytes(loaded, memory_gib)
-    optimizer = optimizer_named(run.optimizer)
-    largest = None if available is None else largest_batch(graph, optimizer, available)
-    for warning in answer.training.warnings:
-=======
     more = devices, validation, memory_gib, input_size
     answer = predict_training(load_training(model), network, run, exchange, *more)
     for warning in answer.prediction.training.warnings:
->>>>>>> main
         say(f"warning: {warning}")
     if as_json:
         say_json("training", answer.to_dict())
@@ -172,11 +151,7 @@ def predict(
     of = answer.prediction
     shown = lines(of.training, answer.device, answer.available_bytes, answer.largest_batch)
     if devices > 1:
-<<<<<<< HEAD
-        shown += exchange_lines(answer, assumed=given is None and link.fixed_ms is None)
-=======
         shown += exchange_lines(of, answer.assumed)
->>>>>>> main
     click.echo("\n".join(shown))
 
 
@@ -347,8 +322,8 @@ def link(
     Gradients of several sizes are exchanged by the strategy itself, with nothing to compute. It holds for
     so many replicas.
     """
+    from lolat.api.learning import known_model
     from lolat.cli.common import check_writable
-    from lolat.cli.learn import known_model
     from lolat.model.sections import put
     from microbench.environment import label_of
     from microbench.exchange import measure_link

@@ -394,17 +394,9 @@ class SearchAnswer(Result):
 def answer(search: Search, result: SearchResult, model: Model) -> SearchAnswer:
     """The whole networks of a front, predicted: their intervals, whether they are inside the domain."""
     space, scorer = search.space, search.scorer
-<<<<<<< HEAD
     rows = np.array([c.choices for c in result.front], space.grid.dtype)
     rows = rows.reshape(-1, len(space.positions))
-    return Answer(search, result, bounds_of(scorer, space, model, rows))
-=======
-    predictions = tuple(
-        model.predict(space.network(c.choices), scorer.batch_size, scorer.formula.name)
-        for c in result.front
-    )
-    return SearchAnswer(search, result, predictions)
->>>>>>> main
+    return SearchAnswer(search, result, bounds_of(scorer, space, model, rows))
 
 
 def lines(answer: SearchAnswer) -> Iterator[str]:
