@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lolat.training.model import Training
     from microbench.runner import Progress
 
+LINK_KEYS = ("replicas", "gbps", "latency_ms", "variable_ms", "fixed_ms", "error")
+"""What a summary tells of a link."""
 InputSize = int | Sequence[int] | None
 """Height = width of the input, or its shape without the batch; None: the network's own."""
 
@@ -46,9 +48,12 @@ class Model(core.Model, Result):
 
     def words(self) -> str:
         """The device, when and with what it was learned, and how far off its default formula is."""
+        from lolat.model.sections import knows
         from lolat.report.text import headline
         from lolat.units import percent
 
+        if not self.predictors:
+            return f"{headline(self)}\nknows {', '.join(knows(self.document))}"
         errors = self._errors(self.default)
         told = f"by default {self.default}"
         if {"median", "points"} <= errors.keys():
@@ -65,14 +70,16 @@ class Model(core.Model, Result):
     def to_dict(self) -> dict[str, Any]:
         """What the file says of its device, without its points: the answer of `show --json`."""
         from lolat.fitting.intervals import noise_floor
+        from lolat.model.sections import knows
 
         document = self.document
         return {
             "name": self.name,
             "device": self.device,
             "file": self.source,
-            "default": self.default,
-            "points": len(document["points"]),
+            "knows": knows(document),
+            "default": self.default or None,
+            "points": len(document.get("points", ())),
             "noise_floor": noise_floor(document),
             "environment": plain_data(document["environment"]),
             "predictors": {
@@ -82,8 +89,14 @@ class Model(core.Model, Result):
                 }
                 for name in self.predictors
             },
-            "domain": plain_data(document["domain"]),
+            "domain": plain_data(document.get("domain", {})),
             "training": "training" in document,
+            "epochs": len(document.get("epochs", {}).get("points", ())),
+            "spaces": {n: len(s.get("samples", ())) for n, s in document.get("spaces", {}).items()},
+            "links": {
+                name: {key: link[key] for key in LINK_KEYS if key in link}
+                for name, link in document.get("links", {}).items()
+            },
             "warnings": list(document.get("warnings", ())),
         }
 
@@ -245,12 +258,13 @@ class Model(core.Model, Result):
         `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
         alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. `replicas`: devices that
         train together, exchanging gradients by `strategy` (ring, tree, one-to-all or mirrored) over links
-        of `link_gbps` Gbit/s, as such devices are usually linked if None; `no_overlap`: not during the
-        backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
+        of `link_gbps` Gbit/s, if None as the model's were measured or such devices usually are; `no_overlap`:
+        not during the backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
         `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
 
-        Returns a `TrainingAnswer`. Raises ModelFileError where the model knows nothing of training, with
-        the command that adds it, and InputError for what cannot be.
+        Returns a `TrainingAnswer`, of a model without measured training an estimate from its latencies,
+        which its warnings say. Raises ModelFileError where it knows neither, with the command that adds
+        it, and InputError for what cannot be.
         """
         from lolat.api.training import Exchange, Run, predict_training
 

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("keras")
 
 from lolat.cli.main import lolat
-from lolat.training.file import write
+from lolat.model.file import write
 from lolat.training.fitting import fit
 from lolat.units import dollars, duration
 from tests.browser.chromium import DONE, Chromium, accessible, legible
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("models") / "desk.json"
-    write(path, fit(epochs(), read, "a desk"))
+    write(path, fit(epochs(), read, "a desk").document)
     running = subprocess.Popen(
         [sys.executable, "-u", "-m", "lolat.cli.main", "serve", str(path), "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
