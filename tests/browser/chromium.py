@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60.0  # seconds for one answer
 # The browser reads from its descriptor 3 and writes to 4.
@@ -34,6 +36,7 @@ KEYS = {
     "Tab": (9, ""),
     "Delete": (46, ""),
     "ArrowRight": (39, ""),
+    "ArrowLeft": (37, ""),
 }
 
 
@@ -225,12 +228,35 @@ class Chromium:
         return told
 
 
+# ---- What the tests of `lolat serve` ask of its page.
+
+ANSWER = "document.getElementById('answer').innerText"
+READY = (
+    f"{DONE} && !document.querySelector('[aria-busy]') && !document.querySelector('[data-waiting]')"
+)
+
+
+def answered(page: Chromium, words: str) -> str:
+    """The answer, once it has these words and nothing is being waited for."""
+    page.wait(f"{READY} && {ANSWER}.includes({json.dumps(words)})")
+    return str(page.run(ANSWER))
+
+
 def accessible(page: Chromium) -> list[tuple[str, str]]:
     """(role, name) of all that a screen reader is told of."""
     nodes = page.ask("Accessibility.getFullAXTree")["nodes"]
     return [
         (n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]
     ]
+
+
+def violations(page: Chromium) -> list[str]:
+    """What axe-core finds wrong with the page as it is shown now: rule and elements."""
+    axe = pytest.importorskip("axe_core_python")
+    script = Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+    page.run(f"{script}; 0")
+    found = page.run("axe.run().then(r => r.violations)")
+    return [f"{v['id']}: {[n['html'][:200] for n in v['nodes']][:5]}" for v in found]
 
 
 def luminance(color: str) -> float:
