@@ -32,8 +32,7 @@ try:  # what the page needs, all at once
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
     raise MissingPackageError(
-        f"the page needs packages that are not here ({error}); install them with: "
-        "pip install 'lolat[web]'"
+        f"the page needs packages that are not here ({error})", "web"
     ) from error
 
 from lolat.web.fields import as_size
