@@ -258,7 +258,7 @@ class Model(core.Model, Result):
         `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
         alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. `replicas`: devices that
         train together, exchanging gradients by `strategy` (ring, tree, one-to-all or mirrored) over links
-        of `link_gbps` Gbit/s, if None as the model's were measured or such devices usually are; `no_overlap`:
+        of `link_gbps` Gbit/s, if None as was measured or as such devices usually are; `no_overlap`:
         not during the backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
         `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
 

@@ -64,7 +64,8 @@ def fit(
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
     networks (network, batch_size, latency_ms). None of them: from the data sheet of `name` in `facts`
     alone. `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the
-    device is called. `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the first one is an
+    device is called. `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the
+    first one is an
     error. `said`: is told of each network that is counted; `warn`: of what was left out.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.

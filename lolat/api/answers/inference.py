@@ -343,7 +343,8 @@ class Model(TypedDict):
     """What a model file says of its device, without its points.
 
     `knows`: its sections, in words; `default`: null, and `predictors` empty, without latencies of
-    inference; `training`: whether it was measured; `epochs`: how many were fitted to; `spaces`: measured networks of
+    inference; `training`: whether it was measured; `epochs`: how many were fitted to; `spaces`: measured
+    networks of
     each; `links`: by strategy.
     """
 
