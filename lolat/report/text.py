@@ -21,7 +21,7 @@ from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
-from lolat.units import milliseconds, percent, plain, quantity
+from lolat.units import between, byte_size, milliseconds, percent, plain, quantity
 
 # ---- The table of a report in the terminal: a row for each block or module, the bottlenecks
 # marked.
@@ -113,6 +113,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
     yield f"{title(prediction)}: {latency(prediction)}"
     yield totals(prediction)
+    yield from memory_line(prediction)
     for warning in prediction.warnings:
         yield f"note: {plain(warning)}"
 
@@ -157,8 +158,18 @@ def totals(prediction: Prediction) -> str:
 def _interval(prediction: Prediction) -> str:
     if prediction.interval_ms is None or prediction.coverage is None:
         return ""
-    low, high = (milliseconds(t).removesuffix(" ms") for t in prediction.interval_ms)
-    return f", {100 * prediction.coverage:g} % sure of {low} .. {high}"
+    return f", {100 * prediction.coverage:g} % sure of {between(*prediction.interval_ms)}"
+
+
+def memory_line(prediction: Prediction) -> Iterator[str]:
+    """What a forward pass needs in memory, and where it is most; nothing where that is not known."""
+    memory = prediction.memory
+    if memory is not None:
+        at = f", most at {plain(memory.at)}" if memory.at else ""
+        yield (
+            f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
+            f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
+        )
 
 
 def domain_words(prediction: Prediction) -> str:
@@ -201,7 +212,8 @@ def print_report(
     console.print(Text(title(prediction), style="bold"))
     console.print(Text(headline(model), style="dim"))
     console.print(Text(latency(prediction)))
-    console.print(Text(totals(prediction)))
+    for line in (totals(prediction), *memory_line(prediction)):
+        console.print(Text(line))
     if figures is not None:
         console.print(Text(str(figures)))
     console.print(block_table(prediction, view, paths))

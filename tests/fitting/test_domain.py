@@ -122,7 +122,9 @@ def test_kinds_and_types_that_were_not_measured() -> None:
         "no measured block has the operation lstm, 50 % of the time",
         "measured in float32, asked for float16",
     ]
-    (said,) = remarks_on(DOMAIN, chain_of(["lstm", "gru", *("softmax", "gelu", "silu", "erf", "mish")]))
+    (said,) = remarks_on(
+        DOMAIN, chain_of(["lstm", "gru", *("softmax", "gelu", "silu", "erf", "mish")])
+    )
     assert "erf, gelu, gru, lstm, mish, silu and 1 more" in said
 
 
@@ -171,7 +173,9 @@ def test_the_interval_is_wider_by_what_is_outside(half: float, a: float, b: floa
     assert found == pytest.approx(np.log(slowest))
     assert half <= found * (1 + 1e-9)
     assert found <= 4 * half * (1 + 1e-9)
-    fastest = (1 - twice - four) * np.exp(-half) + twice * np.exp(-2 * half) + four * np.exp(-4 * half)
+    fastest = (
+        (1 - twice - four) * np.exp(-half) + twice * np.exp(-2 * half) + four * np.exp(-4 * half)
+    )
     assert np.exp(-found) <= fastest * (1 + 1e-9)
 
 
