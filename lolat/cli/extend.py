@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import check_writable, interruptible, say
+from lolat.cli.common import check_writable, say
 from lolat.errors import InputError, MeasuringError
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ def _measured(
     from lolat.model import Model
     from lolat.model.file import read, write
     from microbench.extend import as_blocks, measure_extension
+    from microbench.journal import interruptible
 
     document = loaded.document
     points = [Point.from_dict(p) for p in document["points"]]
@@ -242,7 +243,8 @@ def standing(
     """Whether the network is inside, and if not, why."""
     from lolat.graph import floating_types
     from lolat.graph.counts import FORMULAS
-    from lolat.report.text import domain_words, latency
+    from lolat.model.prediction import domain_words
+    from lolat.report.text import latency
 
     outside = False
     for n in dict.fromkeys(batch_sizes):

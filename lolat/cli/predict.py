@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from lolat.cli.common import Columns, Milliseconds, coverage_option, network_options, say
+import lolat
+from lolat.cli.common import (
+    Columns,
+    Milliseconds,
+    coverage_option,
+    network_options,
+    progress,
+    say,
+    say_json,
+)
 from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
-from lolat.fitting.domain import FOR_NETWORK
 from lolat.io.paths import LOCAL
-from lolat.model.prediction import Prediction
+
+if TYPE_CHECKING:
+    from lolat.api import Model
+    from lolat.api.report import Report
+    from lolat.model.state import State
 
 
-def answer(
-    model: str,
-    network: str,
-    batch_size: int,
-    input_size: tuple[int, ...],
-    predictor: str | None,
-    coverage: float | None = None,
-) -> tuple[Any, Any, Prediction]:
-    """(model, graph, prediction); the model is loaded first, because a wrong one is found out faster."""
-    from lolat.fitting.intervals import interval_width
-    from lolat.model import load
-    from lolat.readers import read
-
-    loaded = load(model)
+def opened(model: str) -> Model:
+    """The model, with a warning where `local` is of another processor than this one."""
+    loaded = lolat.load(model)
     warn_of_processor(model, loaded)
-    formula = loaded.predictor(predictor)
-    if coverage is not None:
-        interval_width(loaded.document["predictors"][formula.name], coverage)
-    graph = read(network, input_size)
-    found = loaded.predict(graph, batch_size, predictor, coverage)
-    named = tuple(w.replace(FOR_NETWORK, _for(network, input_size)) for w in found.warnings)
-    return loaded, graph, replace(found, warnings=named)
+    return loaded
 
 
-def warn_of_processor(model: str, loaded: Any) -> None:
+def warn_of_processor(model: str, loaded: Model) -> None:
     """Say where the model called `local` is of another processor than this one, or does not say."""
     where = loaded.document["environment"]
     if model != LOCAL or where.get("device") != "cpu":
@@ -54,12 +47,6 @@ def warn_of_processor(model: str, loaded: Any) -> None:
         say(f"warning: {loaded.source}: {said}; learn again with: python learn_model.py cpu")
     elif unsaid := comparable.unsaid(where):
         say(f"warning: {loaded.source}: {unsaid}")
-
-
-def _for(network: str, input_size: tuple[int, ...]) -> str:
-    """How the advice to measure names the network."""
-    size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
-    return f"--for {quote(network)}{size}"
 
 
 @click.command()
@@ -97,11 +84,12 @@ def predict(
         from lolat.model.state import read_state
 
         read_state(state)  # a wrong file is found out before a framework starts
-    loaded, _, prediction = answer(model, network, batch_size, input_size, predictor, coverage)
+    loaded = opened(model)
+    prediction = loaded.predict(network, batch_size, predictor, coverage, input_size=input_size)
     if state is not None:
-        prediction = prediction.under(_state(state, loaded, model))
+        prediction = prediction.under(_state(state, loaded))
     if as_json:
-        click.echo(json.dumps(prediction.to_dict()))
+        say_json("prediction", prediction.to_dict())
     else:
         from lolat.report.text import summary
 
@@ -113,23 +101,16 @@ def predict(
         raise AnswerIsNo(over_budget(prediction, max_ms))
 
 
-def _state(given: str, loaded: Any, model: str) -> Any:
+def _state(given: str, loaded: Model) -> State:
     """The state that --state names: a file's, or that of this machine now."""
     from lolat.model.state import read_state
 
     if given != "now":
         return read_state(given)
-    from lolat.cli.evaluate import examined
-    from microbench.doctor import state_now
+    from lolat.api.measuring import state_of_now
 
-    found = examined(loaded)
-    state = state_now(loaded, found.again, found.loaded)
-    if state is None or found.differences:
-        raise InputError(
-            f"--state now: {model} is not of this machine or its framework (lolat doctor {model} says how "
-            "they differ); expected a model that was learned here, or --state FILE"
-        )
-    return state
+    with progress() as bar:
+        return state_of_now(loaded, loaded.given, bar)
 
 
 @click.command()
@@ -152,7 +133,7 @@ def _state(given: str, loaded: Any, model: str) -> Any:
     "--columns",
     type=Columns(),
     default=None,
-    help="Which, as in ms,share,macs,weights,acts (see docs/report.md).",
+    help="Which, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
 )
 @click.option("--sort", default=None, metavar="BY", help="order, time, macs or name.")
 def report(
@@ -185,88 +166,31 @@ def report(
         from lolat.cli.compare import check_writable
 
         check_writable(html_file, "--html")
-    asked = (batch_size, input_size, predictor, coverage)
-    loaded, graph, prediction = answer(model, network, *asked)
+    asked = (batch_size, predictor, coverage)
+    found = opened(model).report(network, *asked, input_size=input_size)
     if html_file is not None:
-        _write_page(html_file, (model, network), (loaded, graph), asked, against)
+        other = None if against is None else _other_report(against, found)
+        found.write_html(html_file, other)
     if csv_file is not None:
-        from lolat.report.text import write_csv
-
-        write_csv(csv_file, prediction)
+        found.write_csv(csv_file)
     if as_json:
-        click.echo(json.dumps(prediction.to_dict()))
+        say_json("prediction", found.to_dict())
     else:
-        _print(loaded, graph, prediction, (model, network, input_size), view)
+        found.show(view)
     if html_file is not None:
         say(f"written: {html_file}")
 
 
-def _print(
-    loaded: Any,
-    graph: Any,
-    prediction: Prediction,
-    asked: tuple[str, str, tuple[int, ...]],
-    view: Any,
-) -> None:
-    """The report; with module paths and the familiar figures where it is not the usual one."""
-    from lolat.report.text import print_report
-
-    if view.is_usual:
-        print_report(loaded, prediction, *asked)
-        return
-    from lolat.graph.blocks import cut
-    from lolat.report.rows import module_paths
-    from lolat.report.words import familiar
-
-    paths = module_paths(graph, cut(graph))
-    print_report(loaded, prediction, *asked, view, paths, familiar(graph))
-
-
-def _write_page(
-    path: str,
-    names: tuple[str, str],
-    read: tuple[Any, Any],
-    asked: tuple[Any, ...],
-    against: str | None,
-) -> None:
-    """Write the page of a report, alone or beside what it is compared with."""
-    from lolat.graph.blocks import cut
-    from lolat.report.bottlenecks import Side, write_page
-    from lolat.report.rows import module_paths
-
-    batch_size, input_size, predictor, coverage = asked
-    pairs = [(*names, *read)]
-    if against is not None:
-        pairs.append(other_side(against, *names, *read, asked))
-    sides = [
-        Side(
-            loaded,
-            graph,
-            module_paths(graph, cut(graph)),
-            model,
-            network,
-            _for(network, input_size),
-        )
-        for model, network, loaded, graph in pairs
-    ]
-    write_page(path, sides, batch_size, predictor, coverage)
-
-
-def other_side(
-    against: str, model: str, network: str, loaded: Any, graph: Any, asked: tuple[Any, ...]
-) -> tuple[str, str, Any, Any]:
-    """What `--against` names: (model, network) as given, and both read; a model where there is one.
+def _other_report(against: str, found: Report) -> Report:
+    """The report of what `--against` names, a model where there is one, else a network.
 
     InputError where it names neither.
     """
-    from lolat.model import load
-    from lolat.readers import read
-
-    _, input_size, predictor, _ = asked
+    asked = found.prediction.batch_size, found.predictor, found.coverage
     of_network = against.lower().endswith((".keras", ".onnx", ".pt2"))
     if not of_network:
         try:
-            other = load(against)
+            other = lolat.load(against)
         except ModelFileError as error:
             from pathlib import Path
 
@@ -274,10 +198,10 @@ def other_side(
                 raise
             known = str(error).partition("expected ")[2]
         else:
-            other.predictor(predictor)
-            return against, network, other, graph
+            on_other = other.report(found.graph, *asked)
+            return replace(on_other, network=found.network, input_size=found.input_size)
     try:
-        return model, against, loaded, read(against, input_size)
+        return found.model.report(against, *asked, input_size=found.input_size)
     except NetworkError as error:
         if of_network or against.startswith(("keras:", "generate:")):
             raise
@@ -302,24 +226,11 @@ def explain(
     block: str | None,
 ) -> None:
     """Which milliseconds of NETWORK come from what, and what a change would save."""
-    from lolat.graph import Graph
-    from lolat.model import load
-    from lolat.model.attribution import explain_block, explain_network
-    from lolat.readers import read
-
-    loaded = load(model)
-    loaded.predictor(predictor)
-    graph = read(network, input_size)
-
-    def at_size(side: int) -> Graph:
-        return read(network, (side,))
-
-    if block is None:
-        found = explain_network(loaded, graph, batch_size, predictor, at_size)
-    else:
-        found = explain_block(loaded, graph, block, batch_size, predictor)
+    found = lolat.load(model).explain(
+        network, batch_size, predictor, input_size=input_size, block=block
+    )
     if as_json:
-        click.echo(json.dumps(found.to_dict()))
+        say_json("explanation", found.to_dict())
         return
     from lolat.report.explanation import print_explanation
 
@@ -356,24 +267,12 @@ def budget(
     sure: bool,
 ) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
-    from lolat.graph import Graph
-    from lolat.model import load
-    from lolat.model.budget import Question, check_budget
-    from lolat.readers import read
-
-    check_budget(budget_ms)
-    loaded = load(model)
-    loaded.predictor(predictor)
-
-    def at_size(side: int) -> Graph:
-        return read(network, (side,))
-
-    asked = Question(
-        loaded, read(network, input_size), budget_ms, batch_size, predictor, coverage, sure, at_size
+    asked = (batch_size, predictor, coverage)
+    found = lolat.load(model).budget(
+        network, budget_ms, vary, *asked, sure=sure, input_size=input_size
     )
-    found = asked.answer(vary)
     if as_json:
-        click.echo(json.dumps(found.to_dict()))
+        say_json("budget", found.to_dict())
         return
     from lolat.report.explanation import budget_lines
 

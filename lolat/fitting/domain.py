@@ -216,6 +216,12 @@ FOR_NETWORK = "--for NETWORK"
 """How the advice names the network, as the library is not told what the user calls it."""
 
 
+def for_network(network: str, input_size: Sequence[int] = ()) -> str:
+    """FOR_NETWORK of a network by its name, as a command takes it."""
+    size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
+    return f"--for {quote(network)}{size}"
+
+
 def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int) -> tuple[str, ...]:
     """What to do about a network outside, in words; nothing where measuring blocks does not help.
 

@@ -1,6 +1,6 @@
 """What an operation costs, counted: one row for each count, one small formula for each kind of operation.
 
-The terms are those of the documentation (docs/counting.md): ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic,
+The terms are those of docs/reference/counts.md: ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic,
 weights, ops. A formula gets the elements that the operation reads and writes, at some batch size. An
 operation whose kind has no formula is reported by name and counted as memory traffic, never as nothing.
 """

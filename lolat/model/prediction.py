@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,8 +28,9 @@ from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory
 from lolat.graph.work import work_of
+from lolat.io.results import Result
 from lolat.model.state import OF_GROUP, State
-from lolat.units import byte_size
+from lolat.units import between, byte_size, milliseconds, plain
 
 CALL = "call"
 MEMORY = "memory"
@@ -107,8 +108,8 @@ class BlockPrediction:
         }
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Result):
     """The latency of one forward pass of a network, in ms, and where it comes from.
 
     `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
@@ -125,10 +126,10 @@ class Prediction:
     coverage: float | None
     in_domain: bool | None
     warnings: tuple[str, ...]
-    names: tuple[str, ...] = field(repr=False)
-    features: tuple[str, ...] = field(repr=False)
-    block_counts: np.ndarray = field(repr=False)  # (blocks, COLUMNS)
-    block_terms: np.ndarray = field(repr=False)  # (blocks, features), ms
+    names: tuple[str, ...]
+    features: tuple[str, ...]
+    block_counts: np.ndarray  # (blocks, COLUMNS)
+    block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
     measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
     half: float | None = None  # of the interval without the machine's drift, as a logarithm
@@ -178,6 +179,26 @@ class Prediction:
         )
         return tuple(parts)
 
+    def words(self) -> str:
+        """The latency, how sure it is and whether the network is like what was measured."""
+        return (
+            f"{plain(self.network)} · batch {self.batch_size}: {milliseconds(self.latency_ms)}"
+            f"{interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each block: name, latency_ms, share, bound_by and its counts."""
+        return [
+            {
+                "name": b.name,
+                "latency_ms": b.latency_ms,
+                "share": b.share,
+                "bound_by": b.bound_by,
+                **b.counts,
+            }
+            for b in self.blocks
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """The answer of `predict --json`."""
         return {
@@ -198,6 +219,25 @@ class Prediction:
             "counts": self.counts,
             "blocks": [b.to_dict() for b in self.blocks],
         }
+
+
+def domain_words(prediction: Prediction) -> str:
+    """Whether a network is like what was measured: all, most (by its time) or too little of it."""
+    share = prediction.inside_share
+    if prediction.in_domain is None or share is None:
+        return "the model does not say what was measured"
+    if share > 1.0 - NEGLIGIBLE_SHARE:
+        return "inside the measured domain"
+    where = "mostly inside" if prediction.in_domain else "OUTSIDE"
+    part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
+    return f"{where} the measured domain ({part})"
+
+
+def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
+    """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"; nothing where there is none."""
+    if interval_ms is None or coverage is None:
+        return ""
+    return f", {100 * coverage:g} % sure of {between(*interval_ms)}"
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:

@@ -11,17 +11,16 @@ from shlex import quote
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.prediction import Prediction
+from lolat.model.prediction import Prediction, domain_words, interval_words
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
-from lolat.units import between, byte_size, milliseconds, percent, plain, quantity
+from lolat.units import byte_size, milliseconds, percent, plain, quantity
 
 # ---- The table of a report in the terminal: a row for each block or module, the bottlenecks
 # marked.
@@ -137,7 +136,8 @@ def title(prediction: Prediction) -> str:
 
 def latency(prediction: Prediction) -> str:
     """The latency and its interval, what it is for, and the quiet machine where that is another."""
-    found = milliseconds(prediction.latency_ms) + _interval(prediction)
+    found = milliseconds(prediction.latency_ms)
+    found += interval_words(prediction.interval_ms, prediction.coverage)
     if prediction.state is not None:
         return f"{found}, in the state of the machine that was given"
     quiet = prediction.quiet_ms
@@ -155,12 +155,6 @@ def totals(prediction: Prediction) -> str:
     )
 
 
-def _interval(prediction: Prediction) -> str:
-    if prediction.interval_ms is None or prediction.coverage is None:
-        return ""
-    return f", {100 * prediction.coverage:g} % sure of {between(*prediction.interval_ms)}"
-
-
 def memory_line(prediction: Prediction) -> Iterator[str]:
     """What a forward pass needs in memory, and where it is most; nothing where that is not known."""
     memory = prediction.memory
@@ -170,18 +164,6 @@ def memory_line(prediction: Prediction) -> Iterator[str]:
             f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
             f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
         )
-
-
-def domain_words(prediction: Prediction) -> str:
-    """Whether a network is like what was measured: all, most (by its time) or too little of it."""
-    share = prediction.inside_share
-    if prediction.in_domain is None or share is None:
-        return "the model does not say what was measured"
-    if share > 1.0 - NEGLIGIBLE_SHARE:
-        return "inside the measured domain"
-    where = "mostly inside" if prediction.in_domain else "OUTSIDE"
-    part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
-    return f"{where} the measured domain ({part})"
 
 
 def wide_console() -> Any:

@@ -25,19 +25,21 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors, count
 from lolat.graph.memory import FLOAT_BYTES, parameters
 from lolat.graph.work import ELEMENTS, Work, work_of
+from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.prediction import of_its_source, other_framework
 from lolat.training.learning import read_section
 from lolat.training.memory import Optimizer, check_sizes, memory_bytes, optimizer_named
 from lolat.training.terms import PASS_TERMS, iterations, pass_rows, started, variables
+from lolat.units import duration, milliseconds, plain
 
 PARTS = ("forward", "backward", "update", "exchange")
 UPDATE, CALL, INPUT = "update", "call", "input"
 """Rows of `iteration_blocks` beside the blocks, and the part of an iteration that waits for its batch."""
 
 
-@dataclass(frozen=True)
-class TrainingPrediction:
+@dataclass(frozen=True, repr=False)
+class TrainingPrediction(Result):
     """How long training takes. Times of what was not asked for (no `samples`) are None.
 
     `parts_ms` has the keys PARTS; a part that the model cannot tell apart is None, else they add up to
@@ -65,6 +67,26 @@ class TrainingPrediction:
     warnings: tuple[str, ...] = ()
     startup_s: float | None = None
     evaluation_s: float | None = None
+
+    def words(self) -> str:
+        """An iteration's time, and that of all epochs where there are samples."""
+        told = (
+            f"{plain(self.network)} · batch {self.batch_size} · {self.optimizer}: "
+            f"{milliseconds(self.iteration_ms)} an iteration"
+        )
+        if self.total_s is None:
+            return told
+        told += f"; {duration(self.total_s)} for {self.epochs} epoch{'s' * (self.epochs > 1)}"
+        if self.interval_s is None:
+            return told
+        low, high = map(duration, self.interval_s)
+        return f"{told}, {100 * self.coverage:g} % sure of {low} .. {high}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row: what was asked, an iteration and its parts in ms, an epoch and the whole in s."""
+        answer = self.to_dict()
+        parts = {f"{name}_ms": ms for name, ms in answer.pop("parts_ms").items()}
+        return [{k: v for k, v in answer.items() if not isinstance(v, list)} | parts]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""

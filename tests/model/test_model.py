@@ -564,7 +564,7 @@ class TestLoading:
         document["predictors"]["quantum"] = {"coefficients": {}}
         assert set(Model(document).predictors) == {"two-regime", "extended"}
         document["default"] = "quantum"
-        with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*pip install --upgrade"):
+        with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*get a newer LoLat"):
             Model(document, "new.json")
 
 

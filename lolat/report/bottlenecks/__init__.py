@@ -23,10 +23,9 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.prediction import CALL, Prediction
+from lolat.model.prediction import CALL, Prediction, domain_words
 from lolat.report.html import element
 from lolat.report.rows import named_parts
-from lolat.report.text import domain_words
 from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks, familiar
 from lolat.units import percent, plain
 
