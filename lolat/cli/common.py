@@ -207,6 +207,44 @@ coverage_option = click.option(
 )
 
 
+class Ratio(click.ParamType):
+    """A ratio above 0."""
+
+    name = "R"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Text into a number."""
+        try:
+            ratio = float(value)
+        except ValueError:
+            ratio = math.nan
+        if not 0.0 < ratio < math.inf:
+            self.fail(f"{value!r}: expected a ratio above 0, such as 1.05")
+        return ratio
+
+
+class Percent(click.ParamType):
+    """Percent, as 90 or 90%: a share, 0.9."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Text into a share."""
+        try:
+            found = float(str(value).removesuffix("%"))
+        except ValueError:
+            found = math.nan
+        if not 0.0 < found < 100.0:
+            self.fail(f"{value!r}: expected percent above 0 and below 100, such as 90")
+        return found / 100.0
+
+
+sure_option = click.option(
+    "--sure", type=Percent(), is_flag=False, flag_value="90", metavar="[PERCENT]",
+    help="The upper end of the interval counts; without a number, of 90 %.",
+)  # fmt: skip
+
+
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK and what goes with them."""
     for option in (json_option, predictor_option, size_option, batch_option):

@@ -137,6 +137,8 @@ class Prediction(Result):
     state: State | None = None  # of the machine that it is for; None: as it usually is
     inside_share: float | None = None
     memory: Memory | None = None  # of one forward pass
+    model: str = ""  # its name, and when it was learned
+    learned: str | None = None
 
     def under(self, state: State) -> Prediction:
         """The same in a state of the machine, with the interval of a machine whose state is known."""
@@ -202,6 +204,8 @@ class Prediction(Result):
     def to_dict(self) -> dict[str, Any]:
         """The answer of `predict --json`."""
         return {
+            "model": self.model,
+            "learned": self.learned,
             "network": self.network,
             "batch_size": self.batch_size,
             "predictor": self.predictor,
@@ -280,7 +284,10 @@ class Knowledge:
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         self.source = source
+        self.model: str = document["name"]
         self.environment: Mapping[str, Any] = document["environment"]
+        date = self.environment.get("date")
+        self.learned = date if isinstance(date, str) else None
         self.domain = Domain.from_dict(document["domain"])
         self.intervals = Intervals(document)
         self.remarks = of_its_source(document)
@@ -382,6 +389,8 @@ def predict_network(
         in_domain=None if inside is None else inside >= MOSTLY_SHARE,
         inside_share=inside,
         memory=memory,
+        model=knowledge.model,
+        learned=knowledge.learned,
         warnings=(
             *analysis.counts.warnings,
             *outside.remarks,

@@ -117,15 +117,6 @@ def summary(prediction: Prediction) -> Iterator[str]:
         yield f"note: {plain(warning)}"
 
 
-def over_budget(prediction: Prediction, max_ms: float) -> str:
-    """What is said of a network that takes longer than it may."""
-    over = prediction.latency_ms / max_ms - 1.0
-    return (
-        f"{title(prediction)} takes {milliseconds(prediction.latency_ms)}, {percent(over)} more than "
-        f"the {max_ms:g} ms of --max-ms; `lolat report` says where the time goes"
-    )
-
-
 SAME_QUIET = 0.05  # a quiet machine that is faster by less is not spoken of
 
 
