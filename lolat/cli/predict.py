@@ -22,8 +22,9 @@ from lolat.cli.common import (
     say_json,
     sure_option,
 )
+from lolat.cli.limits import Limited, limit_options
 from lolat.cli.parsing import Names, Number
-from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
+from lolat.errors import InputError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def warn_of_processor(model: str, loaded: Model) -> None:
 @command()
 @network_options
 @coverage_option
-@max_ms_option(more="Exit code 3 where it takes longer.")
+@limit_options
 @option(
     "--state",
     default=None,
@@ -73,19 +74,21 @@ def predict(
     predictor: str | None,
     coverage: float | None,
     as_json: bool,
-    max_ms: float | None,
+    limited: Limited,
     state: str | None,
 ) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
     The interval holds the machine's usual ups and downs. With --state it is for a machine that is known to
-    be so busy, and narrower.
+    be so busy, and narrower. With limits it is a check: exit code 3 where one is not kept.
     """
     if state is not None and state != "now":
         from lolat.model.state import read_state
 
         read_state(state)  # a wrong file is found out before a framework starts
+    coverage = limited.coverage(coverage)
     loaded = opened(model)
+    limits = limited.limits(loaded, batch_size, predictor, input_size)
     prediction = loaded.predict(network, batch_size, predictor, coverage, input_size=input_size)
     if state is not None:
         prediction = prediction.under(_state(state, loaded))
@@ -96,10 +99,7 @@ def predict(
 
         for line in summary(prediction):
             click.echo(line)
-    if max_ms is not None and prediction.latency_ms > max_ms:
-        from lolat.report.text import over_budget
-
-        raise AnswerIsNo(over_budget(prediction, max_ms))
+    limited.check([prediction], limits)
 
 
 def _state(given: str, loaded: Model) -> State:

@@ -38,7 +38,7 @@ from lolat.cli.common import (
 )
 from lolat.cli.parsing import Number
 from lolat.errors import InputError
-from lolat.units import duration, gibibytes, milliseconds, plain
+from lolat.units import byte_size, duration, milliseconds, plain
 
 if TYPE_CHECKING:
     from lolat.api.training import Exchange, Run
@@ -170,10 +170,10 @@ def lines(
     answer: TrainingPrediction, device: str, available: int | None, largest: int | None
 ) -> list[str]:
     """What a person reads. `available`: bytes of memory; `largest`: the largest batch in them."""
-    memory = f"{gib(answer.memory_bytes)} of memory, estimated"
+    memory = f"{byte_size(answer.memory_bytes)} of memory, estimated"
     if available is not None:
         fits = "fits" if answer.memory_bytes <= available else "does not fit"
-        memory += f": {fits}, {gib(available)} are there, for a batch of up to {largest:,}"
+        memory += f": {fits}, {byte_size(available)} are there, for a batch of up to {largest:,}"
     shown = [
         f"{plain(answer.network)} · batch {answer.batch_size} · {answer.optimizer} · {plain(device)}",
         f"{milliseconds(answer.iteration_ms)} an iteration · {memory}",
@@ -208,11 +208,6 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
         hidden = milliseconds(of.hidden_ms)
         shown.append(f"{hidden} more are hidden by the backward pass (--no-overlap: none)")
     return shown
-
-
-def gib(size_bytes: int) -> str:
-    """Memory, from 10 GiB on without a fraction."""
-    return gibibytes(size_bytes) if size_bytes < 10 * 2**30 else f"{size_bytes / 2**30:.0f} GiB"
 
 
 # ---- `lolat training fit`: a device's training time from a table of epochs that somebody
@@ -359,7 +354,7 @@ def link_lines(measured: MeasuredLink, kept: str = "") -> list[str]:
     for point in measured.points:
         line = measured.added_ms(point.variables, point.size_bytes)
         shown.append(
-            f"  {point.variables:>9}   {_size(point.size_bytes):>9}   "
+            f"  {point.variables:>9}   {byte_size(point.size_bytes):>9}   "
             f"{milliseconds(point.added_ms):>21}   {milliseconds(line):>11}"
         )
     given = "" if kept else f" --link-gbps {measured.link.gbps:.3g}"
@@ -369,10 +364,3 @@ def link_lines(measured: MeasuredLink, kept: str = "") -> list[str]:
         f"Next: lolat training predict {kept or 'MODEL'} NETWORK --batch-size N --replicas "
         f"{measured.replicas} --strategy {OF_PREDICT[measured.strategy]}{given}",
     ]
-
-
-def _size(size_bytes: int) -> str:
-    """Bytes as people say them."""
-    if size_bytes >= 2**20:
-        return f"{size_bytes / 2**20:g} MiB"
-    return f"{size_bytes / 2**10:g} KiB"

@@ -25,7 +25,7 @@ from lolat.nas.fewshot.scorer import Bounds, bounds_of
 from lolat.nas.objective import Objective, TableObjective
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
-from lolat.units import milliseconds
+from lolat.units import between, milliseconds
 
 # ---- Which candidates no other is better than: faster, or of a higher score.
 
@@ -419,8 +419,8 @@ def lines(answer: SearchAnswer) -> Iterator[str]:
     yield f"{'latency':>10}  {sure:<16}{'score':>10}   candidate"
     for number in np.linspace(0, count - 1, min(count, MOST_ROWS)).round().astype(int):
         candidate, prediction = result.front[number], answer.predictions[number]
-        bounds = prediction.interval_ms or ()
-        interval = " .. ".join(milliseconds(t).removesuffix(" ms") for t in bounds)
+        bounds = prediction.interval_ms
+        interval = between(*bounds) if bounds else ""
         mark = OUTSIDE if prediction.in_domain is False else " "
         time = milliseconds(candidate.latency_ms)
         yield f"{time:>10}{mark} {interval:<16}{candidate.score:>10.6g}   {candidate.arch}"

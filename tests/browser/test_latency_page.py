@@ -1,4 +1,4 @@
-"""The tabs of latency and of what fits, in Chromium: narrow, wide, dark, by keys, printed, without its script."""
+"""The tabs of latency and of what fits, in Chromium: narrow, wide, dark, by keys, printed, scriptless."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from lolat.training.cost.prices import BUILT_IN
 from lolat.training.exchange import Link
 from lolat.training.file import load_training
 from lolat.training.replicas import predict_parallel
-from lolat.units import dollars, duration, gibibytes
+from lolat.units import byte_size, dollars, duration
 from lolat.web.forms import FIELDS, example
 from tests import synthetic
 from tests.training import known_device
@@ -51,7 +51,7 @@ def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
     assert duration(told.total_s) in said
     assert dollars(told.total_s / 3600) in said  # a dollar an hour
     assert f"90 % sure of {duration(told.interval_s[0])} to {duration(told.interval_s[1])}" in said
-    assert gibibytes(told.memory_bytes) in said
+    assert byte_size(told.memory_bytes) in said
     assert page.errors() == {}
     assert page.reader.calls == []  # nothing had to be read
     for name in ("samples", "epochs", "batch_size", "devices", "compare", "name"):

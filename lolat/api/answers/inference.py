@@ -24,15 +24,26 @@ class Block(TypedDict):
     terms_ms: dict[str, float]
 
 
+class Memory(TypedDict):
+    """Bytes of a forward pass: weights, and the most of the tensors alive at once, `at` which operation."""
+
+    weights_bytes: int
+    activations_bytes: int
+    at: str
+
+
 class Prediction(TypedDict):
     """The latency of one forward pass. The blocks, the last one the call itself, add up to it.
 
     `interval_ms` has the stated `coverage`. `quiet_ms`: on the machine in its calmest moments. `state`: of
-    the machine that it is for; null: as it usually is. `in_domain`: whether the network is like what was
-    measured. `measure`: names of the blocks whose measuring would bring it inside. FLOPs are
+    the machine that it is for; null: as it usually is. `inside_share`: of the time that is spent in what is
+    like what was measured; `in_domain`: whether that is most of it. `measure`: names of the blocks whose
+    measuring would bring it inside. `memory_bytes`: of weights and tensors at once. FLOPs are
     multiply-accumulates.
     """
 
+    model: str
+    learned: str | None
     network: str
     batch_size: int
     predictor: str
@@ -42,6 +53,9 @@ class Prediction(TypedDict):
     interval_ms: Interval | None
     coverage: float | None
     in_domain: bool | None
+    inside_share: float | None
+    memory_bytes: int | None
+    memory: Memory | None
     warnings: list[str]
     measure: list[str]
     counts: Counts
