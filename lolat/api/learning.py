@@ -53,16 +53,29 @@ def learn(
     MissingPackageError or DeviceError where there is nothing to measure with, InputError where `output`
     cannot be written or is of another device.
     """
-    started, shown = time.monotonic(), progress or Silent()
     path = None if output is None else Path(output)
-    joined, target = _backend_and_output(device, path, backend, options, shown)
+    return learn_device(device, path, backend, options, training, restart, progress or Silent())[0]
+
+
+def learn_device(
+    device: str,
+    output: Path | None,
+    backend: str | None,
+    options: Sequence[str],
+    training: bool,
+    restart: bool,
+    shown: Progress,
+) -> tuple[Model, bool]:
+    """As `learn`; with the model, whether its latencies are new (else only training was added)."""
+    started = time.monotonic()
+    joined, target = _backend_and_output(device, output, backend, options, shown)
     known = None
     if training:
         backends.check_trains(joined)
         known = None if restart else known_model(target, device, backends.threads_of(joined))
         if known is not None:
             shown.note(f"{target} is of this device: its latencies are kept, training is added")
-            return _with_training(known, target, joined, device, restart, shown)
+            return _with_training(known, target, joined, device, restart, shown), False
     journal_path = target.with_name(target.name + ".journal.jsonl")
     with interruptible(journal_path):
         points, where, noise, warnings, journal = of_blocks.measure_blocks(
@@ -74,9 +87,11 @@ def learn(
         document |= kept_training(target, document)
         write(target, document)
     journal.remove()
+    for remark in warnings:
+        shown.note(f"warning: {remark}")
     if training:
-        return _with_training(document, target, joined, device, restart, shown)
-    return Model(document, str(target))
+        return _with_training(document, target, joined, device, restart, shown), True
+    return Model(document, str(target)), True
 
 
 def _with_training(
@@ -103,6 +118,8 @@ def _with_training(
         learned = {**now, "training": section}
         write(output, learned)
     journal.remove()
+    for remark in section["warnings"]:
+        progress.note(f"warning: {remark}")
     return Model(learned, str(output))
 
 

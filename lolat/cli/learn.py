@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-import lolat
 from lolat.cli.cluster import NO_ADDRESS, Address
-from lolat.cli.common import Size, json_option, progress, run, say, say_json
+from lolat.cli.common import Size, json_option, progress, run, say_json
 from lolat.errors import InputError
 
 
@@ -187,23 +186,17 @@ def _learn(
     as_json: bool,
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
+    from lolat.api.learning import learn_device
     from lolat.report.text import learned
 
     with progress() as bar:
-        made = lolat.learn(
-            device, output, backend=name, options=options, training=training, restart=restart,
-            progress=bar,
-        )  # fmt: skip
+        made, is_new = learn_device(device, output, name, options, training, restart, bar)
     document: Mapping[str, Any] = made.document
     section = document.get("training")
-    for remark in document["warnings"]:
-        say(f"warning: {remark}")
-    for remark in section["warnings"] if training and section else ():
-        say(f"warning: {remark}")
     if as_json:
         say_json("model-summary", made.to_dict())
         return
-    for line in learned(document, made.source):
+    for line in learned(document, made.source) if is_new else ():
         click.echo(line)
     if training and section:
         for line in learned_training(section, Path(made.source)):

@@ -156,6 +156,6 @@ def test_from_a_table_and_of_an_unknown_device(lolat: Command, tmp_path: Path) -
 
 @pytest.mark.parametrize("given", [["--device", "l4"], ["--facts", "devices.csv"]])
 def test_facts_without_a_device(lolat: Command, tmp_path: Path, given: list[str]) -> None:
-    assert "--facts and --device go together" in lolat.refused(
+    assert "--facts and --name go together" in lolat.refused(
         "suggest", *given, "--output", tmp_path / "todo.csv"
     )
