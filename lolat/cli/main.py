@@ -20,6 +20,8 @@ COMMANDS = {
         "Which term costs the time, what a change would save.",
     ),
     "budget": ("lolat.cli.predict:budget", "The widest, largest or most that stays within a time."),
+    "read": ("lolat.cli.networks:read", "A network as a file, which needs no framework again."),
+    "cache": ("lolat.cli.networks:cache", "Networks that were read: where they are kept."),
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),
@@ -49,7 +51,7 @@ def lolat() -> None:
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), a .keras, .onnx or
-    .pt2 file, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or
+    .pt2 file, what `lolat read` wrote, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or
     package.module:callable, which returns a Keras or PyTorch network.
     """
 

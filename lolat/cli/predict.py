@@ -133,7 +133,7 @@ def _state(given: str, loaded: Model) -> State:
     "--columns",
     type=Columns(),
     default=None,
-    help="Which, as in ms,share,macs,weights,acts (see docs/report.md).",
+    help="Which, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
 )
 @click.option("--sort", default=None, metavar="BY", help="order, time, macs or name.")
 def report(

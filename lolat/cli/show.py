@@ -57,7 +57,7 @@ def models(as_json: bool) -> None:
         click.echo(f"{plain(m.name):{width}}  {m.origin:7}  {plain(about)}")
 
 
-# ---- `lolat serve`: the calculator as a page in the browser.
+# ---- `lolat serve`: the page in the browser.
 
 PORT = 8000
 
@@ -73,20 +73,23 @@ PORT = 8000
     help="0: any that is free.",
 )
 def serve(models: tuple[str, ...], port: int) -> None:
-    """How long training takes and what it costs, as a page in the browser; Ctrl-C ends it.
+    """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
 
     The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
-    `lolat models` does, and first any MODEL that is given: those that know of training can be asked.
+    `lolat models` does, and first any MODEL that is given.
     """
+    from lolat.errors import InputError
     from lolat.io.paths import find_model
-    from lolat.training.file import load_training
     from lolat.web.app import serve as run
+    from lolat.web.devices import opened
 
     named = [Path(find_model(model)) for model in models]
     for path in named:  # one that is given by name is to work, or to be refused here
-        load_training(path)
+        found = opened(path, path.stem, True)
+        if found.latency is None and found.training is None:
+            raise InputError(f"{path}: {found.lacking['latency']}")
 
     def told(address: str) -> None:
-        click.echo(f"LoLat's calculator: {address}   (Ctrl-C ends it)")
+        click.echo(f"LoLat: {address}   (Ctrl-C ends it)")
 
     run(port, named, told)

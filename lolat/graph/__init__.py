@@ -17,7 +17,7 @@ from lolat.errors import InputError
 from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
 from lolat.io.documents import fault_of
 
-SCHEMA = "lolat-graph"
+SCHEMA = "lolat-network"
 FORMAT_VERSION = 1
 
 
@@ -170,7 +170,7 @@ class _OperationDocument(msgspec.Struct):
 class _Document(msgspec.Struct):
     """What `Graph.to_dict` writes; a tensor is its shape, whether it is batched, its data type."""
 
-    schema: Literal["lolat-graph"]
+    schema: Literal["lolat-network", "lolat-graph"]  # the latter: what it was called once
     version: Literal[1]
     name: str
     tensors: tuple[tuple[_Indices, bool, str], ...]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, ModelFileError, newer
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.fitting.predictors.formula import Formula
@@ -49,8 +49,8 @@ class Model:
         if self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
-                f"{', '.join(sorted(self.predictors)) or 'none of them'}); upgrade with: "
-                "pip install --upgrade lolat"
+                f"{', '.join(sorted(self.predictors)) or 'none of them'}); "
+                f"{newer()}"
             )
 
     @cached_property

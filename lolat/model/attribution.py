@@ -142,7 +142,7 @@ class Explanation(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer of `explain --json`; docs/explain.md says what is in it."""
+        """The answer of `explain --json`; docs/how-to/explain.md says what is in it."""
         p = self.prediction
         return {
             "network": p.network,

@@ -122,7 +122,7 @@ class BudgetAnswer(Result):
         return [{"which": n, **s.to_dict()} for n, s in steps.items() if s is not None]
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer of `budget --json`; docs/explain.md says what is in it."""
+        """The answer of `budget --json`; docs/how-to/explain.md says what is in it."""
         p = self.best.prediction
         return {
             "network": p.network,

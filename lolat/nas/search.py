@@ -426,7 +426,7 @@ def lines(answer: SearchAnswer) -> Iterator[str]:
     if count > MOST_ROWS:
         yield f"{MOST_ROWS} of the {count} are shown; --output writes them all"
     if any(p.in_domain is False for p in answer.predictions):
-        yield f"{OUTSIDE} outside what was measured (docs/domain.md): the interval is wider"
+        yield f"{OUTSIDE} outside what was measured (docs/explanation/domain.md): the interval is wider"
 
 
 def write_csv(path: str, answer: SearchAnswer) -> None:

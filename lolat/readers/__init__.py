@@ -3,7 +3,7 @@
 NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
 `generate:vgg?layers=2,2&filters=16,32` (`lolat.readers.generated`), `timm:NAME`, `torchvision:NAME`,
 `transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a `.keras`, `.onnx` or
-`.pt2` file, or `package.module:callable`.
+`.pt2` file, a `.json` file that `lolat read` wrote, or `package.module:callable`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,21 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
-from lolat.graph import Graph
+from lolat.errors import (
+    InputError,
+    LolatError,
+    MissingPackageError,
+    ModelFileError,
+    NetworkError,
+)
+from lolat.graph import SCHEMA, Graph
+from lolat.io.documents import read_json
 from lolat.units import one_line, shortened
 
 FORMS = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
-    "generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), a .keras, .onnx or .pt2 file, or "
-    "package.module:callable"
+    "generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), a .keras, .onnx or .pt2 file, "
+    "what `lolat read` wrote (.json), or package.module:callable"
 )
 
 
@@ -53,12 +60,17 @@ def read(network: Any, input_size: Any = None) -> Graph:
     `input_size`: height = width, or a shape without the batch, where the network leaves it open or
     another one is wanted; of a PyTorch module with several inputs a list of shapes, or a dict of them by
     argument. Raises NetworkError when it cannot be read.
+
+    A string is read once: then its graph is kept on disk (`lolat.readers.cache`), or comes with LoLat.
     """
     size = as_sizes(input_size)
     if isinstance(network, Graph):
         return network
     if isinstance(network, (str, os.PathLike)):
-        return open_network(os.fspath(network), size).graph()
+        from lolat.readers.cache import Cache
+
+        spec = os.fspath(network)
+        return Cache().read(spec, size, lambda: open_network(spec, size).graph())
     return _of_object(network, "", size).graph()
 
 
@@ -82,6 +94,15 @@ def as_sizes(size: Any) -> Any:
     if several and any(isinstance(one, Sequence) for one in size):
         return tuple(as_size(one) for one in size)
     return as_size(size)
+
+
+def is_of_size(graph: Graph, size: Any) -> bool:
+    """Whether a network has the input size, as `as_sizes` gives it; of an image the side is enough."""
+    shapes = [shape[1:] for shape in graph.shapes(graph.inputs)]
+    if not size or [size] == shapes:
+        return True
+    sides = size * 2 if len(size) == 1 else size
+    return len(shapes) == 1 and len(shapes[0]) == 3 and sides in (shapes[0][:2], shapes[0][1:])
 
 
 def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -> Network:
@@ -117,7 +138,40 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
         from lolat.readers import torch as torch_reader
 
         return Network(stem, spec, lambda: torch_reader.read_file(spec, size, stem))
+    if ending == ".json":
+        graph = _of_document(spec, size)
+        if weights:
+            raise NetworkError(
+                f"{shortened(spec)} says what a network is and has none of its code, so it cannot run; "
+                "give the network that it was read from"
+            )
+        return Network(graph.name, graph, lambda: graph)
     return _of_code(spec, size, weights)
+
+
+def _of_document(path: str, size: tuple[int, ...]) -> Graph:
+    """The network that `lolat read` wrote to a file; NetworkError where it is something else."""
+    expected = "expected what `lolat read NETWORK --output FILE` wrote"
+    try:
+        document = read_json(path, expected)
+    except ModelFileError as error:
+        raise NetworkError(str(error)) from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        is_config = isinstance(document, dict) and {"model_type", "architectures"} & set(document)
+        mend = f"; for a configuration of transformers: transformers:{path}" if is_config else ""
+        raise NetworkError(f"{shortened(path)}: its schema is {schema!r}; {expected}{mend}")
+    try:
+        graph = Graph.from_dict(document)
+    except InputError as error:
+        raise NetworkError(f"{shortened(path)}: {error}") from error
+    if not is_of_size(graph, size):
+        shapes = " and ".join("x".join(map(str, s[1:])) for s in graph.shapes(graph.inputs))
+        raise NetworkError(
+            f"{shortened(path)} is of a network at an input of {shapes}, not of "
+            f"{'x'.join(map(str, size))}; write another with lolat read ... --input-size"
+        )
+    return graph
 
 
 def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import gzip
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
@@ -31,10 +30,12 @@ from lolat.errors import InputError, LolatError
 from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.writing import write_bytes
 from lolat.readers import as_sizes
+from lolat.readers.shipped import installed_version, keras_settings, shipped_graph
 
 READERS = 2
 """Raise it when what readers write changes: what was kept before is then read again."""
 MOST_BYTES = 2 * 2**30
+OFF = "off"
 
 _KERAS = ("keras", "tensorflow", "tensorflow-cpu")
 _PREFIXES = {
@@ -48,9 +49,12 @@ _HOUR_S = 3600.0
 
 
 def cache_folder() -> Path | None:
-    """LOLAT_CACHE, or `lolat` where this system keeps a user's caches; None where no home is known."""
+    """LOLAT_CACHE, or `lolat` where this system keeps a user's caches.
+
+    None, where nothing is kept: LOLAT_CACHE is `off`, or no home is known.
+    """
     if named := os.environ.get("LOLAT_CACHE", ""):
-        return Path(os.path.abspath(named))
+        return None if named == OFF else Path(os.path.abspath(named))
     try:
         if sys.platform == "win32":
             local = os.environ.get("LOCALAPPDATA", "")
@@ -89,7 +93,7 @@ class Cache:
         prefix, _, name = spec.partition(":")
         ending = os.path.splitext(spec)[1].lower()
         packages = _PREFIXES.get(prefix) or _ENDINGS.get(ending)
-        if packages is None:
+        if packages is None or _is_of_the_caller(spec):
             return None
         file = "" if prefix in _PREFIXES else spec
         if prefix == "transformers":
@@ -99,7 +103,8 @@ class Cache:
         except (OSError, ValueError):  # ValueError: no file's name holds a null character
             return None
         depends_on = {
-            "spec": spec,
+            # The same file in another folder is the same network.
+            "spec": spec.replace(file, os.path.basename(file)) if file else spec,
             "size": sizes,
             "lolat": [__version__, READERS, FORMAT_VERSION],
             "packages": {package: _version(package) for package in packages},
@@ -110,6 +115,14 @@ class Cache:
         shown = f"{prefix}-{os.path.basename(name)}" if prefix in _PREFIXES else Path(spec).stem
         shown = re.sub(r"[^A-Za-z0-9_.-]+", "-", shown)[:60].strip(".-")
         return f"{shown or 'network'}-{digest}"
+
+    def read(self, spec: str, size: Any, make: Callable[[], Graph]) -> Graph:
+        """The network's graph: that which comes along or is kept, or what `make` returns, then kept."""
+        graph = shipped_graph(spec, as_sizes(size)) or self.graph(spec, size)
+        if graph is None:
+            graph = make()
+            self.put(spec, size, graph)
+        return graph
 
     def graph(self, spec: str, size: Any = None) -> Graph | None:
         """The network's graph; None where it is not kept, or its file is damaged."""
@@ -145,22 +158,21 @@ class Cache:
         np.save(content, array, allow_pickle=False)
         self._write(spec, size, ending_of(name), content.getvalue())
 
+    def held(self) -> tuple[int, int]:
+        """How many networks there is something of, and how many bytes of it."""
+        ours = self._ours()
+        # A hash stands in front of what a name ends in.
+        names = {
+            re.split(r"(?<=-[0-9a-f]{32})\.", os.path.basename(path))[0] for _, _, path in ours
+        }
+        return len(names), sum(size for _, size, _ in ours)
+
     def trim(self, most_bytes: int) -> None:
         """Remove the files that were not used for longest, until the rest has at most `most_bytes`.
 
         Files that are not of here stay, and do not count.
         """
-        if self.folder is None:
-            return
-        ours, old = [], time.time() - _HOUR_S
-        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):  # removed meanwhile by another process
-                    facts = entry.stat(follow_symlinks=False)
-                    if _OURS.fullmatch(entry.name):
-                        ours.append((facts.st_mtime_ns, facts.st_size, entry.path))
-                    elif _HALF_WRITTEN.fullmatch(entry.name) and facts.st_mtime < old:
-                        os.unlink(entry.path)  # of a run that was killed
+        ours = self._ours()
         total = sum(size for _, size, _ in ours)
         for _, size, path in sorted(ours):
             if total <= most_bytes:
@@ -169,14 +181,32 @@ class Cache:
                 os.unlink(path)
                 total -= size
 
+    def _ours(self) -> list[tuple[int, int, str]]:
+        """(when it was used, bytes, path) of each file; half of one, of a killed run, is removed."""
+        ours: list[tuple[int, int, str]] = []
+        old = time.time() - _HOUR_S
+        if self.folder is None:
+            return ours
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # removed meanwhile by another process
+                    facts = entry.stat(follow_symlinks=False)
+                    if _OURS.fullmatch(entry.name):
+                        ours.append((facts.st_mtime_ns, facts.st_size, entry.path))
+                    elif _HALF_WRITTEN.fullmatch(entry.name) and facts.st_mtime < old:
+                        os.unlink(entry.path)
+        return ours
+
     def remark(self, text: str) -> None:
         """Add to the remarks what they do not say yet."""
         if text not in self.remarks:
             self.remarks.append(text)
 
     def _path(self, spec: str, size: Any, ending: str) -> Path | None:
+        if self.folder is None:
+            return None
         key = self.key(spec, size)
-        return self.folder / (key + ending) if key and self.folder else None
+        return self.folder / (key + ending) if key else None
 
     def _read(self, spec: str, size: Any, ending: str, parse: Callable[[bytes], Any]) -> Any:
         """What `parse` makes of a file's content; None where there is none, or it is damaged."""
@@ -223,17 +253,26 @@ def _sha256(path: str) -> str:
 
 @functools.cache  # of a thousand networks that are asked for, each would open the package's metadata
 def _version(package: str) -> str:
-    """The version that is installed; "" for none."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return installed_version(package)
+
+
+def _is_of_the_caller(spec: str) -> bool:
+    """Whether a network may be of classes that this process added to Keras or timm, and could change."""
+    keras: Any = sys.modules.get("keras")
+    if spec.lower().endswith(".keras") and hasattr(keras, "saving"):
+        return bool(keras.saving.get_custom_objects())
+    timm: Any = sys.modules.get("timm")
+    if spec.startswith("timm:") and hasattr(timm, "model_entrypoint"):
+        name = re.split(r"[.?]", spec.removeprefix("timm:"))[0]
+        return timm.is_model(name) and not timm.model_entrypoint(name).__module__.startswith(
+            "timm."
+        )
+    return False
 
 
 def _keras_settings() -> list[str]:
     """What the user has set for all networks of Keras: its backend, where channels stand."""
-    folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     settings = [os.environ.get("KERAS_BACKEND", "")]
     with contextlib.suppress(OSError):
-        settings.append(_sha256(os.path.join(folder, "keras.json")))
+        settings.append(_sha256(str(keras_settings())))
     return settings

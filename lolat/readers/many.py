@@ -34,7 +34,7 @@ from lolat.io.process import (
     ends_by_itself,
     limit_memory,
 )
-from lolat.readers import read
+from lolat.readers import as_sizes, open_network
 from lolat.readers.cache import Cache, ending_of
 from lolat.units import one_line, shortened
 
@@ -140,11 +140,7 @@ def array_of(spec: Spec, task: Task, limited: bool = False) -> Result:
     """
     try:
         with _within(task.limit_s):
-            graph = task.kept.graph(*spec)
-            if graph is None:
-                graph = _read(spec)
-                task.kept.put(*spec, graph)
-            array = np.asarray(task.of(graph))
+            array = np.asarray(task.of(task.kept.read(*spec, lambda: _read(spec))))
         task.kept.put_array(*spec, task.name, array)
         return array
     except _TooLongError:
@@ -167,7 +163,7 @@ def _too_long(spec: Spec, task: Task) -> NetworkError:
 def _read(spec: Spec) -> Graph:
     """The network's graph; whatever a framework raises is a NetworkError."""
     try:
-        return read(*spec)
+        return open_network(spec[0], as_sizes(spec[1])).graph()
     except (LolatError, MemoryError):
         raise
     except RecursionError as error:

@@ -48,9 +48,7 @@ def check_plot(path: str) -> None:
         reason = "no permission to write it" if folder.is_dir() else f"no folder {folder}"
         raise InputError(f"--plot {path}: {reason}; expected a file in a folder of yours")
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingPackageError(
-            "plots need matplotlib; install it with: pip install 'lolat[plot]'"
-        )
+        raise MissingPackageError("plots need matplotlib, which is not installed", "plot")
 
 
 @contextlib.contextmanager

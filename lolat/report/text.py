@@ -17,7 +17,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.prediction import DOMAIN_WORDS, Prediction, interval_words
+from lolat.model.prediction import Prediction, domain_words, interval_words
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
 from lolat.units import milliseconds, percent, plain, quantity
@@ -150,7 +150,7 @@ def totals(prediction: Prediction) -> str:
     counts = prediction.counts
     return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
-        f"{quantity(counts['acts'])} convolution activations · {DOMAIN_WORDS[prediction.in_domain]}"
+        f"{quantity(counts['acts'])} convolution activations · {domain_words(prediction)}"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING
+from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING, widened
 from lolat.fitting.intervals import (
     COVERAGE,
     check_coverage,
@@ -468,7 +468,7 @@ class EstimatedTraining(Training):
     ) -> Doubts:
         """How sure an answer is: less where no training step was measured, or work is unlike what was."""
         steps = self._steps(graph, batch_size)
-        unlike = self.trained.unlike(steps.work, steps.times, NEGLIGIBLE_SHARE) or ()
+        unlike = self.trained.unlike(steps.work, steps.times) or {}
         estimated: tuple[str, ...] = ()
         if self.measured_steps < LEAST_STEPS:
             number = self.measured_steps
@@ -478,14 +478,13 @@ class EstimatedTraining(Training):
             )
         try:
             width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
-            half: float | None = width.half(len(graph.operations)) * (
-                (UNMEASURED if estimated else 1.0) * (OUTSIDE_WIDENING if unlike else 1.0)
-            )
+            usual = width.half(len(graph.operations)) * (UNMEASURED if estimated else 1.0)
+            half: float | None = widened(usual, {OUTSIDE_WIDENING: sum(unlike.values())})
         except InputError:
             half = None
         warnings = (
             *count(graph).warnings,
-            *unlike,
+            *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE),
             *estimated,
             *other_framework(self.document["environment"], graph.framework),
             *of_its_source(self.document),

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,69 @@ def test_a_network_of_timm_comes_back_equal(kept: Cache) -> None:
     assert kept.graph("timm:resnet18", 64) == kept.graph("timm:resnet18", (64,)) == graph
     assert kept.graph("timm:resnet18") is None
     assert kept.graph("timm:resnet34", 64) is None
+
+
+def test_a_string_is_read_once(
+    tmp_path: Path, spec: str, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, really = [], readers.open_network
+
+    def counting(*asked: object) -> readers.Network:
+        opened.append(asked)
+        return really(*asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(readers, "open_network", counting)
+    monkeypatch.setenv("LOLAT_CACHE", "off")
+    for _ in range(2):
+        assert readers.read(spec) == graph
+    assert len(opened) == 2
+    monkeypatch.setenv("LOLAT_CACHE", str(tmp_path / "own"))
+    for size in (None, (3, 8, 8), None, (3, 8, 8)):
+        readers.read(spec, size)
+    assert len(opened) == 4
+    (kept_file, _) = sorted((tmp_path / "own").iterdir())
+    for path in (tmp_path / "own").iterdir():
+        path.write_bytes(kept_file.read_bytes()[:-9])
+    assert readers.read(spec) == graph  # a damaged file: read again, and kept
+    assert readers.read(spec) == graph
+    assert len(opened) == 5
+
+
+def test_warnings_are_kept(kept: Cache, spec: str, graph: Graph) -> None:
+    said = replace(graph, warnings=("the padding is not known",))
+    assert kept.read(spec, None, lambda: said).warnings == said.warnings
+    assert kept.read(spec, None, lambda: graph).warnings == said.warnings
+
+
+def test_what_the_caller_added_to_a_framework_is_not_kept(
+    kept: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keras = pytest.importorskip("keras")
+    path = tmp_path / "net.keras"
+    path.write_bytes(b"")
+    assert kept.key(str(path)) is not None
+    keras.saving.get_custom_objects()["Mine"] = object
+    try:
+        assert kept.key(str(path)) is None
+    finally:
+        del keras.saving.get_custom_objects()["Mine"]
+    timm = pytest.importorskip("timm")
+    assert kept.key("timm:resnet18.a1_in1k?reparameterized") is not None
+    monkeypatch.setattr(timm, "is_model", lambda name: True)
+    monkeypatch.setattr(timm, "model_entrypoint", lambda name: test_warnings_are_kept)
+    assert kept.key("timm:resnet18") is None
+
+
+def test_what_is_held_is_counted_by_network(kept: Cache, graph: Graph) -> None:
+    assert kept.held() == (0, 0)
+    kept.put("timm:vit.augreg", None, graph)
+    kept.put_array("timm:vit.augreg", None, "work", np.ones(100))
+    kept.put("timm:b", 32, graph)
+    (kept.folder / "notes.txt").write_text("0" * 10**6)
+    networks, held_bytes = kept.held()
+    sizes = [p.stat().st_size for p in kept.folder.iterdir() if p.suffix != ".txt"]
+    assert (networks, held_bytes) == (2, sum(sizes))
+    assert len(sizes) == 3
 
 
 def test_an_array_comes_back_equal(kept: Cache, spec: str) -> None:
@@ -139,6 +203,10 @@ def test_a_changed_file_is_another_network(
     network(tmp_path)
     assert kept.key(spec) == first
     assert kept.graph(spec) == graph
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert kept.key(network(elsewhere)) == first  # another checkout, say
+    assert kept.key(network(elsewhere, "other.onnx")) != first  # as its graph's name
 
 
 @pytest.mark.parametrize(
@@ -339,6 +407,7 @@ def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.Monke
         ("", "/xdg", Path("/xdg/lolat")),
         ("", "relative", Path("/home/me/.cache/lolat")),
         ("", "", Path("/home/me/.cache/lolat")),
+        ("off", "/xdg", None),
     ):
         monkeypatch.setenv("LOLAT_CACHE", named)
         monkeypatch.setenv("XDG_CACHE_HOME", xdg)

@@ -52,13 +52,13 @@ def import_onnx() -> Any:
         import onnx.shape_inference
     except ImportError as error:
         raise MissingPackageError(
-            f"the package onnx is needed to read .onnx files and cannot be imported ({error}); install it "
-            "with: pip install 'lolat[onnx]'"
+            f"the package onnx is needed to read .onnx files and cannot be imported ({error})",
+            "onnx",
         ) from error
     if not hasattr(onnx.NodeProto(), "metadata_props"):
         raise MissingPackageError(
             f"onnx {onnx.__version__} is too old for this, it must be 1.16 or newer; install it with: "
-            "pip install --upgrade 'lolat[onnx]'"
+            "pip install --upgrade onnx"
         )
     return onnx
 

@@ -1,0 +1,137 @@
+"""Networks that come with LoLat: as the installed framework reads them, and without any framework."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lolat.readers import open_network, shipped
+from lolat.readers.shipped import FILE, shipped_graph, shipped_networks
+
+ROOT = Path(__file__).parents[2]
+AGAIN = "python benchmarks/shipped_networks.py, then raise READERS in lolat/readers/cache.py"
+SAMPLE = ["keras:MobileNetV2", "keras:DenseNet121", "keras:EfficientNetB1", "keras:NASNetMobile",
+          "timm:resnet18", "timm:mobilenetv3_small_100"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "network", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("timm:")) for n in SAMPLE]
+)
+def test_a_graph_is_what_the_framework_reads(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = pytest.importorskip(network.partition(":")[0])
+    if network.startswith("keras"):
+        framework.backend.clear_session()  # which counts the names that it gives to layers
+    # Whatever version is installed: a newer one must not count other things unnoticed.
+    monkeypatch.setattr(shipped, "installed_version", lambda package: "")
+    assert shipped_graph(network) == open_network(network).graph(), AGAIN
+
+
+def test_all_of_keras_applications_come_along() -> None:
+    applications = pytest.importorskip("keras").applications
+    names = {n for n in dir(applications) if n[0].isupper()}
+    assert {n.removeprefix("keras:") for n in shipped_networks() if n.startswith("keras:")} == names
+    assert FILE.stat().st_size < 300_000
+
+
+def test_every_graph_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "installed_version", lambda package: "")
+    for network in shipped_networks():
+        graph = shipped_graph(network)
+        assert graph is not None
+        assert f"{'keras' if graph.framework == 'keras' else 'timm'}:{graph.name}" == network
+
+
+@pytest.fixture
+def of_any_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shipped, "installed_version", lambda package: "")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("of_any_version")
+@pytest.mark.parametrize("network", ["keras:ResNet50", "timm:resnet50"])
+def test_its_own_size_however_it_is_written_and_no_other(network: str) -> None:
+    shape = (224, 224, 3) if network.startswith("keras") else (3, 224, 224)
+    graph = shipped_graph(network)
+    assert graph is not None
+    assert graph.tensors[graph.inputs[0]].shape == (1, *shape)
+    for size in ((224,), (224, 224), shape):
+        assert shipped_graph(network, size) == graph
+    for size in ((192,), (224, 192), shape[::-1], (224, 224, 4), {"x": (224,)}, ((224,), (224,))):
+        assert shipped_graph(network, size) is None
+
+
+@pytest.mark.usefixtures("of_any_version")
+def test_names_as_the_framework_takes_them() -> None:
+    graph = shipped_graph("keras:resnet50")
+    assert graph is not None
+    assert graph.name == "resnet50"
+    tagged = shipped_graph("timm:resnet50.a1_in1k")
+    assert tagged is not None
+    assert tagged.name == "resnet50.a1_in1k"
+    for other in ("timm:ResNet50", "timm:resnet50?reparameterized", "timm:nonsense", "keras:",
+                  "resnet50", "torchvision:resnet50", "ResNet50.keras", ""):  # fmt: skip
+        assert shipped_graph(other) is None
+
+
+def test_another_version_or_setting_is_asked_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr(shipped, "installed_version", lambda package: "0.0.1")
+    assert shipped_graph("keras:ResNet50") is shipped_graph("timm:resnet50") is None
+    monkeypatch.setattr(shipped, "installed_version", lambda package: "")
+    (tmp_path / "keras.json").write_text('{"image_data_format": "channels_last"}')
+    assert shipped_graph("keras:ResNet50") is not None
+    (tmp_path / "keras.json").write_text('{"image_data_format": "channels_first"}')
+    assert shipped_graph("keras:ResNet50") is None
+    assert shipped_graph("timm:resnet50") is not None
+
+
+WITHOUT = """
+import importlib.metadata, sys
+names = ("keras", "tensorflow", "tensorflow-cpu", "torch", "timm", "torchvision")
+sys.modules.update(dict.fromkeys(names))
+really = importlib.metadata.version
+def version(name):
+    if name in names:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return really(name)
+importlib.metadata.version = version
+"""
+
+
+def test_no_framework_is_needed(tmp_path: Path) -> None:
+    code = WITHOUT + (
+        "from lolat.cli.main import main\n"
+        "main(['predict', 'rtx-4090-amp', sys.argv[1], *sys.argv[2:]])"
+    )
+    for arguments, code_expected, said in (
+        (["timm:resnet50"], 0, "4.09 GMACs"),  # as timm's own tables have it, 4.1
+        (["keras:VGG16"], 0, "15.5 GMACs"),  # as published
+        (["keras:VGG16", "--input-size", "192"], 2, "tensorflow"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == code_expected, done.stderr
+        assert said in done.stdout + done.stderr
+
+
+def test_an_answer_imports_little() -> None:
+    """No framework, and nothing else of those that take a tenth of a second."""
+    code = (
+        "import sys\nfrom lolat.cli.common import run\nfrom lolat.cli.main import lolat\n"
+        "run(lolat, ['predict', 'rtx-4090-amp', 'keras:ResNet50'], 'lolat')\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    heavy = {"keras", "tensorflow", "torch", "timm", "scipy", "pandas", "rich", "matplotlib"}
+    if importlib.util.find_spec("keras") is None or shipped_graph("keras:ResNet50") is not None:
+        assert not heavy & set(done.stdout.split())
+    assert "ResNet50" in done.stdout
