@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import say
+from lolat.cli.common import json_option, say, say_json
 from lolat.cli.mlp import devices_option, sha256, table_argument
 from lolat.errors import InputError, MissingPackageError
 from lolat.mlp.recipes import RECIPES
@@ -53,6 +53,7 @@ recipe_option = click.option("--recipe", type=click.Choice(tuple(RECIPES)), defa
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Instead of the recipe's.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
 @click.option("--restart", is_flag=True, help="Throw away what a killed run left.")
+@json_option
 def fit(
     table: str,
     layer: str,
@@ -64,6 +65,7 @@ def fit(
     epochs: int | None,
     seed: int,
     restart: bool,
+    as_json: bool,
 ) -> None:
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
@@ -105,6 +107,10 @@ def fit(
     }
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
+    if as_json:
+        about = {"output": str(output), "layer": layer, "recipe": recipe}
+        say_json("layer-fit", {**about, **errors.to_dict()})
+        return
     names = f"{plural(len(facts), 'GPU')}: {', '.join(facts)}"
     click.echo(f"{output}: {layer} layers, recipe {recipe}, {names}")
     click.echo("\nErrors on rows left out of training:")
@@ -193,6 +199,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 @devices_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
 @click.option("--restart", is_flag=True, help="Throw away what an interrupted run measured.")
+@json_option
 @click.pass_context
 def learn(
     ctx: click.Context,
@@ -208,6 +215,7 @@ def learn(
     devices: str | None,
     seed: int,
     restart: bool,
+    as_json: bool,
 ) -> None:
     """Measure random layers on this device, forward only and trained, and train a layer model on them.
 
@@ -246,7 +254,7 @@ def learn(
             _keep(measured, table, record, facts, how)
             ctx.invoke(
                 fit, table=str(table), layer=layer, recipe=recipe, devices=str(record), output=output,
-                seed=seed, restart=restart,
+                seed=seed, restart=restart, as_json=as_json,
             )  # fmt: skip
             measured.journal.remove()
 

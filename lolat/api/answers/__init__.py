@@ -26,6 +26,8 @@ ANSWERS: dict[str, Any] = {
     "table-evaluation": inference.TableEvaluation,
     "diagnosis": inference.Diagnosis,
     "comparison": inference.Comparison,
+    "network-file": inference.NetworkFile,
+    "cache": inference.Cache,
     "model-summary": inference.Model,
     "models": inference.Models,
     "suggestion": inference.Suggestion,
@@ -74,6 +76,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "training fit": ("training-fit",),
     "training predict": ("training",),
     "training link": ("link",),
+    "read": ("network-file",),
+    "cache": ("cache",),
     "show": ("model-summary",),
     "models": ("models",),
 }

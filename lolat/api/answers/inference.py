@@ -318,6 +318,30 @@ class Comparison(TypedDict):
     skipped: dict[str, str]
 
 
+# ---- read, cache
+
+
+class NetworkFile(TypedDict):
+    """A network was written to a file: how many operations, and its counts of one sample."""
+
+    network: str
+    output: str
+    operations: int
+    counts: Counts
+    warnings: list[str]
+
+
+class Cache(TypedDict):
+    """Where networks that were read are kept (`folder`; null: nowhere), and those that come with LoLat."""
+
+    folder: str | None
+    networks: int
+    held_bytes: int
+    most_bytes: int
+    cleared: bool
+    shipped: list[str]
+
+
 # ---- models: show, learn, fit, models, suggest
 
 
