@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+import lolat
 from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.common import Size, json_option, progress, run, say_json
 from lolat.errors import InputError
@@ -109,11 +110,8 @@ def learn(
         _check_extend(
             extend, network, ["backend"] * (backend is not None) + chosen, training, fleet
         )
-        from lolat.cli.extend import extend_model
-
-        extend_model(
-            extend, network or "", batch_sizes or (1,), input_size, device, output, restart
-        )
+        sizes = batch_sizes or (1,)
+        _extend(extend, network or "", sizes, input_size, device, output, restart, as_json)
         return
     _only_with_extend(network, batch_sizes, input_size)
     if fleet is not None:
@@ -125,7 +123,7 @@ def learn(
                 "there; leave one out"
             )
         _check_threads(threads, device or "cpu", of_nodes=True)
-        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart)
+        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart, as_json=as_json)
         return
     if device is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
@@ -174,6 +172,32 @@ def _check_threads(threads: int | None, device: str, of_nodes: bool) -> None:
         from microbench.backends import check_threads
 
         check_threads(threads, device, here=not of_nodes)
+
+
+def _extend(
+    model: str,
+    network: str,
+    batch_sizes: Sequence[int],
+    input_size: tuple[int, ...],
+    device: str | None,
+    output: Path | None,
+    restart: bool,
+    as_json: bool,
+) -> None:
+    """Extend the model, and say what came of it."""
+    from lolat.api.extending import extend_model, standing
+    from lolat.report.text import learned
+
+    asked = model, network, batch_sizes, input_size, device, output, restart
+    with progress() as bar:
+        found = extend_model(lolat.load(model), *asked, bar)
+    if as_json:
+        say_json("model-summary", found.model.to_dict())
+        return
+    for line in learned(found.model.document, found.model.source) if found.measured else ():
+        click.echo(line)
+    for line in standing(found.model, found.graph, batch_sizes, found.measured):
+        click.echo(line)
 
 
 def _learn(

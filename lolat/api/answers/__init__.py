@@ -29,6 +29,7 @@ ANSWERS: dict[str, Any] = {
     "network-file": inference.NetworkFile,
     "cache": inference.Cache,
     "model-summary": inference.Model,
+    "fleet": inference.Fleet,
     "models": inference.Models,
     "suggestion": inference.Suggestion,
     "training": training.Training,
@@ -50,7 +51,7 @@ ANSWERS: dict[str, Any] = {
 """Each answer by its name."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "learn": ("model-summary",),
+    "learn": ("model-summary", "fleet"),
     "predict": ("prediction",),
     "report": ("prediction",),
     "explain": ("explanation",),
