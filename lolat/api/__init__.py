@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from lolat.api.report import Report
     from lolat.api.training import CostAnswer, TrainingAnswer
     from lolat.graph import Graph
+    from lolat.io.progress import Progress
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
     from lolat.model.prediction import Prediction
     from lolat.model.state import State
     from lolat.training.model import Training
-    from microbench.runner import Progress
 
 InputSize = int | Sequence[int] | None
 """Height = width of the input, or its shape without the batch; None: the network's own."""
@@ -371,7 +371,7 @@ class Model(core.Model, Result):
         this machine or its framework.
         """
         from lolat.api.extending import extend_model
-        from lolat.api.measuring import Silent
+        from lolat.io.progress import Silent
         from lolat.readers import as_size
 
         path = None if output is None else Path(output)

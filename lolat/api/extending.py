@@ -19,6 +19,7 @@ from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS
 from lolat.graph.edits import block_kinds
 from lolat.io import paths
+from lolat.io.progress import Progress
 from lolat.io.writing import check_writable
 from lolat.model.file import read, write
 from lolat.model.learning import FEW_BLOCKS, model_document
@@ -28,7 +29,6 @@ from microbench import backends
 from microbench.extend import as_blocks, measure_extension
 from microbench.jobs import job_key
 from microbench.journal import interruptible
-from microbench.runner import Progress
 
 PASSES = 3  # a new fit weighs the blocks anew, so that further ones may count
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api import Model
-from lolat.api.measuring import Silent
 from lolat.errors import InputError, LolatError
 from lolat.io import paths
+from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
 from lolat.model import learning as fitting
 from lolat.model.file import read, write
@@ -22,7 +22,6 @@ from microbench import learn_training as of_training
 from microbench.backends import choice
 from microbench.extend import refuse_another
 from microbench.journal import interruptible
-from microbench.runner import Progress
 
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 ADVICE = (

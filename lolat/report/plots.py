@@ -20,7 +20,7 @@ from lolat.model.learning import answers
 from lolat.units import plain
 
 if TYPE_CHECKING:
-    from lolat.nas.search import SearchAnswer
+    from lolat.nas.pareto import SearchAnswer
 
 FORMATS = (".svg", ".png")
 COLORS = {"extended": "#0b6e99", "two-regime": "#d1603d"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lolat.errors import AnswerIsNo, InputError
 from lolat.model import Model
 from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
-from lolat.nas.search import Search, SearchResult, answer, crowding, front, lines, ranks
+from lolat.nas.pareto import Search, SearchResult, answer, crowding, front, lines, ranks
 from lolat.nas.space import Space
 from lolat.nas.spaces import fbnet, nasbench201
 from tests import synthetic
