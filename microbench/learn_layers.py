@@ -387,7 +387,7 @@ def write_csv(path: Path, table: LayerTable) -> None:
 def write_record(
     path: Path, measured: MeasuredLayers, fact: Device, drawn: Mapping[str, Any]
 ) -> None:
-    """What a CSV has no column for: the device's facts as `--devices` reads them, where, how, raw times.
+    """What a CSV has no column for: the device's facts as `--facts` reads them, where, how, raw times.
 
     `drawn`: how the layers were chosen. See `write_bytes`.
     """

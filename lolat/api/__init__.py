@@ -6,7 +6,7 @@ Importing it loads no framework; what an answer needs is imported when it is ask
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -169,7 +169,8 @@ class Model(core.Model, Result):
             return Report(self, graph, found, graph.name, (), predictor, coverage)
         name, size = os.fspath(network), as_size(input_size)
         found = _named(found, name, size)
-        return Report(self, graph, found, name, size, predictor, coverage)
+        again = _at_size(network)
+        return Report(self, graph, found, name, size, predictor, coverage, again)
 
     def explain(
         self,
@@ -330,13 +331,14 @@ class Model(core.Model, Result):
         self,
         table: str | os.PathLike[str],
         *,
-        only: str | None = None,
+        only: str | Collection[str] | None = None,
         predictor: str | None = None,
         training: bool = False,
     ) -> TableEvaluation:
         """Compare with the times of networks or operations in a CSV table; nothing is measured.
 
-        `only`: rows of this device alone. `training`: its training steps. Returns a `TableEvaluation`.
+        `only`: rows of this device (or devices). `training`: its training steps. Returns a
+        `TableEvaluation`.
         Raises InputError where no row can be predicted.
         """
         from lolat.api.measuring import evaluate_table

@@ -109,7 +109,7 @@ def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any
     """The model file of a device of which nothing but the data sheet is known."""
     if device is None or facts is None:
         raise InputError(
-            "nothing to fit: give tables, a model file, or --facts DEVICES.csv with --device NAME"
+            "nothing to fit: give tables, a model file, or --facts FILE with --name NAME"
         )
     source = {"device": "unknown", "source": Path(facts).name, "framework": "torch"}
     return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
@@ -126,7 +126,7 @@ def _of_tables(
 ) -> dict[str, Any]:
     """The model file of a device from tables of operations, networks, and blocks beside them."""
     if facts is not None and device is None:
-        raise InputError("--facts says what devices are like; give --device NAME, one of its rows")
+        raise InputError("--facts says what devices are like; give --name NAME, one of its rows")
     if odd := [path for path, kind in kinds.items() if kind == MODEL]:
         raise InputError(f"{odd[0]} is no table, as the others are; expected a model file alone")
     known = None if facts is None else read_facts(facts, str(device))

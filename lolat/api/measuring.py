@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,7 +186,7 @@ def evaluate(
 def evaluate_table(
     model: Model,
     table: str,
-    only: str | None = None,
+    only: str | Collection[str] | None = None,
     predictor: str | None = None,
     training: bool = False,
     said: Said | None = None,

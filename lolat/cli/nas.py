@@ -13,16 +13,28 @@ import lolat
 from lolat import nas as questions
 from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.common import (
+    PATH,
+    WHOLE,
     LazyGroup,
-    Milliseconds,
+    among_option,
     batch_option,
+    command,
+    count_option,
+    coverage_option,
     json_option,
+    max_ms_option,
     model_argument,
+    option,
+    output_option,
+    plot_option,
     predictor_option,
     progress,
     say,
     say_json,
+    seed_option,
+    space_argument,
 )
+from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
 from lolat.io.writing import write_bytes
@@ -46,40 +58,13 @@ def nas() -> None:
     """Latency for searches: spaces, few measurements, many candidates."""
 
 
-def path_option(*names: str, **options: Any) -> Any:
-    """An option whose value is a path."""
-    return click.option(*names, type=click.Path(path_type=Path), **options)
-
-
-def whole_option(
-    name: str, text: str, default: int | None = None, metavar: str = "N", **limits: Any
-) -> Any:
-    """An option whose value is a whole number, from 1 unless `limits` say otherwise."""
-    allowed = click.IntRange(**{"min": 1, **limits})
-    shown = default is not None
-    return click.option(
-        name, type=allowed, default=default, show_default=shown, metavar=metavar, help=text
-    )
-
-
-searched_argument = click.argument("space", metavar="SPACE")
-max_ms_option = click.option(
-    "--max-ms", type=Milliseconds(), help="Only candidates that take at most this."
-)
-
 # ---- `lolat nas fit`: a search space's latency on a new device from a few measured networks.
 
-SPACE_NAMES = ("nasbench201", "fbnet")
-space_option = click.option(
-    "--space", type=click.Choice(SPACE_NAMES), required=True,
-    help="The search space that the networks are of.",
-)  # fmt: skip
 
-
-@click.command()
-@space_option
+@command()
+@space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
-@path_option("--output", required=True, help="The model file to write.")
+@output_option(required=True, more="The model file.")
 @json_option
 def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
@@ -129,16 +114,16 @@ def typical_error(model: NasModel) -> float:
 # ---- `lolat nas suggest`: which networks of a space to measure next.
 
 
-@click.command()
-@space_option
-@whole_option("--count", "How many networks.", 10)
-@path_option(
-    "--have", metavar="SAMPLES",
+@command()
+@space_argument
+@count_option(default=10, more="Networks to name.")
+@option(
+    "--have", type=PATH, metavar="FILE",
     help="What is measured already (columns arch, latency_ms): which come next.",
 )  # fmt: skip
-@path_option("--among", metavar="ARCHS", help="Choose from this table only (column arch).")
-@whole_option("--seed", "Another one, other networks.", 0, min=0)
-@path_option("--output", help="Also write them to this CSV (column arch).")
+@among_option(more="A column arch.")
+@seed_option
+@output_option(more="The same as a CSV table with a column arch; not written if not given.")
 @json_option
 def suggest(
     space: str, count: int, have: Path | None, among: Path | None, seed: int, output: Path | None,
@@ -166,15 +151,11 @@ def suggest(
 # ---- `lolat nas predict`: the latencies of many networks of a space.
 
 
-@click.command()
+@command()
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
-@path_option("--output", required=True, help="The CSV table to write.")
-@click.option(
-    "--coverage", type=float, metavar="C",
-    help="Also the columns latency_low_ms and latency_high_ms, between which a reading is so often, "
-    "such as 0.9.",
-)  # fmt: skip
+@output_option(required=True, more="A CSV table.")
+@coverage_option(more="Only with it: the columns latency_low_ms and latency_high_ms.")
 @json_option
 def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
     """Predict the networks in ARCHS by MODEL, which `lolat nas fit` wrote.
@@ -185,10 +166,6 @@ def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_j
     from lolat.nas.fewshot.model import read
     from lolat.nas.fewshot.samples import read_archs
 
-    if coverage is not None and not 0.0 < coverage < 1.0:
-        raise InputError(
-            f"--coverage {coverage:g}: expected a number above 0 and below 1, such as 0.9"
-        )
     fitted = read(model)
     try:
         texts, rows = read_archs(archs, fitted.terms)
@@ -210,39 +187,41 @@ def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_j
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
 
 
-@click.command()
-@searched_argument
+@command()
+@space_argument
 @model_argument
-@click.option(
+@option(
     "--objective", required=True, metavar="SCORE",
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
     "choices), or a CSV file with the columns arch,score.",
 )  # fmt: skip
-@max_ms_option
-@click.option(
+@max_ms_option(more="Only candidates within it.")
+@option(
     "--method", type=click.Choice(["evolutionary", "exhaustive"]),
     help="exhaustive for a table and for few candidates, else evolutionary, if not given.",
 )  # fmt: skip
-@whole_option("--samples", "Candidates that an evolutionary search scores.", 200)
-@whole_option("--generations", "In how many generations.", 10)
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draws.")
-@click.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@batch_option
+@option("--candidates", was="--samples", type=WHOLE, default=200, show_default=True,
+        help="How many an evolutionary search scores.")  # fmt: skip
+@option("--generations", type=WHOLE, default=10, show_default=True,
+        help="In how many generations it does.")  # fmt: skip
+@seed_option
+@option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
+@batch_option(default=1)
 @predictor_option
-@click.option("--output", type=click.Path(), metavar="FILE", help="Write the front as CSV.")
-@click.option(
+@output_option(more="The front as CSV.")
+@option(
     "--journal",
     type=click.Path(),
     metavar="FILE",
     help="Where each score is kept as it comes; it is read when the search is run again. Beside --output "
     "(FRONT.scores.csv), or SPACE.scores.csv here, if not given.",
 )
-@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw it (.svg or .png).")
+@plot_option
 @json_option
 def search(
-    space: str, model: str, objective: str, max_ms: float | None, method: str | None, samples: int,
+    space: str, model: str, objective: str, max_ms: float | None, method: str | None, candidates: int,
     generations: int, seed: int, lower_is_better: bool, batch_size: int, predictor: str | None,
-    output: str | None, journal: str | None, plot: str | None, as_json: bool,
+    output: Path | None, journal: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device.
 
@@ -252,9 +231,9 @@ def search(
     from lolat.nas.objective import find_space
     from lolat.nas.pareto import lines, write_csv
 
-    for path, option in ((output, "--output"), (journal, "--journal")):
+    for path, name in ((output, "--output"), (journal, "--journal")):
         if path is not None:
-            check_writable(path, option)
+            check_writable(str(path), name)
     if plot is not None:
         from lolat.report.plots import check_plot
 
@@ -263,12 +242,12 @@ def search(
     loaded.predictor(predictor)
     searched = find_space(space)
     if not is_table(objective) and not Path(objective).is_file():
-        beside = None if output is None else str(Path(output).with_suffix(".scores.csv"))
+        beside = None if output is None else str(output.with_suffix(".scores.csv"))
         journal = journal or beside or f"{searched.name}.scores.csv"
         check_writable(journal, "--journal")
     with progress() as bar:
         told = questions.search(
-            searched, loaded, objective, max_ms=max_ms, method=method, candidates=samples,
+            searched, loaded, objective, max_ms=max_ms, method=method, candidates=candidates,
             generations=generations, seed=seed, lower_is_better=lower_is_better,
             batch_size=batch_size, predictor=predictor, journal=journal, progress=bar,
         )  # fmt: skip
@@ -291,51 +270,47 @@ def search(
 MOST_ROWS = 20
 
 
-@click.command()
-@searched_argument
+@command()
+@space_argument
 @model_argument
-@path_option(
-    "--output", required=True, metavar="DIR",
-    help="A folder: a Parquet file for each range of candidates, and _best.csv. With --ray on several "
-    "machines, one that they share.",
+@output_option(
+    required=True, more="A folder: a Parquet file for each range of candidates, and _best.csv. With "
+    "--ray on several machines, one that they share.",
 )  # fmt: skip
-@click.option(
+@option(
     "--ray", "address", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None,
     metavar="[ADDRESS]",
     help="With Ray Data on the cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or "
     "on all CPUs of this machine.",
 )  # fmt: skip
-@max_ms_option
-@whole_option(
-    "--best",
-    "How many of the best to list: the fastest, or those of the largest --value.",
-    10,
-    "K",
-    max=100_000,
-)
-@click.option(
+@max_ms_option(more="Only candidates within it.")
+@option(
+    "--best", type=Number("N", whole=True, least=1, most=100_000), default=10, show_default=True,
+    help="How many of the best to list: the fastest, or those of the largest --value.",
+)  # fmt: skip
+@option(
     "--value", metavar="FUNCTION",
     help="package.module:callable, from (n, positions) integers to (n,) numbers: what is to be large.",
 )  # fmt: skip
-@click.option(
-    "--columns", type=click.Choice(["choices", "arch", "none"]), default="choices", show_default=True,
+@option(
+    "--label", was="--columns", type=click.Choice(["choices", "arch", "none"]), default="choices",
+    show_default=True,
     help="Beside index and latency_ms: a column of integers for each position, or the arch as text.",
 )  # fmt: skip
-@click.option(
-    "--only-best", is_flag=True, help="Write only the best K of each range, not all that are kept."
+@option(
+    "--only-best", is_flag=True, help="Write only the best of each range, not all that are kept."
 )
-@whole_option(
-    "--chunk",
-    "Candidates in a range, which is a file, and what a killed worker does again.",
-    1_000_000,
-)
-@whole_option("--limit", "Score the first N candidates only.")
-@batch_option
+@option(
+    "--chunk", type=WHOLE, default=1_000_000, show_default=True,
+    help="Candidates in a range, which is a file, and what a killed worker does again.",
+)  # fmt: skip
+@option("--limit", type=WHOLE, help="Score the first N candidates only.")
+@batch_option(default=1)
 @predictor_option
 @json_option
 def score(
     space: str, model: str, output: Path, address: str | None, max_ms: float | None, best: int,
-    value: str | None, columns: str, only_best: bool, chunk: int, limit: int | None, batch_size: int,
+    value: str | None, label: str, only_best: bool, chunk: int, limit: int | None, batch_size: int,
     predictor: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE on MODEL's device: latencies as Parquet, and the best.
@@ -354,7 +329,7 @@ def score(
     def scored(ranges: Any) -> Any:
         with progress() as bar:
             return questions.score(
-                space, loaded, output, max_ms=max_ms, best=best, value=value, label=columns,
+                space, loaded, output, max_ms=max_ms, best=best, value=value, label=label,
                 only_best=only_best, chunk=chunk, limit=limit, batch_size=batch_size,
                 predictor=predictor, ranges=ranges, progress=bar,
             )  # fmt: skip

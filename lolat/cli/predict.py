@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import lolat
 from lolat.cli.common import (
-    Columns,
-    Milliseconds,
+    command,
     coverage_option,
+    csv_option,
+    html_option,
+    max_ms_option,
     network_options,
+    option,
     progress,
     say,
     say_json,
+    sure_option,
 )
+from lolat.cli.parsing import Names, Number
 from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
 
@@ -49,16 +55,11 @@ def warn_of_processor(model: str, loaded: Model) -> None:
         say(f"warning: {loaded.source}: {unsaid}")
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option(
-    "--max-ms",
-    type=Milliseconds(),
-    default=None,
-    help="Exit code 3 where it takes longer than this.",
-)
-@click.option(
+@max_ms_option(more="Exit code 3 where it takes longer.")
+@option(
     "--state",
     default=None,
     metavar="FILE|now",
@@ -113,29 +114,28 @@ def _state(given: str, loaded: Model) -> State:
         return state_of_now(loaded, loaded.given, bar)
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option(
-    "--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the blocks to this table."
-)
-@click.option(
-    "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page to explore them."
-)
-@click.option(
+@csv_option(more="A row for each block.")
+@html_option(more="To explore the blocks in a browser.")
+@option(
     "--against",
     default=None,
     metavar="MODEL_OR_NETWORK",
     help="A second device or network beside it in the page.",
 )
-@click.option("--depth", type=int, default=None, metavar="N", help="Fold by module, N names deep.")
-@click.option(
+@option("--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep.")
+@option(
     "--columns",
-    type=Columns(),
-    default=None,
-    help="Which, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
+    type=Names("column", "ms,share,macs", lower=True),
+    help="Which columns, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
 )
-@click.option("--sort", default=None, metavar="BY", help="order, time, macs or name.")
+@option(
+    "--sort",
+    type=click.Choice(["order", "time", "macs", "name"]),
+    help="Rows by this; as the network has them if not given.",
+)
 def report(
     model: str,
     network: str,
@@ -144,7 +144,7 @@ def report(
     predictor: str | None,
     coverage: float | None,
     as_json: bool,
-    csv_file: str | None,
+    csv_file: Path | None,
     html_file: str | None,
     against: str | None,
     depth: int | None,
@@ -192,8 +192,6 @@ def _other_report(against: str, found: Report) -> Report:
         try:
             other = lolat.load(against)
         except ModelFileError as error:
-            from pathlib import Path
-
             if against == LOCAL or Path(against).is_file():
                 raise
             known = str(error).partition("expected ")[2]
@@ -213,9 +211,9 @@ def _other_report(against: str, found: Report) -> Report:
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
 
 
-@click.command()
+@command()
 @network_options
-@click.option("--block", default=None, metavar="NAME", help="One block, operation by operation.")
+@option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
     model: str,
     network: str,
@@ -241,19 +239,17 @@ def explain(
 # within a time.
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option("--ms", "budget_ms", type=float, required=True, metavar="T", help="Milliseconds.")
-@click.option(
+@max_ms_option(required=True, was="--ms")
+@option(
     "--vary",
     type=click.Choice(["width", "resolution", "batch"]),
     required=True,
     help="What may change: channel counts, pixels of the input, or samples at once.",
 )
-@click.option(
-    "--sure", is_flag=True, help="The upper end of the interval must stay within the time."
-)
+@sure_option
 def budget(
     model: str,
     network: str,
@@ -262,14 +258,18 @@ def budget(
     predictor: str | None,
     as_json: bool,
     coverage: float | None,
-    budget_ms: float,
+    max_ms: float,
     vary: str,
-    sure: bool,
+    sure: float | None,
 ) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
-    asked = (batch_size, predictor, coverage)
+    if sure is not None and coverage not in (None, sure):
+        raise InputError(
+            f"--sure and --coverage are two answers; give --sure {100 * coverage:g} alone"
+        )
+    asked = (batch_size, predictor, coverage if sure is None else sure)
     found = lolat.load(model).budget(
-        network, budget_ms, vary, *asked, sure=sure, input_size=input_size
+        network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
     )
     if as_json:
         say_json("budget", found.to_dict())

@@ -11,15 +11,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lolat.cli.common import (
+    WHOLE,
     LazyGroup,
+    backend_option,
+    batch_option,
+    command,
     coverage_option,
+    device_argument,
+    epochs_option,
     json_option,
+    link_option,
     model_argument,
+    name_option,
     network_argument,
+    optimizer_option,
+    option,
+    output_option,
+    replicas_option,
+    samples_option,
     say,
     say_json,
     size_option,
+    strategy_option,
+    threads_option,
 )
+from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.units import duration, gibibytes, milliseconds, plain
 
@@ -61,12 +77,12 @@ def as_one(name: str, *options: Decorator) -> Decorator:
             from lolat.api import training as questions
 
             kind = getattr(questions, name.capitalize())
-            one = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
-            return command(**values, **{name: one})
+            question = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+            return command(**values, **{name: question})
 
         decorated: Callable[..., Any] = called
-        for option in reversed(options):
-            decorated = option(decorated)
+        for one in reversed(options):
+            decorated = one(decorated)
         return decorated
 
     return decorate
@@ -76,29 +92,26 @@ def run_options(samples_required: bool) -> Decorator:
     """`run`: how much is trained, and how."""
     return as_one(
         "run",
-        click.option("--batch-size", type=int, required=True, metavar="B",
-                     help="Samples of an iteration on each device."),
-        click.option("--optimizer", default="sgd", show_default=True, metavar="NAME",
-                     help="sgd, momentum, rmsprop, adagrad, adam or adadelta."),
-        click.option("--samples", type=int, required=samples_required, metavar="N",
-                     help="In the data set" + ("." if samples_required else ", for epochs.")),
-        click.option("--epochs", type=int, default=1, show_default=True, metavar="E",
-                     help="Times through the data set."),
+        batch_option(required=True, more="On each device."),
+        optimizer_option,
+        samples_option(
+            required=samples_required, more="" if samples_required else "Without it, no epochs."
+        ),
+        epochs_option(default=1, show_default=True),
         coverage_option,
-    )  # fmt: skip
+    )
 
 
+REPLICAS = Number("K", whole=True, least=1)
 exchange_options = as_one(
     "exchange",
-    click.option("--strategy", default="ring", show_default=True, metavar="NAME",
-                 help="How gradients are exchanged: ring, tree, one-to-all or mirrored."),
-    click.option("--link-gbps", type=float, metavar="G",
-                 help="Gbit/s of each device's link to the others; if not given, as such devices are "
-                 "linked in one machine, and 10 between machines."),
-    click.option("--no-overlap", is_flag=True,
-                 help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
-    click.option("--input-ms-per-sample", "input_ms", type=float, default=0.0, metavar="T",
-                 help="What the input pipeline takes beside training; a device that is faster waits for "
+    strategy_option,
+    link_option,
+    option("--no-overlap", is_flag=True,
+           help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
+    option("--input-ms-per-sample", "input_ms", default=0.0, show_default=True,
+           type=Number("MS", "milliseconds", least=0.0),
+           help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
 )  # fmt: skip
 
@@ -106,17 +119,15 @@ exchange_options = as_one(
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
 
 
-@click.command()
+@command()
 @model_argument
 @network_argument
 @run_options(samples_required=False)
-@click.option(
-    "--validation-samples", "validation", type=int, metavar="V", help="Evaluated after each epoch."
-)
-@click.option("--memory-gib", type=float, metavar="M",
-              help="Of each device, to say whether a batch fits; if not given, what was free when it was "
-              "learned.")  # fmt: skip
-@click.option("--devices", type=int, default=1, show_default=True, metavar="K")
+@option("--validation-samples", "validation", type=WHOLE, help="Evaluated after each epoch.")
+@option("--memory-gib", type=Number("GIB", "GiB", above=0.0, most=2**30, such="16"),
+        help="Of each device, to say whether a batch fits; if not given, what was free when it was "
+        "learned.")  # fmt: skip
+@replicas_option(type=REPLICAS, default=1)
 @exchange_options
 @size_option
 @json_option
@@ -126,7 +137,7 @@ def predict(
     run: Run,
     validation: int | None,
     memory_gib: float | None,
-    devices: int,
+    replicas: int,
     exchange: Exchange,
     input_size: tuple[int, ...],
     as_json: bool,
@@ -140,7 +151,7 @@ def predict(
     from lolat.api.training import predict_training
     from lolat.training.file import load_training
 
-    more = devices, validation, memory_gib, input_size
+    more = replicas, validation, memory_gib, input_size
     answer = predict_training(load_training(model), network, run, exchange, *more)
     for warning in answer.prediction.training.warnings:
         say(f"warning: {warning}")
@@ -149,7 +160,7 @@ def predict(
         return
     of = answer.prediction
     shown = lines(of.training, answer.device, answer.available_bytes, answer.largest_batch)
-    if devices > 1:
+    if replicas > 1:
         shown += exchange_lines(of, answer.assumed)
     click.echo("\n".join(shown))
 
@@ -207,13 +218,11 @@ def gib(size_bytes: int) -> str:
 # timed.
 
 
-@click.command()
+@command()
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
-@click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
-)
-@click.option("--name", default=None, help="Of the device; the table's name if not given.")
-@click.option(
+@output_option(required=True, more="The model file.")
+@name_option(more="The table's name if not given.")
+@option(
     "--drop-last",
     is_flag=True,
     help="The epochs left out a last batch that was not full; without it, it was run too.",
@@ -276,41 +285,31 @@ def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
 WORDS = {"mirrored": "MirroredStrategy", "ddp": "DistributedDataParallel"}
 OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
 """What `lolat training predict --strategy` calls each."""
+OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 
-@click.command()
-@click.option("--replicas", type=int, default=2, show_default=True, metavar="K")
-@click.option(
-    "--strategy",
-    default="mirrored",
+@command()
+@device_argument(was="--device", required=False, default="cpu")
+@replicas_option(was="", type=REPLICAS, default=2)
+@backend_option(
+    was={"--strategy": {strategy: backend for backend, strategy in OF_BACKEND.items()}},
+    type=click.Choice(list(OF_BACKEND)),
+    default="tensorflow",
     show_default=True,
-    metavar="NAME",
-    help="mirrored (TensorFlow's MirroredStrategy) or ddp (PyTorch's DistributedDataParallel).",
+    more="tensorflow: its MirroredStrategy; torch: its DistributedDataParallel.",
 )
-@click.option(
-    "--threads",
-    type=int,
-    default=None,
-    metavar="N",
-    help="Of each replica on a CPU; the processors shared out, if not given.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "gpu"]),
-    default="cpu",
-    show_default=True,
-    help="cpu: all replicas share this machine's processors. gpu: a GPU for each.",
-)
+@threads_option(more="Of each replica; the processors shared out, if not given.")
 @json_option
-def link(replicas: int, strategy: str, threads: int | None, device: str, as_json: bool) -> None:
+def link(device: str, replicas: int, backend: str, threads: int | None, as_json: bool) -> None:
     """Measure what a strategy adds to an iteration on this machine: half a minute.
 
-    Gradients of several sizes are exchanged by the strategy itself, with nothing to compute. What comes
-    out goes into `lolat training predict --devices K --link-gbps G`. It holds for so many replicas.
+    cpu: all replicas share this machine's processors. gpu: a GPU for each. Gradients of several sizes are
+    exchanged by the strategy itself, with nothing to compute. What comes out goes into `lolat training
+    predict --replicas K --link-gbps GBPS`. It holds for so many replicas.
     """
     from microbench.exchange import measure_link
 
-    measured = measure_link(strategy, replicas, threads, device)
+    measured = measure_link(OF_BACKEND[backend], replicas, threads, device)
     for warning in measured.warnings:
         say(f"warning: {warning}")
     if as_json:
@@ -344,7 +343,7 @@ def link_lines(measured: MeasuredLink) -> list[str]:
     return [
         *shown,
         "",
-        f"Next: lolat training predict MODEL NETWORK --batch-size B --devices {measured.replicas} "
+        f"Next: lolat training predict MODEL NETWORK --batch-size N --replicas {measured.replicas} "
         f"--strategy {OF_PREDICT[measured.strategy]} --link-gbps {measured.link.gbps:.3g}",
     ]
 

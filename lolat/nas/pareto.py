@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -429,7 +430,7 @@ def lines(answer: SearchAnswer) -> Iterator[str]:
         yield f"{OUTSIDE} outside what was measured (docs/explanation/domain.md): the interval is wider"
 
 
-def write_csv(path: str, answer: SearchAnswer) -> None:
+def write_csv(path: str | Path, answer: SearchAnswer) -> None:
     """One row per network of the front, by latency. InputError if not writable."""
     header = ["arch", "latency_ms", "low_ms", "high_ms", "in_domain", "score"]
     rows = []

@@ -73,7 +73,7 @@ def make_job(
     chunk: int = CHUNK,
     limit: int | None = None,
     only_best: bool = False,
-    columns: str = "choices",
+    label: str = "choices",
     value: Callable[..., Any] | None = None,
     value_name: str | None = None,
 ) -> Job:
@@ -84,12 +84,12 @@ def make_job(
     """
     stop = min(space.grid.countable(), space.size if limit is None else limit)
     names = tuple(p.name for p in space.positions)
-    columns_there = [*OWN_COLUMNS, *names] if columns == "choices" else []
+    columns_there = [*OWN_COLUMNS, *names] if label == "choices" else []
     double = next((n for i, n in enumerate(columns_there) if n in columns_there[:i]), None)
     if double is not None:
         raise InputError(
             f"the space has a position {double!r}, which cannot be a column beside "
-            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --columns arch"
+            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --label arch"
         )
     if min(best, chunk, stop) < 1:
         raise InputError(
@@ -112,7 +112,7 @@ def make_job(
         "best": best,
         "chunk": chunk,
         "only_best": only_best,
-        "columns": columns,
+        "label": label,
         "value": value_name,
         "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
     }
@@ -120,7 +120,7 @@ def make_job(
     _claim(where, manifest)
     return Job(
         scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best, only_best,
-        columns, value,
+        label, value,
     )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def require_room(job: Job, ranges: int) -> None:
     if wanted > free:
         raise InputError(
             f"--output {job.folder}: the files would take about {quantity(wanted, 'B')}, and "
-            f"{quantity(free, 'B')} are free; give --max-ms, --only-best, --columns none, a --limit, "
+            f"{quantity(free, 'B')} are free; give --max-ms, --only-best, --label none, a --limit, "
             "or another disk's folder"
         )
 

@@ -97,7 +97,7 @@ def test_a_file_of_onnx_is_read_as_what_is_in_memory(model: lolat.Model, tmp_pat
 
 
 def test_what_is_no_network_is_refused_with_what_is_expected(model: lolat.Model) -> None:
-    with pytest.raises(lolat.NetworkError, match="builtins.int.*ONNX ModelProto"):
+    with pytest.raises(lolat.NetworkError, match=r"builtins\.int.*ONNX ModelProto"):
         model.predict(3)
 
 
@@ -289,7 +289,9 @@ def test_the_page_names_nothing_that_is_not_there() -> None:
     ):
         place = lolat.Model if owner == "Model" else importlib.import_module(owner)
         signature = inspect.signature(getattr(place, name))
-        told = [p.split("=")[0].strip() for p in parameters.split(", ") if p.strip() not in ("", "*")]
+        told = [
+            p.split("=")[0].strip() for p in parameters.split(", ") if p.strip() not in ("", "*")
+        ]
         assert told == [p for p in signature.parameters if p != "self"], name
 
 

@@ -325,7 +325,7 @@ WRONG = B.replace(B.split("~")[0][1:], "conv_9x9", 1)
           for time in ("0", "-3", "nan", "inf", "fast", "", "1e-300", "1e13")),
         ([f"{A},1.25", B], "line 3: 1 cell"),
         ([f"{A},1.25", f"{WRONG},2.5"], r"line 3 \(row 2\): .*'conv_9x9' .*one of none, skip_connect"),
-        ([f"{A},1.25", f"{A},1.35", f"{A},1.35"], "all 3 rows are of one network.*--space nasbench201"),
+        ([f"{A},1.25", f"{A},1.35", f"{A},1.35"], "all 3 rows are of one network.*suggest nasbench201"),
         ([], "has no rows"),
     ],
 )  # fmt: skip

@@ -120,7 +120,7 @@ def test_devices_whose_batches_are_larger_than_the_data_set_are_left_out(page: S
     assert re.findall(r'<th scope="row">([\d,]+)</th>', page.raw) == ["1", "2", "3"]
     said = "Not shown: 4, 16 devices, whose batches of 300 together are larger than the data set of 1,000"
     assert said in page.answer()
-    assert "--devices 1,2,3 " in page.commands()[0]
+    assert "--replicas 1,2,3 " in page.commands()[0]
     assert page.value("compare") == "1,2,3,4,16"
 
 
@@ -294,7 +294,7 @@ def test_options_that_are_as_without_them_are_left_out(page: Site, made: Path) -
     page.get()
     cost, predict = page.commands()
     run = "--samples 50000 --epochs 20 --batch-size 64"
-    assert cost == f"lolat cost {made} keras:ResNet50 {run} --devices 1,2,4,8 --price-per-hour 1"
+    assert cost == f"lolat cost {made} keras:ResNet50 {run} --replicas 1,2,4,8 --price-per-hour 1"
     assert predict == f"lolat training predict {made} keras:ResNet50 {run}"
 
 
@@ -327,7 +327,7 @@ def test_devices_in_several_instances_are_linked_by_a_network(made: Path, tmp_pa
         )
         cost, predict = page.commands()
         assert "--link-gbps" not in cost
-        assert predict.endswith(" --devices 2 --link-gbps 10")
+        assert predict.endswith(" --replicas 2 --link-gbps 10")
         page.get(model="h100", name="Mine", devices=8)
         assert "Gradients travel over NVLink 4, 2880 Gbit/s assumed" in page.answer()
         assert "--link-gbps" not in "".join(page.commands())

@@ -106,7 +106,7 @@ def read_samples(path: str | Path, space: SpaceTerms, one_network: bool = False)
     if networks == 1 and len(archs) > 1 and not one_network:
         raise InputError(
             f"{path}: all {len(archs)} rows are of one network, {archs[0]}, which says nothing on what "
-            f"another costs; expected different networks (`lolat nas suggest --space {space.name}` "
+            f"another costs; expected different networks (`lolat nas suggest {space.name}` "
             "names good ones)"
         )
     if networks < len(kept):

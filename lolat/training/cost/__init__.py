@@ -327,7 +327,7 @@ def plan(
     InputError: no devices, one below 1, no epochs.
     """
     if not devices:
-        raise InputError("no number of devices; expected one or more, such as --devices 1,2,4,8")
+        raise InputError("no number of devices; expected one or more, such as --replicas 1,2,4,8")
     if epochs < 1:
         raise InputError(f"{epochs} epochs; expected 1 or more")
     options = []

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from lolat.cli.nas import SPACE_NAMES
-from lolat.nas.fewshot.samples import SPACES
 from lolat.nas.spaces import nasbench201
 from tests.cli.commands import Command
 from tests.nas.few_devices import (
@@ -23,11 +21,7 @@ from tests.nas.few_devices import (
     write_samples,
 )
 
-SUGGEST = ("nas", "suggest", "--space", "nasbench201")
-
-
-def test_the_spaces_offered_are_those_there_are() -> None:
-    assert SPACE_NAMES == SPACES
+SUGGEST = ("nas", "suggest", "nasbench201")
 
 
 # ---- suggest
@@ -55,7 +49,7 @@ def test_what_is_chosen_from(lolat: Command, tmp_path: Path) -> None:
     message = lolat.refused(*SUGGEST, "--count", "4", "--have", have, "--among", names)
     assert "--count 4: only 3 networks are left" in message
     layers = write_samples(tmp_path / "layers.csv", some_layers(20), lambda _: 1.0)
-    found = lolat("nas", "suggest", "--space", "fbnet", "--count", "3", "--among", layers)
+    found = lolat("nas", "suggest", "fbnet", "--count", "3", "--among", layers)
     assert set(found.out.splitlines()) < set(some_layers(20))
 
 
@@ -71,7 +65,7 @@ def test_after_readings_of_one_network_others_are_named(lolat: Command, tmp_path
 
 def test_a_wrong_call_of_suggest(lolat: Command, tmp_path: Path) -> None:
     assert "--count" in lolat.refused(*SUGGEST, "--count", "0")
-    assert "--space" in lolat.refused("nas", "suggest", "--count", "3")
+    assert "SPACE" in lolat.refused("nas", "suggest", "--count", "3")
     wrong = tmp_path / "have.csv"
     wrong.write_text("arch,latency_ms\nx,1.25\n")
     assert "line 2 (row 1): unknown operation" in lolat.refused(*SUGGEST, "--have", wrong)
@@ -91,7 +85,7 @@ def fit(lolat: Command, tmp_path: Path) -> Any:
         space = "fbnet" if device is layered else "nasbench201"
         do = lolat.refused if refused else lolat
         output = tmp_path / "model.json"
-        return do("nas", "fit", "--space", space, samples, "--output", output, *options)
+        return do("nas", "fit", space, samples, "--output", output, *options)
 
     return call
 
@@ -147,9 +141,9 @@ def test_a_wrong_call_of_fit_writes_nothing(fit: Any, lolat: Command, tmp_path: 
         samples.write_text(text)
         assert said in fit(samples, refused=True)
     assert not (tmp_path / "model.json").exists()
-    assert "--space" in lolat.refused("nas", "fit", "s.csv", "--output", "m.json")
-    assert "--output" in lolat.refused("nas", "fit", "--space", "fbnet", "s.csv")
-    wrong = lolat.refused("nas", "fit", "--space", "darts", "s.csv", "--output", "m.json")
+    assert "'SAMPLES'" in lolat.refused("nas", "fit", "s.csv", "--output", "m.json")
+    assert "--output" in lolat.refused("nas", "fit", "fbnet", "s.csv")
+    wrong = lolat.refused("nas", "fit", "darts", "s.csv", "--output", "m.json")
     assert "nasbench201" in wrong
     (tmp_path / "model.json").mkdir()
     assert "is a folder" in fit(some_cells(3), refused=True)

@@ -143,7 +143,9 @@ def test_what_is_refused(lolat: Command, model: Path, here: Path) -> None:
         "nasbench201", model, *score, "--output", "no/front.csv"
     )
     assert ".svg or .png" in refused("nasbench201", model, *score, "--plot", "front.txt")
-    assert "no predictor 'magic'" in refused("nasbench201", model, *score, "--predictor", "magic")
+    assert "'magic' is not one of 'two-regime'" in refused(
+        "nasbench201", model, *score, "--predictor", "magic"
+    )
 
 
 def last(stderr: str) -> str:

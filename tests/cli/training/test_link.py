@@ -54,13 +54,13 @@ def test_people_read_lines(lolat: Command, asked: list[Any]) -> None:
         ["1", "4", "KiB", "1.00", "ms", "0.829", "ms"],
         ["8", "32", "MiB", "45.0", "ms", "35.3", "ms"],
     ]
-    assert lines[-1].endswith("--devices 2 --strategy mirrored --link-gbps 8")
+    assert lines[-1].endswith("--replicas 2 --strategy mirrored --link-gbps 8")
     assert max(map(len, lines[:-1])) <= 80
 
 
 def test_json_has_what_predict_takes(lolat: Command, asked: list[Any]) -> None:
-    done = lolat("training", "link", "--strategy", "ddp", "--replicas", 4, "--threads", 2,
-                 "--device", "gpu", "--json")  # fmt: skip
+    done = lolat("training", "link", "--backend", "torch", "--replicas", 4, "--threads", 2,
+                 "gpu", "--json")  # fmt: skip
     assert asked == [("ddp", 4, 2, "gpu")]
     answer = json.loads(done.out)
     assert (answer["gbps"], answer["latency_ms"], answer["fixed_ms"]) == (8, 0.25, 0.2)
@@ -70,20 +70,20 @@ def test_json_has_what_predict_takes(lolat: Command, asked: list[Any]) -> None:
 
 
 def test_what_predict_is_told_next_is_a_strategy_of_it(lolat: Command, asked: list[Any]) -> None:
-    last = lolat("training", "link", "--strategy", "ddp").out.splitlines()[-1]
-    given = last.partition("predict MODEL NETWORK ")[2].replace(" B ", " 8 ").split()
+    last = lolat("training", "link", "--backend", "torch").out.splitlines()[-1]
+    given = last.partition("predict MODEL NETWORK ")[2].replace(" N ", " 8 ").split()
     parsed = predict.make_context("predict", ["m", "n", *given]).params
-    assert (parsed["strategy"], parsed["devices"], parsed["link_gbps"]) == ("ring", 2, 8.0)
+    assert (parsed["strategy"], parsed["replicas"], parsed["link_gbps"]) == ("ring", 2, 8.0)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--strategy", "star"), "'star' cannot be measured; expected one of mirrored, ddp"),
+        (("--backend", "jax"), "'jax' is not one of 'tensorflow', 'torch'"),
         (("--replicas", 1), "1 replicas have nothing to exchange"),
-        (("--replicas", 0), "0 replicas have nothing to exchange"),
-        (("--threads", 0), "0 threads cannot compute; expected 1 or more"),
-        (("--device", "tpu"), "'tpu' is not one of 'cpu', 'gpu'"),
+        (("--replicas", 0), "'0': expected a whole number from 1"),
+        (("--threads", 0), "'0': expected a whole number from 1"),
+        (("tpu",), "'tpu' is not one of 'cpu', 'gpu'"),
     ],
 )
 def test_wrong_calls_are_refused(lolat: Command, options: tuple[object, ...], words: str) -> None:

@@ -114,14 +114,17 @@ def test_an_optimiser_of_no_row_is_warned_of(lolat: Command, made: Path) -> None
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--batch-size", 0], "batch size 0: expected a whole number from 1"),
-        (["--batch-size", 8, "--samples", 0], "samples 0: expected"),
-        (["--batch-size", 8, "--samples", -3], "samples -3: expected"),
+        (["--batch-size", 0], "'0': expected a whole number from 1"),
+        (["--batch-size", 8, "--samples", 0], "'0': expected"),
+        (["--batch-size", 8, "--samples", -3], "'-3': expected"),
         (["--batch-size", 8, "--samples", 7], "a batch of 8 is larger than the data set of 7"),
-        (["--batch-size", 8, "--samples", 9, "--epochs", 0], "epochs 0: expected"),
-        (["--batch-size", 8, "--optimizer", "lion"], "expected one of sgd, momentum, rmsprop"),
+        (["--batch-size", 8, "--samples", 9, "--epochs", 0], "'0': expected"),
+        (
+            ["--batch-size", 8, "--optimizer", "lion"],
+            "'lion' is not one of 'sgd', 'momentum', 'rmsprop'",
+        ),
         (["--batch-size", 8, "--coverage", 1], "expected a number above 0 and below 1"),
-        (["--batch-size", "x"], "'x' is not a valid integer"),
+        (["--batch-size", "x"], "'x': expected a whole number"),
         ([], "--batch-size"),
     ],
 )
