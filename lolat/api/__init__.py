@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat import model as core
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from lolat.api.report import Report
     from lolat.api.training import CostAnswer, TrainingAnswer
     from lolat.graph import Graph
+    from lolat.io.progress import Progress
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
     from lolat.model.prediction import Prediction
     from lolat.model.state import State
     from lolat.training.model import Training
-    from microbench.runner import Progress
 
 LINK_KEYS = ("replicas", "gbps", "latency_ms", "variable_ms", "fixed_ms", "error")
 """What a summary tells of a link."""
@@ -367,6 +368,32 @@ class Model(core.Model, Result):
         from lolat.api.measuring import doctor
 
         return doctor(self, progress)
+
+    def extend(
+        self,
+        network: str,
+        batch_size: int | Sequence[int] = 1,
+        output: str | os.PathLike[str] | None = None,
+        *,
+        input_size: InputSize = None,
+        restart: bool = False,
+        progress: Progress | None = None,
+    ) -> Model:
+        """Measure the few blocks that bring a network inside what was measured, and fit again.
+
+        `network`: a name, a file or "package.module:callable". `output`: the file to write; None: the
+        model's own, or for one that is shipped your own copy. `restart`: measure again what was measured
+        for this network before. Returns the extended `Model`. Raises InputError where the model is not of
+        this machine or its framework.
+        """
+        from lolat.api.extending import extend_model
+        from lolat.io.progress import Silent
+        from lolat.readers import as_size
+
+        path = None if output is None else Path(output)
+        sizes = [batch_size] if isinstance(batch_size, int) else batch_size
+        asked = self.given, network, sizes, as_size(input_size), None, path, restart
+        return extend_model(self, *asked, progress or Silent()).model
 
     def _training(self) -> Training:
         from lolat.training.file import from_document

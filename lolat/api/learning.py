@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api import Model
-from lolat.api.measuring import Silent
 from lolat.errors import InputError, LolatError
 from lolat.io import paths
+from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
@@ -22,7 +22,6 @@ from microbench import learn_training as of_training
 from microbench.backends import choice
 from microbench.extend import refuse_another
 from microbench.journal import interruptible
-from microbench.runner import Progress
 
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 ADVICE = (
@@ -53,16 +52,29 @@ def learn(
     MissingPackageError or DeviceError where there is nothing to measure with, InputError where `output`
     cannot be written or is of another device.
     """
-    started, shown = time.monotonic(), progress or Silent()
     path = None if output is None else Path(output)
-    joined, target = _backend_and_output(device, path, backend, options, shown)
+    return learn_device(device, path, backend, options, training, restart, progress or Silent())[0]
+
+
+def learn_device(
+    device: str,
+    output: Path | None,
+    backend: str | None,
+    options: Sequence[str],
+    training: bool,
+    restart: bool,
+    shown: Progress,
+) -> tuple[Model, bool]:
+    """As `learn`; with the model, whether its latencies are new (else only training was added)."""
+    started = time.monotonic()
+    joined, target = _backend_and_output(device, output, backend, options, shown)
     known = None
     if training:
         backends.check_trains(joined)
         known = None if restart else known_model(target, device, backends.threads_of(joined))
         if known is not None and "predictors" in known:
             shown.note(f"{target} is of this device: its latencies are kept, training is added")
-            return _with_training(known, target, joined, device, restart, shown)
+            return _with_training(known, target, joined, device, restart, shown), False
     kept_sections(target, device, joined, restart)  # or refused, before minutes are spent
     journal_path = target.with_name(target.name + ".journal.jsonl")
     with interruptible(journal_path):
@@ -76,9 +88,11 @@ def learn(
         document |= kept_sections(target, device, joined, restart)
         write(target, document)
     journal.remove()
+    for remark in warnings:
+        shown.note(f"warning: {remark}")
     if training:
-        return _with_training(document, target, joined, device, restart, shown)
-    return Model(document, str(target))
+        return _with_training(document, target, joined, device, restart, shown), True
+    return Model(document, str(target)), True
 
 
 def _with_training(
@@ -105,6 +119,8 @@ def _with_training(
         learned = {**now, "training": section}
         write(output, learned)
     journal.remove()
+    for remark in section["warnings"]:
+        progress.note(f"warning: {remark}")
     return Model(learned, str(output))
 
 

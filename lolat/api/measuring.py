@@ -17,6 +17,7 @@ from lolat.devices.compare import (
 from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
 from lolat.errors import InputError
 from lolat.fitting.points import Point
+from lolat.io.progress import Progress, Silent
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.state import State
@@ -25,7 +26,6 @@ from lolat.units import percent, plain, plural
 from microbench import backends, environment
 from microbench import doctor as again
 from microbench import evaluate as measuring
-from microbench.runner import Progress
 
 EXAMPLES = {
     "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
@@ -39,19 +39,6 @@ Warn = Callable[[str], object]
 
 def quiet(remark: str) -> None:
     """Nobody to tell."""
-
-
-class Silent:
-    """A `Progress` that shows nothing."""
-
-    def start(self, text: str, total: int) -> None:
-        """A stage begins."""
-
-    def step(self) -> None:
-        """A step of it is done."""
-
-    def note(self, text: str) -> None:
-        """A remark."""
 
 
 @dataclass(frozen=True, repr=False)

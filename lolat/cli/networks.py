@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from lolat.cli.common import (
     option,
     output_option,
     say,
+    say_json,
     size_option,
 )
 
@@ -42,7 +42,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool)
         say(f"warning: {warning}")
     if as_json:
         found = {"network": graph.name, "output": str(output), "operations": len(graph.operations)}
-        click.echo(json.dumps({**found, "counts": total._asdict(), "warnings": warnings}))
+        say_json("network-file", {**found, "counts": total._asdict(), "warnings": list(warnings)})
     else:
         what = f"{plain(graph.name)}, {plural(len(graph.operations), 'operation')}"
         click.echo(f"written: {plain(str(output))} ({what}, {quantity(total.flops, 'MACs')})")
@@ -68,7 +68,7 @@ def cache(clear: bool, as_json: bool) -> None:
     if as_json:
         found = {"folder": folder, "networks": networks, "held_bytes": held_bytes}
         more = {"most_bytes": kept.most_bytes, "cleared": clear, "shipped": shipped}
-        click.echo(json.dumps({**found, **more}))
+        say_json("cache", {**found, **more})
         return
     if folder is None:
         click.echo("nothing is kept: LOLAT_CACHE is off, or no home folder is known")

@@ -20,7 +20,7 @@ from lolat.report.charts import log_ticks
 from lolat.units import percent, plain
 
 if TYPE_CHECKING:
-    from lolat.nas.search import SearchAnswer
+    from lolat.nas.pareto import SearchAnswer
 
 FORMATS = (".svg", ".png")
 COLORS = {"extended": "#0b6e99", "two-regime": "#d1603d"}

@@ -22,8 +22,9 @@ from lolat.fitting.domain import FOR_NETWORK
 from lolat.fitting.intervals import conformal_quantile
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
+from lolat.graph.memory import parameters
 from lolat.model import Model
-from lolat.training.memory import Optimizer, parameters
+from lolat.training.memory import Optimizer
 from lolat.training.model import Doubts, Training
 from lolat.training.replicas import MACS_PER_ELEMENT
 from lolat.training.terms import PASS_TERMS, pass_rows

@@ -332,6 +332,30 @@ class Comparison(TypedDict):
     skipped: dict[str, str]
 
 
+# ---- read, cache
+
+
+class NetworkFile(TypedDict):
+    """A network was written to a file: how many operations, and its counts of one sample."""
+
+    network: str
+    output: str
+    operations: int
+    counts: Counts
+    warnings: list[str]
+
+
+class Cache(TypedDict):
+    """Where networks that were read are kept (`folder`; null: nowhere), and those that come with LoLat."""
+
+    folder: str | None
+    networks: int
+    held_bytes: int
+    most_bytes: int
+    cleared: bool
+    shipped: list[str]
+
+
 # ---- models: show, learn, fit, models, suggest
 
 
@@ -377,6 +401,22 @@ class Model(TypedDict):
     domain: dict[str, Any]
     training: bool
     warnings: list[str]
+
+
+class FailedNode(TypedDict):
+    """A node of a cluster that was not measured, and why."""
+
+    node: str
+    reason: str
+
+
+class Fleet(TypedDict):
+    """The models of a cluster's nodes: those written to `folder` now, how many were there before."""
+
+    folder: str
+    written: list[str]
+    before: int
+    failed: list[FailedNode]
 
 
 class ListedModel(TypedDict):

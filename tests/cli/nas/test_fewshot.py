@@ -35,7 +35,7 @@ def test_networks_are_named_one_a_line(lolat: Command, tmp_path: Path) -> None:
     assert len(set(archs)) == len(archs) == 4
     assert nasbench201.parse_many(archs).shape == (4, 6)
     assert output.read_text().splitlines() == ["arch", *archs]
-    told = json.loads(lolat(*SUGGEST, "--count", "4", "--json").out)
+    told = lolat.json(*SUGGEST, "--count", "4")
     assert told == {"space": "nasbench201", "archs": archs}
 
 
@@ -199,7 +199,7 @@ def test_a_compressed_table_and_json(lolat: Command, tmp_path: Path, cells: Path
     told = {
         "output": str(output), "space": "nasbench201", "networks": 3, "predictor": "samples",
     }  # fmt: skip
-    assert json.loads(found.out) == told
+    assert json.loads(found.out) == {"schema": "lolat-nas-predict", "version": 1, **told}
     assert len(rows(output)) == 3
 
 
