@@ -142,6 +142,18 @@ class Size(click.ParamType):  # not of a type: that of click 8.1 is not generic
         return size
 
 
+def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -> Any:
+    """The value of an option that may be given once, and not silently the last of several."""
+    if len(given) > 1:
+        several = " and ".join(map(str, given))
+        raise click.BadParameter(
+            f"{several}: this command takes one; give one, or ask lolat predict for several",
+            ctx,
+            param,
+        )
+    return given[0]
+
+
 class Columns(click.ParamType):
     """Names of columns with commas between them; whether there are such is not looked at here."""
 
@@ -176,10 +188,30 @@ class Milliseconds(click.ParamType):
 batch_option = click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
+    default=(1,),
+    show_default="1",
+    multiple=True,
+    callback=only_one,
     metavar="N",
     help="Samples in one forward pass.",
+)
+batches_option = click.option(
+    "--batch-size",
+    "batch_sizes",
+    type=Size(),
+    default=((1,),),
+    show_default="1",
+    multiple=True,
+    callback=lambda _, __, found: tuple(dict.fromkeys(n for one in found for n in one)),
+    metavar="N[,N]",
+    help="Samples in one forward pass; several, with commas or the option again, are answered each.",
+)
+devices_option = click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="MODEL",
+    help="A further device beside MODEL; may be given again.",
 )
 size_option = click.option(
     "--input-size",
@@ -207,6 +239,14 @@ def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (json_option, predictor_option, size_option, batch_option):
         command = option(command)
     return model_argument(network_argument(command))
+
+
+def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """MODEL NETWORK... and what goes with them, where several are answered at once."""
+    for option in (json_option, predictor_option, size_option, devices_option, batches_option):
+        command = option(command)
+    networks = click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
+    return model_argument(networks(command))
 
 
 @contextlib.contextmanager
