@@ -20,7 +20,7 @@ FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2]
 
 TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
 
-.PHONY: help learn test lint format clean venv
+.PHONY: help learn test lint format docs package clean venv
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -30,6 +30,8 @@ help:
 	@echo "make test    ruff, mypy, then all tests in two processes"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
+	@echo "make docs    build the documentation into site/; a link that leads nowhere fails"
+	@echo "make package build the wheel and the source archive into dist/, and check them"
 	@echo "make clean   remove the virtual environment, caches and builds; models stay"
 
 learn: $(VENV)/.lolat-learn
@@ -47,6 +49,14 @@ lint: $(VENV)/.lolat-test
 format: $(VENV)/.lolat-test
 	@$(BIN)/python -m ruff check --fix $(wildcard $(SOURCES))
 	@$(BIN)/python -m ruff format $(wildcard $(SOURCES))
+
+docs: $(VENV)/.lolat-test
+	@$(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+
+package: $(VENV)/.lolat-test
+	@rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist >/dev/null
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/check-wheel-contents dist/*.whl
 
 # A half-made environment, or one whose Python is gone, is made again: its stamps say nothing.
 ifneq ($(shell "$(BIN)/python" -c "import pip" 2>/dev/null && echo runs),runs)
@@ -84,5 +94,5 @@ venv:
 # Only what make has made: an environment without the mark is somebody else's.
 clean:
 	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)"; fi
-	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +

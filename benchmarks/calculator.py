@@ -1,4 +1,4 @@
-"""How fast the calculator answers, asked over HTTP on a real server. Prints a table for docs/calculator.md.
+"""How fast the calculator answers, over HTTP on a real server. Prints a table for docs/results/speed.md.
 
     python benchmarks/calculator.py MODEL [--requests 50]
 

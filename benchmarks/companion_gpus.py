@@ -1,4 +1,4 @@
-"""From how many operations is a deep network better than the formula, on today's GPUs? docs/gpus.md.
+"""From how many operations is a deep network better than the formula? docs/results/gpus.md.
 
     python benchmarks/companion_gpus.py measure FOLDER --results FILE [--most ROWS]
     python benchmarks/companion_gpus.py table --results FILE

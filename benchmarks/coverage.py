@@ -1,4 +1,4 @@
-"""How the counts of timm's networks compare with the published ones: the figures of docs/gpus.md.
+"""How the counts of timm's networks compare with the published ones: the figures of docs/results/gpus.md.
 
     python benchmarks/coverage.py FOLDER
 

@@ -29,7 +29,7 @@ FILE = "benchmarked_insights_epochs.csv"
 COLORS = {"fc": "#0b6e99", "inception": "#d1603d", "resnet": "#5b8c3a", "vgg": "#7b4fa0"}
 COLUMNS = 6
 COUNTED = ("flops_conv2d", "flops_matmul", "flops_biasadd", "trainable_weights")
-# What the study calls a parameter, in the words of docs/generate.md where they differ.
+# What the study calls a parameter, in the words of docs/reference/generate.md where they differ.
 MEANING = {
     "input_shape": "input",
     "output_shape": "output",
@@ -72,7 +72,7 @@ def main(data: Path, output: str) -> None:
 
 
 def named(family: str, parameter: str) -> str:
-    """A parameter in the words of docs/generate.md."""
+    """A parameter in the words of docs/reference/generate.md."""
     if family == "fc" and parameter == "hidden_layers":
         return "number of layers"
     return MEANING.get(parameter, parameter)

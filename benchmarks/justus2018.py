@@ -1,6 +1,6 @@
-"""The tables of docs/justus2018.md: the companion beside Justus et al. 2018, on the authors' measurements.
+"""The tables of docs/results/justus2018.md: `lolat mlp` beside Justus et al. 2018, on the authors' data.
 
-    python benchmarks/justus2018.py DATA --table NAME [--update docs/justus2018.md]
+    python benchmarks/justus2018.py DATA --table NAME [--update docs/results/justus2018.md]
 
 DATA is a folder with justus2018_convolution.csv.gz, justus2018_dense.csv.gz and
 justus2018_vgg16_v100.csv. Every training that a table needs is done once and what it came to is kept in
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,18 +21,8 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 from benchmarks.justus.tables import RECIPES, TABLES
 from benchmarks.justus.trainings import Data, Results
+from benchmarks.pages import update as update_page
 from lolat.cli.common import progress
-from lolat.io.writing import write_bytes
-
-
-def replaced(text: str, name: str, lines: Sequence[str]) -> str:
-    """The page with the lines between the marks of a table; ValueError where it lacks them."""
-    first, last = f"<!-- table {name} -->\n", f"<!-- end of {name} -->\n"
-    before, found, rest = text.partition(first)
-    _, ended, after = rest.partition(last)
-    if not (found and ended):
-        raise ValueError(f"the page lacks the lines {first.strip()} and {last.strip()}")
-    return "".join([before, first, *(f"{line}\n" for line in lines), last, after])
 
 
 @click.command()
@@ -70,11 +59,7 @@ def main(
     for line in lines:
         click.echo(line)
     if update is not None:
-        try:
-            page = replaced(update.read_text(encoding="utf-8"), name, lines)
-        except ValueError as error:
-            raise click.UsageError(f"{update}: {error}") from None
-        write_bytes(update, page.encode())
+        update_page(update, {name: lines})
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.justus.vgg16 import measured_ms  # noqa: E402
 from lolat.fitting.points import Point  # noqa: E402
-from lolat.graph.counts import FEATURES, behaviors  # noqa: E402
+from lolat.graph import kind_label  # noqa: E402
+from lolat.graph.counts import FEATURES  # noqa: E402
 from lolat.mlp.layers import layer_counts, layer_graph, layer_name  # noqa: E402
 from lolat.mlp.table import LAYERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import split  # noqa: E402
@@ -68,7 +69,8 @@ def points(table: LayerTable) -> list[Point]:
                 int(table["batch_size"][row]),
                 {c: int(n) for c, n in zip(FEATURES, counts[row], strict=True)},
                 float(table.times_ms[row]),
-                kinds=tuple(sorted(behaviors(layer_graph(table, row).operations))),
+                # By their own names: a relu after a convolution tells nothing of a batch norm or a pool.
+                kinds=tuple(sorted({kind_label(o) for o in layer_graph(table, row).operations})),
             )
         )
     return found

@@ -1,5 +1,5 @@
 """VGG-16 on the V100 from single layers, without what a layer pays only alone: the tables of
-docs/justus2018.md.
+docs/results/justus2018.md.
 
     python benchmarks/justus_network.py layers DATA      the formula on layers left out, on six GPUs
     python benchmarks/justus_network.py vgg16 DATA       the network; nothing is fitted to its times

@@ -1,4 +1,4 @@
-"""How many operations must be timed on a GPU: the curve of docs/gpus.md, at random and as suggested.
+"""How many operations to time on a GPU: the curve of docs/results/gpus.md, at random and as suggested.
 
     python benchmarks/learning_curve.py FOLDER [--seeds 3]
 

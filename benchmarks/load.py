@@ -3,7 +3,7 @@
     python benchmarks/load.py [SECONDS]
 
 Every two seconds another share is drawn; within them it works and sleeps in turns of 20 to 80 ms. Under it
-`docs/accuracy.md` measures what a busy machine does to learning and evaluating.
+`docs/results/accuracy.md` measures what a busy machine does to learning and evaluating.
 """
 
 from __future__ import annotations

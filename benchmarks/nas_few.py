@@ -1,6 +1,6 @@
 """How well a search space's latency on a new device is learned from a few measured networks.
 
-    python benchmarks/nas_few.py DATA [--draws 50] [--write docs/nas.md]
+    python benchmarks/nas_few.py DATA [--draws 50] [--write docs/results/nas.md]
 
 DATA: a folder with nasbench201_latency.csv.gz and fbnet_latency.csv.gz, the latencies that HELP (Lee et
 al., NeurIPS 2021) measured: a column `arch` and one column of milliseconds a device. Samples are drawn at
@@ -24,8 +24,9 @@ from scipy.stats import rankdata
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.pages import update  # noqa: E402
 from lolat.nas.fewshot.model import NasModel, fit  # noqa: E402
-from lolat.nas.fewshot.samples import Samples, SpaceTerms, rounding, space_terms  # noqa: E402  # noqa: E402
+from lolat.nas.fewshot.samples import Samples, SpaceTerms, rounding, space_terms  # noqa: E402
 from lolat.nas.fewshot.suggest import suggest  # noqa: E402
 
 HELP = {
@@ -176,17 +177,6 @@ def _line(
     return f"| {' | '.join(cells)} |"
 
 
-def write(path: Path, name: str, lines: list[str]) -> None:
-    """Put the lines between the markers of that name in a page."""
-    text = path.read_text(encoding="utf-8")
-    begin, end = f"<!-- nas_few {name} -->\n", f"<!-- end of nas_few {name} -->"
-    before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{path} lacks the lines {begin.strip()} and {end}")
-    path.write_text(before + begin + "\n".join(lines) + "\n" + end + after, encoding="utf-8")
-
-
 def main() -> None:
     """Print the tables, and write them where asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -199,7 +189,7 @@ def main() -> None:
         lines = report(read(asked.data / f"{name}_latency.csv.gz", name), asked.draws)
         print("\n".join(lines), "\n")
         if asked.write:
-            write(asked.write, name, lines)
+            update(asked.write, {name: lines})
 
 
 if __name__ == "__main__":

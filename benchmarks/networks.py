@@ -1,4 +1,4 @@
-"""Devices fitted to whole networks that others timed, families left out: the tables of docs/gpus.md.
+"""Devices fitted to whole networks of others, families left out: the tables of docs/results/gpus.md.
 
     python benchmarks/networks.py FOLDER [TABLE ...]
 

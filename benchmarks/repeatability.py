@@ -6,7 +6,7 @@
 Without MODEL: learns `--runs` models, one after the other (each `learn_model.py cpu --restart`, a few
 minutes), into FOLDER or a temporary one. Each predicts every network of keras.applications, batch 1 and 4.
 For each pair of models: the median and the largest difference of their predictions, relative to the mean
-of the two. Prints Markdown for docs/accuracy.md. Goal: GOAL at the median.
+of the two. Prints Markdown for docs/results/accuracy.md. Goal: GOAL at the median.
 """
 
 from __future__ import annotations

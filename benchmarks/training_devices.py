@@ -1,6 +1,6 @@
-"""The tables of docs/training-devices.md and its figure: the MirroredStrategy study's data, and runs here.
+"""The tables of docs/results/training-devices.md and its figure: a MirroredStrategy study, and runs here.
 
-    python benchmarks/training_devices.py DATA [--update docs/training-devices.md] [--figure FIGURE.svg]
+    python benchmarks/training_devices.py DATA [--update PAGE] [--figure FIGURE.svg]
 
 DATA is a folder with cccis2020_epochs.csv, cccis2020_layers.csv and
 cccis2020_patch_camelyon_predicted.csv. Everything is computed anew in a second; nothing is trained. With
@@ -18,18 +18,8 @@ import click
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.pages import update as update_page  # noqa: E402
 from benchmarks.replicas import scaling, study, study_layers  # noqa: E402
-from lolat.model.file import write_bytes  # noqa: E402
-
-
-def replaced(text: str, name: str, lines: list[str]) -> str:
-    """The page with the lines between the marks of a table; UsageError where it lacks them."""
-    first, last = f"<!-- table {name} -->\n", f"<!-- end of {name} -->\n"
-    before, found, rest = text.partition(first)
-    _, ended, after = rest.partition(last)
-    if not (found and ended):
-        raise click.UsageError(f"the page lacks the lines {first.strip()} and {last.strip()}")
-    return "".join([before, first, *(f"{line}\n" for line in lines), last, after])
 
 
 @click.command()
@@ -60,10 +50,7 @@ def main(data: Path, update: Path | None, figure: Path | None, ddp: bool, mirror
     for name, lines in tables.items():
         click.echo("\n".join([f"{name}:", *lines, ""]))
     if update is not None:
-        page = update.read_text(encoding="utf-8")
-        for name, lines in tables.items():
-            page = replaced(page, name, lines)
-        write_bytes(update, page.encode())
+        update_page(update, tables)
     if figure is not None:
         scaling.draw(epochs, figure)
         click.echo(f"drawn: {figure}")

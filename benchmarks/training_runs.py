@@ -1,6 +1,6 @@
 """Training predicted, and trained for real: Keras' `fit` of networks that the formula was not made on.
 
-    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update docs/training.md]
+    python benchmarks/training_runs.py MODEL [--measured FILE] [--part seen] [--update PAGE]
 
 MODEL has been learned here with `--mode training`. Each network is trained by `model.fit` on made-up data
 in a process of its own: a first epoch, further ones, evaluations; half a minute each, some ten minutes in
@@ -8,7 +8,7 @@ all, on an idle machine. `--measured FILE` keeps what was measured; what it hold
 The networks of "seen" were looked at while the terms were chosen, those of "unseen" once, at the end.
 
 The data come from a `tf.data.Dataset` without autotuning. With it, whose thread sleeps for 10, 20, 40 ...
-milliseconds in between, the end of a short epoch waits for that thread (docs/training.md).
+milliseconds in between, the end of a short epoch waits for that thread (docs/results/training.md).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.pages import update as update_page
 from lolat.readers import open_network, read
 from lolat.training.file import load_training
 from lolat.training.model import Training
@@ -305,13 +306,7 @@ def main(
     for lines in tables.values():
         click.echo("\n".join([*lines, ""]))
     if update is not None:
-        page = update.read_text(encoding="utf-8")
-        for name, lines in tables.items():
-            first, last = f"<!-- table {name} -->\n", f"<!-- end of {name} -->\n"
-            head, rest = page.split(first)
-            _, tail = rest.split(last)
-            page = head + first + "\n".join(lines) + "\n" + last + tail
-        update.write_text(page, encoding="utf-8")
+        update_page(update, tables)
 
 
 if __name__ == "__main__":

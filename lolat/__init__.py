@@ -1,8 +1,8 @@
 """LoLat: how long a neural network takes on your device, from a formula learned there once.
 
     import lolat
-    model = lolat.load("models/cpu.json")
-    model.predict(lolat.read("keras:ResNet50"), batch_size=8).latency_ms
+    model = lolat.load("rtx-5090-amp")
+    model.predict("keras:ResNet50", batch_size=8).latency_ms
     model.predict_counts(acts, inp, flops, traffic, weights, ops)
 
 Importing it loads no framework, and numpy only when a model is used.
@@ -13,21 +13,61 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lolat import nas
+    from lolat.api import Model, load
+    from lolat.api.fitting import fit, models, suggest
+    from lolat.api.learning import learn
+    from lolat.errors import (
+        AnswerIsNo,
+        DeviceError,
+        InputError,
+        LolatError,
+        MeasuringError,
+        MissingPackageError,
+        ModelFileError,
+        NetworkError,
+    )
     from lolat.graph import Graph
-    from lolat.model import Model, load
     from lolat.model.prediction import Prediction
     from lolat.readers import read
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Model", "Prediction", "load", "read"]
-
 _HOMES = {
+    **dict.fromkeys(("Model", "load"), "lolat.api"),
+    **dict.fromkeys(("fit", "models", "suggest"), "lolat.api.fitting"),
+    "learn": "lolat.api.learning",
     "Graph": "lolat.graph",
-    "Model": "lolat.model",
     "Prediction": "lolat.model.prediction",
-    "load": "lolat.model",
+    "nas": "lolat",
     "read": "lolat.readers",
-}
+    **dict.fromkeys(
+        (
+            "AnswerIsNo", "DeviceError", "InputError", "LolatError", "MeasuringError",
+            "MissingPackageError", "ModelFileError", "NetworkError",
+        ),
+        "lolat.errors",
+    ),
+}  # fmt: skip
+__all__ = [
+    "AnswerIsNo",
+    "DeviceError",
+    "Graph",
+    "InputError",
+    "LolatError",
+    "MeasuringError",
+    "MissingPackageError",
+    "Model",
+    "ModelFileError",
+    "NetworkError",
+    "Prediction",
+    "fit",
+    "learn",
+    "load",
+    "models",
+    "nas",
+    "read",
+    "suggest",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,7 +76,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lolat' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES[name]
+    if home == __name__:  # a part of this package, which its import puts here
+        return importlib.import_module(f"{home}.{name}")
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

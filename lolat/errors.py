@@ -6,6 +6,9 @@ A message says what was given, what is expected and how to mend it, in that orde
 from __future__ import annotations
 
 import errno
+import json
+import shlex
+from pathlib import Path
 
 
 class LolatError(Exception):
@@ -29,7 +32,14 @@ class NetworkError(InputError):
 
 
 class MissingPackageError(InputError):
-    """An optional package is not installed; the message has the line that installs it."""
+    """An optional package is not installed; the message ends with the line that installs it.
+
+    `what`: what is missing and who needs it; `extra`: the extra of LoLat that brings it, or nothing where
+    `what` says it all.
+    """
+
+    def __init__(self, what: str, extra: str = "") -> None:
+        super().__init__(f"{what}; install it with: {install(extra)}" if extra else what)
 
 
 class DeviceError(InputError):
@@ -44,6 +54,39 @@ class AnswerIsNo(LolatError):
 
 class MeasuringError(LolatError):
     """A measurement run that could not go on; what was measured so far is kept."""
+
+
+def install(extra: str) -> str:
+    """The line that brings the packages of an extra of LoLat, from where this LoLat is.
+
+    LoLat is not on the package index: asked for by name alone, pip finds nothing there, or somebody else's.
+    So a checkout, or the address that pip installed it from, is named.
+    """
+    checkout = Path(__file__).resolve().parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        where = "." if Path.cwd() == checkout else str(checkout)
+        return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"
+    return f"pip install {shlex.quote(f'lolat[{extra}]{_address()}')}"
+
+
+def newer() -> str:
+    """How to get a newer LoLat, in words: there is no release that pip could find."""
+    return (
+        "get a newer LoLat (git pull in its checkout, or install it again from where this one came)"
+    )
+
+
+def _address() -> str:
+    """Where pip had this LoLat from (a wheel, a folder, a repository), as it names it behind an @."""
+    from importlib import metadata  # some ten milliseconds, needed by nobody else
+
+    try:
+        text = metadata.distribution("lolat").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return ""
+    found = json.loads(text) if text else {}
+    system = found.get("vcs_info", {}).get("vcs")
+    return f" @ {system}+{found['url']}" if system else f" @ {found['url']}" if found else ""
 
 
 def not_written(path: object, error: OSError, option: str) -> LolatError:

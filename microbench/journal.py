@@ -11,7 +11,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,16 @@ def _refusal(path: Path, error: OSError) -> LolatError:
     return InputError(
         f"cannot write the journal {path}: {reason}; give --output in a folder that you may write to"
     )
+
+
+@contextmanager
+def interruptible(journal_path: Path) -> Iterator[None]:
+    """Ctrl-C says what becomes of what was measured."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; what was measured is in {journal_path}, give the same command again to go on"
+            if journal_path.exists()
+            else "interrupted before anything was measured; give the same command again"
+        ) from None

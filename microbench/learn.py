@@ -265,7 +265,7 @@ def warnings(
     """Remarks on a run, each with what to do about it; `noisy`: points that saw no quiet moment."""
     remarks = list(_busy_before(where))
     apart = f"repeated measurements were {100 * noise['floor']:.0f} % apart"
-    mend = "(on a virtual machine, neighbors may be the cause: docs/why-different.md)"
+    mend = "(on a virtual machine, neighbors may be the cause: docs/explanation/stopwatch.md)"
     if "calm_share" in noise:
         unsteady = noise["calm_share"] < QUIET_SHARE
         how = (

@@ -1,4 +1,4 @@
-"""The examples of docs/in-training.md: training scripts that ask first, and the workflow with a budget."""
+"""The examples of docs/how-to/pull-requests.md: scripts that ask first, and the workflow with a budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.cli.commands import Command
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 WORKFLOW = EXAMPLES / "latency_check.yml"
-DOC = (ROOT / "docs" / "in-training.md").read_text(encoding="utf-8")
+DOC = (ROOT / "docs/how-to/pull-requests.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

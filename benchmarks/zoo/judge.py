@@ -1,6 +1,7 @@
-"""Judges the formula on the zoo, without measuring anything: the tables of docs/accuracy.md.
+"""Judges the formula on the zoo, without measuring anything: the tables of docs/results/accuracy.md.
 
-    python benchmarks/zoo/judge.py [--half chosen|reported] [--rows] [--on PROCESSOR ...]
+    python benchmarks/zoo/judge.py [--rows]
+    python benchmarks/zoo/judge.py --update docs/results/accuracy.md
 
 For each device: a model is fitted to its blocks and to the thirteen predefined networks, as learning does;
 then it predicts the other networks, which were measured in the same random rounds. Formula, blocks and
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import lzma
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import measure
 from networks import CHOSEN, REPORTED
 
+from benchmarks.pages import update
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph import Graph
@@ -147,47 +149,60 @@ HEADER = (
     "device", "networks", "median error", "bias", "within 10 %", "inside the 90 % interval", "its width",
     "two-regime", "cut blocks", "noise floor",
 )  # fmt: skip
+SUMMARY = (
+    "", "devices", "networks", "middle device", "worst device", "inside the 90 % interval", "its width",
+)  # fmt: skip
+HALVES = {CHOSEN: "first half", REPORTED: "second half"}
 
 
-def tables(halves: list[str], processor: Path) -> Iterator[str]:
-    """A Markdown table for each half, of what was measured on a processor."""
+def head(cells: Sequence[str]) -> list[str]:
+    """The first two lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |", "|" + " --- |" * len(cells)]
+
+
+def tables(processor: Path) -> tuple[dict[str, list[str]], list[str]]:
+    """By half, a table of what was measured on a processor; and the halves' lines of the summary."""
     with ProcessPoolExecutor() as pool:
         devices = list(pool.map(learn, sorted(processor.glob("*.json.xz"))))
-    for half in halves:
-        yield (
-            f"\n{processor.name}, {half}:\n\n| "
-            + " | ".join(HEADER)
-            + " |\n|"
-            + " --- |" * len(HEADER)
-        )
-        medians, all_inside, all_widths = [], [], []
-        for device in devices:
-            cells, errors, inside, widths = row(device, half)
-            medians.append(float(np.median(np.abs(errors))))
-            all_inside += inside
-            all_widths += widths
-            yield "| " + " | ".join(cells) + " |"
-        yield (
-            f"\nMiddle device {_percent(np.median(medians))}, worst {_percent(max(medians))}; inside "
-            f"{100 * np.mean(all_inside):.0f} % of {len(all_inside)}, median width "
-            f"{_percent(np.median(all_widths))}."
-        )
+    found, lines = {}, []
+    for half, words in HALVES.items():
+        judged = [row(device, half) for device in devices]
+        medians = [float(np.median(np.abs(errors))) for _, errors, _, _ in judged]
+        inside = [hit for _, _, hits, _ in judged for hit in hits]
+        widths = [width for *_, each in judged for width in each]
+        found[f"{processor.name}-{half}"] = [
+            *head(HEADER), *(f"| {' | '.join(cells)} |" for cells, *_ in judged)
+        ]  # fmt: skip
+        cells = (
+            f"family {processor.name.split('-')[1]}, {words}", len(devices), len(inside),
+            _percent(float(np.median(medians))), _percent(max(medians)), f"{100 * np.mean(inside):.0f} %",
+            _percent(float(np.median(widths))),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
         if "--rows" in sys.argv:
             for device in devices:
                 for entry, graph, ms in device.networks:
                     if entry["half"] == half:
                         off = device.model.predict(graph, entry["batch"]).latency_ms / ms - 1
-                        yield f"{device.name} {entry['name']} x{entry['batch']} {ms:.1f} {off:+.1%}"
+                        print(
+                            f"{device.name} {entry['name']} x{entry['batch']} {ms:.1f} {off:+.1%}"
+                        )
+    return found, lines
 
 
 def main() -> None:
-    """Print the tables."""
-    given = sys.argv[sys.argv.index("--half") + 1] if "--half" in sys.argv else None
-    on = sys.argv[sys.argv.index("--on") + 1 :] if "--on" in sys.argv else None
+    """Print the tables, and put them into a page where asked."""
+    found: dict[str, list[str]] = {}
+    lines = head(SUMMARY)
     for processor in sorted((HERE / "results").iterdir()):
-        if on is None or processor.name in on:
-            for line in tables([given] if given else [CHOSEN, REPORTED], processor):
-                print(line)
+        of_processor, more = tables(processor)
+        found |= of_processor
+        lines += more
+    found["summary"] = lines
+    for name, table in found.items():
+        print(f"\n{name}:\n", *table, sep="\n")
+    if "--update" in sys.argv:
+        update(Path(sys.argv[sys.argv.index("--update") + 1]), found)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,7 @@ def import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise MissingPackageError(
-            f"Ray cannot be imported here ({error}); install it: pip install 'lolat[ray]'"
-        ) from error
+        raise MissingPackageError(f"Ray cannot be imported here ({error})", "ray") from error
 
 
 @contextlib.contextmanager

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import click
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import LolatError
+from lolat.io.results import json_text
+from lolat.io.writing import check_writable as check_writable
 
 # ---- Turns what goes wrong into one plain line on stderr and an exit code.
 
@@ -32,8 +32,8 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
+    except (click.Abort, KeyboardInterrupt) as stop:
+        say(str(stop) or "interrupted")
         return INTERRUPTED
     except click.UsageError as error:
         return _report(error, _usage(error, name), 2)
@@ -68,6 +68,11 @@ def _discard_stdout() -> None:
 def say(text: str) -> None:
     """One line on stderr."""
     click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
+
+
+def say_json(kind: str, answer: Mapping[str, Any]) -> None:
+    """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
+    click.echo(json_text(kind, answer))
 
 
 def _report(error: BaseException, text: str, code: int) -> int:
@@ -247,42 +252,6 @@ def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command = option(command)
     networks = click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
     return model_argument(networks(command))
-
-
-@contextlib.contextmanager
-def interruptible(journal_path: Path) -> Iterator[None]:
-    """Ctrl-C says what becomes of what was measured."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(
-            f"interrupted; what was measured is in {journal_path}, give the same command again to "
-            "go on"
-            if journal_path.exists()
-            else "interrupted before anything was measured; give the same command again"
-        )
-        raise click.exceptions.Exit(INTERRUPTED) from None
-
-
-def check_writable(output: Path) -> None:
-    """InputError now rather than after minutes of measuring, if `output` cannot be written."""
-    folder = output.parent
-    try:
-        if output.is_dir():
-            raise InputError(f"--output {output} is a folder; expected the name of a JSON file")
-        if output.exists() and not output.is_file():
-            raise InputError(
-                f"--output {output} is not a regular file; expected the name of a JSON file"
-            )
-        if output.exists() and not os.access(output, os.W_OK):
-            raise InputError(f"no permission to write {output}; give --output elsewhere")
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {output}: {error.strerror}; give --output elsewhere"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"no permission to write in {folder}; give --output elsewhere")
 
 
 # ---- How far a run is: a bar with the time left on a terminal, plain lines elsewhere; both on

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lolat.cli.common import json_option, model_argument, say
+from lolat.cli.common import json_option, model_argument, say, say_json
 
 KIND = re.compile(r" \(family \d+ model \d+\)")
 """What newer labels of processors have behind the name."""
@@ -68,7 +67,7 @@ def compare(
     result = report.compare(loaded, points, found, networks, speeds)
     result["skipped"] = skipped
     if as_json:
-        click.echo(json.dumps(result))
+        say_json("comparison", result)
     else:
         report.print_comparison(result)
     if csv_file is not None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import json_option, model_argument, network_argument, say, size_option
-from lolat.cli.training import Exchange, Run, as_one, exchange_options, predicted, run_options
-from lolat.errors import InputError
+from lolat.cli.common import (
+    json_option,
+    model_argument,
+    network_argument,
+    say,
+    say_json,
+    size_option,
+)
+from lolat.cli.training import as_one, exchange_options, run_options
 from lolat.units import plain
 
 if TYPE_CHECKING:
-    from lolat.training.cost import Machines, Rent, Spot
-    from lolat.training.cost.prices import Offer
+    from lolat.api.training import Exchange, Payment, Run
     from lolat.training.exchange import Link
-    from lolat.training.model import Training
 
 
 class Devices(click.ParamType):
@@ -59,89 +62,8 @@ class Amount(click.ParamType):
 # ---- What is paid for.
 
 
-@dataclass(frozen=True)
-class Payment:
-    """The options that say what is rented, and at which price."""
-
-    price_per_hour: float | None
-    prices_file: str | None
-    accelerator: str | None
-    as_if: bool
-    on_spot: bool
-    interruptions_per_hour: float | None
-    restart_cost_s: float | None
-    billing: str
-
-    def spot(self) -> Spot | None:
-        """The interruptions, where spot instances are asked for."""
-        from lolat.training.cost import Spot
-
-        often, lost = self.interruptions_per_hour, self.restart_cost_s
-        if self.on_spot and often is not None and lost is not None:
-            return Spot(often, lost)
-        if self.on_spot:
-            raise InputError(
-                "--spot without how often and how badly it interrupts; expected --interruptions-per-hour R "
-                "and --restart-cost-s S too (0 and 0: never)"
-            )
-        if often is not None or lost is not None:
-            raise InputError(
-                "--interruptions-per-hour and --restart-cost-s are of spot instances; add --spot, or leave "
-                "them out"
-            )
-        return None
-
-    def rent(self, model: Training) -> tuple[Rent, str]:
-        """What is rented for a number of devices, and where its price is from."""
-        from lolat.training.cost import machines_for
-
-        offers, where = self._offers(model)
-
-        def rent(devices: int) -> Machines:
-            return machines_for(offers, devices, self.on_spot, where)
-
-        return rent, where
-
-    def _offers(self, model: Training) -> tuple[tuple[Offer, ...], str]:
-        from lolat.training.cost import device_of, is_price_of, offers_for, shown_device
-        from lolat.training.cost.prices import (
-            Offer,
-            accelerator_of,
-            accelerators,
-            find_prices,
-            listed,
-        )
-
-        price = self.price_per_hour
-        if price is not None:
-            if self.prices_file is not None:
-                raise InputError("--price-per-hour and --prices are two prices; give one of them")
-            return (Offer("", "", 0, price, price, source="--price-per-hour"),), "--price-per-hour"
-        prices = find_prices(self.prices_file)
-        device = device_of(model)
-        name = self.accelerator or accelerator_of(device, prices.offers)
-        if name is None:
-            raise InputError(
-                f"{prices.where} has no accelerator like {device!r}, the device of the model; give "
-                f"--price-per-hour, or --as-if and --accelerator with one of "
-                f"{listed(accelerators(prices.offers))}"
-            )
-        offers = offers_for(model, prices.offers, name, prices.where)
-        where = f"{name} in {prices.where}"
-        if is_price_of(name, device):
-            return offers, where
-        shown = shown_device(model)
-        if not self.as_if:
-            raise InputError(
-                f"the price is of {plain(name)}, the times of the model are of {shown}; give a model "
-                f"of {plain(name)}, --price-per-hour for {shown}, or --as-if to take both all the same"
-            )
-        return offers, f"{where}, as if it were that of {shown}"
-
-
 payment_options = as_one(
     "payment",
-    Payment,
     click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device."),
     click.option("--prices", "prices_file", type=click.Path(), metavar="FILE",
                  help="A CSV file in the layout of SkyPilot's catalogue; else what `lolat prices` lists."),
@@ -185,47 +107,25 @@ def cost(
     Without storage and data transfer. With --price-per-hour K devices cost K times as much; from a price
     list they are an instance with as many where there is one, else several.
     """
-    from lolat.readers import read
+    from lolat.api.training import cost_of
     from lolat.report.cost import plan_lines
-    from lolat.training.cost import Duration, device_of, link_of, plan
     from lolat.training.file import load_training
-    from lolat.training.replicas import check_strategy
 
-    spot, given, run = payment.spot(), exchange.link, run.checked()
-    check_strategy(exchange.strategy, max(devices))
-    loaded = load_training(model)
-    rent, where = payment.rent(loaded)
-    graph = read(network, input_size)  # last, as it is what takes long
-    links = {k: given or link_of(rent(k), device_of(loaded)) for k in devices}
-    warnings: dict[str, None] = {}
-
-    def predict(count: int) -> Duration:
-        answer = predicted(loaded, graph, run, exchange, count, links[count]).training
-        warnings.update(dict.fromkeys(answer.warnings))
-        assert answer.total_s is not None  # as there are samples
-        return Duration(answer.total_s, answer.interval_s)
-
-    assert run.coverage is not None
-    options = plan(predict, rent, devices, run.epochs, payment.billing, spot, run.coverage)
-    for warning in warnings:
+    asked = run, exchange, payment, devices, input_size
+    answer = cost_of(load_training(model), network, *asked)
+    for warning in answer.warnings:
         say(f"warning: {warning}")
     if as_json:
-        about = {
-            "model": loaded.name, "network": graph.name, "samples": run.samples,
-            "batch_size": run.batch_size, "optimizer": run.optimizer, "link_gbps": exchange.link_gbps,
-            "links": [
-                {"devices": k, "link": v.name or None, "gbps": v.gbps} for k, v in links.items() if k > 1
-            ],
-            "strategy": exchange.strategy, "prices": where,
-        }  # fmt: skip
-        click.echo(json.dumps({**about, **options.to_dict()}))
+        say_json("cost", answer.to_dict())
         return
     click.echo(
-        f"{plain(graph.name)} on {plain(loaded.name)}: {run.epochs:,} epoch{'s' * (run.epochs != 1)} of "
-        f"{run.samples:,} samples, batch {run.batch_size} on each device, {run.optimizer}"
+        f"{plain(answer.network)} on {plain(answer.device)}: {run.epochs:,} epoch{'s' * (run.epochs != 1)} "
+        f"of {run.samples:,} samples, batch {run.batch_size} on each device, {answer.run.optimizer}"
     )
-    price = [f"Price of {plain(where)}"] if payment.as_if else []
-    for line in (*_link_lines(exchange.strategy, links), *price, "", *plan_lines(options)):
+    price = [f"Price of {plain(answer.prices)}"] if payment.as_if else []
+    for line in (
+        *_link_lines(exchange.strategy, answer.links), *price, "", *plan_lines(answer.plan)
+    ):  # fmt: skip
         click.echo(line)
 
 
@@ -272,7 +172,7 @@ def prices(
     listed = find_prices(prices_file)
     offers = offers_of(listed.offers, accelerator, listed.where) if accelerator else listed.offers
     if as_json:
-        click.echo(json.dumps({"prices": listed.where, "offers": [asdict(o) for o in offers]}))
+        say_json("prices", {"prices": listed.where, "offers": [asdict(o) for o in offers]})
         return
     click.echo(f"US$ an hour of a whole instance, from {listed.where}")
     click.echo("")
@@ -311,7 +211,7 @@ def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None
             "file": str(done.path),
             "date": done.date,
         }
-        click.echo(json.dumps(document))
+        say_json("prices-refresh", document)
         return
     counts = ", ".join(f"{name} {number:,}" for name, number in done.offers.items())
     click.echo(f"{done.date}: {sum(done.offers.values()):,} prices ({counts}) in {done.path}")

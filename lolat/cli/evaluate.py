@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from lolat.cli.common import Size, json_option, model_argument, say
+import lolat
+from lolat.cli.common import (
+    Size,
+    counting,
+    json_option,
+    model_argument,
+    progress,
+    say,
+    say_json,
+)
 from lolat.errors import AnswerIsNo, InputError
 
 if TYPE_CHECKING:
     from lolat.devices.compare import Compared
-    from lolat.model import Model
-    from microbench.doctor import Examination
-
-EXAMPLES = {
-    "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
-    "onnxruntime": ("", "network.onnx"),
-}
-"""Backend without networks of its own -> whose they may be, and how one is given."""
 
 
 @click.command()
@@ -105,45 +105,22 @@ def _measured(
     as_json: bool,
 ) -> None:
     """Measure networks, and compare."""
-    from lolat.cli.common import progress
-    from lolat.fitting.points import Point
-    from lolat.model import load
+    from lolat.api.measuring import evaluate as measure
     from lolat.report.evaluation import lines
-    from microbench import backends, environment
-    from microbench.doctor import state_now
-    from microbench.evaluate import (
-        DEFAULT_BATCH_SIZES,
-        DEFAULT_NETWORKS,
-        cases,
-        compare,
-        measure_cases,
-    )
 
     if plot is not None:
         from lolat.report.plots import check_plot
 
         check_plot(plot)  # now rather than after minutes of measuring
-    loaded = load(model)
-    where = loaded.document["environment"]
-    backend, device = backends.of_model(where), device_of(where)
-    check_networks(networks, backend, model)
-    here = environment.here(where, device)
-    known: tuple[environment.Difference, ...] = ()
-    if device == "cpu":  # known before measuring; what a GPU is called, the backend says
-        known = environment.differences_of_device(loaded.device, where, here)
-        warn_of_differences(known, "" if known else environment.unsaid(where))
-    sizes = batch_sizes or DEFAULT_BATCH_SIZES
-    points = [Point.from_dict(p) for p in loaded.document["points"]]
+    loaded = lolat.load(model)
     with progress() as bar:
-        run = measure_cases(
-            backend, device, cases(networks or DEFAULT_NETWORKS, sizes, input_size), points, bar
-        )
-    now = environment.differences(loaded.device, where, here | run.environment)
-    warn_of_differences([d for d in now if d not in known])
-    result = compare(loaded, run.measured, run.failures, state_now(loaded, run.again))
-    result["noise"] = run.noise
-    for line in [json.dumps(result)] if as_json else lines(result):
-        click.echo(line)
+        found = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=say)
+    result = found.to_dict()
+    if as_json:
+        say_json("evaluation", result)
+    else:
+        for line in lines(result):
+            click.echo(line)
     if plot is not None:  # last: what was measured is on the screen whatever happens to the plot
         from lolat.report.plots import evaluation_plot
 
@@ -162,48 +139,20 @@ def _of_table(
     as_json: bool,
 ) -> None:
     """Compare with a table's times; `out`: where its rows go, with the predictions."""
-    from lolat.cli.common import counting, progress
-    from lolat.devices.compare import (
-        compare_operations,
-        compare_table,
-        mode_of,
-        predictions,
-        summary,
-    )
-    from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
+    from lolat.api.measuring import evaluate_table
     from lolat.io.writing import write_bytes
-    from lolat.model import load
 
-    loaded = load(model)
-    columns, skipped = columns_of(table), dict[str, int]()
-    if is_of_operations(columns):
-        what, rows = "operations", compare_operations(loaded, read_operations(table), predictor)
-    else:
-        networks = read_networks(table, device, mode=mode_of(loaded))
-        with progress() as bar:
-            rows = compare_table(loaded, networks, predictor, training or None, said=counting(bar))
-        what, skipped = "networks", networks.skipped
+    with progress() as bar:
+        found = evaluate_table(lolat.load(model), table, device, predictor, training, counting(bar))
     if out is not None:
-        write_bytes(out, predictions(rows, columns).encode())
+        write_bytes(out, found.to_csv().encode())
     if as_json:
-        answer = {what: [_row(r) for r in rows], "summary": summary(rows, what), "skipped": skipped}
-        click.echo(json.dumps(answer))
+        say_json("table-evaluation", found.to_dict())
         return
-    for reason, number in skipped.items():
+    for reason, number in found.skipped.items():
         say(f"{number} left out: {reason}")
-    for line in _table_lines(rows, what):
+    for line in _table_lines(found.compared, found.what):
         click.echo(line)
-
-
-def _row(row: Compared) -> dict[str, Any]:
-    """A row of a table in JSON: as it stands there, and what is predicted."""
-    interval = None if row.interval_ms is None else list(row.interval_ms)
-    times = {
-        "latency_ms": row.latency_ms,
-        "predicted_ms": row.predicted_ms,
-        "interval_ms": interval,
-    }
-    return {**row.row, **times}
 
 
 def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
@@ -227,23 +176,6 @@ def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
     )
 
 
-def check_networks(networks: Sequence[str], backend: str, model: str) -> None:
-    """InputError where none is given, and there are none for the backend of the model."""
-    name = backend.partition("+")[0]
-    if not networks and name in EXAMPLES:
-        whose, given = EXAMPLES[name]
-        raise InputError(
-            f"{model} was learned with {name}, for which no networks come with LoLat; give some, for "
-            f"example{whose}: lolat evaluate {model} {given}"
-        )
-
-
-def warn_of_differences(found: Iterable[object], unsaid: str = "") -> None:
-    """Say where the device, versions, threads or flags are not those of the model, or not known."""
-    for remark in [*map(str, found), *[unsaid] * bool(unsaid)]:
-        say(f"warning: {remark}")
-
-
 # ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.
 
 
@@ -256,42 +188,16 @@ def doctor(model: str, as_json: bool) -> None:
     Exit code 0: it does. 3: it does not (drifted, another machine), or that cannot be told now (the
     machine is busy or in another state). Nothing is written.
     """
-    from lolat.model import load
+    from lolat.api.measuring import doctor as diagnose
     from lolat.report.diagnosis import lines
-    from microbench.doctor import OK, diagnose
 
-    loaded = load(model)
-    result = diagnose(loaded, examined(loaded))
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        for line in lines(loaded, model, result):
-            click.echo(line)
-    if result["verdict"] != OK:
-        raise click.exceptions.Exit(AnswerIsNo.exit_code)
-
-
-def device_of(environment: Mapping[str, Any]) -> str:
-    """cpu or gpu: what a model was measured on; cpu where it does not say."""
-    return "gpu" if environment.get("device") == "gpu" else "cpu"
-
-
-def examined(loaded: Model) -> Examination:
-    """What measuring networks of a model again finds; LolatError where that cannot be done."""
-    from lolat.cli.common import progress
-    from lolat.fitting.points import Point
-    from microbench import backends
-    from microbench.doctor import examine
-
-    where = loaded.document["environment"]
-    backend = backends.of_model(where)
-    backends.check(backend)
+    loaded = lolat.load(model)
     with progress() as bar:
-        return examine(
-            [Point.from_dict(p) for p in loaded.document["points"]],
-            loaded.device,
-            where,
-            backend,
-            device_of(where),
-            bar,
-        )
+        found = diagnose(loaded, bar)
+    if as_json:
+        say_json("diagnosis", found.to_dict())
+    else:
+        for line in lines(loaded, model, found.to_dict()):
+            click.echo(line)
+    if not found.holds:
+        raise click.exceptions.Exit(AnswerIsNo.exit_code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import check_writable, interruptible, say
+from lolat.cli.common import check_writable, say
 from lolat.errors import InputError, MeasuringError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def to_measure(loaded: Model, graph: Graph, batch_sizes: Sequence[int]) -> list[
 
     domain = loaded.domain
     predictions = [loaded.predict(graph, n) for n in dict.fromkeys(batch_sizes)]
-    outside = [p for p in predictions if not p.in_domain]
+    outside = [p for p in predictions if p.measure]
     if not outside or domain is None:
         return []
     kinds, able = block_kinds(graph, domain.dtypes)
@@ -154,6 +154,7 @@ def _measured(
     from lolat.model import Model
     from lolat.model.file import read, write
     from microbench.extend import as_blocks, measure_extension
+    from microbench.journal import interruptible
 
     document = loaded.document
     points = [Point.from_dict(p) for p in document["points"]]
@@ -242,6 +243,7 @@ def standing(
     """Whether the network is inside, and if not, why."""
     from lolat.graph import floating_types
     from lolat.graph.counts import FORMULAS
+    from lolat.model.prediction import domain_words
     from lolat.report.text import latency
 
     outside = False
@@ -250,7 +252,7 @@ def standing(
         title = f"{graph.name} at batch {n}"
         if prediction.in_domain:
             now = " now" if measured else ""
-            yield f"{title} is inside the measured domain{now}: {latency(prediction)}"
+            yield f"{title} is {domain_words(prediction)}{now}: {latency(prediction)}"
             continue
         outside = True
         reasons = [w for w in prediction.warnings if not any(n in w for n in NO_REASONS)]

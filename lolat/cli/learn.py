@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import click
 
+import lolat
 from lolat.cli.cluster import NO_ADDRESS, Address
-from lolat.cli.common import Size, check_writable, interruptible, run, say
-from lolat.errors import InputError, LolatError
-
-USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
+from lolat.cli.common import Size, json_option, progress, run, say, say_json
+from lolat.errors import InputError
 
 
 @click.command()
@@ -72,6 +69,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
     help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
     "this machine), a model for each.",
 )  # fmt: skip
+@json_option
 @click.pass_context
 def learn(
     ctx: click.Context,
@@ -87,6 +85,7 @@ def learn(
     batch_sizes: tuple[int, ...],
     input_size: tuple[int, ...],
     fleet: str | None,
+    as_json: bool,
     **options: bool,
 ) -> None:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
@@ -132,7 +131,7 @@ def learn(
     if device is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     _check_threads(threads, device, of_nodes=False)
-    _learn(device, output, backend, chosen, restart, training)
+    _learn(device, output, backend, chosen, restart, training, as_json)
 
 
 def _check_extend(
@@ -185,72 +184,32 @@ def _learn(
     options: Sequence[str],
     restart: bool,
     training: bool,
+    as_json: bool,
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
-    from lolat.cli.common import progress
-    from lolat.model.file import write
-    from lolat.model.learning import model_document
     from lolat.report.text import learned
-    from microbench import environment
-    from microbench.learn import measure_blocks
 
-    started = time.monotonic()
-    backend, output = _backend_and_output(device, output, name, options)
-    if training:
-        from microbench.backends import check_trains, threads_of
-
-        check_trains(backend)
-        known = None if restart else known_model(output, device, threads_of(backend))
-        if known is not None:
-            say(f"{output} is of this device: its latencies are kept, training is added")
-            add_training(known, output, backend, device, restart)
-            return
-    journal_path = output.with_name(output.name + ".journal.jsonl")
-    with interruptible(journal_path):
-        with progress() as bar:
-            points, where, noise, warnings, journal = measure_blocks(
-                backend, device, journal_path, time.time(), restart, bar
-            )
-        where["seconds"] = round(time.monotonic() - started, 1)
-        label = environment.label_of(device, where)
-        document = model_document(output.stem, label, points, where, noise, warnings)
-        kept = kept_training(output, document)
-        write(output, document | kept)
-    journal.remove()
-    for remark in warnings:
+    with progress() as bar:
+        made = lolat.learn(
+            device, output, backend=name, options=options, training=training, restart=restart,
+            progress=bar,
+        )  # fmt: skip
+    document: Mapping[str, Any] = made.document
+    section = document.get("training")
+    for remark in document["warnings"]:
         say(f"warning: {remark}")
-    for line in learned(document, str(output)):
+    for remark in section["warnings"] if training and section else ():
+        say(f"warning: {remark}")
+    if as_json:
+        say_json("model-summary", made.to_dict())
+        return
+    for line in learned(document, made.source):
         click.echo(line)
-    if training:
-        add_training(document, output, backend, device, restart)
-    elif kept:
+    if training and section:
+        for line in learned_training(section, Path(made.source)):
+            click.echo(line)
+    elif section:
         click.echo("training: kept as it was measured before (--mode training --restart: all anew)")
-
-
-def _backend_and_output(
-    device: str, output: Path | None, name: str | None, options: Sequence[str]
-) -> tuple[str, Path]:
-    """What measures, and where the model goes: checked before minutes are spent."""
-    from lolat.io.paths import local_folder
-    from microbench import backends, environment
-    from microbench.backends.choice import pick
-
-    if output is not None:  # before a GPU is looked for, which takes seconds
-        check_writable(output)
-    if name is None:
-        backend, remark = pick(device, options)
-        if remark:
-            say(remark)
-    else:
-        backend = backends.joined(name, options)
-    if output is None:  # what a GPU is called is not known before the backend has started
-        threads, plain = backends.threads_of(backend), backends.without_threads(backend)
-        own = environment.device_label(device, threads=threads)  # which says the threads
-        label = f"cpu {own}" if device == "cpu" else device
-        with_what = "" if plain == USUAL else f" {plain}"
-        output = local_folder() / f"{environment.slug(label + with_what)}.json"
-        check_writable(output)
-    return backend, output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,99 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(learn, arguments, "learn_model.py")
 
 
-# ---- `lolat learn --mode training`: measures training and adds it to a model file.
-
-ADVICE = (
-    "give the --backend and options that it was learned with, another --output, or --restart to learn all "
-    "anew"
-)
-
-
-def known_model(output: Path, device: str, threads: int | None = None) -> dict[str, Any] | None:
-    """The model in `output`, to which training can be added; None where there is none.
-
-    `threads`: that were asked for, if so. What else stands there is replaced, as by any learning.
-    InputError for a model of another device.
-    """
-    from lolat.model.file import read
-    from microbench import environment
-    from microbench import environment as comparable
-
-    if not output.exists():
-        return None
-    try:
-        document = read(output)
-    except LolatError:
-        return None
-    learned, label = document["environment"], str(document["device"])
-    here = comparable.here({"threads_asked": threads}, device)
-    other = device == "cpu" and comparable.differences_of_device(label, learned, here)
-    if learned.get("device") != device or other:
-        own = environment.label_of(device, here) if device == "cpu" else f"a {device}"
-        raise InputError(
-            f"{output} is a model of another device: {label}, and this is {own}; give another --output, "
-            "or --restart to replace it"
-        )
-    return document
-
-
-def kept_training(output: Path, learned: Mapping[str, Any]) -> dict[str, Any]:
-    """{"training": ...} of the model in `output`, if its latencies now are `learned` on the same device.
-
-    What took minutes to measure is not lost where the latencies are learned again; {} where there is none.
-    """
-    from lolat.model.file import read
-    from microbench.extend import refuse_another
-
-    try:
-        old = read(output)
-        section = old["training"]
-        refuse_another(str(old["device"]), section["environment"], learned["environment"])
-    except (LolatError, KeyError, TypeError, AttributeError):
-        return {}
-    return {"training": section}
-
-
-def add_training(
-    document: Mapping[str, Any], output: Path, backend: str, device: str, restart: bool
-) -> None:
-    """Measure training on this device and write it to `output`, in `document`, a latency model's.
-
-    Where the file was changed meanwhile, training is added to what it is then. InputError where the
-    framework or its settings are not those that `document` was learned with.
-    """
-    from lolat.cli.common import progress
-    from lolat.model.file import write
-    from microbench import environment as comparable
-    from microbench.backends import threads_of
-    from microbench.learn_training import measure_training
-
-    started = time.monotonic()
-    if unsaid := comparable.unsaid(document["environment"]):
-        say(f"warning: {output}: {unsaid}")
-    journal_path = output.with_name(output.name + ".training.journal.jsonl")
-    with interruptible(journal_path):
-        with progress() as bar:
-            section, journal = measure_training(
-                backend, device, journal_path, time.time(), restart, bar,
-                check=partial(_refuse, document),
-            )  # fmt: skip
-        section["environment"]["seconds"] = round(time.monotonic() - started, 1)
-        now = known_model(output, device, threads_of(backend)) or document
-        _refuse(now, section["environment"])
-        write(output, {**now, "training": section})
-    journal.remove()
-    for remark in section["warnings"]:
-        say(f"warning: {remark}")
-    for line in learned_training(section, output):
-        click.echo(line)
-
-
-def _refuse(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
-    """InputError where training would be measured otherwise than the latencies of the file were."""
-    from microbench.extend import refuse_another
-
-    refuse_another(str(document["device"]), document["environment"], where, ADVICE)
+# ---- What `lolat learn --mode training` says.
 
 
 def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import LazyGroup, json_option, network_argument, say, size_option
+from lolat.cli.common import LazyGroup, json_option, network_argument, say, say_json, size_option
 from lolat.errors import InputError, ModelFileError
 from lolat.mlp.table import LAYERS, OPTIMIZERS
 from lolat.units import milliseconds, plain, plural
@@ -111,7 +110,8 @@ def evaluate(model: str, table: str, devices: str | None, as_json: bool) -> None
         say(f"warning: {warning}")
     if as_json:
         about = {"model": model, "table": table, "layer": loaded.layer, "recipe": loaded.recipe}
-        click.echo(json.dumps({**about, **evaluation.to_dict(), "warnings": warnings}))
+        told = {**about, **evaluation.to_dict(), "warnings": warnings}
+        say_json("layer-evaluation", told)
         return
     click.echo(f"{model}: {loaded.layer} layers, recipe {loaded.recipe}")
     click.echo("\n".join(evaluation.lines()))
@@ -200,7 +200,7 @@ def network(
     answer = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula, alone)
     name = None if formula is None else formula.name
     if as_json:
-        click.echo(json.dumps({**answer.to_dict(), "formula_model": name}))
+        say_json("layer-network", {**answer.to_dict(), "formula_model": name})
     for warning in answer.warnings:
         say(f"warning: {warning}")
     if not as_json:

@@ -67,8 +67,8 @@ def fit(
 ) -> None:
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
-    CSV, gzipped or not, has a row per measured layer and GPU (docs/mlp.md lists the columns). A run
-    that is killed goes on where it was when the same command is given again.
+    CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/tables.md).
+    A run that is killed goes on where it was when the same command is given again.
     """
     from lolat.cli.common import check_writable, progress
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
@@ -213,8 +213,9 @@ def learn(
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
-    from lolat.cli.common import interruptible, progress
+    from lolat.cli.common import progress
     from lolat.mlp.devices import read_devices
+    from microbench.journal import interruptible
     from microbench.learn_layers import MOST_WORK, device_facts, draw, gpu_name, measure_layers
 
     started = time.monotonic()
@@ -276,8 +277,8 @@ def _backend(device: str, name: str | None) -> str:
     picked, remark = pick(device, ())
     if picked not in backends.TRAINING:
         raise MissingPackageError(
-            f"{picked} is installed, but runs no backward pass; install one that does, for example with: "
-            "pip install 'lolat[tensorflow]'"
+            f"{picked} is installed, but runs no backward pass, which TensorFlow, for example, does",
+            "tensorflow",
         )
     if remark:
         say(remark)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from dataclasses import replace
@@ -23,6 +22,7 @@ from lolat.cli.common import (
     model_argument,
     predictor_option,
     say,
+    say_json,
 )
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
@@ -109,7 +109,7 @@ def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
             "assumptions": [{"words": t, "weight": round(w, 6)} for t, w in model.assumptions()],
             "warnings": list(model.warnings),
         }
-        click.echo(json.dumps(answer))
+        say_json("nas-fit", answer)
         return
     noise = (
         f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH_SAMPLES else ""
@@ -167,7 +167,7 @@ def suggest(
     if output is not None:
         write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
     if as_json:
-        click.echo(json.dumps({"space": space, "archs": archs}))
+        say_json("nas-suggest", {"space": space, "archs": archs})
     else:
         for arch in archs:
             click.echo(arch)
@@ -212,7 +212,7 @@ def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_j
     write_bytes(output, table.encode())
     if as_json:
         told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
-        click.echo(json.dumps(told))
+        say_json("nas-predict", told)
     else:
         click.echo(f"written: {output}, {len(texts)} networks of {fitted.space}")
 
@@ -289,7 +289,10 @@ def search(
         wanted = Search(searched, scorer, scores, *limits)
         result = _search(wanted, scores, how)
     told = answer(wanted, result, loaded)
-    click.echo(json.dumps(told.to_dict()) if as_json else "\n".join(lines(told)))
+    if as_json:
+        say_json("nas-search", told.to_dict())
+    else:
+        click.echo("\n".join(lines(told)))
     if output is not None:
         write_csv(output, told)
         say(f"written: {output}")
@@ -405,8 +408,10 @@ def score(
         **scores.to_dict(),
     }
     seconds = time.monotonic() - started
-    text = json.dumps(told) if as_json else "\n".join(_score_lines(told, scores.reused, seconds))
-    click.echo(text)
+    if as_json:
+        say_json("nas-score", told)
+    else:
+        click.echo("\n".join(_score_lines(told, scores.reused, seconds)))
 
 
 def _run(job: Any, ranges: Any) -> Any:

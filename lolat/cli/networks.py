@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from lolat.cli.common import json_option, network_argument, say, size_option
+from lolat.cli.common import json_option, network_argument, say, say_json, size_option
 
 
 @click.command()
@@ -35,7 +33,7 @@ def read(network: str, input_size: tuple[int, ...], output: str, as_json: bool) 
         say(f"warning: {warning}")
     if as_json:
         found = {"network": graph.name, "output": output, "operations": len(graph.operations)}
-        click.echo(json.dumps({**found, "counts": total._asdict(), "warnings": warnings}))
+        say_json("read", {**found, "counts": total._asdict(), "warnings": warnings})
     else:
         what = f"{plain(graph.name)}, {plural(len(graph.operations), 'operation')}"
         click.echo(f"written: {plain(output)} ({what}, {quantity(total.flops, 'MACs')})")
@@ -63,7 +61,7 @@ def cache(clear: bool, as_json: bool) -> None:
     if as_json:
         found = {"folder": folder, "networks": networks, "held_bytes": held_bytes}
         more = {"most_bytes": kept.most_bytes, "cleared": clear, "shipped": shipped}
-        click.echo(json.dumps({**found, **more}))
+        say_json("cache", {**found, **more})
         return
     if folder is None:
         click.echo("nothing is kept: LOLAT_CACHE is off, or no home folder is known")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +17,17 @@ from lolat.cli.common import (
     model_argument,
     network_argument,
     say,
+    say_json,
     size_option,
 )
 from lolat.errors import InputError
 from lolat.units import duration, gibibytes, milliseconds, plain
 
 if TYPE_CHECKING:
+    from lolat.api.training import Exchange, Run
     from lolat.graph import Graph
-    from lolat.training.exchange import Link
     from lolat.training.fitting import Epoch
-    from lolat.training.model import Training, TrainingPrediction
+    from lolat.training.model import TrainingPrediction
     from lolat.training.replicas import ParallelPrediction
     from microbench.exchange import MeasuredLink
 
@@ -52,12 +52,15 @@ def training() -> None:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def as_one(name: str, kind: type, *options: Decorator) -> Decorator:
-    """Options of a command, which gets them as one dataclass `kind` in its argument `name`."""
+def as_one(name: str, *options: Decorator) -> Decorator:
+    """Options of a command, which gets them as one dataclass of `lolat.api.training` called `name`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def called(**values: Any) -> Any:
+            from lolat.api import training as questions
+
+            kind = getattr(questions, name.capitalize())
             one = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
             return command(**values, **{name: one})
 
@@ -69,32 +72,10 @@ def as_one(name: str, kind: type, *options: Decorator) -> Decorator:
     return decorate
 
 
-@dataclass(frozen=True)
-class Run:
-    """The training that is asked about."""
-
-    batch_size: int
-    optimizer: str
-    samples: int | None
-    epochs: int
-    coverage: float | None
-
-    def checked(self, validation: int | None = None) -> Run:
-        """The same with the optimizer's own name and a coverage; InputError for what cannot be."""
-        from lolat.fitting.intervals import COVERAGE, check_coverage
-        from lolat.training.memory import check_sizes, optimizer_named
-
-        check_sizes(self.batch_size, self.samples, self.epochs, validation)
-        coverage = COVERAGE if self.coverage is None else self.coverage
-        check_coverage(coverage)
-        return replace(self, optimizer=optimizer_named(self.optimizer).name, coverage=coverage)
-
-
 def run_options(samples_required: bool) -> Decorator:
     """`run`: how much is trained, and how."""
     return as_one(
         "run",
-        Run,
         click.option("--batch-size", type=int, required=True, metavar="B",
                      help="Samples of an iteration on each device."),
         click.option("--optimizer", default="sgd", show_default=True, metavar="NAME",
@@ -107,26 +88,8 @@ def run_options(samples_required: bool) -> Decorator:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """How devices exchange gradients, and what feeds them."""
-
-    strategy: str
-    link_gbps: float | None
-    no_overlap: bool
-    input_ms: float
-
-    @property
-    def link(self) -> Link | None:
-        """The link that is given; InputError for one that cannot be."""
-        from lolat.training.exchange import Link
-
-        return None if self.link_gbps is None else Link(self.link_gbps)
-
-
 exchange_options = as_one(
     "exchange",
-    Exchange,
     click.option("--strategy", default="ring", show_default=True, metavar="NAME",
                  help="How gradients are exchanged: ring, tree, one-to-all or mirrored."),
     click.option("--link-gbps", type=float, metavar="G",
@@ -138,22 +101,6 @@ exchange_options = as_one(
                  help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
 )  # fmt: skip
-
-
-def predicted(
-    model: Training, graph: Graph, run: Run, exchange: Exchange, devices: int, link: Link,
-    validation: int | None = None,
-) -> ParallelPrediction:  # fmt: skip
-    """The checked `run` on some devices, waiting for its input too."""
-    from lolat.training.model import with_input
-    from lolat.training.replicas import predict_parallel
-
-    assert run.coverage is not None  # as it is checked
-    answer = predict_parallel(
-        model, graph, run.batch_size, run.samples, run.epochs, run.optimizer, run.coverage, devices, link,
-        exchange.strategy, overlap=not exchange.no_overlap, validation=validation,
-    )  # fmt: skip
-    return replace(answer, training=with_input(answer.training, exchange.input_ms, devices))
 
 
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
@@ -190,44 +137,21 @@ def predict(
     training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
     only iterations.
     """
-    from lolat.readers import read
-    from lolat.training.cost import device_of
-    from lolat.training.exchange import assumed_link
+    from lolat.api.training import predict_training
     from lolat.training.file import load_training
-    from lolat.training.memory import largest_batch, optimizer_named
-    from lolat.training.replicas import check_strategy
 
-    run = run.checked(validation)
-    check_strategy(exchange.strategy, devices)
-    given = exchange.link
-    loaded = load_training(model)
-    link = given or assumed_link(device_of(loaded), devices)
-    graph = read(network, input_size)
-    answer = predicted(loaded, graph, run, exchange, devices, link, validation)
-    available = _available_bytes(loaded, memory_gib)
-    optimizer = optimizer_named(run.optimizer)
-    largest = None if available is None else largest_batch(graph, optimizer, available)
-    for warning in answer.training.warnings:
+    more = devices, validation, memory_gib, input_size
+    answer = predict_training(load_training(model), network, run, exchange, *more)
+    for warning in answer.prediction.training.warnings:
         say(f"warning: {warning}")
     if as_json:
-        memory = {"available_bytes": available, "largest_batch": largest}
-        click.echo(json.dumps({**answer.to_dict(), **memory}))
+        say_json("training", answer.to_dict())
         return
-    shown = lines(answer.training, loaded.name, available, largest)
+    of = answer.prediction
+    shown = lines(of.training, answer.device, answer.available_bytes, answer.largest_batch)
     if devices > 1:
-        shown += exchange_lines(answer, assumed=given is None)
+        shown += exchange_lines(of, answer.assumed)
     click.echo("\n".join(shown))
-
-
-def _available_bytes(model: Training, memory_gib: float | None) -> int | None:
-    """Memory of a device: as said, or what the model's file has of it; None where nobody knows."""
-    if memory_gib is not None:
-        if not 0.0 < memory_gib < 2**30:
-            raise InputError(f"--memory-gib {memory_gib:g}: expected more than 0 GiB, such as 16")
-        return int(memory_gib * 2**30)
-    environment = model.document.get("environment") or {}
-    own = environment.get("available_bytes") if environment.get("device") == "cpu" else None
-    return own if isinstance(own, int) and own > 0 else None
 
 
 def lines(
@@ -318,7 +242,7 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
             "networks": len({r.network for r in rows}), "optimizers": list(model.optimizers),
             "drop_last": drop_last, "left_out_error": round(error, 6), "terms": terms,
         }  # fmt: skip
-        click.echo(json.dumps(answer))
+        say_json("training-fit", answer)
         return
     click.echo(f"{model.name}: {len(rows)} epochs of {len({r.network for r in rows})} networks")
     click.echo(f"  left out of the fit, half of them are within {100 * error:.1f} %")
@@ -390,7 +314,7 @@ def link(replicas: int, strategy: str, threads: int | None, device: str, as_json
     for warning in measured.warnings:
         say(f"warning: {warning}")
     if as_json:
-        click.echo(json.dumps(measured.to_dict()))
+        say_json("link", measured.to_dict())
         return
     for line in link_lines(measured):
         click.echo(line)

@@ -12,7 +12,7 @@ import numpy as np
 from lolat.devices.fit import Times, predicted
 from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.errors import InputError, LolatError
-from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING
+from lolat.fitting.domain import OUTSIDE_WIDENING, widened
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -120,13 +120,12 @@ def _answer(
         predictor = TrainingSteps.name
     formula, batch_size = model.predictor(predictor), row.batch_size
     counts = network.total(batch_size)
-    widening = 1.0
+    unlike: Mapping[str, float] = {}
     if isinstance(formula, Kernels):
         work = network.work(batch_size)
         times, _ = formula.times(work)
         latency = float(times.sum())
-        if formula.unlike(work, times, NEGLIGIBLE_SHARE):
-            widening = OUTSIDE_WIDENING
+        unlike = formula.unlike(work, times) or {}
     elif row.mode.training:
         return InputError(f"the predictor {formula.name} knows nothing of training")
     else:
@@ -134,7 +133,9 @@ def _answer(
     half, _ = model.knowledge.intervals.half(
         formula.name, None, np.array([latency]), np.array([counts["ops"]])
     )
-    return latency, None if half is None else within(latency, half * widening)
+    if half is None:
+        return latency, None
+    return latency, within(latency, widened(half, {OUTSIDE_WIDENING: sum(unlike.values())}))
 
 
 def _answers_of_graphs(

@@ -78,8 +78,8 @@ OF_CLASS: dict[tuple[str, str], tuple[float, float]] = {
     (c.SUMS, "bandwidth"): (0.5, 0.5),
     (c.RESIZED, "bandwidth"): (0.1, 1.0),
 }
-"""The same of some terms of some classes, as RTX 3090 and 4090 have them (docs/gpus.md). Depthwise products
-fill a small part of the tiles that they are counted in, so their rate says little."""
+"""The same of some terms of some classes, as RTX 3090 and 4090 have them (docs/results/gpus.md). Depthwise
+products fill a small part of the tiles that they are counted in, so their rate says little."""
 DEVICE = ("rate", "bandwidth", "launch")
 OF_PEAK, OF_BANDWIDTH, LAUNCH = 0.85, (0.8, 0.3), (0.03, 1.0)
 """What large products reach of a data sheet's rate, other operations of its bandwidth; ms of a launch; how

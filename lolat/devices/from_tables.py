@@ -312,7 +312,7 @@ SHEET_ALONE = (
     0.16, 0.0,
 )  # fmt: skip
 """log(measured / predicted) of whole transformers where nothing but the data sheet was known: V100, A100,
-H100, P100, MI100, MI210, T4, P4 (docs/gpus.md)."""
+H100, P100, MI100, MI210, T4, P4 (docs/results/gpus.md)."""
 
 
 def facts_document(

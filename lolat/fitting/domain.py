@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 
 from lolat.fitting.points import Point, matrix
-from lolat.graph.counts import FEATURES
+from lolat.graph import Graph, kind_label
+from lolat.graph.counts import FEATURES, behavior
+from lolat.graph.kinds import FREE
+from lolat.units import percent
 
 SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
-NEGLIGIBLE_SHARE = 0.05  # of a network's time
+NEGLIGIBLE_SHARE = 0.05  # of a network's time; with less outside it is inside
+MOSTLY_SHARE = 0.8  # of a network's time; with less inside it is outside
 PASSED_OVER_SHARE = (
     0.01  # of a network's time: the most extreme blocks that need not be brought inside
 )
-OUTSIDE_WIDENING = 2.0  # a query outside the domain gets an interval this many times as wide (log)
+OUTSIDE_WIDENING = 2.0  # what is outside the domain is not known so many times as well (log)
 UNMEASURED_WIDENING = 4.0  # the same for a kind of operation or a data type that no block had
 MORE, FEWER = "more", "fewer"
+NAMED_KINDS = 6  # by a remark
 
 
 @dataclass(frozen=True)
@@ -77,19 +82,27 @@ class Domain:
         """What of the blocks lies outside: one remark per measure and side (more, fewer).
 
         `counts`: (blocks, 6) in the order of FEATURES; `names`: their names; `shares`: (blocks,) of the
-        network's time, equal if not given. Blocks that together take less than NEGLIGIBLE_SHARE of the time
-        cannot make the answer wrong and are passed over.
+        network's time, equal if not given. Blocks that together take no more than PASSED_OVER_SHARE of the
+        time are not spoken of.
         """
         remarks = []
         weight = np.full(len(names), 1.0 / max(len(names), 1)) if shares is None else shares
         for what, side, _, wrong in self._sides(counts):
-            if float(weight[wrong].sum()) >= NEGLIGIBLE_SHARE:
+            share = float(weight[wrong].sum())
+            if share > PASSED_OVER_SHARE:
                 first, many = names[int(np.argmax(wrong))], int(wrong.sum())
                 remarks.append(
-                    f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} "
-                    f"{what} than any measured block ({'first: ' * (many > 1)}{first!r})"
+                    f"{many} of {len(names)} blocks {'has' if many == 1 else 'have'} {side} {what} than "
+                    f"any measured block ({'first: ' * (many > 1)}{first!r}), {_of_time(share)}"
                 )
         return remarks
+
+    def beyond(self, counts: np.ndarray) -> np.ndarray:
+        """(blocks,) whether each has a size or a proportion that lies outside; `counts` as of `outside`."""
+        found = np.zeros(len(counts), bool)
+        for *_, wrong in self._sides(counts):
+            found |= wrong
+        return found
 
     def _sides(self, counts: np.ndarray) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
         """(measure, more or fewer, its values, which blocks lie outside on that side) where any does."""
@@ -120,7 +133,7 @@ class Domain:
         """
         goals = []
         for _, side, values, wrong in self._sides(counts):
-            if float(shares[wrong].sum()) < NEGLIGIBLE_SHARE:
+            if float(shares[wrong].sum()) <= PASSED_OVER_SHARE:
                 continue
             rows = np.flatnonzero(wrong)
             rows = rows[np.argsort(-values[rows] if side == MORE else values[rows], kind="stable")]
@@ -142,22 +155,69 @@ class Domain:
             left = [g for g in left if not g[best]]
         return sorted(chosen), complete
 
-    def unmeasured(self, kinds: Iterable[str], dtypes: Iterable[str]) -> list[str]:
-        """Remarks on kinds of operation and data types that no measured block had."""
-        remarks = []
-        strange = sorted(set(kinds) - self.kinds) if self.kinds else []
-        if strange:
-            remarks.append(f"no measured block has the operation{_s(strange)} {', '.join(strange)}")
-        other = sorted(set(dtypes) - self.dtypes)
-        if other:
-            measured = ", ".join(sorted(self.dtypes))
-            remarks.append(f"measured in {measured}, asked for {', '.join(other)}")
-        return remarks
+    def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
+        """Operations, by their position, of a kind that no measured block had, and of another data type.
+
+        A kind is measured by its own name too, where what moves memory was not measured as a whole.
+        """
+        kinds: dict[int, str] = {}
+        dtypes: dict[int, str] = {}
+        for position, operation in enumerate(graph.operations):
+            if operation.kind in FREE:
+                continue
+            label = kind_label(operation)
+            if self.kinds and self.kinds.isdisjoint((behavior(operation), label)):
+                kinds[position] = label
+            written = (graph.tensors[t].dtype for t in operation.outputs)
+            other = next((t for t in written if "float" in t and t not in self.dtypes), None)
+            if other is not None:
+                dtypes[position] = other
+        return kinds, dtypes
+
+    def unmeasured_remarks(
+        self, kinds: Mapping[int, str], dtypes: Mapping[int, str], shares: np.ndarray
+    ) -> Iterator[str]:
+        """What is said of operations that `unmeasured` found; `shares`: (operations,) of the time."""
+        if kinds:
+            names = sorted(set(kinds.values()))
+            named = ", ".join(names[:NAMED_KINDS])
+            more = f" and {len(names) - NAMED_KINDS} more" if len(names) > NAMED_KINDS else ""
+            share = float(shares[list(kinds)].sum())
+            yield f"no measured block has the operation{_s(names)} {named}{more}, {_of_time(share)}"
+        if dtypes:
+            measured, other = (", ".join(sorted(t)) for t in (self.dtypes, set(dtypes.values())))
+            yield f"measured in {measured}, asked for {other}"
+
+
+def widened(half: float, shares: Mapping[float, float]) -> float:
+    """Half the width, as a logarithm, of an interval of which some is known less well.
+
+    `half`: of what is inside; `shares`: how many times as wide -> the share of the time that is. The ends
+    of the parts add up, as if all parts were off together: nothing tells that they average out.
+    """
+    parts = [math.log(s) + min(w * half, _LARGEST) for w, s in shares.items() if s > 0.0]
+    inside = 1.0 - sum(shares.values())
+    if inside > 0.0:
+        parts.append(math.log(inside) + half)
+    return float(np.logaddexp.reduce(parts))
+
+
+_LARGEST = 100.0  # a factor that a float still holds
+
+
+def _of_time(share: float) -> str:
+    return f"{percent(share)} of the time"
 
 
 NAMED_BLOCKS = 3  # by the advice
 FOR_NETWORK = "--for NETWORK"
 """How the advice names the network, as the library is not told what the user calls it."""
+
+
+def for_network(network: str, input_size: Sequence[int] = ()) -> str:
+    """FOR_NETWORK of a network by its name, as a command takes it."""
+    size = f" --input-size {','.join(map(str, input_size))}" if input_size else ""
+    return f"--for {quote(network)}{size}"
 
 
 def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """How sure a prediction is: conformal intervals from left-out points, narrower where more averages out.
 
-What is promised, and what is not: docs/intervals.md.
+What is promised, and what is not: docs/explanation/intervals.md.
 """
 
 from __future__ import annotations

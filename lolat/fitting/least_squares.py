@@ -118,7 +118,7 @@ def _middle(ratio: np.ndarray) -> float:
 
 SHRINK = 0.3
 """How much a kind's cost is drawn to its family's: in units of one point that is off by as much.
-Chosen on the chosen half of the zoo (docs/accuracy.md), as are FAR_FROM_FAMILY, NETWORK_WEIGHT and
+Chosen on the chosen half of the zoo (docs/results/accuracy.md), as are FAR_FROM_FAMILY, NETWORK_WEIGHT and
 SHORT_MS."""
 FAR_FROM_FAMILY = 0.5  # of the family's cost: a kind that is farther from it is drawn less and less
 NETWORK_WEIGHT = 10.0  # points that the time of a whole network counts for

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.io.tables import ABOVE_ZERO, Row, read_table
+from lolat.io.tables import Row, read_table
 
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
@@ -110,5 +110,5 @@ def _point(row: Row) -> Point:
         row.get("name") or f"line {row.line}",
         row.whole("batch_size", default=1),
         counts,
-        row.number("latency_ms", ABOVE_ZERO, expected="a time above 0, in milliseconds"),
+        row.milliseconds(),
     )

@@ -1,6 +1,6 @@
 """What an operation costs, counted: one row for each count, one small formula for each kind of operation.
 
-The terms are those of the documentation (docs/counting.md): ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic,
+The terms are those of docs/reference/counts.md: ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic,
 weights, ops. A formula gets the elements that the operation reads and writes, at some batch size. An
 operation whose kind has no formula is reported by name and counted as memory traffic, never as nothing.
 """
@@ -297,21 +297,20 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def behaviors(operations: Iterable[Operation]) -> set[str]:
-    """What kinds of work operations are, as the measured domain knows them.
+def behavior(operation: Operation) -> str:
+    """What kind of work an operation is, as the measured domain knows it.
 
-    What only reads and writes memory once is one kind, whatever it is called; what is free is none;
-    convolutions and pools of one or three dimensions are apart from those of two.
+    What only reads and writes memory once is one kind, whatever it is called; convolutions and pools of one
+    or three dimensions are apart from those of two.
     """
-    return {
-        "memory traffic"
-        if o.kind in POOLINGS | SELECTIONS
-        or o.kind == "batch_norm"
-        or FORMULAS.get(o.kind) is _traffic
-        else kind_label(o)
-        for o in operations
-        if o.kind not in FREE
-    }
+    kind = operation.kind
+    moves = kind in POOLINGS | SELECTIONS or kind == "batch_norm" or FORMULAS.get(kind) is _traffic
+    return "memory traffic" if moves else kind_label(operation)
+
+
+def behaviors(operations: Iterable[Operation]) -> set[str]:
+    """The kinds of work of operations; what is free is none."""
+    return {behavior(o) for o in operations if o.kind not in FREE}
 
 
 # ---- Operations told apart by their kind

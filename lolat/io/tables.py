@@ -11,7 +11,9 @@ import csv
 import gzip
 import io
 import math
+import os
 import re
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,10 @@ MOST_WHOLE = 2**53
 """The largest whole number that a cell may hold: the last one that a float still holds exactly."""
 ABOVE_ZERO = math.ulp(0.0)
 """`least` of a number that must be above 0."""
+SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
+"""A nanosecond to thirty years: nothing that runs takes less or more."""
+LARGEST_BYTES = 512 * 2**20
+"""Of a table, also after unpacking: a hundred million cells; reading takes several times as much memory."""
 _GZIP = b"\x1f\x8b"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -137,6 +143,11 @@ class Row(Mapping[str, str]):
         if value != int(value):
             raise self.wrong(column, expected)
         return int(value)
+
+    def milliseconds(self, column: str = "latency_ms") -> float:
+        """A time in a cell; InputError for one that nothing takes."""
+        expected = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
+        return self.number(column, SHORTEST_MS, LONGEST_MS, expected)
 
     def wrong(self, column: str, expected: str) -> InputError:
         """The error for a cell that is not as `expected`."""
@@ -261,9 +272,18 @@ def _check_header(
 
 def _content(path: str | Path, source: str, expected: str) -> str:
     try:
-        content = Path(path).read_bytes()
+        if stat.S_ISCHR(os.stat(path).st_mode):  # /dev/zero has no end; a pipe is welcome
+            raise InputError(f"{source} is a device; {expected}")
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
         if content.startswith(_GZIP):
-            content = gzip.decompress(content)
+            with gzip.open(io.BytesIO(content)) as packed:
+                content = packed.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            most = f"{LARGEST_BYTES // 2**20} MiB"
+            raise InputError(
+                f"{source} is larger than {most}; {expected} of at most that, or in parts"
+            )
     except FileNotFoundError:
         raise InputError(f"{source}: no such file; {expected}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

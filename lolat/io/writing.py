@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+from pathlib import Path
 from typing import NoReturn
 
 from lolat.errors import InputError, LolatError
@@ -128,3 +129,24 @@ def _raise_write_error(error: OSError | ValueError, source: str) -> NoReturn:
 def _reason(error: Exception) -> str:
     said = error.strerror if isinstance(error, OSError) and error.strerror else error
     return " ".join(str(said).split())
+
+
+def check_writable(output: Path) -> None:
+    """InputError now rather than after minutes of measuring, if `output` cannot be written."""
+    folder = output.parent
+    try:
+        if output.is_dir():
+            raise InputError(f"--output {output} is a folder; expected the name of a JSON file")
+        if output.exists() and not output.is_file():
+            raise InputError(
+                f"--output {output} is not a regular file; expected the name of a JSON file"
+            )
+        if output.exists() and not os.access(output, os.W_OK):
+            raise InputError(f"no permission to write {output}; give --output elsewhere")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {output}: {error.strerror}; give --output elsewhere"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"no permission to write in {folder}; give --output elsewhere")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from lolat.errors import InputError, ModelFileError
+from lolat.errors import InputError, ModelFileError, newer
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
 from lolat.fitting.predictors.formula import Formula
@@ -49,8 +49,8 @@ class Model:
         if self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
-                f"{', '.join(sorted(self.predictors)) or 'none of them'}); upgrade with: "
-                "pip install --upgrade lolat"
+                f"{', '.join(sorted(self.predictors)) or 'none of them'}); "
+                f"{newer()}"
             )
 
     @cached_property
@@ -152,6 +152,14 @@ class Model:
 
 def load(path: str | os.PathLike[str]) -> Model:
     """Load a model: a path, `local` (the one learned last here) or a name (`lolat models`)."""
+    return load_as(Model, path)
+
+
+Made = TypeVar("Made")
+
+
+def load_as(make: Callable[[dict[str, Any], str], Made], path: str | os.PathLike[str]) -> Made:
+    """What `make` makes of a model file's contents and its name; `path` as of `load`."""
     from lolat.model.file import read
 
     if not isinstance(path, (str, os.PathLike)):
@@ -159,11 +167,11 @@ def load(path: str | os.PathLike[str]) -> Model:
             f"load() got a {type(path).__name__}; expected a path, 'local' or a model's name"
         )
     if os.path.isfile(path):
-        return Model(read(path), os.fspath(path))
+        return make(read(path), os.fspath(path))
     from lolat.io.paths import find_model
 
     file = find_model(os.fspath(path))
-    return Model(read(file), str(file))
+    return make(read(file), str(file))
 
 
 def _many(formula: Formula, values: list[Any]) -> Any:

@@ -20,9 +20,11 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import Block
 from lolat.graph.edits import USUAL_STRIDE, bypassed, image_side, total_stride
+from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.counterfactuals import Change, on_block, on_network
 from lolat.model.prediction import Prediction, columns_of
+from lolat.units import milliseconds
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class BatchEffect:
     per_sample_ms: float
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Result):
     """A prediction with its attributions, and what would change it, the largest saving first.
 
     Of a network: `blocks` are the attributions of all blocks, `operations` is empty. Of a block: `blocks`
@@ -119,8 +121,28 @@ class Explanation:
         """Whether one block is explained, not the network."""
         return bool(self.operations)
 
+    def words(self) -> str:
+        """The prediction, and the change that saves most."""
+        best = next(iter(self.counterfactuals), None)
+        found = "nothing that LoLat knows to try saves time"
+        if best is not None:
+            found = f"{best.what.change}: saves {milliseconds(best.saves_ms)}"
+        return f"{self.prediction.words()}\n{found}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each block (of one block: each operation): latency_ms, share, and ms by term."""
+        return [
+            {
+                "name": a.name,
+                "latency_ms": a.latency_ms,
+                "share": a.share,
+                **{f"{t.name}_ms": t.latency_ms for t in a.terms},
+            }
+            for a in self.operations or self.blocks
+        ]
+
     def to_dict(self) -> dict[str, Any]:
-        """The answer of `explain --json`; docs/explain.md says what is in it."""
+        """The answer of `explain --json`; docs/how-to/explain.md says what is in it."""
         p = self.prediction
         return {
             "network": p.network,

@@ -15,6 +15,7 @@ from typing import Any
 from lolat.errors import AnswerIsNo, InputError
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
+from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds
@@ -93,8 +94,8 @@ class Step:
         return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval}
 
 
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, repr=False)
+class BudgetAnswer(Result):
     """The largest `best.value` of what is varied that stays within the budget.
 
     `next` is the next larger value, which does not; None at the largest that is tried, and where
@@ -110,8 +111,18 @@ class Answer:
     channels: tuple[tuple[int, int], ...] | None = None
     refusal: str | None = None
 
+    def words(self) -> str:
+        """What stays within the time, and what it takes."""
+        found = told(self.vary, self.best.value)
+        return f"{found} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row each for the network now, the largest within the time, and the next one."""
+        steps = {"now": self.now, "within": self.best, "next": self.next}
+        return [{"which": n, **s.to_dict()} for n, s in steps.items() if s is not None]
+
     def to_dict(self) -> dict[str, Any]:
-        """The answer of `budget --json`; docs/explain.md says what is in it."""
+        """The answer of `budget --json`; docs/how-to/explain.md says what is in it."""
         p = self.best.prediction
         return {
             "network": p.network,
@@ -182,7 +193,7 @@ class Question:
         each = (double.latency_ms - self.now.latency_ms) / self.batch_size
         return self.now.latency_ms - each * self.batch_size, each
 
-    def answer(self, vary: str) -> Answer:
+    def answer(self, vary: str) -> BudgetAnswer:
         """The largest `vary` ("width", "resolution" or "batch") within the budget.
 
         Raises AnswerIsNo where not even the smallest is, and InputError where it cannot be varied.
@@ -192,13 +203,13 @@ class Question:
             raise InputError(f"--vary {vary!r}: expected one of {', '.join(VARY)}")
         return ways[vary]()
 
-    def _batch(self) -> Answer:
+    def _batch(self) -> BudgetAnswer:
         fixed, each = self.by_sample
         guess = (self.aim - fixed) / each if each > 0.0 else MOST_BATCH
         varied = _Varied(self, "batch", self.batch_size, lambda n: (self.network, n), 1, MOST_BATCH)
         return varied.answer(guess)
 
-    def _width(self) -> Answer:
+    def _width(self) -> BudgetAnswer:
         widened(self.network, 1.0)  # says what cannot be varied
         varied = _Varied(
             self, "width", 1.0, lambda i: (widened(self.network, i / WIDTH_STEPS), self.batch_size),
@@ -219,7 +230,7 @@ class Question:
             return -c / b if b > 0.0 else 1.0
         return (math.sqrt(max(b * b - 4.0 * a * c, 0.0)) - b) / (2.0 * a)
 
-    def _resolution(self) -> Answer:
+    def _resolution(self) -> BudgetAnswer:
         side, at_size = image_side(self.network), self.at_size
         if side is None or at_size is None:
             why = "it was not read by name" if side else "its input is no square image"
@@ -271,7 +282,7 @@ class _Varied:
             return None
         return self.question.takes(step.prediction) <= self.question.budget_ms
 
-    def answer(self, guess: float) -> Answer:
+    def answer(self, guess: float) -> BudgetAnswer:
         """The largest value that fits; AnswerIsNo where there is none."""
         q, start = self.question, min(max(round(self.now / self.unit), 1), self.count)
         guessed = int(min(max(guess, 1.0), float(self.count)))
@@ -286,7 +297,7 @@ class _Varied:
             refusal = further if isinstance(further, str) else None
             larger = further if isinstance(further, Step) else None
             now = Step(self.now, q.now)
-            return Answer(self.vary, q.budget_ms, q.sure, best, larger, now, pairs, refusal)
+            return BudgetAnswer(self.vary, q.budget_ms, q.sure, best, larger, now, pairs, refusal)
         if not isinstance(further, Step):
             raise InputError(str(further))
         takes = q.takes(further.prediction)

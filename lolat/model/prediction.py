@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,11 +13,14 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.fitting.domain import (
+    MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
     OUTSIDE_WIDENING,
+    PASSED_OVER_SHARE,
     UNMEASURED_WIDENING,
     Domain,
     advice,
+    widened,
 )
 from lolat.fitting.intervals import COVERAGE, Intervals
 from lolat.fitting.predictors.formula import Formula
@@ -26,7 +29,9 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.work import work_of
+from lolat.io.results import Result
 from lolat.model.state import OF_GROUP, State
+from lolat.units import milliseconds, plain
 
 CALL = "call"
 MEMORY = "memory"
@@ -93,12 +98,13 @@ class BlockPrediction:
         }
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Result):
     """The latency of one forward pass of a network, in ms, and where it comes from.
 
     `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
-    `in_domain` is None where the model does not say what was measured. The blocks, among them "call",
+    `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
+    is most of it; both None where the model does not say what was measured. The blocks, among them "call",
     the fixed cost of a call, add up to `latency_ms`.
     """
 
@@ -110,15 +116,16 @@ class Prediction:
     coverage: float | None
     in_domain: bool | None
     warnings: tuple[str, ...]
-    names: tuple[str, ...] = field(repr=False)
-    features: tuple[str, ...] = field(repr=False)
-    block_counts: np.ndarray = field(repr=False)  # (blocks, COLUMNS)
-    block_terms: np.ndarray = field(repr=False)  # (blocks, features), ms
+    names: tuple[str, ...]
+    features: tuple[str, ...]
+    block_counts: np.ndarray  # (blocks, COLUMNS)
+    block_terms: np.ndarray  # (blocks, features), ms
     call_ms: float = 0.0
     measure: tuple[str, ...] = ()  # names of the blocks whose measuring would bring it inside
     half: float | None = None  # of the interval without the machine's drift, as a logarithm
     quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
     state: State | None = None  # of the machine that it is for; None: as it usually is
+    inside_share: float | None = None
 
     def under(self, state: State) -> Prediction:
         """The same in a state of the machine, with the interval of a machine whose state is known."""
@@ -161,6 +168,26 @@ class Prediction:
         )
         return tuple(parts)
 
+    def words(self) -> str:
+        """The latency, how sure it is and whether the network is like what was measured."""
+        return (
+            f"{plain(self.network)} · batch {self.batch_size}: {milliseconds(self.latency_ms)}"
+            f"{interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each block: name, latency_ms, share, bound_by and its counts."""
+        return [
+            {
+                "name": b.name,
+                "latency_ms": b.latency_ms,
+                "share": b.share,
+                "bound_by": b.bound_by,
+                **b.counts,
+            }
+            for b in self.blocks
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """The answer of `predict --json`."""
         return {
@@ -173,11 +200,32 @@ class Prediction:
             "interval_ms": None if self.interval_ms is None else list(self.interval_ms),
             "coverage": self.coverage,
             "in_domain": self.in_domain,
+            "inside_share": self.inside_share,
             "warnings": list(self.warnings),
             "measure": list(self.measure),
             "counts": self.counts,
             "blocks": [b.to_dict() for b in self.blocks],
         }
+
+
+def domain_words(prediction: Prediction) -> str:
+    """Whether a network is like what was measured: all, most (by its time) or too little of it."""
+    share = prediction.inside_share
+    if prediction.in_domain is None or share is None:
+        return "the model does not say what was measured"
+    if share > 1.0 - NEGLIGIBLE_SHARE:
+        return "inside the measured domain"
+    where = "mostly inside" if prediction.in_domain else "OUTSIDE"
+    part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
+    return f"{where} the measured domain ({part})"
+
+
+def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
+    """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"; nothing where there is none."""
+    if interval_ms is None or coverage is None:
+        return ""
+    low, high = (milliseconds(t).removesuffix(" ms") for t in interval_ms)
+    return f", {100 * coverage:g} % sure of {low} .. {high}"
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:
@@ -192,13 +240,25 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Outside:
-    """What of a network lies outside the measured domain: remarks (None where the model does not say what
-    was measured), by what its interval is widened, the names of the blocks to measure to bring it inside.
+    """What of a network lies outside the measured domain.
+
+    `shares`: how many times as wide its interval is -> its share of the time; None where the model does
+    not say what was measured. `measure`: names of the blocks whose measuring would bring it inside.
     """
 
-    remarks: tuple[str, ...] | None = None
-    widening: float = 1.0
+    shares: Mapping[float, float] | None = None
+    remarks: tuple[str, ...] = ()
     measure: tuple[str, ...] = ()
+
+    @property
+    def inside_share(self) -> float | None:
+        """What is inside takes this share of the time; None where it is not known."""
+        return None if self.shares is None else max(1.0 - sum(self.shares.values()), 0.0)
+
+    @property
+    def negligible(self) -> bool:
+        """Whether so little is outside that the network counts as inside."""
+        return self.shares is None or sum(self.shares.values()) < NEGLIGIBLE_SHARE
 
 
 class Knowledge:
@@ -222,37 +282,57 @@ class Knowledge:
         self.__dict__.update(state, _outside=WeakKeyDictionary())
 
     def outside(
-        self, analysis: Analysis, batch_size: int, predictor: str, shares: np.ndarray
+        self, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
     ) -> Outside:
-        """What lies outside where the blocks take `shares`, (blocks,), of the time by `predictor`."""
+        """What lies outside where the blocks take `shares`, (blocks,), of the time by `formula`."""
         if self.domain is None:
             return Outside()
         judged = self._outside.get(analysis)
         if judged is None:
             judged = self._outside[analysis] = {}
-        outside = judged.get((batch_size, predictor))
+        outside = judged.get((batch_size, formula.name))
         if outside is None:
-            outside = self._judged(self.domain, analysis, batch_size, shares)
-            judged[batch_size, predictor] = outside
+            outside = self._judged(self.domain, analysis, batch_size, formula, shares)
+            judged[batch_size, formula.name] = outside
         return outside
 
     def _judged(
-        self, domain: Domain, analysis: Analysis, batch_size: int, shares: np.ndarray
+        self,
+        domain: Domain,
+        analysis: Analysis,
+        batch_size: int,
+        formula: Formula,
+        shares: np.ndarray,
     ) -> Outside:
         counts = analysis.block_counts(batch_size)[:, _SIX]
-        beyond = domain.outside(counts, analysis.names, shares)
-        strange = domain.unmeasured(analysis.kinds, analysis.dtypes)
-        if not beyond and not strange:
-            return Outside(())
-        kinds, able = analysis.learnable(domain.dtypes)
-        rows, complete = domain.to_measure(counts, kinds, shares, np.array(able))
+        beyond = domain.beyond(counts)
+        kinds, dtypes = domain.unmeasured(analysis.graph)
+        own = np.zeros(len(analysis.owner))  # each operation's share of the time
+        if kinds or dtypes:
+            each = analysis.counts.at(batch_size)[:, columns_of(formula.features)]
+            own = formula.shares(each)[0].sum(axis=1)
+            own *= float(shares.sum()) / (float(own.sum()) or 1.0)
+        strange = np.zeros(len(own), bool)
+        strange[[*kinds, *dtypes]] = True
+        by_block = np.bincount(analysis.owner, own * strange, len(shares))
+        outside = Outside(
+            {
+                UNMEASURED_WIDENING: float(by_block.sum()),
+                OUTSIDE_WIDENING: float((shares - by_block)[beyond].clip(0.0).sum()),
+            }
+        )
+        if outside.negligible:
+            return outside
+        of_blocks, able = analysis.learnable(domain.dtypes)
+        rows, complete = domain.to_measure(counts, of_blocks, shares, np.array(able))
         measure = tuple(analysis.names[i] for i in rows)
-        widening = UNMEASURED_WIDENING if strange else OUTSIDE_WIDENING
         remedy: tuple[str, ...] = ()
         if self.environment.get("device") in ("cpu", "gpu"):  # one that can measure
             complete = complete and domain.dtypes >= analysis.dtypes
             remedy = advice(self.source, measure, complete, batch_size)
-        return Outside((*beyond, *strange, *remedy), widening, measure)
+        said = domain.outside(counts, analysis.names, shares)
+        remarks = (*said, *domain.unmeasured_remarks(kinds, dtypes, own), *remedy)
+        return replace(outside, remarks=remarks, measure=measure)
 
 
 def predict_network(
@@ -269,19 +349,17 @@ def predict_network(
         )
     batch_size, analysis = as_batch_size(batch_size), analyze(network)
     graph, counts = analysis.graph, analysis.block_counts(batch_size)
-    terms, call_ms, unlike = _terms(formula, analysis, batch_size)
+    terms, call_ms, outside = _terms(formula, analysis, batch_size)
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
-    if isinstance(formula, Kernels):
-        outside = Outside(unlike, OUTSIDE_WIDENING if unlike else 1.0)
-    else:
+    if outside is None:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
-        outside = knowledge.outside(analysis, batch_size, formula.name, shares)
-    intervals = knowledge.intervals
+        outside = knowledge.outside(analysis, batch_size, formula, shares)
+    inside, intervals = outside.inside_share, knowledge.intervals
     half, doubts = intervals.half(formula.name, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
-        half *= outside.widening
+        half = widened(half, outside.shares or {})
         interval = within(latency, math.hypot(half, intervals.drift))
     return Prediction(
         network=graph.name,
@@ -290,10 +368,11 @@ def predict_network(
         latency_ms=latency,
         interval_ms=interval,
         coverage=None if interval is None else COVERAGE if coverage is None else coverage,
-        in_domain=None if outside.remarks is None else not outside.remarks,
+        in_domain=None if inside is None else inside >= MOSTLY_SHARE,
+        inside_share=inside,
         warnings=(
             *analysis.counts.warnings,
-            *(outside.remarks or ()),
+            *outside.remarks,
             *doubts,
             *other_framework(knowledge.environment, graph.framework),
             *knowledge.remarks,
@@ -311,7 +390,7 @@ def predict_network(
 
 def _terms(
     formula: Formula, analysis: Analysis, batch_size: int
-) -> tuple[np.ndarray, float, tuple[str, ...] | None]:
+) -> tuple[np.ndarray, float, Outside | None]:
     """Ms of each block by term, (blocks, features), and those of the call.
 
     Third, of a formula by operation: what of the network is like nothing that was measured.
@@ -323,7 +402,14 @@ def _terms(
     times, mostly = formula.times(work)
     terms = np.zeros((len(analysis.blocks), len(formula.features)))
     np.add.at(terms, (analysis.owner[work.operation], mostly), times)
-    return terms, 0.0, formula.unlike(work, times, NEGLIGIBLE_SHARE)
+    unlike = formula.unlike(work, times)
+    if unlike is None:
+        return terms, 0.0, Outside()
+    outside = Outside({OUTSIDE_WIDENING: sum(unlike.values())})
+    if not outside.negligible:
+        remarks = formula.unlike_remarks(unlike, PASSED_OVER_SHARE)
+        outside = replace(outside, remarks=remarks)
+    return terms, 0.0, outside
 
 
 @cache

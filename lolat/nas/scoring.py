@@ -339,8 +339,8 @@ def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
     LolatError where a worker cannot score or write a range, dies again and again, or does not see the
     job's folder; MissingPackageError where ray[data] is not installed.
     """
-    ray = needed("ray", "Ray", "lolat[ray]")
-    data = needed("ray.data", "Ray Data", "lolat[ray]")
+    ray = needed("ray", "Ray", "ray")
+    data = needed("ray.data", "Ray Data", "ray")
     # Ray Data says nothing that is no warning: progress is shown by LoLat.
     data.DataContext.get_current().enable_progress_bars = False
     for name in ("", "._internal.execution.streaming_executor", ".exceptions"):

@@ -220,8 +220,8 @@ def read_footer(path: Path) -> Range | None:
 
 def arrow() -> tuple[Any, Any]:
     """(pyarrow, pyarrow.parquet); MissingPackageError where it is not installed."""
-    what, install = "pyarrow, which writes Parquet files,", "lolat[parquet]"
-    return needed("pyarrow", what, install), needed("pyarrow.parquet", what, install)
+    what, extra = "pyarrow, which writes Parquet files,", "parquet"
+    return needed("pyarrow", what, extra), needed("pyarrow.parquet", what, extra)
 
 
 # ---- The manifest of a folder, which says what its run is.

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lolat.errors import AnswerIsNo, InputError
+from lolat.io.results import Result
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
@@ -333,13 +334,36 @@ MOST_ROWS = 20
 OUTSIDE = "*"
 
 
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, repr=False)
+class SearchAnswer(Result):
     """What a search found, with the whole networks of its front as the model predicts them."""
 
     search: Search
     result: SearchResult
     predictions: tuple[Prediction, ...]
+
+    def words(self) -> str:
+        """How many were scored, and the ends of the front."""
+        front, name = self.result.front, self.search.space.name
+        told = f"{name}: {len(self.result.scored)} scored, {len(front)} of them on the front"
+        if not front:
+            return told
+        ends = dict.fromkeys((front[0], front[-1]))
+        return f"{told}, " + " to ".join(
+            f"{milliseconds(c.latency_ms)} at {c.score:.6g}" for c in ends
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each network of the front, by latency."""
+        return [
+            {
+                "arch": c.arch,
+                "latency_ms": c.latency_ms,
+                "score": c.score,
+                "in_domain": p.in_domain,
+            }
+            for c, p in zip(self.result.front, self.predictions, strict=True)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The answer of `nas search --json`."""
@@ -366,17 +390,17 @@ class Answer:
         }
 
 
-def answer(search: Search, result: SearchResult, model: Model) -> Answer:
+def answer(search: Search, result: SearchResult, model: Model) -> SearchAnswer:
     """The whole networks of a front, predicted: their intervals, whether they are inside the domain."""
     space, scorer = search.space, search.scorer
     predictions = tuple(
         model.predict(space.network(c.choices), scorer.batch_size, scorer.formula.name)
         for c in result.front
     )
-    return Answer(search, result, predictions)
+    return SearchAnswer(search, result, predictions)
 
 
-def lines(answer: Answer) -> Iterator[str]:
+def lines(answer: SearchAnswer) -> Iterator[str]:
     """The front as a table of text: all of it, or MOST_ROWS spread evenly, with both ends."""
     result, search = answer.result, answer.search
     size, count = search.space.size, len(result.front)
@@ -402,10 +426,10 @@ def lines(answer: Answer) -> Iterator[str]:
     if count > MOST_ROWS:
         yield f"{MOST_ROWS} of the {count} are shown; --output writes them all"
     if any(p.in_domain is False for p in answer.predictions):
-        yield f"{OUTSIDE} outside what was measured (docs/domain.md): the interval is wider"
+        yield f"{OUTSIDE} outside what was measured (docs/explanation/domain.md): the interval is wider"
 
 
-def write_csv(path: str, answer: Answer) -> None:
+def write_csv(path: str, answer: SearchAnswer) -> None:
     """One row per network of the front, by latency. InputError if not writable."""
     header = ["arch", "latency_ms", "low_ms", "high_ms", "in_domain", "score"]
     rows = []

@@ -54,8 +54,9 @@ class Network:
 def read(network: Any, input_size: Any = None) -> Graph:
     """A network as a Graph.
 
-    `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, or
-    a string: `keras:ResNet50`, a path to a `.keras`, `.onnx` or `.pt2` file, `package.module:callable`.
+    `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, an
+    ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras`, `.onnx` or `.pt2` file,
+    `package.module:callable`.
     `input_size`: height = width, or a shape without the batch, where the network leaves it open or
     another one is wanted; of a PyTorch module with several inputs a list of shapes, or a dict of them by
     argument. Raises NetworkError when it cannot be read.
@@ -141,7 +142,7 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
         graph = _of_document(spec, size)
         if weights:
             raise NetworkError(
-                f"{shortened(spec)} says what a network is, without its code, so that it cannot run; "
+                f"{shortened(spec)} says what a network is and has none of its code, so it cannot run; "
                 "give the network that it was read from"
             )
         return Network(graph.name, graph, lambda: graph)
@@ -213,9 +214,18 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
         if torch_reader.is_network(model):
             name = name or type(model).__name__
             return Network(name, model, lambda: torch_reader.read_model(model, name, size, example))
+    if "onnx" in _frameworks(model) and hasattr(model, "opset_import"):
+        from lolat.readers import onnx as onnx_reader
+
+        if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
+            raise InputError(
+                "several input sizes are for PyTorch modules; an ONNX model says what its inputs are, give "
+                "one size or none"
+            )
+        return Network(name, model, lambda: onnx_reader.read_model(model, name, size))
     raise NetworkError(
         f"{name or 'the object given'} is a {type(model).__module__}.{type(model).__name__}, not a "
-        f"network that LoLat can read; expected a Keras model or a PyTorch module"
+        f"network that LoLat can read; expected a Keras model, a PyTorch module or an ONNX ModelProto"
     )
 
 

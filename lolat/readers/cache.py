@@ -182,7 +182,7 @@ class Cache:
                 total -= size
 
     def _ours(self) -> list[tuple[int, int, str]]:
-        """(when it was used, bytes, path) of each file; what a run that was killed left half is removed."""
+        """(when it was used, bytes, path) of each file; half of one, of a killed run, is removed."""
         ours: list[tuple[int, int, str]] = []
         old = time.time() - _HOUR_S
         if self.folder is None:

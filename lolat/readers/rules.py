@@ -82,7 +82,7 @@ def attention(
     """softmax(q k' * scale) v on (batch, ..., steps, heads x size) tensors; `heads`: of q and of k, v.
 
     Returns the result and the weights of the softmax. Four operations: the two products, the scaling
-    of the scores (where it is `scaled`) and the softmax; see docs/counting.md.
+    of the scores (where it is `scaled`) and the softmax; see docs/reference/counts.md.
     """
     q, k, v = (b.tensors[i].shape for i in (query, key, value))
     size = q[-1] // heads[0]

@@ -164,10 +164,20 @@ def frontier_chart(dots: Sequence[Dot], description: str) -> str:
     return _image("frontier", title, description, frame.width, frame.height, parts, "chart")
 
 
-def bar(share: float, series: int = 0) -> str:
-    """A bar of that share (0 to 1) of its box, for a cell of a table that says the number."""
-    size = f"{100 * min(max(share, 0.0), 1.0):.2f}"
-    drawn = element("rect", width=size, height=10, class_=f"s{series % SERIES}")
+def bar(share: float, series: int = 0, sure: tuple[float, float] | None = None) -> str:
+    """A bar of that share (0 to 1) of its box, for a cell of a table that says the number.
+
+    `sure`: where an interval begins and ends, likewise; a thin line over the bar.
+    """
+
+    def part(start: float, end: float, y: float, height: float, class_: str) -> str:
+        low, high = (100 * min(max(x, 0.0), 1.0) for x in (start, end))
+        return element(
+            "rect", x=f"{low:.2f}", width=f"{high - low:.2f}", y=y, height=height, class_=class_
+        )
+
+    drawn = part(0.0, share, 0, 10, f"s{series % SERIES}")
+    drawn += part(*sure, 4, 2, "sure") if sure else ""
     return (
         '<svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f"{drawn}</svg>"

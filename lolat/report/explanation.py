@@ -7,7 +7,7 @@ from shlex import quote
 
 from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
-from lolat.model.budget import Answer, told
+from lolat.model.budget import BudgetAnswer, told
 from lolat.report.text import latency, title, totals, wide_console
 from lolat.report.words import TERMS
 from lolat.units import milliseconds, percent, plain, quantity
@@ -198,7 +198,7 @@ def batch_sentence(batches: Sequence[BatchEffect]) -> str:
     return f"a sample takes {milliseconds(first.per_sample_ms)} at batch {first.batch_size}{more}"
 
 
-def budget_lines(answer: Answer) -> Iterator[str]:
+def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     """What `lolat budget` answers."""
     best, further, now = answer.best, answer.next, answer.now
     budget = f"{answer.budget_ms:g} ms"

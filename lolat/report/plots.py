@@ -20,7 +20,7 @@ from lolat.model.learning import answers
 from lolat.units import plain
 
 if TYPE_CHECKING:
-    from lolat.nas.search import Answer
+    from lolat.nas.search import SearchAnswer
 
 FORMATS = (".svg", ".png")
 COLORS = {"extended": "#0b6e99", "two-regime": "#d1603d"}
@@ -48,9 +48,7 @@ def check_plot(path: str) -> None:
         reason = "no permission to write it" if folder.is_dir() else f"no folder {folder}"
         raise InputError(f"--plot {path}: {reason}; expected a file in a folder of yours")
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingPackageError(
-            "plots need matplotlib; install it with: pip install 'lolat[plot]'"
-        )
+        raise MissingPackageError("plots need matplotlib, which is not installed", "plot")
 
 
 @contextlib.contextmanager
@@ -144,7 +142,7 @@ def _line(axes: Any, formula: Formula, grid: np.ndarray, color: str, label: str)
     axes.plot(grid, formula.bend(grid.copy()), color=COLORS[color], lw=2, label=label)
 
 
-def front_plot(answer: Answer, device: str, path: str) -> None:
+def front_plot(answer: SearchAnswer, device: str, path: str) -> None:
     """Latency against score of all that a search scored, the front as a line; `path`: see `check_plot`."""
     result, search = answer.result, answer.search
     gray: dict[str, Any] = {"ls": "", "ms": 4, "alpha": 0.5, "color": "0.6"}

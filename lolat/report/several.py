@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
-from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.report.rows import View, rows
 from lolat.report.text import BLOCK_HEADER, block_rows, csv_name
@@ -26,13 +24,11 @@ HEADER = ("latency_ms", "low_ms", "high_ms", "coverage", "in_domain", "predictor
 
 @dataclass(frozen=True)
 class Answer:
-    """A prediction, and what was asked: the device and the network as they were given, and read."""
+    """A prediction, and what was asked: the device and the network as they were given."""
 
     device: str
     network: str
     prediction: Prediction
-    model: Model
-    graph: Graph
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction as its own JSON answer has it, and the device."""

@@ -17,7 +17,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.prediction import Prediction
+from lolat.model.prediction import Prediction, domain_words, interval_words
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
 from lolat.units import milliseconds, percent, plain, quantity
@@ -142,7 +142,8 @@ def title(prediction: Prediction) -> str:
 
 def latency(prediction: Prediction) -> str:
     """The latency and its interval, what it is for, and the quiet machine where that is another."""
-    found = milliseconds(prediction.latency_ms) + _interval(prediction)
+    found = milliseconds(prediction.latency_ms)
+    found += interval_words(prediction.interval_ms, prediction.coverage)
     if prediction.state is not None:
         return f"{found}, in the state of the machine that was given"
     quiet = prediction.quiet_ms
@@ -156,23 +157,8 @@ def totals(prediction: Prediction) -> str:
     counts = prediction.counts
     return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights · "
-        f"{quantity(counts['acts'])} convolution activations · {_domain(prediction)}"
+        f"{quantity(counts['acts'])} convolution activations · {domain_words(prediction)}"
     )
-
-
-def _interval(prediction: Prediction) -> str:
-    if prediction.interval_ms is None or prediction.coverage is None:
-        return ""
-    low, high = (milliseconds(t).removesuffix(" ms") for t in prediction.interval_ms)
-    return f", {100 * prediction.coverage:g} % sure of {low} .. {high}"
-
-
-def _domain(prediction: Prediction) -> str:
-    return {
-        True: "inside the measured domain",
-        False: "OUTSIDE the measured domain",
-        None: "the model does not say what was measured",
-    }[prediction.in_domain]
 
 
 def wide_console() -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING
+from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING, widened
 from lolat.fitting.intervals import (
     COVERAGE,
     check_coverage,
@@ -24,6 +24,7 @@ from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors, count
 from lolat.graph.work import ELEMENTS, Work, work_of
+from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.prediction import of_its_source, other_framework
 from lolat.training.learning import read_section
@@ -36,14 +37,15 @@ from lolat.training.memory import (
     parameters,
 )
 from lolat.training.terms import PASS_TERMS, iterations, pass_rows, started, variables
+from lolat.units import duration, milliseconds, plain
 
 PARTS = ("forward", "backward", "update", "exchange")
 UPDATE, CALL, INPUT = "update", "call", "input"
 """Rows of `iteration_blocks` beside the blocks, and the part of an iteration that waits for its batch."""
 
 
-@dataclass(frozen=True)
-class TrainingPrediction:
+@dataclass(frozen=True, repr=False)
+class TrainingPrediction(Result):
     """How long training takes. Times of what was not asked for (no `samples`) are None.
 
     `parts_ms` has the keys PARTS; a part that the model cannot tell apart is None, else they add up to
@@ -71,6 +73,26 @@ class TrainingPrediction:
     warnings: tuple[str, ...] = ()
     startup_s: float | None = None
     evaluation_s: float | None = None
+
+    def words(self) -> str:
+        """An iteration's time, and that of all epochs where there are samples."""
+        told = (
+            f"{plain(self.network)} · batch {self.batch_size} · {self.optimizer}: "
+            f"{milliseconds(self.iteration_ms)} an iteration"
+        )
+        if self.total_s is None:
+            return told
+        told += f"; {duration(self.total_s)} for {self.epochs} epoch{'s' * (self.epochs > 1)}"
+        if self.interval_s is None:
+            return told
+        low, high = map(duration, self.interval_s)
+        return f"{told}, {100 * self.coverage:g} % sure of {low} .. {high}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row: what was asked, an iteration and its parts in ms, an epoch and the whole in s."""
+        answer = self.to_dict()
+        parts = {f"{name}_ms": ms for name, ms in answer.pop("parts_ms").items()}
+        return [{k: v for k, v in answer.items() if not isinstance(v, list)} | parts]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -446,7 +468,7 @@ class EstimatedTraining(Training):
     ) -> Doubts:
         """How sure an answer is: less where no training step was measured, or work is unlike what was."""
         steps = self._steps(graph, batch_size)
-        unlike = self.trained.unlike(steps.work, steps.times, NEGLIGIBLE_SHARE) or ()
+        unlike = self.trained.unlike(steps.work, steps.times) or {}
         estimated: tuple[str, ...] = ()
         if self.measured_steps < LEAST_STEPS:
             number = self.measured_steps
@@ -456,14 +478,13 @@ class EstimatedTraining(Training):
             )
         try:
             width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
-            half: float | None = width.half(len(graph.operations)) * (
-                (UNMEASURED if estimated else 1.0) * (OUTSIDE_WIDENING if unlike else 1.0)
-            )
+            usual = width.half(len(graph.operations)) * (UNMEASURED if estimated else 1.0)
+            half: float | None = widened(usual, {OUTSIDE_WIDENING: sum(unlike.values())})
         except InputError:
             half = None
         warnings = (
             *count(graph).warnings,
-            *unlike,
+            *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE),
             *estimated,
             *other_framework(self.document["environment"], graph.framework),
             *of_its_source(self.document),

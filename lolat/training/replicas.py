@@ -21,7 +21,7 @@ from lolat.training.model import Training, TrainingPrediction
 STRATEGIES = ("ring", "tree", "one-to-all", "mirrored")
 """Ways to exchange; `mirrored` is TensorFlow's MirroredStrategy: a ring (NCCL) after the backward pass."""
 MIRRORED_MS = 1.4
-"""What MirroredStrategy costs besides: of two P100s of 2020, docs/training-devices.md (synchronization)."""
+"""What MirroredStrategy costs besides: of two P100s of 2020 (docs/results/training-devices.md)."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Two kinds of model read it: one fitted on whole epochs (EPOCH_TERMS), one on passes that were measured
 (PASS_TERMS). Forward and backward pass work on the same tensors, so one count stands for both; what a
-device does slowly in training has a term of its own (docs/training.md says why).
+device does slowly in training has a term of its own (docs/results/training.md says why).
 """
 
 from __future__ import annotations

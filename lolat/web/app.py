@@ -6,6 +6,8 @@ FastAPI looks the types of its handlers up in this module, so that it alone is i
 from __future__ import annotations
 
 import errno
+import html
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -30,14 +32,22 @@ try:  # what the page needs, all at once
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
     raise MissingPackageError(
-        f"the calculator needs packages that are not here ({error}); install them with: "
-        "pip install 'lolat[web]'"
+        f"the page needs packages that are not here ({error})", "web"
     ) from error
 
-from lolat.web.forms import as_size, example
-from lolat.web.networks import MOST_BYTES, UPLOAD, NetworkCache, TooLarge, read_upload, received
+from lolat.web.fields import as_size
+from lolat.web.forms import example
+from lolat.web.networks import (
+    ENDINGS,
+    MOST_BYTES,
+    UPLOAD,
+    NetworkCache,
+    TooLarge,
+    read_upload,
+    received,
+)
 from lolat.web.page import PATIENCE_S, Pages
-from lolat.web.reading import Reader
+from lolat.web.reading import LIMIT_S, Reader
 
 # ---- Who may ask the server: this machine's own browser, on the page that the server gave it.
 #
@@ -53,8 +63,9 @@ POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Nothing is loaded from anywhere else, and no script but the one that comes with LoLat runs."""
+_CSP = "Content-Security-Policy"
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    _CSP: POLICY,
     "X-Content-Type-Options": "nosniff",
     # Not no-referrer: with it browsers send the form's Origin as "null".
     "Referrer-Policy": "same-origin",
@@ -80,7 +91,8 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                given = MutableHeaders(scope=message)
+                given.update({n: v for n, v in HEADERS.items() if n not in given or n != _CSP})
             await send(message)
 
         refusal = self._refusal(scope["method"], Headers(scope=scope))
@@ -149,6 +161,17 @@ def create_app(
     def home(request: Request) -> str:
         return pages.page(request.query_params.multi_items(), patience_s)
 
+    @app.get("/report")
+    def report(request: Request) -> Response:
+        query = request.query_params.multi_items()
+        found = pages.report(query, LIMIT_S)
+        if found is None:  # the page says why
+            return RedirectResponse(f"/?{request.url.query}", 303)
+        own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', found)
+        # The page's own: it is one file, whose script and style are in it.
+        policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
+        return HTMLResponse(found, headers={_CSP: policy})
+
     @app.post("/upload")
     async def upload(request: Request) -> Response:
         query = _of_upload(request.query_params.multi_items())  # as the page was sent
@@ -158,7 +181,9 @@ def create_app(
             query = _of_upload(form.multi_items())  # which says more
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
-                raise InputError("no file is chosen; choose a .keras or .onnx file, then send it")
+                raise InputError(
+                    f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it"
+                )
             size = as_size(dict(query).get("file_size", ""))
             key = await run_in_threadpool(
                 read_upload, file.file, file.filename, size, cache, most_bytes

@@ -49,7 +49,7 @@ class NetworkKey:
 
 # ---- The networks read last, by name or from files, in memory.
 
-MOST_CACHED = 32
+MOST_CACHED = 128
 MOST_WAITING = 8
 
 
@@ -152,8 +152,17 @@ class NetworkCache:
 
 # ---- Whether a file that was given can be opened without harm: looked at before anything is unpacked.
 #
-# A `.keras` file is a zip archive. Only its configuration is ever unpacked, into memory, but nothing is
-# taken on trust: sizes as declared, their ratio to what is there, and what really comes out.
+# A `.keras` file is a zip archive, and so is a `.pt2` file. Only the JSON of the network is ever unpacked,
+# into memory, but nothing is taken on trust: sizes as declared, their ratio to what is there, and what
+# really comes out.
+
+ENDINGS = (".keras", ".onnx", ".pt2", ".json")
+ARCHIVES = {
+    ".keras": (r"config\.json", "config.json", "Keras' model.save"),
+    ".pt2": (r"(?:.*/)?models/[^/]+\.json|serialized_exported_program\.json", "network",
+             "torch.export.save"),
+}  # fmt: skip
+"""Which file in an archive is the network's, what that is called, and what writes such archives."""
 
 MOST_UNPACKED = 512 * MIB
 MOST_CONFIG = 32 * MIB
@@ -168,22 +177,27 @@ _CHUNK = 2**16
 def check_file(path: Path, name: str) -> None:
     """NetworkError unless the file at `path`, which the user calls `name`, looks like a network's."""
     kind = Path(name).suffix.lower()
-    if kind not in (".keras", ".onnx"):
+    if kind not in ENDINGS:
         given = f"a {kind} file" if kind else "without an ending"
-        raise NetworkError(f"{name} is {given}; expected a .keras or an .onnx file")
+        raise NetworkError(f"{name} is {given}; expected one of {', '.join(ENDINGS)}")
     if not path.stat().st_size:
         raise NetworkError(f"{name} is empty; expected a network's file")
-    if kind == ".keras" and (reason := _harm(path)):
-        raise NetworkError(f"{name}: {reason}; expected what Keras' model.save writes")
+    if kind == ".json" and path.stat().st_size > MOST_CONFIG:
+        raise NetworkError(
+            f"{name} is larger than {MOST_CONFIG // MIB} MiB; expected a read network"
+        )
+    if kind in ARCHIVES and (reason := _harm(path, kind)):
+        raise NetworkError(f"{name}: {reason}; expected what {ARCHIVES[kind][2]} writes")
 
 
-def _harm(path: Path) -> str:
-    """What is wrong with a file as a Keras archive, "" where nothing is."""
+def _harm(path: Path, kind: str) -> str:
+    """What is wrong with a file as an archive of a kind, "" where nothing is."""
+    pattern, called, _ = ARCHIVES[kind]
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error):
-        return "no .keras file, which is a zip archive, or not all of it is there"
+        return f"no {kind} file, which is a zip archive, or not all of it is there"
     if len(entries) > MOST_ENTRIES:
         return f"{len(entries):,} files in it, more than {MOST_ENTRIES:,}"
     for entry in entries:
@@ -197,12 +211,12 @@ def _harm(path: Path) -> str:
         )
     if sum(e.compress_size for e in entries) > path.stat().st_size:
         return "its files lie over one another, as in a zip bomb"
-    configs = [e.file_size for e in entries if e.filename == "config.json"]
+    configs = [e.file_size for e in entries if re.fullmatch(pattern, e.filename)]
     if len(configs) != 1:
-        return "no .keras file: a zip archive without one config.json"
+        return f"no {kind} file: a zip archive without one {called}"
     if configs[0] > MOST_CONFIG:
         return (
-            f"its config.json unpacks to {configs[0] / MIB:,.0f} MiB, more than {MOST_CONFIG // MIB}: a zip"
+            f"its {called} unpacks to {configs[0] / MIB:,.0f} MiB, more than {MOST_CONFIG // MIB}: a zip"
             " bomb, or no network"
         )
     return _harm_inside(path, entries)
@@ -278,7 +292,7 @@ class TooLarge(NetworkError):
     def __init__(self, what: str, most: int, name: str) -> None:
         super().__init__(
             f"{what} is larger than {most / MIB:,.0f} MiB, which is the limit here; ask for it in a "
-            f"terminal: lolat training predict MODEL {name}"
+            f"terminal: lolat predict MODEL {name}"
         )
 
 

@@ -8,32 +8,35 @@ from typing import Any
 
 from lolat import __version__
 from lolat.errors import InputError
+from lolat.graph import Graph
 from lolat.training.cost.prices import Prices
 from lolat.units import dollars, plain
-from lolat.web.answer import (
+from lolat.web import latency, training, view
+from lolat.web.devices import (
+    GROUPS,
     DeviceModel,
     DeviceModels,
     PriceList,
-    answers,
     prices_at_first,
     rented,
 )
-from lolat.web.forms import (
+from lolat.web.fields import (
     APPLICATIONS,
     FAMILY_WORDS,
     FIELDS,
-    FieldError,
-    Form,
-    Question,
     family_fields,
     memory_name,
     price_name,
 )
-from lolat.web.networks import MOST_BYTES, NetworkCache
-from lolat.web.view import shown
+from lolat.web.forms import BudgetQuestion, FieldError, Form, LatencyQuestion, TrainingQuestion
+from lolat.web.networks import ENDINGS, MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
 
 PATIENCE_S = 1.0
 """How long a page waits for a network that is being read before it says so."""
+
+
+class StillReading(Exception):
+    """A network is being read, and the page has waited long enough."""
 
 
 class Pages:
@@ -59,83 +62,139 @@ class Pages:
         upload_error: str = "",
     ) -> str:
         """The page for a query's (name, text); `upload_error`: why a file just sent is none."""
-        context: dict[str, Any] = {"answer": None, "waiting": "", "problem": ""}
-        models: list[DeviceModel] = []
+        context: dict[str, Any] = {"answer": None, "waiting": "", "problem": "", "lacking": ()}
+        listed: list[dict[str, Any]] = []
+        usable = False
         try:
-            models = self.models.all()
-            usable = {m.key: m for m in models if m.model is not None}
-            prices = self.prices.current()
-            form = self._form(query, models, prices)
+            form, prices = self._form(query)
+            usable = any(m.answers(form.view) for m in form.devices.values())
             question = form.question() if usable else None
             if upload_error:
                 form.errors["upload"] = upload_error
             elif question is not None:
-                self._answer(context, form, question, usable, patience_s)
-            listed = [self._listed(m, form) for m in models]
+                self._answer(context, form, question, patience_s, prices)
+            listed = [self._listed(m, form, prices) for m in form.devices.values()]
         except InputError as error:  # of a folder, or of the price list
-            form, listed = Form(query, {}), []
+            form = Form(query)
             context["problem"] = plain(str(error))
         return self._environment.get_template("page.html").render(
             **context,
             form=form,
-            models=listed,
-            usable=any(not m["lacking"] for m in listed),
+            groups=[(g, [m for m in listed if m["group"] == g]) for g in GROUPS],
+            usable=usable,
             fields=FIELDS,
             families=[(f, w, family_fields(f)) for f, w in FAMILY_WORDS.items()],
-            applications=APPLICATIONS,
+            networks=APPLICATIONS,
             link=f"/?{form.link()}",
             most_mib=MOST_BYTES // 2**20,
             most_bytes=MOST_BYTES,
+            endings=ENDINGS,
             loading=not self.networks.ready,
             version=__version__,
             folder=str(Path.cwd()),
         )
 
+    def report(self, query: Iterable[tuple[str, str]], patience_s: float) -> str | None:
+        """The report page of the devices that `only` of a latency question's link names, two at most; None
+        where it cannot be answered: the page says why.
+        """
+        query = list(query)
+        try:
+            form, _ = self._form(query)
+            question = form.question()
+            if not isinstance(question, LatencyQuestion):
+                return None
+            found = self.networks.get(question.network, patience_s)
+            only = [t for n, t in query if n == "only" and t in question.models] or question.models
+            devices = [form.devices[k] for k in only if form.devices[k].latency is not None][:2]
+            if found is None or not devices:
+                return None
+            return latency.report(question, found.graph, found.file_name, devices)
+        except InputError:
+            return None
+
     def link(self, query: Iterable[tuple[str, str]]) -> str:
         """The address of the page for a query's (name, text). InputError as of the folders of models."""
-        return f"/?{self._form(query, self.models.all(), self.prices.current()).link()}"
+        return f"/?{self._form(query)[0].link()}"
 
-    def _form(
-        self, query: Iterable[tuple[str, str]], models: Sequence[DeviceModel], prices: Prices
-    ) -> Form:
+    def _form(self, query: Iterable[tuple[str, str]]) -> tuple[Form, Prices]:
         """The form as it was filled in; what was not is as the models have it at first."""
-        first = next((m.model for m in models if m.model is not None), None)
+        models, prices = self.models.all(), self.prices.current()
+        first = prices_at_first(models, prices)
+        known = next((m.training for m in models if m.training is not None), None)
         usual = FIELDS["optimizer"].default
-        known = getattr(first, "optimizers", ())  # of a model fitted to epochs
-        optimizer = known[0] if known and usual not in known else usual
-        return Form(query, prices_at_first(models, prices), optimizer)
+        optimizers = getattr(known, "optimizers", ())  # of a model fitted to epochs
+        if optimizers and usual not in optimizers:
+            first["optimizer"] = optimizers[0]
+        return Form(query, models, first), prices
 
     def _answer(
         self,
         context: dict[str, Any],
         form: Form,
-        question: Question,
-        models: dict[str, DeviceModel],
+        question: LatencyQuestion | BudgetQuestion | TrainingQuestion,
         patience_s: float,
+        prices: Prices,
     ) -> None:
         """Put the answer, or that it is waited for, into the context; or errors into the form."""
+        models = form.devices
+        context["lacking"] = [
+            (plain(k), models[k].lacking[form.view])
+            for k in form.ticked
+            if not models[k].answers(form.view)
+        ]
+        if len(context["lacking"]) == len(form.ticked):
+            return
         try:
-            network = self.networks.get(question.network, patience_s)
-            if network is None:
-                context["waiting"] = plain(question.network.spec.removeprefix("keras:"))
-                return
-            device_answers = answers(question, network.graph, models, self.prices.current())
+            found = self.networks.get(question.network, patience_s)
+            if found is None:
+                raise StillReading
+            context["answer"] = self._answered(form, question, found, patience_s, prices)
+        except StillReading:
+            context["waiting"] = plain(question.network.spec.removeprefix("keras:"))
         except InputError as error:
             field = error.field if isinstance(error, FieldError) else _network_field(form)
             form.errors[field] = plain(str(error))
-            return
-        context["answer"] = shown(question, network.graph, network.file_name, device_answers)
 
-    def _listed(self, model: DeviceModel, form: Form) -> dict[str, Any]:
+    def _answered(
+        self,
+        form: Form,
+        question: LatencyQuestion | BudgetQuestion | TrainingQuestion,
+        network: CachedNetwork,
+        patience_s: float,
+        prices: Prices,
+    ) -> dict[str, Any]:
+        """The answer as the template of the tab needs it; StillReading."""
+        graph, name = network.graph, network.file_name
+
+        def at_size(side: int) -> Graph:
+            found = self.networks.get(NetworkKey(question.network.spec, (side,)), patience_s)
+            if found is None:
+                raise StillReading
+            return found.graph
+
+        match question:
+            case LatencyQuestion():
+                answers = latency.latencies(question, graph, form.devices)
+                shown = latency.shown(question, graph, name, answers, form.link())
+            case BudgetQuestion():
+                shown = latency.budgets(question, graph, name, form.devices, at_size)
+            case _:
+                trained = training.answers(question, graph, form.devices, prices)
+                shown = view.shown(question, graph, name, trained)
+        return {"blocks": None} | shown | {"uploaded": question.network.uploaded, "file_name": name}
+
+    def _listed(self, model: DeviceModel, form: Form, prices: Prices) -> dict[str, Any]:
         """A model as the form lists it."""
-        offer = rented(model.model, self.prices.current()) if model.model is not None else None
+        offer = rented(model.training, prices) if model.training is not None else None
         listed_price = offer.machines(1).price_per_hour if offer else None
         gib = model.memory_bytes
         return {
             "key": model.key,
             "shown": plain(model.key),
             "device": model.device,
-            "lacking": model.lacking,
+            "group": model.group,
+            "without": [f"no-{v}" for v in model.lacking],
             "ticked": model.key in form.ticked,
             "price_name": price_name(model.key),
             "price": form.text(price_name(model.key)),

@@ -7,6 +7,7 @@ framework, or eats memory, ends that process alone.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ LIMIT_S = 60.0
 """For one network; the largest of keras.applications takes about ten."""
 MEMORY_BYTES = 4 * 2**30
 """What reading may take on top of what the frameworks take themselves."""
+TORCH_BYTES = 16 * 2**30
+"""What PyTorch may take while it is loaded."""
 AT_ONCE_S = 0.5
 
 
@@ -112,10 +115,23 @@ def start_reading(memory_bytes: int = MEMORY_BYTES) -> Handler:
     return answer
 
 
+def _load_torch(network: str) -> None:
+    """Load PyTorch for what needs it, once, on top of the limit of memory."""
+    of_torch = network.endswith(".pt2") or network.partition(":")[0] in ("timm", "torchvision")
+    if of_torch and "torch" not in sys.modules:
+        from lolat.readers.torch import import_torch
+
+        limit_memory(TORCH_BYTES, on_top=True)
+        with contextlib.suppress(LolatError):
+            import_torch()
+        limit_memory(MEMORY_BYTES, on_top=True)
+
+
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The Graph of the network that is asked for, as JSON has it; NetworkError, or what readers raise."""
     from lolat.readers import read
 
+    _load_torch(request["network"])
     try:
         return read(request["network"], tuple(request["size"])).to_dict()
     except LolatError:

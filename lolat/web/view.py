@@ -1,32 +1,28 @@
-"""What the page's template shows, as plain data: every number a text with its unit."""
+"""The answer on training as the page's template shows it: every number a text with its unit."""
 
 from __future__ import annotations
 
-import contextlib
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from lolat.errors import LolatError
 from lolat.graph import Graph
-from lolat.io.paths import find_model
-from lolat.report.charts import Dot, bar, frontier_chart, key
+from lolat.report.charts import Dot, frontier_chart, key
 from lolat.training.cost import LEFT_OUT, Option, device_of, frontier
 from lolat.training.exchange import Link, assumed_link
 from lolat.training.model import PARTS
 from lolat.units import dollars, duration, gibibytes, milliseconds, percent, plain, plural
-from lolat.web.answer import DeviceAnswer
-from lolat.web.forms import FIELDS, ChosenModel, Question
+from lolat.web.forms import ChosenModel, TrainingQuestion
+from lolat.web.parts import between, block_rows, command, named, options, shown_path
+from lolat.web.training import DeviceAnswer
 
 # ---- The command lines that give what a page shows.
 
 
 def commands(
-    question: Question, answer: DeviceAnswer, file_name: str, chosen: ChosenModel
+    question: TrainingQuestion, answer: DeviceAnswer, file_name: str, chosen: ChosenModel
 ) -> tuple[str, ...]:
     """`lolat cost`, where there is a price, and `lolat training predict`, for a POSIX shell.
 
@@ -34,9 +30,7 @@ def commands(
     left out.
     """
     network = question.network
-    run = [shown_path(answer.device.path), file_name if network.uploaded else network.spec]
-    if network.size:
-        run += ["--input-size", ",".join(map(str, network.size))]
+    run = [shown_path(answer.device.path), *named(network, file_name)]
     run += ["--samples", str(question.samples), "--epochs", str(question.epochs)]
     run += ["--batch-size", str(question.batch_size)]
 
@@ -44,50 +38,30 @@ def commands(
         values = {"optimizer": question.optimizer, "strategy": question.strategy,
                   "link_gbps": f"{link.gbps:.12g}" if link else "",
                   "coverage": f"{question.coverage:.12g}"}  # fmt: skip
-        return _options(values)
+        return options(values)
 
     lines = []
     if answer.priced:
         devices = ["--devices", ",".join(str(o.devices) for o in answer.plan.options)]
         money = [] if chosen.price is None else ["--price-per-hour", f"{chosen.price:.12g}"]
-        money += _options({"billing": question.billing})
+        money += options({"billing": question.billing})
         lines.append(["lolat", "cost", *run, *devices, *money, *usual(question.link)])
     run += ["--devices", str(question.devices)] if question.devices > 1 else []
     if chosen.memory_bytes is not None:
         run += ["--memory-gib", f"{chosen.memory_bytes / 2**30:.12g}"]
     link = question.link
-    if answer.device.model is not None and not link:  # without prices it knows no instances
-        assumed = assumed_link(device_of(answer.device.model), question.devices)
+    if answer.device.training is not None and not link:  # without prices it knows no instances
+        assumed = assumed_link(device_of(answer.device.training), question.devices)
         link = None if answer.link == assumed else answer.link
     lines.append(["lolat", "training", "predict", *run, *usual(link)])
-    return tuple(map(shlex.join, lines))
-
-
-def _options(values: dict[str, str]) -> list[str]:
-    """Fields as options, without those that are as at first."""
-    chosen = {name: text for name, text in values.items() if text != FIELDS[name].default}
-    return [word for n, text in chosen.items() for word in ("--" + n.replace("_", "-"), text)]
-
-
-def shown_path(path: Path) -> str:
-    """A model as it is typed in the server's working directory: its name if that finds it, or its path."""
-    with contextlib.suppress(LolatError, OSError):
-        if find_model(path.stem).resolve() == path:
-            return path.stem
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
+    return tuple(command(*line) for line in lines)
 
 
 # ---- The page's plain data.
 
-MOST_BLOCKS = 24
-"""Rows of the chart of an iteration; of a longer network the rest is one row."""
-
 
 def shown(
-    question: Question, graph: Graph, file_name: str, answers: Sequence[DeviceAnswer]
+    question: TrainingQuestion, graph: Graph, file_name: str, answers: Sequence[DeviceAnswer]
 ) -> dict[str, Any]:
     """The answer as the template needs it."""
     chosen = {c.key: c for c in question.models}
@@ -98,29 +72,32 @@ def shown(
         whose = f"{a.device.key}: " if several else ""
         warnings += [whose + plain(w) for w in (*a.training.warnings, *unsure)]
     devices = "one device" if question.devices == 1 else f"each of {question.devices:,} devices"
+    cards = [_card(question, a, i if several else None) for i, a in enumerate(answers)]
     return {
         "network": plain(graph.name),
         "run": f"{plural(question.epochs, 'epoch')} of {plural(question.samples, 'sample')}, batch "
         f"{question.batch_size:,} on {devices}, {question.optimizer}",
         "several": several,
-        "cards": [_card(question, a, i if several else None) for i, a in enumerate(answers)],
+        "cards": cards,
         "blocks": _blocks(answers),
         "plan": _plan(question, answers),
         "warnings": list(dict.fromkeys(warnings)),
+        "title": " and ".join(filter(None, (cards[0]["total"], cards[0]["dollars"]))),
         "commands": [
-            {
-                "device": a.device.key,
-                "lines": commands(question, a, file_name, chosen[a.device.key]),
-            }
+            (_words(line, a.device.key if several else ""), line)
             for a in answers
+            for line in commands(question, a, file_name, chosen[a.device.key])
         ],
-        "uploaded": question.network.uploaded,
-        "file_name": file_name,
         "left_out": ", ".join(LEFT_OUT),
     }
 
 
-def _card(question: Question, answer: DeviceAnswer, series: int | None) -> dict[str, Any]:
+def _words(line: str, key: str) -> str:
+    what = "costs" if line.startswith("lolat cost") else "times"
+    return f"The same {what} in a terminal{f': {key}' if key else ''}"
+
+
+def _card(question: TrainingQuestion, answer: DeviceAnswer, series: int | None) -> dict[str, Any]:
     """One model's answer: the total first."""
     t, option = answer.training, answer.option
     assert t.total_s is not None
@@ -141,7 +118,7 @@ def _card(question: Question, answer: DeviceAnswer, series: int | None) -> dict[
         rows.append(("An hour costs", dollars(option.price_per_hour), source))
         rows.append(("An epoch costs", dollars(option.dollars_per_epoch), ""))
     rows.append(("Memory", gibibytes(t.memory_bytes), _memory(answer)))
-    sure = _between(t.interval_s, duration)
+    sure = between(t.interval_s, duration)
     return {
         "key": answer.device.key,
         "mark": None if series is None else Markup(key(series)),
@@ -149,14 +126,10 @@ def _card(question: Question, answer: DeviceAnswer, series: int | None) -> dict[
         "total": duration(t.total_s),
         "sure": f"{percent(t.coverage)} sure of {sure}" if sure else None,
         "dollars": dollars(option.dollars) if answer.priced else None,
-        "dollars_sure": _between(option.dollars_interval, dollars) if answer.priced else None,
+        "dollars_sure": between(option.dollars_interval, dollars) if answer.priced else None,
         "rows": rows,
         "fits": answer.fits,
     }
-
-
-def _between(ends: tuple[float, float] | None, words: Callable[[float], str]) -> str:
-    return f"{words(ends[0])} to {words(ends[1])}" if ends else ""
 
 
 def _instances(option: Option) -> str:
@@ -176,33 +149,19 @@ def _memory(answer: DeviceAnswer) -> str:
 
 
 def _blocks(answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
-    """The rows of the chart of an iteration, in the network's order; the shortest of many together."""
+    """The table of an iteration, and what stands out."""
     names = [plain(block.name) for block in answers[0].blocks]
-    lengths = [max(a.blocks[i].share for a in answers) for i in range(len(names))]
-    order = sorted(range(len(names)), key=lambda i: -lengths[i])
-    groups = [([i], names[i]) for i in sorted(order[:MOST_BLOCKS])]
-    if rest := sorted(order[MOST_BLOCKS:]):
-        groups.append((rest, f"{len(rest)} shorter ones together"))
-    shares = [[sum(a.blocks[i].share for i in group) for a in answers] for group, _ in groups]
-    longest = max((share for row in shares for share in row), default=0.0) or 1.0
-    rows = []
-    for (group, name), row in zip(groups, shares, strict=True):
-        cells = [
-            {
-                "ms": milliseconds(sum(a.blocks[i].iteration_ms for i in group)),
-                "share": percent(share),
-                "bar": Markup(bar(share / longest, series)),
-            }
-            for series, (a, share) in enumerate(zip(answers, row, strict=True))
-        ]
-        rows.append({"name": name, "cells": cells})
-    sentence = ""
-    if order and lengths[order[0]] > 0:
-        sentence = (
-            f"The longest of {len(names)}, {names[order[0]]}, takes {percent(lengths[order[0]])} of an "
+    times = [[block.iteration_ms for block in a.blocks] for a in answers]
+    shares = [max(a.blocks[i].share for a in answers) for i in range(len(names))]
+    sentences = []
+    if any(shares):
+        longest = max(range(len(names)), key=lambda i: shares[i])
+        sentences.append(
+            f"The longest of {len(names)}, {names[longest]}, takes {percent(shares[longest])} of an "
             "iteration on one device."
         )
-    return {"rows": rows, "heads": [a.device.key for a in answers], "sentence": sentence}
+    heads = [a.device.key for a in answers]
+    return {"rows": block_rows(names, times), "heads": heads, "sentences": sentences}
 
 
 @dataclass(frozen=True)
@@ -215,7 +174,7 @@ class _Row:
     on_frontier: bool = False
 
 
-def _plan(question: Question, answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
+def _plan(question: TrainingQuestion, answers: Sequence[DeviceAnswer]) -> dict[str, Any]:
     """The table over numbers of devices, and the chart of money and time."""
     several = len(answers) > 1
     rows = [_Row(i, a, o) for i, a in enumerate(answers) for o in a.plan.options]
@@ -249,9 +208,9 @@ def _cells(row: _Row, several: bool) -> dict[str, Any]:
         "rented": _instances(option),
         "idle": plural(option.idle_devices, "device") + " idle" if option.idle_devices else "",
         "total": duration(option.total_s),
-        "between": _between(option.interval_s, duration) or "not known",
+        "between": between(option.interval_s, duration) or "not known",
         "dollars": dollars(option.dollars) if priced else "",
-        "dollars_between": _between(option.dollars_interval, dollars) if priced else "",
+        "dollars_between": between(option.dollars_interval, dollars) if priced else "",
         "on_frontier": row.on_frontier,
     }
 

@@ -162,8 +162,7 @@ def imported(package: str, who: str, hint: str = "") -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise MissingPackageError(
-            f"{who} needs {package}, which cannot be imported ({error}); install it with: "
-            f"pip install 'lolat[{package}]'{hint}"
+            f"{who} needs {package}, which cannot be imported ({error}){hint}", package
         ) from error
 
 

@@ -59,8 +59,7 @@ def _for_cpu(able: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
     if name is None:
         needs = "; ".join(f"{n} needs {' and '.join(lacking(n))}" for n in able)
         raise MissingPackageError(
-            f"nothing is installed to measure with ({needs}); install one, for example with: "
-            f"pip install 'lolat[{able[0]}]'"
+            f"nothing is installed to measure with ({needs}), for example {able[0]}", able[0]
         )
     usual = ORDER["cpu"][0]
     if name == usual:

@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jsonschema
 import pytest
 
+from lolat.api.answers import COMMANDS as OF_COMMANDS
 from lolat.cli.common import run
 from lolat.cli.main import lolat
 from microbench.doctor import Again, Difference, Examination
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SCHEMAS = ROOT / "docs" / "reference" / "json"
 
 
 class Result(NamedTuple):
@@ -35,7 +38,10 @@ class Command:
     def __call__(self, *arguments: object) -> Result:
         self.capsys.readouterr()
         code = run(lolat, [str(a) for a in arguments], "lolat")
-        return Result(code, *self.capsys.readouterr())
+        done = Result(code, *self.capsys.readouterr())
+        if "--json" in arguments and done.out:
+            valid_answer([str(a) for a in arguments], done.out)
+        return done
 
     def done(self, *arguments: object) -> Result:
         """A call that works, whatever it remarks on."""
@@ -50,15 +56,49 @@ class Command:
         return result.out
 
     def json(self, *arguments: object, code: int = 0) -> Any:
-        """The object that a call prints with --json: one line, and nothing else anywhere."""
+        """The object that a call prints with --json: one line, and nothing else anywhere.
+
+        Without its schema and version, which `valid_answer` has looked at.
+        """
         (line,) = self.text(*arguments, "--json", code=code).splitlines()
-        return json.loads(line)
+        answer = json.loads(line)
+        return {k: v for k, v in answer.items() if k not in ("schema", "version")}
 
     def refused(self, *arguments: object, code: int = 2) -> str:
         """The one line on stderr of a call that must fail."""
         result = self(*arguments)
         assert (result.code, result.out) == (code, ""), result.err
         return one_line(result.err)
+
+
+def valid_answer(arguments: Sequence[str], out: str) -> dict[str, Any]:
+    """What a command printed with --json: one strict JSON object, with the keys of its schema."""
+
+    def never(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    (line,) = out.splitlines()
+    answer: dict[str, Any] = json.loads(line, parse_constant=never)
+    words = " ".join(arguments[:2])
+    command = words if words in OF_COMMANDS else arguments[0]
+    names = [f"lolat-{name}" for name in OF_COMMANDS[command]]
+    assert answer["schema"] in names
+    path = SCHEMAS / f"{answer['schema']}.json"
+    schema = closed(json.loads(path.read_text(encoding="utf-8")))
+    jsonschema.Draft202012Validator(schema).validate(answer)
+    return answer
+
+
+def closed(schema: Any) -> Any:
+    """A schema that takes no other keys than it names, so that none is left out of the documents."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(part) for key, part in schema.items()}
+    if found.get("type") == "object" and isinstance(found.get("properties"), dict):
+        found.setdefault("additionalProperties", False)
+    return found
 
 
 def one_line(stderr: str) -> str:

@@ -294,7 +294,7 @@ def test_the_commands_of_the_page_run(
 ) -> None:
     monkeypatch.chdir(prices.parent)
     prices.rename("vms.csv")
-    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/cost.md").read_text(encoding="utf-8")
     lines = [line for line in page.splitlines() if line.startswith("lolat ")]
     shown = [shlex.split(line, comments=True)[1:] for line in lines if "refresh" not in line]
     assert len(shown) >= 5

@@ -18,6 +18,7 @@ from lolat.fitting.domain import (
     SLACK,
     Domain,
     advice,
+    widened,
 )
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
@@ -82,24 +83,59 @@ def test_blocks_are_judged_one_by_one_and_not_their_total() -> None:
 
 def test_remarks_count_the_blocks_and_name_the_first_of_each_side() -> None:
     remarks = DOMAIN.outside(np.array([row(), *[row(weights=500)] * 3]), list("abcd"))
-    assert remarks == ["3 of 4 blocks have more weights than any measured block (first: 'b')"]
+    assert remarks == [
+        "3 of 4 blocks have more weights than any measured block (first: 'b'), 75 % of the time"
+    ]
     few, many = row(flops=200), row(flops=9_000, acts=10, inp=10, traffic=20)
     remarks = DOMAIN.outside(np.array([few, row(), many, many]), list("abcd"))
     assert [r for r in remarks if "FLOPs per element" in r] == [
-        "2 of 4 blocks have more FLOPs per element than any measured block (first: 'c')",
-        "1 of 4 blocks has fewer FLOPs per element than any measured block ('a')",
+        "2 of 4 blocks have more FLOPs per element than any measured block (first: 'c'), 50 % of the time",
+        "1 of 4 blocks has fewer FLOPs per element than any measured block ('a'), 25 % of the time",
     ]
+    counts = np.array([few, row(), many, many]).reshape(4, -1)
+    assert DOMAIN.beyond(counts).tolist() == [True, False, True, True]
+
+
+def chain_of(kinds: Sequence[str], dtype: str = "float32") -> Graph:
+    b = GraphBuilder("a chain")
+    x = b.input((1, 8, 8, 3))
+    for kind in kinds:
+        x = b.add(kind, [x], (1, 8, 8, 3), dtype=dtype)
+    return b.build([x])
+
+
+def remarks_on(domain: Domain, graph: Graph) -> list[str]:
+    """With operations that all take as long."""
+    kinds, dtypes = domain.unmeasured(graph)
+    shares = np.full(len(graph.operations), 1 / len(graph.operations))
+    return list(domain.unmeasured_remarks(kinds, dtypes, shares))
 
 
 def test_kinds_and_types_that_were_not_measured() -> None:
-    assert DOMAIN.unmeasured(["conv", "relu"], ["float32"]) == []
-    assert DOMAIN.unmeasured(["lstm", "gelu", "conv", "gelu"], []) == [
-        "no measured block has the operations gelu, lstm"
+    assert DOMAIN.unmeasured(chain_of(["conv", "relu"])) == ({}, {})
+    found = chain_of(["lstm", "gelu", "conv", "gelu"])
+    assert DOMAIN.unmeasured(found) == ({0: "lstm", 1: "gelu", 3: "gelu"}, {})
+    assert remarks_on(DOMAIN, found) == [
+        "no measured block has the operations gelu, lstm, 75 % of the time"
     ]
-    assert DOMAIN.unmeasured(["lstm"], ["float16"]) == [
-        "no measured block has the operation lstm",
+    assert remarks_on(DOMAIN, chain_of(["conv", "lstm"], "float16")) == [
+        "no measured block has the operation lstm, 50 % of the time",
         "measured in float32, asked for float16",
     ]
+    (said,) = remarks_on(
+        DOMAIN, chain_of(["lstm", "gru", *("softmax", "gelu", "silu", "erf", "mish")])
+    )
+    assert "erf, gelu, gru, lstm, mish, silu and 1 more" in said
+
+
+def test_moving_memory_is_one_kind_only_where_it_was_measured_as_such() -> None:
+    """What is known of a relu tells nothing of a pool; what was measured of blocks, of all of them."""
+    graph = chain_of(["conv", "relu", "add", "max_pool", "batch_norm", "flatten"])
+    kinds, _ = DOMAIN.unmeasured(graph)
+    assert kinds == {2: "add", 3: "max_pool", 4: "batch_norm"}
+    of_blocks = Domain.of_points([point(("conv", "memory traffic"))])
+    assert of_blocks is not None
+    assert of_blocks.unmeasured(graph) == ({}, {})
 
 
 def test_it_survives_the_model_file() -> None:
@@ -124,8 +160,28 @@ def test_a_ratio_that_no_block_has_is_left_out() -> None:
 
 def test_blocks_that_take_no_time_to_speak_of_are_passed_over() -> None:
     counts = np.array([row(), row(flops=10**15)])
-    assert DOMAIN.outside(counts, ["most", "head"], np.array([0.96, 0.04])) == []
-    assert DOMAIN.outside(counts, ["most", "head"], np.array([0.94, 0.06])) != []
+    assert DOMAIN.outside(counts, ["most", "head"], np.array([0.99, 0.01])) == []
+    assert DOMAIN.outside(counts, ["most", "head"], np.array([0.98, 0.02])) != []
+
+
+@given(st.floats(0.01, 2.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_the_interval_is_wider_by_what_is_outside(half: float, a: float, b: float) -> None:
+    """Against the times of three parts, each off by as much as its own interval has it."""
+    twice, four = a, (1 - a) * b
+    slowest = (1 - twice - four) * np.exp(half) + twice * np.exp(2 * half) + four * np.exp(4 * half)
+    found = widened(half, {2.0: twice, 4.0: four})
+    assert found == pytest.approx(np.log(slowest))
+    assert half <= found * (1 + 1e-9)
+    assert found <= 4 * half * (1 + 1e-9)
+    fastest = (
+        (1 - twice - four) * np.exp(-half) + twice * np.exp(-2 * half) + four * np.exp(-4 * half)
+    )
+    assert np.exp(-found) <= fastest * (1 + 1e-9)
+
+
+def test_a_width_beyond_what_a_float_holds() -> None:
+    assert widened(100.0, {4.0: 1.0}) == 100.0
+    assert widened(0.3, {}) == pytest.approx(0.3)
 
 
 # ---- which blocks to measure ---------------------------------------------------------------------
@@ -198,8 +254,8 @@ def brings_inside(points: Sequence[Point], measured: Sequence[int]) -> bool:
     assert domain is not None
     counts = np.array([[p.counts[c] for c in FEATURES] for p in points], float)
     names = [str(i) for i in range(len(points))]
-    kinds = sorted({k for p in points for k in p.kinds})
-    return not domain.outside(counts, names) and not domain.unmeasured(kinds, ["float32"])
+    kinds = {k for p in points for k in p.kinds}
+    return not domain.outside(counts, names) and kinds <= domain.kinds
 
 
 @given(st.lists(strange_blocks, min_size=1, max_size=5))

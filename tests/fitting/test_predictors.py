@@ -115,5 +115,5 @@ def test_formulas_survive_the_model_file() -> None:
 def test_formulas_of_a_newer_lolat() -> None:
     assert {p.name for p in PREDICTORS.values()} == set(PREDICTORS)
     assert from_dict("quantum", {"coefficients": {}}) is None
-    with pytest.raises(ModelFileError, match=r"count 'magic'.*pip install --upgrade lolat"):
+    with pytest.raises(ModelFileError, match=r"count 'magic'.*get a newer LoLat"):
         from_dict("extended", {"coefficients": {"acts": 1.0, "magic": 2.0}})

@@ -186,7 +186,7 @@ APART = [
 
 @pytest.mark.parametrize(("kinds", "elements", "started"), APART)
 def test_what_only_moves_data_reads_and_writes(kinds: str, elements: str, started: str) -> None:
-    """15 elements in, 15 out, two samples; docs/counting.md says which go over them how often."""
+    """15 elements in, 15 out, two samples; docs/reference/counts.md says which go over them how often."""
     for kind in kinds.split():
         more = {"passes": 60 * PASSES.get(kind, 0), "exps": 30 * (kind in EXPONENTIALS),
                 "gelus": 30 * (kind in ("gelu", "erf"))}  # fmt: skip
@@ -210,7 +210,7 @@ def test_every_formula_has_a_count_by_hand() -> None:
 
 
 def test_passes_are_those_of_the_document() -> None:
-    """docs/counting.md: one, three and six further passes, by kind."""
+    """docs/reference/counts.md: one, three and six further passes, by kind."""
     assert {PASSES[k] for k in ("batch_norm", "max_pool", "silu", "sigmoid", "tanh")} == {1}
     assert {PASSES[k] for k in ("gelu", "softmax")} == {3}
     assert {PASSES[k] for k in ("layer_norm", "group_norm")} == {6}
@@ -329,7 +329,7 @@ def test_the_table_says_what_each_count_is() -> None:
     assert all(m.words and m.unit for m in MEANINGS.values())
     for family, names in KINDS.items():
         assert {GROUPS[name] for name in names} == {"memory" if family == "elements" else family}
-    text = (Path(__file__).parents[2] / "docs" / "counting.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/reference/counts.md").read_text()
     table = text[text.index("| count |") : text.index("\n\nThose from")]
     names = [row.split("|")[1].strip().lower() for row in table.splitlines()[2:]]
     assert names == [name.lower() for name in COLUMNS]

@@ -51,6 +51,29 @@ def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
     assert refused(tmp_path).startswith("cannot read FILE: ")
 
 
+def test_what_never_ends_or_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(Path("/dev/zero")).startswith("FILE is a device; expected a CSV table")
+    monkeypatch.setattr("lolat.io.tables.LARGEST_BYTES", 2**20)
+    path = tmp_path / "a.csv"
+    for content in (b"a,b\n" * 300_000, gzip.compress(b"a,b\n" * 300_000)):
+        path.write_bytes(content)
+        assert "FILE is larger than 1 MiB; expected" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "1e-320", "1e13", "1e999", "nan", "1,5", "", "½", "١٢", "0x10", "1_0"]
+)
+def test_a_time_that_nothing_takes(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'name,latency_ms\na,5\nb,"{text}"\n', encoding="utf-8")
+    first, second = read_table(path)
+    assert first.milliseconds() == 5.0
+    with pytest.raises(
+        InputError, match=r"line 3: latency_ms is .*; expected a time above 0, in milli"
+    ):
+        second.milliseconds()
+
+
 def test_lines_of_rows_count_empty_ones_and_breaks_in_cells(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('a,b\n\n1,2\n"x\ny",3\n4,-1\n')

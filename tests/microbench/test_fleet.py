@@ -231,4 +231,4 @@ def test_a_wrong_call(
 def test_no_ray_installed(lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     said = lolat.refused("learn", "--fleet", "--output", tmp_path / "f")
-    assert "install it: pip install 'lolat[ray]'" in said
+    assert "[ray]'" in said

@@ -272,7 +272,7 @@ def test_the_answer_as_json() -> None:
 
 
 def test_the_documentation_names_every_field_and_change() -> None:
-    text = (Path(__file__).parents[2] / "docs/explain.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs/how-to/explain.md").read_text(encoding="utf-8")
     of_network = explain_network(MODEL, MOBILE, at_size=at_size)
     documents = [f.to_dict() for f in (of_network, explain_block(MODEL, MOBILE, "block1"))]
     fields = {*documents[0], *documents[1]["operations"][0], *documents[0]["batches"][0]}

@@ -438,7 +438,7 @@ class TestNetworks:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
             "network", "batch_size", "predictor", "latency_ms", "quiet_ms", "state", "interval_ms",
-            "coverage", "in_domain", "warnings", "measure", "counts", "blocks",
+            "coverage", "in_domain", "inside_share", "warnings", "measure", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):
@@ -564,7 +564,7 @@ class TestLoading:
         document["predictors"]["quantum"] = {"coefficients": {}}
         assert set(Model(document).predictors) == {"two-regime", "extended"}
         document["default"] = "quantum"
-        with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*pip install --upgrade"):
+        with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*get a newer LoLat"):
             Model(document, "new.json")
 
 

@@ -112,7 +112,7 @@ def test_resnet50_by_hand() -> None:
 
 
 def test_the_document_says_what_is_counted() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "counting.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/reference/counts.md").read_text()
     said = re.search(
         r"ResNet50 3.86 G \((.*?)\), MobileNetV2\s+0.30 G \((.*?)\), VGG-16 15.5 G \((.*?)\)", text
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi.testclient import TestClient
 
@@ -57,15 +58,21 @@ class FakeReader:
 
 
 class Site:
-    """The page; asked with a query it gives what a person sees."""
+    """The page; asked with a query it gives what a person sees. `view`: the tab, unless a query says."""
 
-    def __init__(self, client: Any, reader: FakeReader) -> None:
-        self.client, self.reader = client, reader
+    def __init__(self, client: Any, reader: FakeReader, view: str) -> None:
+        self.client, self.reader, self.view = client, reader, view
         self.raw = ""
 
     def get(self, query: str = "", **fields: object) -> str:
         """The page's HTML; every page is well formed."""
-        found = self.client.get("/" + query, params={k: str(v) for k, v in fields.items()} or None)
+        if "view=" not in query:
+            fields = {"view": self.view, **fields}
+        address = query + "".join(
+            f"{'&' if query or i else '?'}{urlencode([(k, str(v))])}"
+            for i, (k, v) in enumerate(fields.items())
+        )
+        found = self.client.get("/" + address)
         assert found.status_code == 200, found.text
         return self.taken(found.text)
 
@@ -104,9 +111,11 @@ class Site:
 
 
 @contextmanager
-def site(named: Sequence[Path], reader: FakeReader | None = None, **options: Any) -> Iterator[Site]:
+def site(
+    named: Sequence[Path], reader: FakeReader | None = None, view: str = "training", **options: Any
+) -> Iterator[Site]:
     """The page, started and ended."""
     fake = reader or FakeReader()
     app = create_app(named, NetworkCache(fake), **options)
     with TestClient(app, base_url=ORIGIN) as client:
-        yield Site(client, fake)
+        yield Site(client, fake, view)

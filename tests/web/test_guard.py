@@ -124,7 +124,7 @@ def test_nobody_is_told_of_requests(made: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_fault_of_ours_is_one_plain_line(page: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from starlette.testclient import TestClient
 
-    monkeypatch.setattr("lolat.web.page.answers", lambda *_: 1 / 0)
+    monkeypatch.setattr("lolat.web.page.Form", lambda *_: 1 / 0)
     client = TestClient(page.client.app, base_url=ORIGIN, raise_server_exceptions=False)
     found = client.get("/")
     assert (found.status_code, found.text) == (500, "Internal Server Error")

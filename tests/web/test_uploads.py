@@ -36,7 +36,7 @@ def send(page: Site, name: str, content: bytes, **fields: str) -> Any:
     found = page.client.post(
         "/upload",
         files={"file": (name, content)},
-        data={"asked": "1", "model": "desk", "price.desk": "1", **fields},
+        data={"view": page.view, "asked": "1", "model": "desk", "price.desk": "1", **fields},
         headers={"origin": ORIGIN},
     )
     page.taken(found.text)
@@ -133,7 +133,7 @@ def test_too_large_whatever_it_declares(
                 yield body[at : at + 65536]
 
         found = page.client.post(
-            "/upload?source=keras&epochs=7&model=desk",
+            "/upload?view=training&source=keras&epochs=7&model=desk",
             content=body if declared else pieces(),
             headers={"origin": ORIGIN, "content-type": "multipart/form-data; boundary=xyz"},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lolat.errors import ModelFileError
+from lolat.errors import ModelFileError, newer
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
@@ -30,6 +30,6 @@ def from_dict(name: str, document: Mapping[str, Any]) -> Formula | None:
     if missing:
         raise ModelFileError(
             f"predictor {name!r} uses the count {min(missing)!r}, which this LoLat does not make; "
-            "it was written by a newer one, upgrade with: pip install --upgrade lolat"
+            f"it was written by a newer one: {newer()}"
         )
     return predictor

@@ -196,18 +196,27 @@ class Kernels(Formula):
             return np.ones(len(work.kind))
         return self.nearby[name].factors(work)
 
-    def unlike(self, work: Work, times: np.ndarray, negligible: float) -> tuple[str, ...] | None:
-        """What of a network is like no operation that the terms are from: a remark for each class that
-        takes more than `negligible` of the time; None where the terms are of a data sheet alone.
+    def unlike(self, work: Work, times: np.ndarray) -> dict[str, float] | None:
+        """What of a network is like no operation that the terms are from: class -> its share of the time;
+        None where the terms are of a data sheet alone.
         """
         if len(self.classes) <= len(NEEDED):
             return None
         of_class = np.bincount(work.kind, times, len(CLASSES)) / max(float(times.sum()), 1e-300)
+        return {
+            name: float(share)
+            for name, share in zip(CLASSES, of_class, strict=True)
+            if share > 0.0 and name not in self.classes
+        }
+
+    @staticmethod
+    def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
+        """A remark for each class that `unlike` found and that takes more than `least` of the time."""
         return tuple(
             f"nothing measured is like its {CALLED.get(name, name)} ({100 * share:.0f} % of its time); "
             "they are taken to be like others"
-            for name, share in zip(CLASSES, of_class, strict=True)
-            if share > negligible and name not in self.classes
+            for name, share in shares.items()
+            if share > least
         )
 
     def terms(self, name: str) -> Mapping[str, float]:

@@ -17,17 +17,16 @@ from typing import Any
 from lolat.errors import InputError, MissingPackageError
 
 
-def needed(module: str, what: str, install: str) -> Any:
+def needed(module: str, what: str, extra: str) -> Any:
     """A module of a package, imported; MissingPackageError where it is missing or does not import.
 
-    `what`: the name that people know it by; `install`: what pip has to install.
+    `what`: the name that people know it by; `extra`: the extra of LoLat that has it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingPackageError(
-            f"{what} is needed for this and cannot be imported ({error}); install it with: "
-            f"pip install '{install}'"
+            f"{what} is needed for this and cannot be imported ({error})", extra
         ) from error
 
 

@@ -29,7 +29,7 @@ from lolat.nas.space import Space
 from lolat.nas.tables import BORDER, joined, totals
 from lolat.readers import read
 
-INSTALL = "lolat[nni]"
+EXTRA = "nni"
 WITHOUT = "; with tables=False the network of each sample is read on its own"
 
 
@@ -47,7 +47,7 @@ def profiler(
     unless the formula is no sum (two-regime), and has the space as `space`; without, each new sample's
     network is read and predicted. InputError where there can be no tables, or no network can be read.
     """
-    base = needed("nni.nas.profiler", "NNI 3", INSTALL)
+    base = needed("nni.nas.profiler", "NNI 3", EXTRA)
     known: dict[Any, float] = {}
 
     class NetworkProfiler(base.Profiler):  # type: ignore[name-defined]
@@ -111,7 +111,7 @@ def as_space(model_space: Any, input_size: Any = None) -> Space:
 
 def expression(times: LookUpTable, mutables: Mapping[str, Any]) -> Any:
     """The latency as NNI's expression of `mutables`, by label: a sum of cases."""
-    mutable = needed("nni.mutable", "NNI 3", INSTALL)
+    mutable = needed("nni.mutable", "NNI 3", EXTRA)
 
     def cases(positions: Sequence[int], table: np.ndarray) -> Any:
         if not positions:
@@ -211,8 +211,8 @@ def nn_meter_profiler(model_space: Any, args: Any, model: Model, formula: str | 
     which it needs onnxsim and a PyTorch before 2.9; here they are read as they are. It is an
     `ExpressionProfiler`. MissingPackageError without NNI or nn-Meter.
     """
-    needed("nn_meter", "nn-Meter", "lolat[nni]")
-    hook = needed("nni.nas.profiler.pytorch.nn_meter", "NNI 3", "lolat[nni]")
+    needed("nn_meter", "nn-Meter", "nni")
+    hook = needed("nni.nas.profiler.pytorch.nn_meter", "NNI 3", "nni")
     predictor = NnMeterPredictor(model, formula=formula)
 
     class LatencyProfiler(hook.NnMeterProfiler):  # type: ignore[name-defined]

@@ -106,7 +106,7 @@ def record(trial: Any, latency_ms: float, max_ms: float = math.inf, prune: bool 
         if hasattr(trial, "set_constraint"):  # Optuna 5
             trial.set_constraint(LATENCY, latency_ms - max_ms)
         if prune and latency_ms > max_ms:
-            optuna = needed("optuna", "Optuna", "lolat[optuna]")
+            optuna = needed("optuna", "Optuna", "optuna")
             raise optuna.TrialPruned(f"{latency_ms:.3g} ms, over the budget of {max_ms:g} ms")
     return latency_ms
 

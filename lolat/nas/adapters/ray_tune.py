@@ -76,7 +76,7 @@ class TrialLatency:
         def within(config: dict[str, Any]) -> Any:
             metrics = self.metrics(config)
             if metrics[OVER]:
-                tune = needed("ray.tune", "Ray Tune", "lolat[ray]")
+                tune = needed("ray.tune", "Ray Tune", "ray")
                 tune.report({**(over_budget or {}), **metrics})
                 return None
             return train(config)
@@ -90,7 +90,7 @@ class TrialLatency:
 
     def callback(self) -> Any:
         """A `ray.tune.Callback` that adds the metrics to every result."""
-        tune = needed("ray.tune", "Ray Tune", "lolat[ray]")
+        tune = needed("ray.tune", "Ray Tune", "ray")
         latency = self
 
         class LatencyCallback(tune.Callback):  # type: ignore[name-defined]
@@ -112,5 +112,5 @@ class TrialLatency:
 
 def parameters(space: Space) -> dict[str, Any]:
     """The `param_space` of a tuner over a space: a choice for each position, by its name."""
-    tune = needed("ray.tune", "Ray Tune", "lolat[ray]")
+    tune = needed("ray.tune", "Ray Tune", "ray")
     return {p.name: tune.choice(list(p.choices)) for p in space.positions}

@@ -54,15 +54,15 @@ def import_keras() -> Any:
                 os.dup2(saved, 2)
     except ImportError as error:
         raise MissingPackageError(
-            f"Keras with TensorFlow is needed for this and cannot be imported ({error}); install it "
-            "with: pip install 'lolat[tensorflow]'"
+            f"Keras with TensorFlow is needed for this and cannot be imported ({error})",
+            "tensorflow",
         ) from error
     finally:
         os.close(saved)
     if not hasattr(keras, "StatelessScope"):
         raise MissingPackageError(
             f"Keras {keras.__version__} is too old for this, it must be 3.5 or newer; install it with: "
-            "pip install --upgrade 'lolat[tensorflow]'"
+            "pip install --upgrade keras"
         )
     return keras
 

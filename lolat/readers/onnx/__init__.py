@@ -20,7 +20,7 @@ import numpy as np
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx import patterns, rules, shapes
-from lolat.readers.onnx.file import load
+from lolat.readers.onnx.file import load, without_weights
 from lolat.readers.onnx.nodes import Net, Node, mark
 from lolat.readers.rules import WITH_AXIS, axis_of
 from lolat.units import one_line, shortened
@@ -173,11 +173,17 @@ def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None
             f"several input sizes are for PyTorch modules; {shortened(path)!r} says what its inputs are, "
             "give one size or none"
         )
-    model = load(path)
-    net = shapes.read_net(
-        model, name or Path(path).stem, tuple(input_size or ()), os.path.dirname(path)
-    )
-    del model
+    return _graph(load(path), name or Path(path).stem, input_size, os.path.dirname(path))
+
+
+def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = None) -> Graph:
+    """Read an `onnx.ModelProto` into a Graph; sizes and errors as of `read_file`."""
+    return _graph(without_weights(model), name or model.graph.name or "onnx", input_size, "")
+
+
+def _graph(model: Any, name: str, input_size: Sequence[int] | None, folder: str) -> Graph:
+    """The Graph of a ModelProto without weights; `folder`: where its external data are."""
+    net = shapes.read_net(model, name, tuple(input_size or ()), folder)
     patterns.fuse(net)
     heads = patterns.fuse_attention(net)
     mark(net, heads)

@@ -52,13 +52,13 @@ def import_onnx() -> Any:
         import onnx.shape_inference
     except ImportError as error:
         raise MissingPackageError(
-            f"the package onnx is needed to read .onnx files and cannot be imported ({error}); install it "
-            "with: pip install 'lolat[onnx]'"
+            f"the package onnx is needed to read .onnx files and cannot be imported ({error})",
+            "onnx",
         ) from error
     if not hasattr(onnx.NodeProto(), "metadata_props"):
         raise MissingPackageError(
             f"onnx {onnx.__version__} is too old for this, it must be 1.16 or newer; install it with: "
-            "pip install --upgrade 'lolat[onnx]'"
+            "pip install --upgrade onnx"
         )
     return onnx
 
@@ -88,6 +88,25 @@ def load(path: str) -> Any:
             f"{shown!r} is not an ONNX model, or only a part of one ({size:,} bytes); export it "
             "or copy it again"
         ) from None
+    return _checked(onnx, stripped, shown)
+
+
+def without_weights(model: Any) -> Any:
+    """The same of a ModelProto in memory, which is not changed; NetworkError as of `load`."""
+    onnx = import_onnx()
+    shown = shortened(model.graph.name or "the ModelProto")
+    try:
+        data = model.SerializeToString()
+    except Exception as error:  # protobuf's limit of 2 GiB, and its own errors
+        raise NetworkError(
+            f"{shown!r} cannot be looked into: {one_line(error)}; save it with external data (onnx.save), "
+            "and give the file"
+        ) from error
+    return _checked(onnx, b"".join(_stripped(data, 0, len(data), _MODEL)), shown)
+
+
+def _checked(onnx: Any, stripped: bytes, shown: str) -> Any:
+    """The ModelProto of bytes without weights, its functions in place of their calls."""
     try:
         model = onnx.ModelProto.FromString(stripped)
     except Exception as error:  # protobuf's DecodeError, which is in another package

@@ -45,8 +45,7 @@ def import_torch() -> Any:
         import torch
     except ImportError as error:
         raise MissingPackageError(
-            f"PyTorch is needed for this and cannot be imported ({error}); install it with: "
-            "pip install 'lolat[torch]'"
+            f"PyTorch is needed for this and cannot be imported ({error})", "torch"
         ) from error
     version = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST:

@@ -23,7 +23,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.prediction import CALL, Prediction
+from lolat.model.prediction import CALL, Prediction, domain_words
 from lolat.report.html import element
 from lolat.report.rows import named_parts
 from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks, familiar
@@ -159,6 +159,7 @@ def _side(side: Side, answers: Sequence[Prediction]) -> dict[str, Any]:
                 "interval": None if a.interval_ms is None else list(a.interval_ms),
                 "coverage": a.coverage,
                 "inside": a.in_domain,
+                "domain": domain_words(a),
                 "remarks": [at[w] for w in a.warnings],
                 "sentence": bottleneck_sentence(a),
                 "marked": [place[b.name] for b in bottlenecks(a)],

@@ -240,11 +240,10 @@
   }
 
   function insideOf(answer) {
-    if (answer.inside === null) return make("p", { class: "dim" }, "The model does not say what was measured");
-    return answer.inside
-      ? make("p", { class: "dim" }, "Inside the measured domain")
-      : make("p", { class: "outside" }, "Outside the measured domain: ",
-        make("a", { href: "#sure" }, "see how sure this is"));
+    const words = answer.domain[0].toUpperCase() + answer.domain.slice(1);
+    return answer.inside !== false
+      ? make("p", { class: "dim" }, words)
+      : make("p", { class: "outside" }, `${words}: `, make("a", { href: "#sure" }, "see how sure this is"));
   }
 
   function tellDoubts() {

@@ -9,10 +9,11 @@ from statistics import NormalDist
 from typing import Any
 
 from lolat.errors import InputError
+from lolat.io.results import Result, plain_data
 from lolat.training.cost.prices import CPU, Offer, is_of, offers_of
 from lolat.training.exchange import MACHINE, Link, assumed_link
 from lolat.training.model import Training
-from lolat.units import plain
+from lolat.units import dollars, duration, plain, plural
 
 # ---- Which instances a number of devices needs, and what they cost for a time.
 
@@ -251,8 +252,8 @@ class Option:
     on_frontier: bool = False
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Result):
     """The options in the order asked for; `cheapest` and `fastest` of them, and those on the frontier."""
 
     options: tuple[Option, ...]
@@ -275,6 +276,20 @@ class Plan:
     def frontier(self) -> tuple[Option, ...]:
         """From the cheapest to the fastest, each slower one cheaper."""
         return tuple(sorted((o for o in self.options if o.on_frontier), key=lambda o: o.dollars))
+
+    def words(self) -> str:
+        """The cheapest and the fastest."""
+        told = [
+            f"{name}: {plural(o.devices, 'device')}, {duration(o.total_s)}, {dollars(o.dollars)}"
+            for name, o in (("cheapest", self.cheapest), ("fastest", self.fastest))
+        ]
+        return told[0] if self.cheapest == self.fastest else "; ".join(told)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each number of devices: what is rented, times in s, money in US$."""
+        return [
+            {k: v for k, v in _plain(o).items() if not isinstance(v, list)} for o in self.options
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
@@ -366,4 +381,5 @@ def _checked(time: Duration, devices: int) -> Duration:
 
 
 def _plain(option: Option) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(option).items()}
+    found: dict[str, Any] = plain_data(option)
+    return found

@@ -88,12 +88,27 @@
     setTimeout(() => { button.textContent = "Copy"; byId("copied").textContent = ""; }, 2000);
   }
 
-  form.addEventListener("input", (event) => { if (event.target.type !== "file") soon(350); });
+  // The tabs stand outside of the form that they belong to.
+  document.addEventListener("input", (event) => {
+    if (event.target.form === form && event.target.type !== "file") soon(event.target.type === "radio" ? 0 : 350);
+  });
   form.addEventListener("submit", (event) => {
     if (event.submitter?.id === "send") return;
     event.preventDefault();
     ask().then(() => byId("answer").scrollIntoView({ block: "nearest" }));
   });
+  /** A file that is dropped anywhere is as one that was chosen. */
+  function dropping(event) {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    form.classList.toggle("dropping", event.type === "dragover");
+    if (event.type !== "drop") return;
+    form.querySelector("[name=source][value=upload]").checked = true;
+    byId("f-upload").files = event.dataTransfer.files;
+    byId("f-upload").dispatchEvent(new Event("change"));
+  }
+
+  for (const kind of ["dragover", "dragleave", "drop"]) document.addEventListener(kind, dropping);
   byId("f-upload").addEventListener("change", (event) => {
     const file = event.target.files[0];
     const error = byId("e-upload");
@@ -102,7 +117,7 @@
     const most = Number(event.target.dataset.most);
     if (file.size > most) {
       error.textContent = `${file.name} is larger than ${Math.round(most / 2 ** 20)} MiB, which is the limit here; `
-        + `ask for it in a terminal: lolat training predict MODEL ${file.name}`;
+        + `ask for it in a terminal: lolat predict MODEL ${file.name}`;
       event.target.value = "";
       return;
     }

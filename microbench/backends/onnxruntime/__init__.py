@@ -45,7 +45,7 @@ class OnnxRuntimeBackend:
         Raises MissingPackageError or DeviceError when it is not there.
         """
         self.onnx = onnx_file.import_onnx()
-        hint = " (for a GPU: pip install onnxruntime-gpu)"
+        hint = " (a GPU needs onnxruntime-gpu)"
         self.runtime: Any = imported("onnxruntime", "the onnxruntime backend", hint)
         self.provider = PROVIDERS[device]
         self.place = "cuda" if device == "gpu" else "cpu"

@@ -1,4 +1,4 @@
-"""docs/nas-adapters.md: every example is run as it stands; that of Ray beside the tests of its adapter."""
+"""docs/how-to/search-tools.md: every example runs as it stands; that of Ray beside its adapter's tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "docs" / "nas-adapters.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/how-to/search-tools.md").read_text(encoding="utf-8")
 EXAMPLES = {
     (section.splitlines()[0].lower().replace(" ", "_"), number): code
     for section in re.split(r"^## ", TEXT, flags=re.M)[1:]
@@ -30,7 +30,7 @@ def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))  # Ray's results
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tools themselves
-        exec(compile(code, "docs/nas-adapters.md", "exec"), {"__name__": "example"})
+        exec(compile(code, "docs/how-to/search-tools.md", "exec"), {"__name__": "example"})
 
 
 @pytest.mark.parametrize("name", [n for n in EXAMPLES if "ray" not in n[0]], ids=str)

@@ -1,0 +1,407 @@
+"""The JSON answers on latencies and on models; see `lolat.api.answers`."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from lolat.model.attribution import BatchEffect
+from lolat.model.state import State
+
+Interval = tuple[float, float]
+Counts = dict[str, int]
+
+# ---- predict, report, explain, budget
+
+
+class Block(TypedDict):
+    """A block: its share of the latency from 0 to 1, what takes most of it, ms by term of the formula."""
+
+    name: str
+    latency_ms: float
+    share: float
+    bound_by: str
+    counts: Counts
+    terms_ms: dict[str, float]
+
+
+class Prediction(TypedDict):
+    """The latency of one forward pass. The blocks, the last one the call itself, add up to it.
+
+    `interval_ms` has the stated `coverage`. `quiet_ms`: on the machine in its calmest moments. `state`: of
+    the machine that it is for; null: as it usually is. `in_domain`: whether the network is like what was
+    measured, `inside_share` of its time. `measure`: names of the blocks whose measuring would bring it
+    inside. FLOPs are multiply-accumulates.
+    """
+
+    network: str
+    batch_size: int
+    predictor: str
+    latency_ms: float
+    quiet_ms: float | None
+    state: State | None
+    interval_ms: Interval | None
+    coverage: float | None
+    in_domain: bool | None
+    inside_share: float | None
+    warnings: list[str]
+    measure: list[str]
+    counts: Counts
+    blocks: list[Block]
+
+
+class OnDevice(Prediction):
+    """A prediction among others: `device`, the model as it was given."""
+
+    device: str
+
+
+class Predictions(TypedDict):
+    """Several networks, batch sizes or devices; `failures`: why some could not be read, by network."""
+
+    answers: list[OnDevice]
+    failures: dict[str, str]
+
+
+class Read(TypedDict):
+    """A network that was written to the file `output`, and its counts at batch size 1."""
+
+    network: str
+    output: str
+    operations: int
+    counts: Counts
+    warnings: list[str]
+
+
+class Cache(TypedDict):
+    """What is kept of networks that were read (`folder` null: nothing is), and which come with LoLat.
+
+    `networks`, `held_bytes`: before they were removed, where `cleared`.
+    """
+
+    folder: str | None
+    networks: int
+    held_bytes: int
+    most_bytes: int
+    cleared: bool
+    shipped: list[str]
+
+
+class Term(TypedDict):
+    """So many units of a count, each `rate_ms`."""
+
+    count: int
+    rate_ms: float
+    latency_ms: float
+
+
+class Attribution(TypedDict):
+    """What a block or an operation costs, by term of the formula; `kind`: of an operation."""
+
+    name: str
+    latency_ms: float
+    share: float
+    terms: dict[str, Term]
+    kind: NotRequired[str]
+
+
+class Change(TypedDict):
+    """What a change would make of the latency; `of_block`, `of_network`: the saving as a share."""
+
+    kind: str
+    change: str
+    details: dict[str, Any]
+    latency_ms: float
+    interval_ms: Interval | None
+    saves_ms: float
+    of_block: float | None
+    of_network: float
+    in_domain: bool | None
+
+
+class Explanation(TypedDict):
+    """Which ms come from what, and what changes would save, the largest saving first.
+
+    `block`: the one that was asked about, which `operations` are of; null: the whole network.
+    """
+
+    network: str
+    batch_size: int
+    predictor: str
+    latency_ms: float
+    interval_ms: Interval | None
+    coverage: float | None
+    in_domain: bool | None
+    warnings: list[str]
+    call_ms: float
+    terms: dict[str, Term]
+    block: str | None
+    blocks: list[Attribution]
+    operations: list[Attribution]
+    counterfactuals: list[Change]
+    batches: list[BatchEffect]
+
+
+class Step(TypedDict):
+    """One value of what is varied, and the latency at it."""
+
+    value: float
+    latency_ms: float
+    interval_ms: Interval | None
+
+
+class Budget(TypedDict):
+    """The largest `answer` of what is varied that stays within `budget_ms`, and the next value.
+
+    `channels`: of a width, each number of channels now and then.
+    """
+
+    network: str
+    vary: str
+    budget_ms: float
+    sure: bool
+    predictor: str
+    batch_size: int
+    answer: float
+    latency_ms: float
+    interval_ms: Interval | None
+    coverage: float | None
+    channels: list[tuple[int, int]] | None
+    next: Step | None
+    now: Step
+    in_domain: bool | None
+    warnings: list[str]
+
+
+# ---- evaluate, doctor, compare
+
+
+class Figures(TypedDict):
+    """Relative errors (0.05 is 5 %) of a predictor, and how it ranks."""
+
+    points: int
+    median: float
+    within_10_percent: float
+    median_from_2_ms: float | None
+    median_below_2_ms: float | None
+    mean: NotRequired[float]
+    bias: NotRequired[float]
+    r2: NotRequired[float | None]
+    pearson: NotRequired[float | None]
+    spearman: NotRequired[float | None]
+
+
+class EvaluatedNetwork(TypedDict):
+    """A network measured, beside what each predictor says: for the machine's state then, and as usual."""
+
+    network: str
+    input_size: list[int]
+    block: int | None
+    batch_size: int
+    measured_ms: float
+    spread: float | None
+    predicted_ms: dict[str, float]
+    error: dict[str, float]
+    usual_ms: dict[str, float]
+    quiet_ms: float | None
+    coverage: float | None
+    interval_ms: Interval | None
+    interval_width: float | None
+    inside: bool | None
+    inside_usual: bool | None
+    in_domain: bool | None
+
+
+class Intervals(TypedDict):
+    """How many times were inside their intervals, and between which shares the true one lies."""
+
+    coverage: float
+    inside: int
+    of: int
+    bounds: Interval
+    certainty: float
+    median_width: float
+
+
+class Evaluation(TypedDict):
+    """Networks measured on this machine and compared with the model; `failures`: what could not be."""
+
+    model: str
+    device: str
+    default: str
+    predictors: list[str]
+    state: State | None
+    networks: list[EvaluatedNetwork]
+    summary: dict[str, Figures]
+    as_usual: dict[str, Figures]
+    inside_interval: int
+    inside_usual_interval: int
+    intervals: Intervals | None
+    noise_floor: float | None
+    failures: dict[str, str]
+    noise: dict[str, Any]
+
+
+class TableSummary(TypedDict):
+    """Relative errors of a table's rows; `networks` or `operations`: how many there are."""
+
+    networks: NotRequired[int]
+    operations: NotRequired[int]
+    mean: float
+    median: float
+    bias: float
+    within_10: float
+    inside: int
+    intervals: int
+
+
+class TableEvaluation(TypedDict):
+    """A table's rows as they stand there, with latency_ms, predicted_ms and interval_ms."""
+
+    networks: NotRequired[list[dict[str, Any]]]
+    operations: NotRequired[list[dict[str, Any]]]
+    summary: TableSummary
+    skipped: dict[str, int]
+
+
+class NetworkAgain(TypedDict):
+    """A network of the model measured again; `ratio`: new over learned time."""
+
+    name: str
+    batch_size: int
+    learned_ms: float
+    now_ms: float
+    ratio: float
+
+
+class Difference(TypedDict):
+    """What is otherwise than when the model was learned."""
+
+    field: str
+    learned: Any
+    now: Any
+
+
+class Diagnosis(TypedDict):
+    """Whether a model still holds: `verdict` is ok, drifted, another machine or unsettled.
+
+    `state` is what `predict --state` takes.
+    """
+
+    model: str
+    device: str
+    verdict: str
+    ratio: float | None
+    measured: str | None
+    spread: Interval | None
+    limit: float
+    network_limit: float
+    state: State | None
+    networks: list[NetworkAgain]
+    unrest: float | None
+    loaded: float
+    seconds: float
+    starting_seconds: float
+    differences: list[Difference]
+    failures: dict[str, str]
+    warnings: list[str]
+
+
+class ComparedPredictor(TypedDict):
+    """A predictor: the counts that it takes, how many numbers it has, how fast it answers."""
+
+    label: str
+    about: str
+    counts: list[str]
+    numbers: int
+    one_query_us: float
+    million_rows_ms: float
+    million_rows_over_product: float
+    rows_timed: int
+
+
+class ComparedRow(TypedDict):
+    """A block or a network, and what each predictor says of it without having seen it."""
+
+    name: NotRequired[str]
+    network: NotRequired[str]
+    input_size: NotRequired[list[int]]
+    block: NotRequired[int]
+    batch_size: int
+    measured_ms: float
+    predicted_ms: dict[str, float]
+
+
+class Judged(TypedDict):
+    """Predictors on the same rows."""
+
+    summary: dict[str, dict[str, float | None]]
+    rows: list[ComparedRow]
+
+
+class Comparison(TypedDict):
+    """All predictors on the same points, each block left out in turn; `networks`: null if none given."""
+
+    model: str
+    device: str
+    default: str
+    noise_floor: float | None
+    points: int
+    blocks: int
+    folds: int
+    fitted_on: list[int]
+    predictors: dict[str, ComparedPredictor]
+    not_compared: dict[str, str]
+    left_out: Judged
+    networks: Judged | None
+    skipped: dict[str, str]
+
+
+# ---- models: show, learn, fit, models, suggest
+
+
+class FittedPredictor(TypedDict):
+    """A formula's coefficients, and relative errors on what was left out of its fit."""
+
+    coefficients: dict[str, float]
+    error: dict[str, float]
+
+
+class Model(TypedDict):
+    """What a model file says of its device, without its points; `training`: whether it knows of it."""
+
+    name: str
+    device: str
+    file: str
+    default: str
+    points: int
+    noise_floor: float | None
+    environment: dict[str, Any]
+    predictors: dict[str, FittedPredictor]
+    domain: dict[str, Any]
+    training: bool
+    warnings: list[str]
+
+
+class ListedModel(TypedDict):
+    """A model that can be named; `origin`: local or shipped; `problem`: why it cannot be read, or null."""
+
+    name: str
+    file: str
+    origin: str
+    device: str | None
+    source: str | None
+    error: float | None
+    problem: str | None
+
+
+class Models(TypedDict):
+    """The models that there are, local ones first."""
+
+    models: list[ListedModel]
+
+
+class Suggestion(TypedDict):
+    """Operations to time, the most telling first, each as a row of the table that `fit` takes."""
+
+    operations: list[dict[str, Any]]
+    output: str | None

@@ -1,0 +1,309 @@
+"""A model from what is measured already, which operations tell most, and which models there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lolat.api import Model
+from lolat.devices.fit import MIDDLING, drawn, suggested
+from lolat.devices.fit import table as as_table
+from lolat.devices.from_tables import (
+    Timed,
+    facts_document,
+    read_facts,
+    refuse_contradictions,
+    tables_document,
+    usual_mode,
+)
+from lolat.devices.tables import (
+    columns_of,
+    counts_of,
+    is_of_networks,
+    is_of_operations,
+    read_networks,
+    read_operations,
+)
+from lolat.errors import InputError, LolatError, ModelFileError
+from lolat.fitting.points import Point, read_csv
+from lolat.io.paths import find_model, list_models
+from lolat.io.results import Result, plain_data
+from lolat.io.tables import is_table
+from lolat.io.writing import write_bytes
+from lolat.model.file import NotJsonError, read, write
+from lolat.model.learning import model_document
+from lolat.readers.many import Said
+from lolat.training.learning import refitted
+from lolat.units import plain
+
+AnyPath = str | os.PathLike[str]
+Warn = Callable[[str], object]
+"""Is told what was left out."""
+
+
+# ---- `fit`: a model from tables, or from a model's own points.
+
+
+def fit(
+    tables: AnyPath | Sequence[AnyPath] = (),
+    output: AnyPath | None = None,
+    *,
+    name: str | None = None,
+    facts: AnyPath | None = None,
+    skip: bool = False,
+    said: Said | None = None,
+    warn: Warn | None = None,
+) -> Model:
+    """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
+
+    `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
+    latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
+    networks (network, batch_size, latency_ms). None of them: from the data sheet of `name` in `facts`
+    alone. `output`: the JSON file to write; None writes none. `name`: what the device is called.
+    `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the first one is an
+    error. `said`: is told of each network that is counted; `warn`: of what was left out.
+
+    Returns a `Model`. Raises InputError for tables that cannot be used.
+    """
+    paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
+    stem = "model" if output is None else Path(output).stem
+    known = None if facts is None else os.fspath(facts)
+    kinds = {t: _kind(t) if is_table(t) else MODEL for t in paths}
+    if not paths:
+        document = _of_facts(stem, name, known)
+    elif {OPERATIONS, NETWORKS} & set(kinds.values()):
+        document = _of_tables(kinds, stem, name, known, skip, said, warn or (lambda text: None))
+    else:
+        if len(paths) > 1:
+            raise InputError(
+                f"{len(paths)} tables of blocks; expected one, or tables of operations or networks"
+            )
+        if facts is not None:
+            raise InputError(
+                "--facts is for tables of operations and networks; blocks say all that is needed"
+            )
+        given, training = _points(paths[0])
+        named = (given[0] if name is None else name, *given[1:])
+        document = model_document(stem, *named) | training
+    if output is None:
+        return Model(document)
+    write(output, document)
+    return Model(document, os.fspath(output))
+
+
+MODEL, BLOCKS, OPERATIONS, NETWORKS = "model", "blocks", "operations", "networks"
+
+
+def _kind(path: str) -> str:
+    """What a table is of."""
+    columns = columns_of(path)
+    if is_of_operations(columns):
+        return OPERATIONS
+    return NETWORKS if is_of_networks(columns) else BLOCKS
+
+
+def _of_facts(name: str, device: str | None, facts: str | None) -> dict[str, Any]:
+    """The model file of a device of which nothing but the data sheet is known."""
+    if device is None or facts is None:
+        raise InputError(
+            "nothing to fit: give tables, a model file, or --facts DEVICES.csv with --device NAME"
+        )
+    source = {"device": "unknown", "source": Path(facts).name, "framework": "torch"}
+    return facts_document(name, f"{device} (data sheet)", read_facts(facts, device), source)
+
+
+def _of_tables(
+    kinds: dict[str, str],
+    name: str,
+    device: str | None,
+    facts: str | None,
+    skip: bool,
+    said: Said | None,
+    warn: Warn,
+) -> dict[str, Any]:
+    """The model file of a device from tables of operations, networks, and blocks beside them."""
+    if facts is not None and device is None:
+        raise InputError("--facts says what devices are like; give --device NAME, one of its rows")
+    if odd := [path for path, kind in kinds.items() if kind == MODEL]:
+        raise InputError(f"{odd[0]} is no table, as the others are; expected a model file alone")
+    known = None if facts is None else read_facts(facts, str(device))
+    of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
+    operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
+    networks, mode = _networks(of.get(NETWORKS, []), device, skip, said, warn)
+    blocks = [point for path in of.get(BLOCKS, ()) for point in read_csv(path)]
+    counted = [f"{len(operations)} operations"] * bool(operations)
+    counted += [f"{len(networks)} networks"] * bool(networks)
+    source = {
+        "device": "unknown",
+        "source": ", ".join(Path(t).name for t in kinds),
+        "framework": "torch",
+        "half": mode.product_bytes < 4,
+        "mode": str(mode),
+    }
+    shown = f"{device or 'unknown'} (from {' and '.join(counted)}, {mode})"
+    timed = Timed(operations, networks, mode)
+    return tables_document(name, shown, timed, known, source, blocks)
+
+
+def _networks(
+    paths: list[str], device: str | None, skip: bool, said: Said | None, warn: Warn
+) -> tuple[list[Any], Any]:
+    """([(row, its counts)], how they were run) of tables of networks; what is left out is said."""
+    tables = [read_networks(path, device, skip) for path in paths]
+    mode = usual_mode([row for table in tables for row in table.rows])
+    found = []
+    for table in tables:
+        rows = [row for row in table.rows if row.mode.inference == mode]
+        for row in table.rows:
+            if row.mode.inference != mode:
+                table.skip(f"run in another way than most ({row.mode}; most: {mode})")
+        if not skip:
+            refuse_contradictions(rows)
+        known = counts_of(rows, said)
+        for row, counts in zip(rows, known, strict=True):
+            if not isinstance(counts, LolatError):
+                found.append((row, counts))
+            elif skip:
+                table.skip(f"{row.name}: {counts}")
+            else:
+                raise InputError(f"{row.where}: {counts}; --skip leaves such rows out")
+        if not rows:
+            raise table.nothing()
+        for reason, number in table.skipped.items():
+            warn(f"{number} rows of {table.path} left out: {reason}")
+    return found, mode
+
+
+Given = tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]
+
+
+def _points(path: str) -> tuple[Given, dict[str, Any]]:
+    """(device, points, environment, noise, warnings) of a model file or a table; {"training": ...}, if any.
+
+    What a model file knows of training is fitted again on its own points.
+    """
+    if is_table(path):
+        where = {"device": "unknown", "source": Path(path).name}
+        return ("unknown (from a table)", read_csv(path), where, {}, []), {}
+    found = find_model(path)
+    try:
+        document = read(found)
+    except NotJsonError as error:
+        raise ModelFileError(f"{error}, or a CSV table, which must be named *.csv") from None
+    if "kernels" in document["predictors"]:
+        source = document["environment"].get("source", "its table")
+        raise InputError(f"{found} was fitted to tables; give them again ({source}), not the model")
+    if not document["points"]:
+        raise ModelFileError(f"{found} has no points to fit; expected a model that was measured")
+    points = [Point.from_dict(p) for p in document["points"]]
+    where, noise = document["environment"], document["noise"]
+    given = document["device"], points, where, noise, document.get("warnings", [])
+    if "training" not in document:
+        return given, {}
+    return given, {"training": refitted(document["training"], str(found))}
+
+
+# ---- `suggest`: which operations to time on a device of which little is known.
+
+
+@dataclass(frozen=True, repr=False)
+class Suggestion(Result):
+    """Operations to time, the most telling first: `operations` are rows of the table that `fit` takes."""
+
+    operations: Sequence[Any]
+    output: str | None
+
+    def words(self) -> str:
+        """How many, and where they are written."""
+        where = "" if self.output is None else f", written: {plain(self.output)}"
+        return f"{len(self.operations)} operations to time{where}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each operation."""
+        return [dict(row) for row in self.operations]
+
+
+def suggest(
+    output: AnyPath | None = None,
+    *,
+    count: int = 20,
+    name: str | None = None,
+    facts: AnyPath | None = None,
+    among: AnyPath | None = None,
+) -> Suggestion:
+    """Which operations to time on a GPU: those that tell most about it, the most telling first.
+
+    `output`: the CSV to write; None writes none. `count`: how many. `name`, `facts`: the device's row in
+    a table of data sheets, as of `fit`. `among`: choose from the rows of this table; None: from sizes as
+    networks have them. Returns a `Suggestion`. Raises InputError where a table cannot be used.
+    """
+    if (facts is None) != (name is None):
+        raise InputError("--facts and --name go together: a table of data sheets, and its row")
+    known = MIDDLING if facts is None or name is None else read_facts(os.fspath(facts), name)
+    candidates = drawn() if among is None else read_operations(os.fspath(among))
+    chosen = [candidates[i].row for i in suggested(candidates, count, known)]
+    if output is not None:
+        write_bytes(os.fspath(output), as_table(chosen).encode())
+    return Suggestion(chosen, None if output is None else os.fspath(output))
+
+
+# ---- `models`: those that there are.
+
+
+@dataclass(frozen=True)
+class ListedModel:
+    """A model that can be named. `source`, `error`: of one from tables, whose, and how far off it is at the
+    median of what was left out of its fit; `problem`: why it cannot be read, None where it can.
+    """
+
+    name: str
+    file: str
+    origin: str
+    device: str | None = None
+    source: str | None = None
+    error: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Models(Result):
+    """The models that there are, local ones first."""
+
+    models: tuple[ListedModel, ...]
+
+    def __iter__(self) -> Iterator[ListedModel]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    def words(self) -> str:
+        """Their names."""
+        return f"{len(self)} models: {', '.join(plain(m.name) for m in self)}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each model."""
+        return [dict(plain_data(m)) for m in self]
+
+
+def models() -> Models:
+    """The models that `load` takes by name: learned here, and shipped with LoLat.
+
+    Returns `Models`, which can be iterated. Raises InputError where their folder cannot be read.
+    """
+    return Models(tuple(_listed(*place) for place in list_models()))
+
+
+def _listed(name: str, path: Path, origin: str) -> ListedModel:
+    try:
+        document = read(path)
+    except ModelFileError as error:
+        return ListedModel(name, str(path), origin, problem=str(error))
+    entry = document["predictors"].get("kernels", {})
+    left_out = entry.get("error", {}).get("left_out", {}) if isinstance(entry, dict) else {}
+    source = document["environment"].get("source")
+    about = (source, left_out["median"]) if left_out and isinstance(source, str) else (None, None)
+    return ListedModel(name, str(path), origin, document["device"], *about)

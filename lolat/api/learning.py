@@ -1,0 +1,171 @@
+"""Learning a device: its blocks are measured here, a model is fitted and written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lolat.api import Model
+from lolat.api.measuring import Silent
+from lolat.errors import InputError, LolatError
+from lolat.io import paths
+from lolat.io.writing import check_writable
+from lolat.model import learning as fitting
+from lolat.model.file import read, write
+from microbench import backends, environment
+from microbench import learn as of_blocks
+from microbench import learn_training as of_training
+from microbench.backends import choice
+from microbench.extend import refuse_another
+from microbench.journal import interruptible
+from microbench.runner import Progress
+
+USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
+ADVICE = (
+    "give the --backend and options that it was learned with, another --output, or --restart to learn all "
+    "anew"
+)
+
+
+def learn(
+    device: str = "cpu",
+    output: str | os.PathLike[str] | None = None,
+    *,
+    backend: str | None = None,
+    options: Sequence[str] = (),
+    training: bool = False,
+    restart: bool = False,
+    progress: Progress | None = None,
+) -> Model:
+    """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
+
+    `device`: "cpu" or "gpu". `output`: the model file; models/local/<device>.json (or your data folder)
+    if None. `backend`: tensorflow, torch or onnxruntime; the usual one that is there if None. `options`:
+    of the backend, such as "compile", "half" or "threads=2". `training`: measure forward, backward and
+    update too, some minutes more. `restart`: throw away what an interrupted run measured. `progress`: is
+    told how far it is (start, step, note).
+
+    Returns the `Model`. What was measured before Ctrl-C is kept, and the same call goes on. Raises
+    MissingPackageError or DeviceError where there is nothing to measure with, InputError where `output`
+    cannot be written or is of another device.
+    """
+    started, shown = time.monotonic(), progress or Silent()
+    path = None if output is None else Path(output)
+    joined, target = _backend_and_output(device, path, backend, options, shown)
+    known = None
+    if training:
+        backends.check_trains(joined)
+        known = None if restart else known_model(target, device, backends.threads_of(joined))
+        if known is not None:
+            shown.note(f"{target} is of this device: its latencies are kept, training is added")
+            return _with_training(known, target, joined, device, restart, shown)
+    journal_path = target.with_name(target.name + ".journal.jsonl")
+    with interruptible(journal_path):
+        points, where, noise, warnings, journal = of_blocks.measure_blocks(
+            joined, device, journal_path, time.time(), restart, shown
+        )
+        where["seconds"] = round(time.monotonic() - started, 1)
+        label = environment.label_of(device, where)
+        document = fitting.model_document(target.stem, label, points, where, noise, warnings)
+        document |= kept_training(target, document)
+        write(target, document)
+    journal.remove()
+    if training:
+        return _with_training(document, target, joined, device, restart, shown)
+    return Model(document, str(target))
+
+
+def _with_training(
+    document: Mapping[str, Any], output: Path, backend: str, device: str, restart: bool,
+    progress: Progress,
+) -> Model:  # fmt: skip
+    """Measure training on this device and write it to `output`, in `document`, a latency model's.
+
+    Where the file was changed meanwhile, training is added to what it is then. InputError where the
+    framework or its settings are not those that `document` was learned with.
+    """
+    started = time.monotonic()
+    if unsaid := environment.unsaid(document["environment"]):
+        progress.note(f"warning: {output}: {unsaid}")
+    journal_path = output.with_name(output.name + ".training.journal.jsonl")
+    with interruptible(journal_path):
+        section, journal = of_training.measure_training(
+            backend, device, journal_path, time.time(), restart, progress,
+            check=partial(_refuse, document),
+        )  # fmt: skip
+        section["environment"]["seconds"] = round(time.monotonic() - started, 1)
+        now = known_model(output, device, backends.threads_of(backend)) or document
+        _refuse(now, section["environment"])
+        learned = {**now, "training": section}
+        write(output, learned)
+    journal.remove()
+    return Model(learned, str(output))
+
+
+def known_model(output: Path, device: str, threads: int | None = None) -> dict[str, Any] | None:
+    """The model in `output`, to which training can be added; None where there is none.
+
+    `threads`: that were asked for, if so. What else stands there is replaced, as by any learning.
+    InputError for a model of another device.
+    """
+    if not output.exists():
+        return None
+    try:
+        document = read(output)
+    except LolatError:
+        return None
+    learned, label = document["environment"], str(document["device"])
+    here = environment.here({"threads_asked": threads}, device)
+    other = device == "cpu" and environment.differences_of_device(label, learned, here)
+    if learned.get("device") != device or other:
+        own = environment.label_of(device, here) if device == "cpu" else f"a {device}"
+        raise InputError(
+            f"{output} is a model of another device: {label}, and this is {own}; give another --output, "
+            "or --restart to replace it"
+        )
+    return document
+
+
+def kept_training(output: Path, learned: Mapping[str, Any]) -> dict[str, Any]:
+    """{"training": ...} of the model in `output`, if its latencies now are `learned` on the same device.
+
+    What took minutes to measure is not lost where the latencies are learned again; {} where there is none.
+    """
+    try:
+        old = read(output)
+        section = old["training"]
+        refuse_another(str(old["device"]), section["environment"], learned["environment"])
+    except (LolatError, KeyError, TypeError, AttributeError):
+        return {}
+    return {"training": section}
+
+
+def _refuse(document: Mapping[str, Any], where: Mapping[str, Any]) -> None:
+    """InputError where training would be measured otherwise than the latencies of the file were."""
+    refuse_another(str(document["device"]), document["environment"], where, ADVICE)
+
+
+def _backend_and_output(
+    device: str, output: Path | None, name: str | None, options: Sequence[str], progress: Progress
+) -> tuple[str, Path]:
+    """What measures, and where the model goes: checked before minutes are spent."""
+    if output is not None:  # before a GPU is looked for, which takes seconds
+        check_writable(output)
+    if name is None:
+        backend, remark = choice.pick(device, options)
+        if remark:
+            progress.note(remark)
+    else:
+        backend = backends.joined(name, options)
+    if output is None:  # what a GPU is called is not known before the backend has started
+        threads, plain = backends.threads_of(backend), backends.without_threads(backend)
+        own = environment.device_label(device, threads=threads)  # which says the threads
+        label = f"cpu {own}" if device == "cpu" else device
+        with_what = "" if plain == USUAL else f" {plain}"
+        output = paths.local_folder() / f"{environment.slug(label + with_what)}.json"
+        check_writable(output)
+    return backend, output

@@ -1,0 +1,89 @@
+"""What every answer has in common: plain data, rows of a table, a line of words, a look in notebooks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from lolat.errors import LolatError
+from lolat.io.html import element, table
+
+VERSION = 1
+"""Of every JSON answer; it is raised where a reader of this one would read another wrongly."""
+MOST_ROWS = 12  # shown in a notebook
+MOST_COLUMNS = 6
+
+
+class Result:
+    """An answer. Subclasses are frozen dataclasses with `repr=False` that say `words`."""
+
+    __slots__ = ()
+
+    def words(self) -> str:
+        """The answer in one line or two, as its `repr` shows it."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data, ready for JSON: dicts with text keys, lists, text and numbers."""
+        found: dict[str, Any] = plain_data(self)
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The answer as rows of a table, each a flat dict: `pandas.DataFrame(answer.rows())`."""
+        return [self.to_dict()]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.words()}>"
+
+    def _repr_html_(self) -> str:
+        """The words and the first rows, as notebooks show them."""
+        return notebook_html(self.words(), self.rows())
+
+
+def plain_data(value: Any) -> Any:
+    """`value` with its dataclasses as dicts by field, its mappings as dicts and its sequences as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_data(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain_data(item) for item in value]
+    return value
+
+
+def notebook_html(words: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A small table under `words`; every text in it is escaped."""
+    lines = "".join(element("div", line) for line in words.splitlines())
+    if not rows:
+        return f"<div>{lines}</div>"
+    heads = [name for name, value in rows[0].items() if not isinstance(value, (dict, list))]
+    heads = heads[:MOST_COLUMNS]
+    shown = [[_cell(row.get(name)) for name in heads] for row in rows[:MOST_ROWS]]
+    more = len(rows) - len(shown)
+    caption = f"the first {len(shown)} of {len(rows)} rows" if more > 0 else "rows()"
+    return f"<div>{lines}{table(caption, heads, shown)}</div>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else ""
+    return "" if value is None else str(value)
+
+
+def json_text(kind: str, answer: Mapping[str, Any]) -> str:
+    """An answer as strict JSON on one line, with its schema, `lolat-KIND`, and version in front.
+
+    LolatError where it holds what JSON cannot, a number that is not finite for example.
+    """
+    try:
+        return json.dumps(
+            {"schema": f"lolat-{kind}", "version": VERSION, **answer}, allow_nan=False
+        )
+    except (TypeError, ValueError) as error:
+        raise LolatError(
+            f"the answer cannot be written as JSON ({error}); expected finite numbers: leave --json out, "
+            "and report it as a defect"
+        ) from error

@@ -1,0 +1,173 @@
+"""The device models that a page offers, each with what it can answer, and the prices of their devices."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lolat.errors import InputError, LolatError
+from lolat.io import paths as places
+from lolat.model import Model, load
+from lolat.training.cost import Machines, device_of, machines_for, offers_for
+from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_prices, refreshed_file
+from lolat.training.file import load_training
+from lolat.training.model import Training
+from lolat.units import plain
+from lolat.web.fields import VIEWS, price_name
+
+EXAMPLE_PRICE = "1.00"
+"""US$ an hour, filled in at first for a device that the price list does not know."""
+
+
+YOURS, CPUS, GPUS = "Yours", "CPUs", "GPUs"
+GROUPS = (YOURS, CPUS, GPUS)
+_CPU = re.compile(r"\b(CPU|EPYC|Xeon|Ryzen|Threadripper|Core i\d|Core Ultra|Cortex|Graviton)", re.I)
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """A model in the list: `key` names it in links; `lacking`: what it cannot answer, tab -> why."""
+
+    key: str
+    path: Path
+    device: str
+    group: str
+    latency: Model | None = None
+    training: Training | None = None
+    lacking: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def own(self) -> bool:
+        """Whether it was named when the server was started, or learned here."""
+        return self.group == YOURS
+
+    def answers(self, view: str) -> bool:
+        """Whether it can be asked in a tab of `lolat.web.fields.VIEWS`."""
+        return view not in self.lacking
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """The memory of its device, where its file says that."""
+        known = self.latency or self.training
+        environment = known.document.get("environment") if known else None
+        if not isinstance(environment, dict):
+            return None
+        # What was free when a CPU was learned; of a GPU that is the host's.
+        free = environment.get("available_bytes") if environment.get("device") == "cpu" else None
+        size = environment.get("memory_bytes", free)
+        if isinstance(size, bool) or not isinstance(size, int | float) or not size > 0:
+            return None
+        return float(size)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes with a file's contents; None where it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+class DeviceModels:
+    """The list, looked up anew for each page; a file is read again only where it has changed."""
+
+    def __init__(self, named: Sequence[Path] = ()) -> None:
+        """`named`: files that whoever started the server gave; a page can never name a file."""
+        self.named = [path.resolve() for path in named]
+        self._cache: dict[tuple[Path, str], tuple[object, DeviceModel]] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> list[DeviceModel]:
+        """The models in order: named, learned here, shipped. InputError where a folder cannot be read."""
+        paths = dict.fromkeys(self.named, True)
+        for _, path, origin in places.list_models():
+            paths.setdefault(path.resolve(), origin == places.LOCAL)
+        models: dict[str, DeviceModel] = {}
+        for path, own in paths.items():
+            key, number = path.stem, 2
+            while key in models:  # a local and a shipped one of the same name
+                key, number = f"{path.stem}-{number}", number + 1
+            stamp = _stamp(path)
+            if stamp is None:  # removed since the folder was listed
+                continue
+            with self._lock:
+                if self._cache.get((path, key), (None,))[0] != stamp:
+                    self._cache[path, key] = stamp, opened(path, key, own)
+                model = self._cache[path, key][1]
+            if len(model.lacking) < len(VIEWS):  # one of something else, such as of single layers
+                models[key] = model
+        return list(models.values())
+
+
+def opened(path: Path, key: str, own: bool) -> DeviceModel:
+    """A file as it is listed, with what it lacks and why: everything, where it is of something else."""
+    latency, training, lacking = None, None, {}
+    try:
+        latency = load(path)
+    except LolatError as error:
+        lacking = dict.fromkeys(("latency", "budget"), plain(str(error)).removeprefix(f"{path}: "))
+    try:
+        training = load_training(path)
+    except LolatError as error:
+        lacking["training"] = plain(str(error)).removeprefix(f"{path}: ")
+    known = latency or training
+    document = known.document if known else {}
+    label, where = document.get("device"), document.get("environment")
+    shown = plain(label if isinstance(label, str) else device_of(training) if training else key)
+    kind = where.get("device") if isinstance(where, dict) else None
+    cpu = kind == "cpu" if kind in ("cpu", "gpu") else _CPU.search(shown)
+    group = YOURS if own else CPUS if cpu else GPUS
+    return DeviceModel(key, path, shown, group, latency, training, lacking)
+
+
+@dataclass(frozen=True)
+class Rented:
+    """What the price list has for a device: the offers, and their name and where they are from."""
+
+    offers: tuple[Offer, ...]
+    where: str
+
+    def machines(self, devices: int) -> Machines:
+        """The instances for a number of devices; InputError where there are none."""
+        return machines_for(self.offers, devices, where=self.where)
+
+
+def rented(model: Training, prices: Prices) -> Rented | None:
+    """What the list has for a model's device, as `lolat cost` finds it without --price-per-hour."""
+    name = accelerator_of(device_of(model), prices.offers)
+    if name is None:
+        return None
+    try:
+        offers = offers_for(model, prices.offers, name, prices.where)
+        listed = Rented(offers, f"{name} in {prices.where}")
+        listed.machines(1)
+    except InputError:  # no offer for so many devices, or spot prices alone
+        return None
+    return listed
+
+
+class PriceList:
+    """The prices of `lolat prices`; the list downloaded last is read again only where it has changed."""
+
+    def __init__(self) -> None:
+        self._cache: tuple[object, Prices] | None = None
+
+    def current(self) -> Prices:
+        """What `lolat cost` takes without --price-per-hour or --prices; errors as `find_prices`."""
+        stamp, cache = _stamp(refreshed_file()), self._cache
+        if cache is None or cache[0] != stamp:
+            cache = self._cache = (stamp, find_prices())
+        return cache[1]
+
+
+def prices_at_first(models: Sequence[DeviceModel], prices: Prices) -> dict[str, str]:
+    """The price field of each usable model before anybody types: empty where the list has a price."""
+    return {
+        price_name(m.key): "" if rented(m.training, prices) else EXAMPLE_PRICE
+        for m in models
+        if m.training is not None
+    }

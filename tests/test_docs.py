@@ -1,0 +1,288 @@
+"""The pages in docs/: commands are commands, tutorials run, figures are those of the results.
+
+`python -m tests.test_docs` writes the output of the tutorials' commands anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import pages  # noqa: E402
+from lolat.cli.main import lolat  # noqa: E402
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+TUTORIALS = sorted((DOCS / "tutorial").glob("*.md"))
+OWN = [*PAGES, ROOT / "README.md", ROOT / "models" / "README.md"]
+FENCED = re.compile(r"(?:^<!-- (not run): [^>]+ -->\n)?^```([^\n]*)\n(.*?)^```$", re.M | re.S)
+"""A block: whether it is marked as not run, its language and title, its lines."""
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The `lolat ...` lines of the blocks without a language, as words."""
+    lines = [
+        line
+        for _, language, block in FENCED.findall(text)
+        if not language
+        for line in block.splitlines()
+    ]
+    for line in lines:
+        if line.removeprefix("$ ").startswith("lolat "):
+            yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """A link or an anchor that leads nowhere, a page that no menu has."""
+    pytest.importorskip("mkdocs")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css|woff2?)"', built)
+
+
+@pytest.mark.parametrize("page", OWN, ids=named)
+def test_its_links_lead_somewhere_as_plain_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    targets = re.findall(r"\]\((?!http)([^)#\s]+)", text) + re.findall(r'src="([^"]+)"', text)
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+    paths = re.findall(r"`((?:benchmarks|examples|lolat|microbench|tests|models)/[\w./-]+)", text)
+    paths = [p.rstrip(".") for p in paths if not p.startswith("models/local")]
+    assert [p for p in paths if not (ROOT / p).exists()] == []
+
+
+def find(words: list[str]) -> tuple[click.Command, click.Context, list[str]]:
+    """The command that the first words name, and the words that are left for it."""
+    command: click.Command = lolat
+    context = click.Context(lolat, info_name="lolat")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        inner = command.get_command(context, words[0])
+        assert inner is not None, words
+        command, words = inner, words[1:]
+        context = click.Context(command, parent=context, info_name=command.name)
+    return command, context, words
+
+
+@pytest.mark.parametrize("page", OWN, ids=named)
+def test_its_commands_are_commands(page: Path) -> None:
+    """Every option is there, is not an old name, and takes the value shown."""
+    for words in commands(page.read_text(encoding="utf-8")):
+        if "|" in words or "..." in words or any(w.startswith("[") for w in words):
+            continue  # a pattern, not a line to type
+        command, context, rest = find(words)
+        context.resilient_parsing = False
+        values, _, order = command.make_parser(context).parse_args(list(rest))
+        assert not any(getattr(p, "hidden", False) for p in order), words
+        for parameter in {p for p in order if isinstance(p, click.Option)}:
+            if isinstance(parameter.type, click.Choice | click.types.IntParamType):
+                parameter.type_cast_value(context, values[parameter.name])
+
+
+def test_every_command_is_shown() -> None:
+    shown = {
+        " ".join(w[: 1 + (w[0] in GROUPS)])
+        for p in OWN
+        for w in commands(p.read_text("utf-8"))
+        if w
+    }
+    context = click.Context(lolat)
+    every = {n for n in lolat.list_commands(context) if n not in GROUPS}
+    every |= {
+        f"{g} {n}"
+        for g in GROUPS
+        for n in (lolat.get_command(context, g) or lolat).list_commands(context)  # type: ignore[attr-defined]
+    }
+    assert every <= shown
+
+
+GROUPS = {
+    n for n in lolat.list_commands(click.Context(lolat))
+    if isinstance(lolat.get_command(click.Context(lolat), n), click.Group)
+    and n != "prices"
+}  # fmt: skip
+"""Commands that have commands; `prices` answers by itself."""
+
+
+# ---- tutorials
+
+
+def files(text: str) -> dict[str, str]:
+    """The files that a tutorial has its reader save."""
+    titled = [
+        (re.fullmatch(r'python title="([\w.]+)"', info), block)
+        for _, info, block in FENCED.findall(text)
+    ]
+    return {title[1]: block for title, block in titled if title}
+
+
+def samples(text: str) -> list[tuple[str, list[str]]]:
+    """The commands with `$ ` that are run, and the lines that stand below each."""
+    run = [
+        block.splitlines()
+        for skipped, language, block in FENCED.findall(text)
+        if not (skipped or language)
+    ]
+    return [
+        (lines[0].removeprefix("$ "), lines[1:]) for lines in run if lines[0].startswith("$ lolat")
+    ]
+
+
+DRIVER = """
+import contextlib, io, json, shlex, sys
+from lolat.cli.common import run
+from lolat.cli.main import lolat
+
+found = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = run(lolat, shlex.split(words)[1:], "lolat")
+    found.append([code, out.getvalue()])
+print(json.dumps(found))
+"""
+
+
+def answers(text: str, folder: Path) -> list[list[str]]:
+    """What the samples' commands print, one after the other in a folder with the tutorial's files."""
+    import json
+
+    for name, content in files(text).items():
+        (folder / name).write_text(content, encoding="utf-8")
+    told = json.dumps([command for command, _ in samples(text)])
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, told], cwd=folder, capture_output=True, text=True, timeout=400,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [code for code, _ in found] == [0] * len(found), done.stderr
+    return [[line.rstrip() for line in out.strip("\n").splitlines()] for _, out in found]
+
+
+def timeless(lines: list[str]) -> list[str]:
+    """Lines without those that say how long ago."""
+    return [line.rstrip() for line in lines if "learned" not in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=named)
+def test_a_tutorial_is_played(page: Path, tmp_path: Path) -> None:
+    """Its commands print what the page shows; its Python runs beside its files."""
+    pytest.importorskip("keras")
+    text = page.read_text(encoding="utf-8")
+    for (command, shown), printed in zip(samples(text), answers(text, tmp_path), strict=True):
+        assert timeless(printed) == timeless(shown), command
+    for snippet in [block for _, info, block in FENCED.findall(text) if info == "python"]:
+        done = subprocess.run(
+            [sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    skipped = [block for mark, _, block in FENCED.findall(text) if mark]
+    assert len(list(commands(text))) == len(samples(text)) + sum(b.count("lolat ") for b in skipped)
+
+
+# ---- figures
+
+
+FIGURE = re.compile(r"([+-]?\d[\d.,]*)( %| ms)?<!-- ([\w-]+)#([\w-]+): (.+?): (.+?) -->")
+
+
+@pytest.mark.parametrize("page", [p for p in OWN if "<!-- " in p.read_text("utf-8")], ids=named)
+def test_its_figures_are_those_of_the_results(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(FIGURE.findall(text)) == len(re.findall(r"<!-- [\w-]+#", text))
+    for shown, unit, of, table, row, column in FIGURE.findall(text):
+        rows = pages.table((pages.RESULTS / f"{of}.md").read_text(encoding="utf-8"), table)
+        assert row in rows, f"{of}#{table}: {row}"
+        cell = rows[row][column]
+        assert cell in {f"{shown}{unit}", shown}, f"{row}: {column}"
+
+
+def test_the_figures_of_the_readme_are_marked() -> None:
+    """No error without the cell that it is from."""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## How accurate")[2]
+    assert len(FIGURE.findall(table)) >= 12
+
+
+@pytest.mark.parametrize("page", sorted(pages.RESULTS.glob("*.md")), ids=named)
+def test_results_say_of_which_formula_they_are(page: Path) -> None:
+    """A page of an earlier version says so at its top."""
+    text = page.read_text(encoding="utf-8")
+    if page.name == "index.md" or "No formula is judged here." in text:
+        return
+    head = text.split("\n\n")[1]
+    said = pages.MADE_WITH.match(head)
+    assert said is not None
+    present = pages.versions()[said[1]]
+    assert int(said[2]) == present if "present one." in said[3] and not said[4] else True
+    if said[4]:
+        assert int(said[4]) == present > int(said[2])
+
+
+@pytest.mark.slow
+def test_the_accuracy_of_a_device_is_still_what_the_page_says() -> None:
+    """One device of the zoo, learned anew: a changed formula makes the page old. Raise its version then."""
+    sys.path.insert(0, str(ROOT / "benchmarks" / "zoo"))
+    import judge
+
+    device = judge.learn(ROOT / "benchmarks/zoo/results/epyc-26-2/ort-1t.json.xz")
+    cells, *_ = judge.row(device, judge.REPORTED)
+    text = (pages.RESULTS / "accuracy.md").read_text(encoding="utf-8")
+    assert list(pages.table(text, "epyc-26-2-reported")["ort-1t"].values()) == cells
+
+
+# ---- English
+
+
+INTERNAL = re.compile(
+    r"\b(receipts?|companion|the house|trainings|a training(?=[.,;]| of| on| that)|goals?)\b",
+    re.I,
+)
+BRITISH = re.compile(
+    r"\b\w*(optimis|normalis|standardis|synchronis|initialis|recognis|colour|neighbour|behaviour|favour|licence|catalogue)\w*\b"
+)
+
+
+@pytest.mark.parametrize("page", OWN, ids=named)
+def test_its_words_are_the_fields(page: Path) -> None:
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", page.read_text(encoding="utf-8"))
+    assert INTERNAL.findall(text) == []
+    assert BRITISH.findall(text) == []
+
+
+def main() -> None:
+    """Write what the tutorials' commands print into the tutorials."""
+    import tempfile
+
+    for page in TUTORIALS:
+        text = page.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            for (command, shown), printed in zip(
+                samples(text), answers(text, Path(folder)), strict=True
+            ):
+                old = "".join(f"{line}\n" for line in (f"$ {command}", *shown))
+                new = "".join(f"{line}\n" for line in (f"$ {command}", *printed))
+                text = text.replace(f"```\n{old}```", f"```\n{new}```")
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

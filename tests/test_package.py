@@ -1,0 +1,83 @@
+"""The package as others get it: built from the source archive, checked, with models and pages inside."""
+
+from __future__ import annotations
+
+import email
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with wheel and source archive, built from what git would commit."""
+    pytest.importorskip("build")
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split("\0")  # fmt: skip
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)],
+        cwd=source, check=True, capture_output=True,
+    )  # fmt: skip
+    return out
+
+
+@pytest.mark.slow
+def test_it_builds_and_the_checkers_have_nothing_to_say(built: Path) -> None:
+    wheel, archive = next(built.glob("*.whl")), next(built.glob("*.tar.gz"))
+    for command in (
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(archive)],
+        [sys.executable, "-m", "check_wheel_contents", str(wheel)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_models_pages_and_licenses_are_inside(built: Path) -> None:
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        names = set(wheel.namelist())
+        (metadata,) = (n for n in names if n.endswith(".dist-info/METADATA"))
+        told = email.message_from_bytes(wheel.read(metadata))
+    shipped = {Path(n).name for n in names if n.startswith("lolat/shipped/")}
+    assert {p.name for p in (ROOT / "models").glob("*.json")} <= shipped
+    data = [
+        p for p in (ROOT / "lolat").rglob("*") if p.is_file() and p.suffix not in {".py", ".pyc"}
+    ]
+    assert {p.relative_to(ROOT).as_posix() for p in data} <= names
+    assert not any(n.startswith(("tests/", "benchmarks/", "docs/")) for n in names)
+    assert {Path(n).name for n in names if "/licenses/" in n} == {"LICENSE", "NOTICE"}
+    assert told["License-Expression"] == "Apache-2.0"
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        packed = {n.partition("/")[2] for n in archive.getnames()}
+    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "models/epyc-2t.json"} <= packed
+
+
+@pytest.mark.slow
+def test_installed_elsewhere_it_answers(built: Path, tmp_path: Path) -> None:
+    """Its files alone, away from the checkout: the shipped models are found and load."""
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path)
+    code = (
+        "import lolat; model = lolat.load('rtx-4090-amp'); print(model.name, lolat.__file__)\n"
+        "print(lolat.load('epyc-2t').predict_counts(acts=1e6, inp=1e6, flops=1e8))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path) in done.stdout
+    assert float(done.stdout.split()[-1]) > 0
