@@ -133,6 +133,7 @@ class Size(click.ParamType):  # not of a type: that of click 8.1 is not generic
     """An input size: 224, or several numbers with commas."""
 
     name = "H[,W,C]"
+    expected = "a positive whole number (224) or several (224,224,3)"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
         """Text into a tuple of positive integers."""
@@ -143,7 +144,7 @@ class Size(click.ParamType):  # not of a type: that of click 8.1 is not generic
         except ValueError:
             size = ()
         if not size or min(size) < 1:
-            self.fail(f"{value!r}: expected a positive whole number (224) or several (224,224,3)")
+            self.fail(f"{value!r}: expected {self.expected}")
         return size
 
 
@@ -157,6 +158,13 @@ def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -
             param,
         )
     return given[0]
+
+
+class Batches(Size):
+    """Batch sizes: 1, or several numbers with commas."""
+
+    name = "N[,N]"
+    expected = "a positive whole number (8) or several (1,4,16)"
 
 
 class Columns(click.ParamType):
@@ -203,7 +211,7 @@ batch_option = click.option(
 batches_option = click.option(
     "--batch-size",
     "batch_sizes",
-    type=Size(),
+    type=Batches(),
     default=((1,),),
     show_default="1",
     multiple=True,
