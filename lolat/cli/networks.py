@@ -12,7 +12,9 @@ from lolat.cli.common import json_option, network_argument, say, size_option
 @click.command()
 @network_argument
 @size_option
-@click.option("--output", required=True, metavar="FILE", help="Write the network to this JSON file.")
+@click.option(
+    "--output", required=True, metavar="FILE", help="Write the network to this JSON file."
+)
 @json_option
 def read(network: str, input_size: tuple[int, ...], output: str, as_json: bool) -> None:
     """Write NETWORK to a JSON file, which every command takes as NETWORK, without its framework.
@@ -40,7 +42,9 @@ def read(network: str, input_size: tuple[int, ...], output: str, as_json: bool) 
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Remove what is kept; it is read again when it is asked for.")
+@click.option(
+    "--clear", is_flag=True, help="Remove what is kept; it is read again when it is asked for."
+)
 @json_option
 def cache(clear: bool, as_json: bool) -> None:
     """Where networks that were read are kept, how many and how large; the least recently used go first.
@@ -66,5 +70,9 @@ def cache(clear: bool, as_json: bool) -> None:
     else:
         size, most = quantity(held_bytes, "B"), quantity(kept.most_bytes, "B")
         verb = "removed" if clear else "kept"
-        click.echo(f"{plain(folder)}: {verb} {plural(networks, 'network')}, {size} (at most {most})")
-    click.echo(f"{plural(len(shipped), 'network')} come with LoLat: keras.applications and known ones of timm")
+        click.echo(
+            f"{plain(str(folder))}: {verb} {plural(networks, 'network')}, {size} (at most {most})"
+        )
+    click.echo(
+        f"{plural(len(shipped), 'network')} come with LoLat: keras.applications and known ones of timm"
+    )

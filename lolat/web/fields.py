@@ -178,7 +178,8 @@ _ALL = (
     Field("max_ms", "At most, ms", "15", numeric=True, parse=_budget),
     Field("vary", "What may change", "width", choices=tuple((v, VARY_WORDS[v]) for v in VARY),
           parse=one_of(VARY)),
-    Field("sure", "Sure to stay within it, %", "", "empty: the predicted time counts; 90: the upper end of the 90 % "
+    Field("sure", "Sure to stay within it, %", "",
+          "empty: the predicted time counts; 90: the upper end of the 90 % "
           "interval does", numeric=True, parse=_sure),
     Field("at_batch", "Batch size", "1", "samples at once", numeric=True, parse=whole("1", MOST_BATCH)),
     Field("samples", "Samples in the data set", "50000", numeric=True, parse=whole("50000")),

@@ -15,7 +15,7 @@ from lolat.errors import AnswerIsNo, InputError
 from lolat.fitting.domain import FOR_NETWORK
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
-from lolat.model.budget import Answer, Question, Step, told
+from lolat.model.budget import BudgetAnswer, Question, Step, told
 from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks import Side, page
 from lolat.report.charts import bar, key
@@ -101,7 +101,14 @@ def _card(answer: LatencyAnswer, series: int | None, advised: str) -> dict[str, 
 def card_of(device: DeviceModel, series: int | None) -> dict[str, Any]:
     """What heads a card; `series`: the device's color where there are several."""
     mark = None if series is None else Markup(key(series))
-    told_later = {"refusal": "", "report": "", "beside": "", "rows": [], "inside": None, "remarks": []}
+    told_later: dict[str, Any] = {
+        "refusal": "",
+        "report": "",
+        "beside": "",
+        "rows": [],
+        "inside": None,
+        "remarks": [],
+    }
     return told_later | {"key": plain(device.key), "device": device.device, "mark": mark}
 
 
@@ -286,7 +293,7 @@ def _value(vary: str, value: float) -> str:
     return told(vary, value).replace("width x", "width × ")
 
 
-def _changes(answer: Answer) -> list[tuple[str, str, str]]:
+def _changes(answer: BudgetAnswer) -> list[tuple[str, str, str]]:
     """(what, value, words): as it is, the next larger one, the sizes."""
 
     def line(step: Step) -> tuple[str, str]:

@@ -68,7 +68,10 @@ class Site:
         """The page's HTML; every page is well formed."""
         if "view=" not in query:
             fields = {"view": self.view, **fields}
-        address = query + "".join(f"{'&' if query or i else '?'}{urlencode([(k, str(v))])}" for i, (k, v) in enumerate(fields.items()))
+        address = query + "".join(
+            f"{'&' if query or i else '?'}{urlencode([(k, str(v))])}"
+            for i, (k, v) in enumerate(fields.items())
+        )
         found = self.client.get("/" + address)
         assert found.status_code == 200, found.text
         return self.taken(found.text)
