@@ -249,6 +249,13 @@ def test_the_accuracy_of_a_device_is_still_what_the_page_says() -> None:
     assert list(pages.table(text, "epyc-26-2-reported")["ort-1t"].values()) == cells
 
 
+@pytest.mark.parametrize("name", sorted(pages.REFERENCE))
+def test_pages_made_from_the_code_are_up_to_date(name: str) -> None:
+    """Else: python benchmarks/pages.py"""
+    made = pages.REFERENCE[name]()
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == made
+
+
 # ---- English
 
 
