@@ -92,9 +92,9 @@ def python_page() -> str:
     errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
     types = [n for n, v in public.items() if isinstance(v, type) and n not in errors]
     head = (
-        "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. What can go "
-        "wrong is a `lolat.LolatError` whose message says how to mend it. Answers are frozen dataclasses with "
-        "`to_dict()`."
+        "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. What can "
+        "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are frozen dataclasses "
+        "with `to_dict()`."
     )
     lines = ["# Python", MADE, head, "## Functions"]
     for name in (n for n, v in public.items() if inspect.isfunction(v)):
