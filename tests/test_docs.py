@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import lolat as api  # noqa: E402
 from benchmarks import pages  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
 
@@ -161,8 +163,6 @@ print(json.dumps(found))
 
 def answers(text: str, folder: Path) -> list[list[str]]:
     """What the samples' commands print, one after the other in a folder with the tutorial's files."""
-    import json
-
     for name, content in files(text).items():
         (folder / name).write_text(content, encoding="utf-8")
     told = json.dumps([command for command, _ in samples(text)])
@@ -247,6 +247,17 @@ def test_the_accuracy_of_a_device_is_still_what_the_page_says() -> None:
     cells, *_ = judge.row(device, judge.REPORTED)
     text = (pages.RESULTS / "accuracy.md").read_text(encoding="utf-8")
     assert list(pages.table(text, "epyc-26-2-reported")["ort-1t"].values()) == cells
+
+
+def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
+    """A data sheet's answers are recorded with the version: where they change, raise it, and look at its pages."""
+    facts = tmp_path / "facts.csv"
+    head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
+    facts.write_text(f"{head}\nprobe,80,14000,900\n", encoding="utf-8")
+    model = api.fit(facts=facts, name="probe")
+    recorded = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"]["probe_ms"]
+    found = {n: model.predict(n).latency_ms for n in recorded}
+    assert found == pytest.approx(recorded, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", sorted(pages.REFERENCE))
