@@ -26,7 +26,7 @@ from lolat.cli.main import lolat  # noqa: E402
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-TUTORIALS = sorted((DOCS / "tutorial").glob("*.md"))
+TUTORIALS = [DOCS / "index.md", *sorted((DOCS / "tutorial").glob("*.md"))]
 OWN = [*PAGES, ROOT / "README.md", ROOT / "models" / "README.md"]
 FENCED = re.compile(r"(?:^<!-- (not run): [^>]+ -->\n)?^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 """A block: whether it is marked as not run, its language and title, its lines."""
