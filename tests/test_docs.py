@@ -147,33 +147,21 @@ def samples(text: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-DRIVER = """
-import contextlib, io, json, shlex, sys
-from lolat.cli.common import run
-from lolat.cli.main import lolat
-
-found = []
-for words in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = run(lolat, shlex.split(words)[1:], "lolat")
-    found.append([code, out.getvalue()])
-print(json.dumps(found))
-"""
-
-
 def answers(text: str, folder: Path) -> list[list[str]]:
-    """What the samples' commands print, one after the other in a folder with the tutorial's files."""
+    """What the samples' commands print, each in a process of its own, in a folder with the page's files."""
     for name, content in files(text).items():
         (folder / name).write_text(content, encoding="utf-8")
-    told = json.dumps([command for command, _ in samples(text)])
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, told], cwd=folder, capture_output=True, text=True, timeout=400,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert [code for code, _ in found] == [0] * len(found), done.stderr
-    return [[line.rstrip() for line in out.strip("\n").splitlines()] for _, out in found]
+    found = []
+    for command, _ in samples(text):
+        done = subprocess.run(
+            [sys.executable, "-m", "lolat.cli.main", *shlex.split(command)[1:]],
+            cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        shown = done.stdout.strip("\n").replace(f"{ROOT}/", "")
+        found.append([line.rstrip() for line in shown.splitlines()])
+    return found
 
 
 def timeless(lines: list[str]) -> list[str]:
@@ -255,7 +243,9 @@ def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
     head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
     facts.write_text(f"{head}\nprobe,80,14000,900\n", encoding="utf-8")
     model = api.fit(facts=facts, name="probe")
-    recorded = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"]["probe_ms"]
+    recorded = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"][
+        "probe_ms"
+    ]
     found = {n: model.predict(n).latency_ms for n in recorded}
     assert found == pytest.approx(recorded, rel=1e-3)
 
