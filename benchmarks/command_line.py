@@ -7,32 +7,27 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from lolat.cli.main import lolat
 
-from lolat.cli.main import lolat  # noqa: E402
-
-PAGE = ROOT / "docs" / "reference" / "command-line.md"
 OPENING = """\
 # Command line
 
-Made from the commands by `python benchmarks/command_line.py`. `lolat COMMAND --help` says the same.
+<!-- made by: python benchmarks/pages.py -->
+`lolat COMMAND --help` says the same.
 
 - MODEL: a JSON file, `local` (the model learned last on this machine) or a name that `lolat models` lists.
 - NETWORK: [one of many kinds](../how-to/networks.md), such as `keras:ResNet50` or `mynet.onnx`.
 - SPACE: `nasbench201`, `fbnet`, `ofa`, `mobile`, or `package.module:callable` that returns a
   `lolat.nas.Space`.
 
-An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `--quiet`, before or behind
-the command, errors only. `lolat completion bash` (zsh, fish) prints what makes the shell complete commands,
-options, models and networks.
+An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `--quiet`, before or
+behind the command, errors only. `lolat completion bash` (zsh, fish) prints what makes the shell complete
+commands, options, models and networks.
 
 ## Exit codes
 
@@ -148,9 +143,3 @@ def lines() -> Iterator[str]:
 def text() -> str:
     """The page as it is to stand in the file."""
     return "\n".join(lines()) + "\n"
-
-
-if __name__ == "__main__":
-    if "--check" in sys.argv:
-        sys.exit(PAGE.read_text(encoding="utf-8") != text())
-    PAGE.write_text(text(), encoding="utf-8")

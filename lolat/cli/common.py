@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from lolat.cli.parsing import Argument, Command, Names, Number, Numbers, Option, Percent, Size
 from lolat.cli.parsing import LazyGroup as LazyGroup
-from lolat.cli.progress import complain
+from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
@@ -124,6 +124,18 @@ def option(*names: str, **about: Any) -> Any:
     return decorate
 
 
+def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -> Any:
+    """The value of an option that may be given once, and not silently the last of several."""
+    if len(given) > 1:
+        several = " and ".join(map(str, given))
+        raise click.BadParameter(
+            f"{several}: this command takes one; give one, or ask lolat predict for several",
+            ctx,
+            param,
+        )
+    return given[0] if given else None
+
+
 def _complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
     """Names of models, or else files."""
     from lolat.io.paths import LOCAL, list_models
@@ -150,7 +162,13 @@ device_argument = functools.partial(
     click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
 )
 json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-batch_option = option("--batch-size", type=WHOLE, show_default=True, help="Samples in one batch.")
+batch_option = option(
+    "--batch-size", type=WHOLE, multiple=True, callback=only_one, help="Samples in one batch."
+)
+devices_option = option(
+    "--device", "devices", multiple=True, metavar="MODEL",
+    help="A further device beside MODEL; may be given again.",
+)  # fmt: skip
 batches_option = option(
     "--batch-size", "batch_sizes", type=Numbers("N[,N]", whole=True, least=1, such="1,4,16"),
     multiple=True, callback=lambda _, __, found: tuple(dict.fromkeys(sum(found, ()))),
@@ -168,6 +186,7 @@ predictor_option = option(
 coverage_option = option(
     "--coverage", type=SHARE, help="How sure the interval is to be; 0.9 if not given."
 )
+against_option = option("--against", metavar="BASE", help="What to compare with.")
 max_ms_option = option("--max-ms", type=MILLISECONDS, help="The longest that it may take.")
 sure_option = option(
     "--sure", type=Percent(), is_flag=False, flag_value="90", metavar="[PERCENT]",
@@ -219,6 +238,18 @@ restart_option = option("--restart", is_flag=True, help="Throw away what an inte
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK and what goes with them."""
-    for one in (json_option, predictor_option, size_option, batch_option(default=1)):
+    one_batch = batch_option(default=(1,), show_default="1")
+    for one in (json_option, predictor_option, size_option, one_batch):
         command = one(command)
     return model_argument(network_argument(command))
+
+
+def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """MODEL NETWORK... and what goes with them, where several are answered at once."""
+    batches = batches_option(default=((1,),), show_default="1")
+    for one in (json_option, predictor_option, size_option, devices_option, batches):
+        command = one(command)
+    networks = click.argument(
+        "networks", metavar="NETWORK...", nargs=-1, required=True, shell_complete=_complete_networks
+    )
+    return model_argument(networks(command))

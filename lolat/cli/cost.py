@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 prices_option = option(
     "--prices", "prices_file", type=click.Path(), metavar="FILE",
-    help="A CSV file in the layout of SkyPilot's catalogue; what `lolat prices` lists if not given.",
+    help="A CSV file in the layout of SkyPilot's catalog; what `lolat prices` lists if not given.",
 )  # fmt: skip
 accelerator_option = option(
     "--accelerator", metavar="NAME", help="In the prices, such as V100; cpu: instances without one."
@@ -111,7 +111,9 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
             of.setdefault(link, []).append(str(devices))
     for link, numbers in of.items():
         among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
-        where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
+        assumed = link.name and link.fixed_ms is None
+        where = "assumed; yours: --link-gbps" if assumed else "--link-gbps"
+        where = "the model's" if link.fixed_ms is not None else where
         yield f"Gradients {among}by {strategy} over {link} ({where})"
 
 
@@ -159,7 +161,7 @@ def prices(
     "--url",
     "base",
     metavar="BASE",
-    help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalogue if not given.",
+    help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalog if not given.",
 )
 @option(
     "--provider",
@@ -170,7 +172,7 @@ def prices(
 )
 @json_option
 def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None:
-    """Download SkyPilot's catalogue of prices; it is used from then on, and says of which day it is."""
+    """Download SkyPilot's catalog of prices; it is used from then on, and says of which day it is."""
     from lolat.training.cost import prices as listed
 
     done = listed.refresh(

@@ -103,11 +103,8 @@ def learn(
         _check_extend(
             extend, network, ["backend"] * (backend is not None) + chosen, training, fleet
         )
-        from lolat.cli.extend import extend_model
-
-        extend_model(
-            extend, network or "", batch_sizes or (1,), input_size, device, output, restart
-        )
+        sizes = batch_sizes or (1,)
+        _extend(extend, network or "", sizes, input_size, device, output, restart, as_json)
         return
     _only_with_extend(network, batch_sizes, input_size)
     if fleet is not None:
@@ -119,7 +116,7 @@ def learn(
                 "there; leave one out"
             )
         _check_threads(threads, device or "cpu", of_nodes=True)
-        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart)
+        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart, as_json=as_json)
         return
     if device is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
@@ -170,6 +167,32 @@ def _check_threads(threads: int | None, device: str, of_nodes: bool) -> None:
         check_threads(threads, device, here=not of_nodes)
 
 
+def _extend(
+    model: str,
+    network: str,
+    batch_sizes: Sequence[int],
+    input_size: tuple[int, ...],
+    device: str | None,
+    output: Path | None,
+    restart: bool,
+    as_json: bool,
+) -> None:
+    """Extend the model, and say what came of it."""
+    from lolat.api.extending import extend_model, standing
+    from lolat.report.text import learned
+
+    asked = model, network, batch_sizes, input_size, device, output, restart
+    with progress() as bar:
+        found = extend_model(lolat.load(model), *asked, bar)
+    if as_json:
+        say_json("model-summary", found.model.to_dict())
+        return
+    for line in learned(found.model.document, found.model.source) if found.measured else ():
+        click.echo(line)
+    for line in standing(found.model, found.graph, batch_sizes, found.measured):
+        click.echo(line)
+
+
 def _learn(
     device: str,
     output: Path | None,
@@ -180,25 +203,19 @@ def _learn(
     as_json: bool,
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
+    from lolat.api.learning import learn_device
     from lolat.report.text import learned
 
     more = ", and four to six more for training" if training else ""
     say(f"this takes two to three minutes{more}; after Ctrl-C the same command goes on from there")
     with progress() as bar:
-        made = lolat.learn(
-            device, output, backend=name, options=options, training=training, restart=restart,
-            progress=bar,
-        )  # fmt: skip
+        made, is_new = learn_device(device, output, name, options, training, restart, bar)
     document: Mapping[str, Any] = made.document
     section = document.get("training")
-    for remark in document["warnings"]:
-        say(f"warning: {remark}")
-    for remark in section["warnings"] if training and section else ():
-        say(f"warning: {remark}")
     if as_json:
         say_json("model-summary", made.to_dict())
         return
-    for line in learned(document, made.source):
+    for line in learned(document, made.source) if is_new else ():
         click.echo(line)
     if training and section:
         for line in learned_training(section, Path(made.source)):

@@ -71,7 +71,8 @@ COLUMN = "predicted_ms"
 @table_argument
 @output_option(required=True, more="A CSV table, gzipped where it is named *.gz.")
 @facts_of_gpus_option
-def predict(model: str, table: str, output: Path, facts: str | None) -> None:
+@json_option
+def predict(model: str, table: str, output: Path, facts: str | None, as_json: bool) -> None:
     """Predict the rows of CSV: the same rows in order, with a column predicted_ms (milliseconds)."""
     from lolat.cli.common import check_writable
     from lolat.io.writing import write_bytes
@@ -84,14 +85,18 @@ def predict(model: str, table: str, output: Path, facts: str | None) -> None:
     loaded, text = read_layer_model(model), read_text(table)
     rows = parse(text, loaded.layer, times=False)
     times = loaded.predict(rows, given)
-    if outside := loaded.outside(rows):
-        say(f"warning: {outside}")
+    warnings = [w for w in (loaded.outside(rows),) if w]
     if COLUMN in text.names:
-        say(
-            f"warning: {text.source} has a column {COLUMN} already; {output} has the new one instead"
+        warnings.append(
+            f"{text.source} has a column {COLUMN} already; {output} has the new one instead"
         )
+    for warning in warnings:
+        say(f"warning: {warning}")
     content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
     write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+    if as_json:
+        say_json("layer-predict", {"output": str(output), "rows": len(rows), "warnings": warnings})
+        return
     click.echo(f"{output}: {plural(len(rows), 'row')}")
 
 
@@ -156,7 +161,7 @@ MOST_NAMES = 3
 @click.argument("dense_model", metavar="DENSE_MODEL", type=click.Path())
 @network_argument
 @option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@batch_option(default=1)
+@batch_option(default=(1,), show_default="1")
 @optimizer_option(
     type=click.Choice(OPTIMIZERS, case_sensitive=False),
     default="none",

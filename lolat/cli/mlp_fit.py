@@ -14,16 +14,20 @@ import click
 from lolat.cli.common import (
     WHOLE,
     backend_option,
+    check_writable,
     command,
     count_option,
     csv_option,
     device_argument,
     epochs_option,
+    json_option,
     only_option,
     option,
     output_option,
+    progress,
     restart_option,
     say,
+    say_json,
     seed_option,
 )
 from lolat.cli.mlp import facts_of_gpus_option, sha256, table_argument
@@ -67,6 +71,7 @@ recipe_option = option("--recipe", type=click.Choice(tuple(RECIPES)), default="b
 @epochs_option(more="Instead of the recipe's.")
 @seed_option
 @restart_option
+@json_option
 def fit(
     table: str,
     layer: str,
@@ -78,13 +83,13 @@ def fit(
     epochs: int | None,
     seed: int,
     restart: bool,
+    as_json: bool,
 ) -> None:
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/tables.md).
     A run that is killed goes on where it was when the same command is given again.
     """
-    from lolat.cli.common import check_writable, progress
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
     from lolat.mlp.layer_model import write_layer_model
     from lolat.mlp.recipes import find_recipe
@@ -119,6 +124,10 @@ def fit(
     }
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
+    if as_json:
+        about = {"output": str(output), "layer": layer, "recipe": recipe}
+        say_json("layer-fit", {**about, **errors.to_dict()})
+        return
     names = f"{plural(len(devices), 'GPU')}: {', '.join(devices)}"
     click.echo(f"{output}: {layer} layers, recipe {recipe}, {names}")
     click.echo("\nErrors on rows left out of training:")
@@ -207,6 +216,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
 @facts_of_gpus_option
 @seed_option
 @restart_option
+@json_option
 @click.pass_context
 def learn(
     ctx: click.Context,
@@ -222,6 +232,7 @@ def learn(
     facts: str | None,
     seed: int,
     restart: bool,
+    as_json: bool,
 ) -> None:
     """Measure random layers on this device, forward only and trained, and train a layer model on them.
 
@@ -260,7 +271,7 @@ def learn(
             _keep(measured, table, record, own, how)
             ctx.invoke(
                 fit, table=str(table), layer=layer, recipe=recipe, facts=str(record), output=output,
-                seed=seed, restart=restart,
+                seed=seed, restart=restart, as_json=as_json,
             )  # fmt: skip
             measured.journal.remove()
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
+import lolat
+from lolat import nas as questions
 from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.common import (
-    INTERRUPTED,
     PATH,
     WHOLE,
     LazyGroup,
@@ -26,10 +24,12 @@ from lolat.cli.common import (
     json_option,
     max_ms_option,
     model_argument,
+    name_option,
     option,
     output_option,
     plot_option,
     predictor_option,
+    progress,
     say,
     say_json,
     seed_option,
@@ -43,8 +43,6 @@ from lolat.units import milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.nas.fewshot.model import NasModel
-    from lolat.nas.objective import FunctionObjective
-    from lolat.nas.search import Search
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "suggest": ("lolat.cli.nas:suggest", "Which networks of a space to measure."),
@@ -69,20 +67,20 @@ def nas() -> None:
 )
 @space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
-@output_option(required=True, more="The model file.")
+@output_option(
+    required=True, more="The device's model file: made, or the space is added to what it knows."
+)
+@name_option()
 @json_option
-def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
+def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
     Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
     formula then says what they do not.
     """
-    from lolat.nas.fewshot.model import fit as fit_model
-    from lolat.nas.fewshot.model import write
-    from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, read_samples, space_terms
+    from lolat.nas.fewshot.samples import ENOUGH_SAMPLES
 
-    model = fit_model(space, read_samples(samples, space_terms(space)))
-    write(output, model)
+    model = questions.fit(space, samples, output, name)
     for remark in model.warnings:
         say(f"warning: {remark}")
     count, error = len(model.times_ms), typical_error(model)
@@ -145,15 +143,11 @@ def suggest(
     Measure them, write the latencies beside them, and give the table to `lolat nas fit`. The first of
     them tell most, so a part of them is a good start too.
     """
-    from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
-    from lolat.nas.fewshot.suggest import suggest as choose
 
-    terms = space_terms(space)
-    samples = None if have is None else read_samples(have, terms, one_network=True)
-    given = None if among is None else read_archs(among, terms)[1]
-    for remark in samples.remarks if samples is not None else ():
+    def warn(remark: str) -> None:
         say(f"warning: {remark}")
-    archs = [terms.write(row) for row in choose(terms, count, samples, given, seed)]
+
+    archs = questions.suggest(space, count, have=have, among=among, seed=seed, warn=warn)
     if output is not None:
         write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
     if as_json:
@@ -169,36 +163,45 @@ def suggest(
 @command(
     "lolat nas predict space.json archs.csv --output latencies.csv",
 )
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+@model_argument
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
 @output_option(required=True, more="A CSV table.")
 @coverage_option(more="Only with it: the columns latency_low_ms and latency_high_ms.")
 @json_option
-def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
-    """Predict the networks in ARCHS by MODEL, which `lolat nas fit` wrote.
+def predict(model: str, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
+    """Predict the networks in ARCHS, by MODEL's samples of their space or else by its inference.
 
     ARCHS: a CSV table (or .csv.gz) with the column arch. The table that is written has the columns
     arch and latency_ms, a row for each of ARCHS in the same order.
     """
-    from lolat.nas.fewshot.model import read
-    from lolat.nas.fewshot.samples import read_archs
+    from lolat.model import load
+    from lolat.nas.fewshot.samples import read_archs, space_of
+    from lolat.nas.fewshot.scorer import bounds_of, scorer_for
+    from lolat.nas.objective import find_space
 
-    fitted = read(model)
+    loaded = load(model)
+    terms = space_of(archs, loaded.document.get("spaces", {}), bool(loaded.predictors))
     try:
-        texts, rows = read_archs(archs, fitted.terms)
+        texts, rows = read_archs(archs, terms)
     except InputError as error:
-        raise InputError(f"{error} ({model} is a model of the space {fitted.space})") from error
-    columns = {"latency_ms": fitted.latency_ms(rows)}
+        raise InputError(f"{error} ({model} is a model of the space {terms.name})") from error
+    space = find_space(terms.name)
+    scorer = scorer_for(space, loaded)
+    columns = {"latency_ms": scorer.latency(rows)}
     if coverage is not None:
-        columns["latency_low_ms"], columns["latency_high_ms"] = fitted.interval_ms(rows, coverage)
+        ends = np.array([b.interval_ms for b in bounds_of(scorer, space, loaded, rows, coverage)])
+        columns["latency_low_ms"], columns["latency_high_ms"] = ends.reshape(-1, 2).T
     cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
     if as_json:
-        told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
+        told = {"output": str(output), "space": terms.name, "networks": len(texts)}
+        told["predictor"] = scorer.predictor
         say_json("nas-predict", told)
     else:
-        click.echo(f"written: {output}, {len(texts)} networks of {fitted.space}")
+        click.echo(
+            f"written: {output}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
+        )
 
 
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
@@ -226,7 +229,7 @@ def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_j
         help="In how many generations it does.")  # fmt: skip
 @seed_option
 @option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@batch_option(default=1)
+@batch_option(default=(1,), show_default="1")
 @predictor_option
 @output_option(more="The front as CSV.")
 @option(
@@ -248,9 +251,8 @@ def search(
     SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space.
     """
     from lolat.cli.compare import check_writable
-    from lolat.model import load
-    from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
-    from lolat.nas.search import Search, answer, lines, write_csv
+    from lolat.nas.objective import find_space
+    from lolat.nas.pareto import lines, write_csv
 
     for path, name in ((output, "--output"), (journal, "--journal")):
         if path is not None:
@@ -259,25 +261,20 @@ def search(
         from lolat.report.plots import check_plot
 
         check_plot(plot)
-    loaded = load(model)
-    loaded.predictor(predictor)
+    loaded = lolat.load(model)
+    if predictor is not None:
+        loaded.predictor(predictor)
     searched = find_space(space)
-    if searched.decomposition is not None:
-        say(f"{searched.name}: {searched.decomposition}")
-    scorer = searched.scorer(loaded, batch_size, predictor)
-    limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
-    how = (method, candidates, generations, seed)
-    if is_table(objective) or Path(objective).is_file():
-        wanted = Search(searched, scorer, TableObjective(searched, objective), *limits)
-        result = wanted.run(*how)
-    else:
+    if not is_table(objective) and not Path(objective).is_file():
         beside = None if output is None else str(output.with_suffix(".scores.csv"))
-        kept = journal or beside or f"{searched.name}.scores.csv"
-        check_writable(kept, "--journal")
-        scores = FunctionObjective(searched, find_function(objective), objective, kept)
-        wanted = Search(searched, scorer, scores, *limits)
-        result = _search(wanted, scores, how)
-    told = answer(wanted, result, loaded)
+        journal = journal or beside or f"{searched.name}.scores.csv"
+        check_writable(journal, "--journal")
+    with progress() as bar:
+        told = questions.search(
+            searched, loaded, objective, max_ms=max_ms, method=method, candidates=candidates,
+            generations=generations, seed=seed, lower_is_better=lower_is_better,
+            batch_size=batch_size, predictor=predictor, journal=journal, progress=bar,
+        )  # fmt: skip
     if as_json:
         say_json("nas-search", told.to_dict())
     else:
@@ -290,23 +287,6 @@ def search(
 
         front_plot(told, loaded.device, plot)
         say(f"drawn: {plot}")
-
-
-def _search(wanted: Search, scores: FunctionObjective, how: tuple[Any, ...]) -> Any:
-    """Search with a user's function, under a progress bar."""
-    from lolat.cli.common import progress
-
-    if scores.reused:
-        say(f"{scores.reused} scores are in {scores.journal} already")
-    try:
-        with progress() as bar:
-            shown = replace(wanted, started=partial(bar.start, "scoring"), done=bar.step)
-            return shown.run(*how)
-    except KeyboardInterrupt:
-        if scores.computed:
-            new = f"{scores.computed} new scores are in {scores.journal}"
-            say(f"{new}; the same command goes on from there")
-        raise
 
 
 # ---- `lolat nas score`: all candidates of a space into Parquet files, on a cluster if need be.
@@ -351,7 +331,7 @@ MOST_ROWS = 20
     help="Candidates in a range, which is a file, and what a killed worker does again.",
 )  # fmt: skip
 @option("--limit", type=WHOLE, help="Score the first N candidates only.")
-@batch_option(default=1)
+@batch_option(default=(1,), show_default="1")
 @predictor_option
 @json_option
 def score(
@@ -365,70 +345,41 @@ def score(
     run that was interrupted goes on when the same command is given again.
     """
     from lolat.cli.cluster import connected, import_ray
-    from lolat.model import load
-    from lolat.nas.objective import find_function, find_space
-    from lolat.nas.scoring import here, make_job, on_ray
+    from lolat.nas.scoring import here, on_ray
 
     started = time.monotonic()
-    loaded = load(model)
-    loaded.predictor(predictor)
-    scored = find_space(space)
-    scored.grid.countable()
-    function = None if value is None else find_function(value)
+    loaded = lolat.load(model)
     if address is not None:
         import_ray()
-    budget = math.inf if max_ms is None else max_ms
-    job = make_job(
-        scored, loaded, output, batch_size, predictor, budget, best, chunk, limit, only_best, label,
-        function, value,
-    )  # fmt: skip
+
+    def scored(ranges: Any) -> Any:
+        with progress() as bar:
+            return questions.score(
+                space, loaded, output, max_ms=max_ms, best=best, value=value, label=label,
+                only_best=only_best, chunk=chunk, limit=limit, batch_size=batch_size,
+                predictor=predictor, ranges=ranges, progress=bar,
+            )  # fmt: skip
+
     if address is None:
-        scores = _run(job, here)
+        scores = scored(here)
     else:
         with connected(address):
-            scores = _run(job, on_ray)
-    told = {
-        "space": scored.name,
-        "size": scored.size,
-        "batch_size": batch_size,
-        "predictor": job.scorer.formula.name,
-        **scores.to_dict(),
-    }
+            scores = scored(on_ray)
+    told = scores.to_dict()
     seconds = time.monotonic() - started
     if as_json:
         say_json("nas-score", told)
     else:
-        click.echo("\n".join(_score_lines(told, scores.reused, seconds)))
+        click.echo("\n".join(_score_lines(told, scores.source, scores.scores.reused, seconds)))
 
 
-def _run(job: Any, ranges: Any) -> Any:
-    """Run a job under a progress bar."""
-    from lolat.cli.common import progress
-    from lolat.nas.scoring import run
-
-    with progress() as bar:
-
-        def begin(done: int, left: int) -> None:
-            if done:
-                bar.note(f"going on: {done} of {done + left} ranges are in {job.folder} already")
-            if left:
-                bar.start("scoring", left)
-
-        try:
-            return run(job, ranges, begin, bar.step)
-        except KeyboardInterrupt:
-            there = f"what is done is in {job.folder}"
-            say(f"interrupted; {there}, the same command goes on from there")
-            raise click.exceptions.Exit(INTERRUPTED) from None
-
-
-def _score_lines(told: dict[str, Any], reused: int, seconds: float) -> list[str]:
+def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float) -> list[str]:
     """The answer as a person reads it."""
     budget = "" if told["max_ms"] is None else f", {told['kept']:,} within {told['max_ms']:g} ms"
     part = "" if told["scored"] == told["size"] else f" of {_candidates(told['size'])}"
     again = f" ({reused} of {told['files']} files were there already)" if reused else ""
     scored = f"{_candidates(told['scored'])}{part} candidates scored in {seconds:.1f} s"
-    lines = [f"{told['space']}: {scored}{budget}{again}"]
+    lines = [f"{told['space']}: {scored}{budget}{again}", f"latencies by {source}"]
     best = told["best"]
     if best:
         amount = f"  {'value':>10}" if "value" in best[0] else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from lolat.cli.common import (
     option,
     output_option,
     say,
+    say_json,
     size_option,
 )
 
@@ -44,7 +44,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool)
         say(f"warning: {warning}")
     if as_json:
         found = {"network": graph.name, "output": str(output), "operations": len(graph.operations)}
-        click.echo(json.dumps({**found, "counts": total._asdict(), "warnings": warnings}))
+        say_json("network-file", {**found, "counts": total._asdict(), "warnings": list(warnings)})
     else:
         what = f"{plain(graph.name)}, {plural(len(graph.operations), 'operation')}"
         click.echo(f"written: {plain(str(output))} ({what}, {quantity(total.flops, 'MACs')})")
@@ -69,11 +69,11 @@ def cache(clear: bool, as_json: bool) -> None:
     networks, held_bytes = kept.held()
     if clear:
         kept.trim(0)
-    folder, shipped = kept.folder and str(kept.folder), shipped_networks()
+    folder, shipped = None if kept.folder is None else str(kept.folder), shipped_networks()
     if as_json:
         found = {"folder": folder, "networks": networks, "held_bytes": held_bytes}
         more = {"most_bytes": kept.most_bytes, "cleared": clear, "shipped": shipped}
-        click.echo(json.dumps({**found, **more}))
+        say_json("cache", {**found, **more})
         return
     if folder is None:
         click.echo("nothing is kept: LOLAT_CACHE is off, or no home folder is known")
@@ -81,7 +81,7 @@ def cache(clear: bool, as_json: bool) -> None:
         size, most = quantity(held_bytes, "B"), quantity(kept.most_bytes, "B")
         verb = "removed" if clear else "kept"
         click.echo(
-            f"{plain(str(folder))}: {verb} {plural(networks, 'network')}, {size} (at most {most})"
+            f"{plain(folder)}: {verb} {plural(networks, 'network')}, {size} (at most {most})"
         )
     click.echo(
         f"{plural(len(shipped), 'network')} come with LoLat: keras.applications and known ones of timm"

@@ -1,4 +1,4 @@
-"""What helps on a command line: what to do first, --quiet, exit codes, suggestions, completion, versions."""
+"""What helps on a command line: first steps, --quiet, exit codes, suggestions, completion."""
 
 from __future__ import annotations
 
@@ -123,8 +123,7 @@ CODES: dict[int, BaseException | None] = {
 
 
 def test_the_table_of_exit_codes_has_each() -> None:
-    text = command_line.PAGE.read_text(encoding="utf-8")
-    section = text.partition("## Exit codes")[2].partition("\n## ")[0]
+    section = command_line.text().partition("## Exit codes")[2].partition("\n## ")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == set(CODES)
 
 

@@ -150,11 +150,6 @@ def test_no_help_names_a_type_of_click(lolat: Run) -> None:
         assert not re.search(r"INTEGER|FLOAT|TEXT\b|<=x", shown), name
 
 
-def test_the_reference_page_is_what_the_commands_say() -> None:
-    mend = "python benchmarks/command_line.py makes it anew"
-    assert command_line.PAGE.read_text(encoding="utf-8") == command_line.text(), mend
-
-
 # ---- Examples.
 
 
