@@ -63,8 +63,7 @@ def compare(
     if device is not None and device != loaded.device:
         both = f"{evaluation} was measured for {device}; {model} was learned on {loaded.device}"
         say(f"warning: {both}{of_one_name(device, loaded.device)}")
-    say("this takes two to three minutes: every predictor is fitted eleven times")
-    with progress() as bar:
+    with progress("two to three minutes: every predictor is fitted eleven times") as bar:
         if networks:
             bar.start("reading networks", len(networks))
         networks, counts, skipped = count_networks(networks, done=bar.step)

@@ -109,8 +109,7 @@ def _measured(
 
         check_plot(plot)  # now rather than after minutes of measuring
     loaded = lolat.load(model)
-    say("this takes minutes: every network is timed in several rounds, at each batch size")
-    with progress() as bar:
+    with progress("minutes: each network is timed in several rounds, at each batch size") as bar:
         found = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=say)
     result = found.to_dict()
     if as_json:

@@ -207,8 +207,7 @@ def _learn(
     from lolat.report.text import learned
 
     more = ", and four to six more for training" if training else ""
-    say(f"this takes two to three minutes{more}; after Ctrl-C the same command goes on from there")
-    with progress() as bar:
+    with progress(f"two to three minutes{more}; after Ctrl-C the same command goes on") as bar:
         made, is_new = learn_device(device, output, name, options, training, restart, bar)
     document: Mapping[str, Any] = made.document
     section = document.get("training")

@@ -39,11 +39,19 @@ AGAIN_S = 60.0  # between two lines that the same stage begins
 FEW = 4  # steps: with fewer there is nothing to tell between beginning and end
 
 
+def announced(takes: str) -> str:
+    """Say how long something takes; "" as it is said now."""
+    if takes:
+        say(f"this takes {takes}")
+    return ""
+
+
 class PlainProgress:
     """A line at the start of a stage and at every quarter of it, unless they come thick and fast."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, takes: str = "") -> None:
+        """`takes`: how long it will be, said before the first stage: what is wrong is found out before."""
+        self.clock, self.takes = clock, takes
         self.text, self.total, self.done, self.began, self.said = "", 0, 0, 0.0, 0.0
         self.told: dict[str, float] = {}  # stage -> when its beginning was said last
 
@@ -55,6 +63,7 @@ class PlainProgress:
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins; one that comes again and again is told once a minute."""
+        self.takes = announced(self.takes)
         now = self.clock()
         if now - self.told.get(text, -AGAIN_S) >= AGAIN_S:
             say(f"{text}: {total} step{'s' * (total != 1)}")
@@ -79,7 +88,7 @@ class PlainProgress:
 class BarProgress:
     """rich's progress bar."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes: str = "") -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -97,6 +106,7 @@ class BarProgress:
             console=Console(stderr=True),
         )
         self.task: Any = None
+        self.takes = takes
         self.text = ""
 
     def __enter__(self) -> BarProgress:
@@ -113,6 +123,7 @@ class BarProgress:
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins."""
+        self.takes = announced(self.takes)
         if text == self.text:
             self.bar.reset(self.task, total=total)
         else:
@@ -128,9 +139,10 @@ class BarProgress:
         self.bar.console.print(f"lolat: {text}", markup=False, highlight=False)
 
 
-def progress() -> PlainProgress | BarProgress:
-    """What suits stderr."""
-    return BarProgress() if sys.stderr.isatty() and not is_quiet() else PlainProgress()
+def progress(takes: str = "") -> PlainProgress | BarProgress:
+    """What suits stderr; `takes`: how long, of what takes more than a minute."""
+    shown = sys.stderr.isatty() and not is_quiet()
+    return BarProgress(takes) if shown else PlainProgress(takes=takes)
 
 
 def counting(bar: Any) -> Callable[[int, int, str], None]:
