@@ -29,7 +29,7 @@ class Prediction(TypedDict):
 
     `interval_ms` has the stated `coverage`. `quiet_ms`: on the machine in its calmest moments. `state`: of
     the machine that it is for; null: as it usually is. `in_domain`: whether the network is like what was
-    measured. `measure`: names of the blocks whose measuring would bring it inside. FLOPs are
+    measured; `inside_share`: the share of its time that is. `measure`: names of the blocks whose measuring would bring it inside. FLOPs are
     multiply-accumulates.
     """
 
@@ -42,6 +42,7 @@ class Prediction(TypedDict):
     interval_ms: Interval | None
     coverage: float | None
     in_domain: bool | None
+    inside_share: float | None
     warnings: list[str]
     measure: list[str]
     counts: Counts
