@@ -133,7 +133,9 @@ INDENTED = re.compile(r"(?m)(?:^ {4}.*\n?(?:\n(?= {4}))?)+")
 
 def _doc(thing: Any) -> str:
     """A docstring as Markdown: its indented examples become blocks."""
-    text = re.sub(r"<(?=\w)", "&lt;", inspect.getdoc(thing) or "")  # else a browser takes it for a tag
+    text = re.sub(
+        r"<(?=\w)", "&lt;", inspect.getdoc(thing) or ""
+    )  # else a browser takes it for a tag
     return INDENTED.sub(lambda m: f"```\n{inspect.cleandoc(m[0])}\n```\n", text)
 
 
