@@ -15,8 +15,8 @@ from lolat.errors import AnswerIsNo, InputError
 from lolat.fitting.domain import FOR_NETWORK
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
-from lolat.model.budget import Answer, Question, Step, told
-from lolat.model.prediction import Prediction
+from lolat.model.budget import BudgetAnswer, Question, Step, told
+from lolat.model.prediction import Prediction, domain_words
 from lolat.report.bottlenecks import Side, page
 from lolat.report.charts import bar, key
 from lolat.report.rows import View, module_paths, rows
@@ -94,6 +94,7 @@ def _card(answer: LatencyAnswer, series: int | None, advised: str) -> dict[str, 
         "beside": f"{float(f'{rate:.3g}'):,g} samples a second",
         "sure": sure_of(p),
         "inside": p.in_domain,
+        "domain": domain_words(p),
         "remarks": [plain(w.replace(FOR_NETWORK, advised)) for w in p.warnings],
     }
 
@@ -101,7 +102,14 @@ def _card(answer: LatencyAnswer, series: int | None, advised: str) -> dict[str, 
 def card_of(device: DeviceModel, series: int | None) -> dict[str, Any]:
     """What heads a card; `series`: the device's color where there are several."""
     mark = None if series is None else Markup(key(series))
-    told_later = {"refusal": "", "report": "", "beside": "", "rows": [], "inside": None, "remarks": []}
+    told_later: dict[str, Any] = {
+        "refusal": "",
+        "report": "",
+        "beside": "",
+        "rows": [],
+        "inside": None,
+        "remarks": [],
+    }
     return told_later | {"key": plain(device.key), "device": device.device, "mark": mark}
 
 
@@ -278,6 +286,7 @@ def _most(question: Question, vary: str) -> dict[str, Any]:
         "sure": f"takes {milliseconds(p.latency_ms)}, {sure_of(p)}",
         "rows": _changes(answer),
         "inside": p.in_domain,
+        "domain": domain_words(p),
         "remarks": [plain(w) for w in p.warnings],
     }
 
@@ -286,7 +295,7 @@ def _value(vary: str, value: float) -> str:
     return told(vary, value).replace("width x", "width × ")
 
 
-def _changes(answer: Answer) -> list[tuple[str, str, str]]:
+def _changes(answer: BudgetAnswer) -> list[tuple[str, str, str]]:
     """(what, value, words): as it is, the next larger one, the sizes."""
 
     def line(step: Step) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from lolat.units import dollars, duration
 from tests.browser.chromium import ANSWER, DONE, Chromium, accessible, answered, legible
 from tests.web.test_reader import keras_file, onnx_file
 
+
 @pytest.fixture
 def page(served: Chromium, address: str) -> Chromium:
     served.visit(f"{address}?view=training")

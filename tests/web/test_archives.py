@@ -177,7 +177,10 @@ def pt2(path: Path, graph: bytes = b"{}", *more: tuple[str, bytes]) -> Path:
     [
         (lambda p: pt2(p, b" " * (40 * MIB)), "zip bomb"),
         (lambda p: pt2(p, b"{}", ("../x", b"a")), "leads out of the archive"),
-        (lambda p: pt2(p, b"{}", ("b/models/other.json", b"{}")), "a zip archive without one network"),
+        (
+            lambda p: pt2(p, b"{}", ("b/models/other.json", b"{}")),
+            "a zip archive without one network",
+        ),
         (another, "no .pt2 file: a zip archive without one network"),
     ],
 )

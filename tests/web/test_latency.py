@@ -25,9 +25,9 @@ from lolat.errors import AnswerIsNo
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
 from lolat.model.budget import Question
+from lolat.model.prediction import domain_words
 from lolat.units import milliseconds
 from lolat.web.devices import CPUS, GPUS, YOURS, DeviceModels
-from lolat.web.forms import example
 from tests import synthetic
 from tests.web.pages import FakeReader, Site, site
 from tests.web.test_uploads import send
@@ -65,13 +65,13 @@ BOTH = "?view=latency&model=laptop&model=board&name=Mine"
 
 def test_at_first_there_is_an_answer(page: Site, laptop: Path) -> None:
     page.get("?view=latency")
-    told = lolat.load(laptop).predict(example()[1])
+    told = lolat.load(laptop).predict(lolat.read("keras:ResNet50"))
     said = page.answer()
     assert told.interval_ms is not None
     assert f"laptop a laptop {milliseconds(told.latency_ms)} 90 % sure of" in said
     assert f"to {milliseconds(told.interval_ms[1])}" in said
     assert "ResNet50 224x224x3, batch 1 · 3.86 GMACs" in said
-    assert ("inside what was measured" in said) == told.in_domain
+    assert domain_words(told) in said
     assert page.errors() == {}
     assert page.reader.calls == []
     assert page.client.get("/").text == page.raw  # the first tab
@@ -81,7 +81,9 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     page.get(BOTH + "&batch=1,4")
     models = {"laptop": lolat.load(laptop), "board": lolat.load(board)}
     table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
-    rows = re.findall(r"</svg> (\w+).*?<b>([^<]*)</b><small>([^<]*)</small></td><td>([^<]*)<", table, re.S)
+    rows = re.findall(
+        r"</svg> (\w+).*?<b>([^<]*)</b><small>([^<]*)</small></td><td>([^<]*)<", table, re.S
+    )
     assert [name for name, *_ in rows] == ["laptop", "board"] * 2
     for (name, ms, sure, each), size in zip(rows, (1, 1, 4, 4), strict=True):
         told = models[name].predict(synthetic.network(), size)
@@ -110,17 +112,19 @@ def test_blocks_add_up_to_the_latency(page: Site, laptop: Path) -> None:
 
 def strange() -> Graph:
     builder = GraphBuilder("strange")
-    x = builder.input((1, 9, 9, 3))
-    x = builder.add("a_new_kind", [x], (1, 9, 9, 3), "odd")
+    x = builder.input((1, 99, 99, 64))
+    x = builder.add("a_new_kind", [x], (1, 99, 99, 64), "odd")
     return builder.build([x])
 
 
-def test_what_is_outside_says_why(page: Site, laptop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_outside_says_why(
+    page: Site, laptop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page.reader, "read", lambda *_: strange())
     page.get(BOTH + "&name=Strange")
     told = lolat.load(laptop).predict(strange())
     assert told.in_domain is False
-    assert "outside what was measured" in page.answer()
+    assert page.answer().count(domain_words(told)) >= 2  # of each device
     assert "a_new_kind" in page.answer()
     assert "NETWORK" not in page.answer()  # the advice names the network
 
@@ -140,11 +144,19 @@ WRONG = [
     ({"batch": "99999999"}, "batch", "from 1 to 65,536"),
     ({"name": "transformers:/etc/passwd"}, "name", "is no name of a network; expected one of"),
     ({"name": "timm:../x"}, "name", "is no name of a network"),
-    ({"view": "budget", "max_ms": ""}, "max_ms", "nothing is given; expected a number of milliseconds"),
+    (
+        {"view": "budget", "max_ms": ""},
+        "max_ms",
+        "nothing is given; expected a number of milliseconds",
+    ),
     ({"view": "budget", "max_ms": "0"}, "max_ms", "'0'; expected a number of milliseconds above 0"),
     ({"view": "budget", "max_ms": "soon"}, "max_ms", "'soon' is not a time; expected"),
     ({"view": "budget", "vary": "depth"}, "vary", "'depth' is not known; choose one of width"),
-    ({"view": "budget", "sure": "100"}, "sure", "'100': expected a percentage above 0 and below 100"),
+    (
+        {"view": "budget", "sure": "100"},
+        "sure",
+        "'100': expected a percentage above 0 and below 100",
+    ),
     ({"view": "budget", "sure": "very"}, "sure", "'very' is not a percentage"),
     ({"view": "budget", "at_batch": "0"}, "at_batch", "'0'; expected a whole number from 1"),
 ]
@@ -168,7 +180,7 @@ def test_at_most_six_devices(tmp_path: Path) -> None:
         assert "7 devices are ticked; tick 1 to 6" in page.errors()["model"]
 
 
-@pytest.mark.parametrize("name", ["timm:resnet50.a1_in1k", "torchvision:resnet18", "keras:VGG16"])
+@pytest.mark.parametrize("name", ["timm:net_50.a1_in1k", "torchvision:net18", "keras:Net"])
 def test_a_network_of_another_package(page: Site, name: str) -> None:
     page.get(name=name)
     assert page.reader.calls == [(name, ())]
@@ -187,11 +199,19 @@ def test_the_list_has_its_groups_and_examples(tmp_path: Path, laptop: Path) -> N
     shipped = tmp_path / "shipped"
     environment = synthetic.document()["environment"]
     written(shipped, "epyc-2t", environment={**environment, "device": "cpu"})
-    written(shipped, "i9", device="Intel Core i9-10940X", environment={**environment, "device": "x"})
+    written(
+        shipped, "i9", device="Intel Core i9-10940X", environment={**environment, "device": "x"}
+    )
     written(shipped, "rtx-4090-amp", device="RTX 4090", environment={**environment, "device": "x"})
     written(shipped, "a100", environment={**environment, "device": "gpu"})
     found = {d.key: d.group for d in DeviceModels([laptop]).all()}
-    assert found == {"laptop": YOURS, "a100": GPUS, "epyc-2t": CPUS, "i9": CPUS, "rtx-4090-amp": GPUS}
+    assert found == {
+        "laptop": YOURS,
+        "a100": GPUS,
+        "epyc-2t": CPUS,
+        "i9": CPUS,
+        "rtx-4090-amp": GPUS,
+    }
     ticked = r'value="([^"]*)" checked aria-describedby="e-model"'
     with site([], view="latency") as page:
         page.get("?view=latency")
@@ -248,9 +268,7 @@ def asked(laptop: Path, vary: str, **options: Any) -> Any:
     return Question(lolat.load(laptop), synthetic.network(), **options).answer(vary)
 
 
-@pytest.mark.parametrize(
-    ("vary", "shown"), [("width", "width × {:g}"), ("batch", "batch {:.0f}")]
-)
+@pytest.mark.parametrize(("vary", "shown"), [("width", "width × {:g}"), ("batch", "batch {:.0f}")])
 @pytest.mark.parametrize("sure", ["", "90"])
 def test_what_fits_is_what_the_library_finds(
     page: Site, laptop: Path, vary: str, shown: str, sure: str
@@ -262,7 +280,10 @@ def test_what_fits_is_what_the_library_finds(
     said = page.answer()
     assert f"laptop a laptop {shown.format(found.best.value)} takes" in said
     assert found.next is not None
-    assert f"Next, {shown.format(found.next.value)} {milliseconds(found.next.prediction.latency_ms)}" in said
+    assert (
+        f"Next, {shown.format(found.next.value)} {milliseconds(found.next.prediction.latency_ms)}"
+        in said
+    )
     assert f"Now, {shown.format(1)} {milliseconds(found.now.prediction.latency_ms)}" in said
     assert ("--sure 90" in page.commands()[0]) == bool(sure)
     assert page.get(page.link().removeprefix("/")) == page.raw
@@ -291,7 +312,9 @@ def test_the_largest_input_is_read_anew(laptop: Path) -> None:
     reader = Sized()
     limit = lolat.load(laptop).predict(synthetic.network(size=160)).latency_ms
     with site([laptop], reader, view="budget") as page:
-        page.get("?view=budget&model=laptop&name=Mine&vary=resolution", max_ms=f"{limit * 1.0001:.9g}")
+        page.get(
+            "?view=budget&model=laptop&name=Mine&vary=resolution", max_ms=f"{limit * 1.0001:.9g}"
+        )
         assert "160 px takes" in page.answer()
         assert ("keras:Mine", (160,)) in reader.calls
         before = len(reader.calls)
@@ -302,12 +325,12 @@ def test_the_largest_input_is_read_anew(laptop: Path) -> None:
 def test_while_sizes_are_being_read_the_page_says_so(laptop: Path) -> None:
     reader = Sized()
     with site([laptop], reader, view="budget", patience_s=0.01) as page:
-        query = "?view=budget&name=ResNet50&vary=resolution&max_ms=99999&model=laptop"
+        query = "?view=budget&name=Mine&vary=resolution&max_ms=99&model=laptop"
         reader.go.clear()
         page.get(query)
-        assert "Reading ResNet50 ..." in page.answer()
+        assert "Reading Mine ..." in page.answer()
         reader.go.set()
-        for _ in range(3000):
+        for _ in range(300):
             if "Reading" not in page.answer():
                 break
             page.get(query)
@@ -338,7 +361,9 @@ def test_the_commands_give_the_same_figures(
     predict, report = page.commands()
     assert predict == f"lolat predict {laptop} keras:Mine --batch-size 4"
     assert report.startswith(f"lolat report {laptop} keras:Mine --batch-size 4 --html ")
-    run = CliRunner().invoke(commands, [*shlex.split(predict)[1:], "--json"], catch_exceptions=False)
+    run = CliRunner().invoke(
+        commands, [*shlex.split(predict)[1:], "--json"], catch_exceptions=False
+    )
     assert milliseconds(json.loads(run.stdout)["latency_ms"]) in page.answer()
     page.get("?view=budget&model=laptop&name=Mine&vary=batch&max_ms=99&at_batch=2&sure=80")
     words = shlex.split(page.commands()[0])
