@@ -1,4 +1,4 @@
-"""Reads the networks that come with LoLat again, with the packages that are installed, and writes their file.
+"""Reads the networks that come with LoLat again, with the installed packages, and writes their file.
 
     python benchmarks/shipped_networks.py
 
@@ -21,7 +21,8 @@ from lolat.readers.keras import import_keras  # noqa: E402
 from lolat.readers.shipped import FILE, installed_version  # noqa: E402
 
 TIMM = (
-    "resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d wide_resnet50_2 regnetx_032 regnety_016 "
+    "resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d wide_resnet50_2 regnetx_032 "
+    "regnety_016 "
     "vgg16 inception_v3 densenet121 mobilenetv2_100 mobilenetv3_small_100 mobilenetv3_large_100 "
     "mobilenetv4_conv_small mnasnet_100 ghostnet_100 efficientnet_b0 efficientnet_b3 tf_efficientnetv2_s "
     "repvgg_a0 convnext_tiny convnext_base convnextv2_tiny vit_tiny_patch16_224 vit_small_patch16_224 "

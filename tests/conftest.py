@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import os
 
-# A reader that was changed would not be asked, and a user's folder would fill. Tests of what is kept name one.
+# A changed reader would not be asked, and a folder of the user would fill; tests of the cache name one.
 os.environ["LOLAT_CACHE"] = "off"

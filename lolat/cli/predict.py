@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import lolat
 from lolat.cli.common import (
-    Columns,
-    Milliseconds,
+    command,
     coverage_option,
+    csv_option,
+    html_option,
+    max_ms_option,
     network_options,
+    option,
     progress,
     say,
     say_json,
+    sure_option,
 )
-from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
+from lolat.cli.limits import Limited, limit_options
+from lolat.cli.parsing import Names, Number
+from lolat.errors import InputError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
 
 if TYPE_CHECKING:
@@ -49,16 +56,11 @@ def warn_of_processor(model: str, loaded: Model) -> None:
         say(f"warning: {loaded.source}: {unsaid}")
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option(
-    "--max-ms",
-    type=Milliseconds(),
-    default=None,
-    help="Exit code 3 where it takes longer than this.",
-)
-@click.option(
+@limit_options
+@option(
     "--state",
     default=None,
     metavar="FILE|now",
@@ -72,19 +74,21 @@ def predict(
     predictor: str | None,
     coverage: float | None,
     as_json: bool,
-    max_ms: float | None,
+    limited: Limited,
     state: str | None,
 ) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
     The interval holds the machine's usual ups and downs. With --state it is for a machine that is known to
-    be so busy, and narrower.
+    be so busy, and narrower. With limits it is a check: exit code 3 where one is not kept.
     """
     if state is not None and state != "now":
         from lolat.model.state import read_state
 
         read_state(state)  # a wrong file is found out before a framework starts
+    coverage = limited.coverage(coverage)
     loaded = opened(model)
+    limits = limited.limits(loaded, batch_size, predictor, input_size)
     prediction = loaded.predict(network, batch_size, predictor, coverage, input_size=input_size)
     if state is not None:
         prediction = prediction.under(_state(state, loaded))
@@ -95,10 +99,7 @@ def predict(
 
         for line in summary(prediction):
             click.echo(line)
-    if max_ms is not None and prediction.latency_ms > max_ms:
-        from lolat.report.text import over_budget
-
-        raise AnswerIsNo(over_budget(prediction, max_ms))
+    limited.check([prediction], limits)
 
 
 def _state(given: str, loaded: Model) -> State:
@@ -113,29 +114,28 @@ def _state(given: str, loaded: Model) -> State:
         return state_of_now(loaded, loaded.given, bar)
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option(
-    "--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the blocks to this table."
-)
-@click.option(
-    "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page to explore them."
-)
-@click.option(
+@csv_option(more="A row for each block.")
+@html_option(more="To explore the blocks in a browser.")
+@option(
     "--against",
     default=None,
     metavar="MODEL_OR_NETWORK",
     help="A second device or network beside it in the page.",
 )
-@click.option("--depth", type=int, default=None, metavar="N", help="Fold by module, N names deep.")
-@click.option(
+@option("--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep.")
+@option(
     "--columns",
-    type=Columns(),
-    default=None,
-    help="Which, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
+    type=Names("column", "ms,share,macs", lower=True),
+    help="Which columns, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
 )
-@click.option("--sort", default=None, metavar="BY", help="order, time, macs or name.")
+@option(
+    "--sort",
+    type=click.Choice(["order", "time", "macs", "name"]),
+    help="Rows by this; as the network has them if not given.",
+)
 def report(
     model: str,
     network: str,
@@ -144,7 +144,7 @@ def report(
     predictor: str | None,
     coverage: float | None,
     as_json: bool,
-    csv_file: str | None,
+    csv_file: Path | None,
     html_file: str | None,
     against: str | None,
     depth: int | None,
@@ -192,8 +192,6 @@ def _other_report(against: str, found: Report) -> Report:
         try:
             other = lolat.load(against)
         except ModelFileError as error:
-            from pathlib import Path
-
             if against == LOCAL or Path(against).is_file():
                 raise
             known = str(error).partition("expected ")[2]
@@ -213,9 +211,9 @@ def _other_report(against: str, found: Report) -> Report:
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
 
 
-@click.command()
+@command()
 @network_options
-@click.option("--block", default=None, metavar="NAME", help="One block, operation by operation.")
+@option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
     model: str,
     network: str,
@@ -241,19 +239,17 @@ def explain(
 # within a time.
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option("--ms", "budget_ms", type=float, required=True, metavar="T", help="Milliseconds.")
-@click.option(
+@max_ms_option(required=True, was="--ms")
+@option(
     "--vary",
     type=click.Choice(["width", "resolution", "batch"]),
     required=True,
     help="What may change: channel counts, pixels of the input, or samples at once.",
 )
-@click.option(
-    "--sure", is_flag=True, help="The upper end of the interval must stay within the time."
-)
+@sure_option
 def budget(
     model: str,
     network: str,
@@ -262,14 +258,18 @@ def budget(
     predictor: str | None,
     as_json: bool,
     coverage: float | None,
-    budget_ms: float,
+    max_ms: float,
     vary: str,
-    sure: bool,
+    sure: float | None,
 ) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
-    asked = (batch_size, predictor, coverage)
+    if sure is not None and coverage not in (None, sure):
+        raise InputError(
+            f"--sure and --coverage are two answers; give --sure {100 * coverage:g} alone"
+        )
+    asked = (batch_size, predictor, coverage if sure is None else sure)
     found = lolat.load(model).budget(
-        network, budget_ms, vary, *asked, sure=sure, input_size=input_size
+        network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
     )
     if as_json:
         say_json("budget", found.to_dict())

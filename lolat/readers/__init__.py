@@ -142,7 +142,7 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
         graph = _of_document(spec, size)
         if weights:
             raise NetworkError(
-                f"{shortened(spec)} says what a network is and has none of its code, so that it cannot run; "
+                f"{shortened(spec)} says what a network is and has none of its code, so it cannot run; "
                 "give the network that it was read from"
             )
         return Network(graph.name, graph, lambda: graph)

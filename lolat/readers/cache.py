@@ -162,7 +162,9 @@ class Cache:
         """How many networks there is something of, and how many bytes of it."""
         ours = self._ours()
         # A hash stands in front of what a name ends in.
-        names = {re.split(r"(?<=-[0-9a-f]{32})\.", os.path.basename(path))[0] for _, _, path in ours}
+        names = {
+            re.split(r"(?<=-[0-9a-f]{32})\.", os.path.basename(path))[0] for _, _, path in ours
+        }
         return len(names), sum(size for _, size, _ in ours)
 
     def trim(self, most_bytes: int) -> None:
@@ -180,7 +182,7 @@ class Cache:
                 total -= size
 
     def _ours(self) -> list[tuple[int, int, str]]:
-        """(when it was used, bytes, path) of each file; half of one, of a run that was killed, is removed."""
+        """(when it was used, bytes, path) of each file; half of one, of a killed run, is removed."""
         ours: list[tuple[int, int, str]] = []
         old = time.time() - _HOUR_S
         if self.folder is None:
@@ -262,7 +264,9 @@ def _is_of_the_caller(spec: str) -> bool:
     timm: Any = sys.modules.get("timm")
     if spec.startswith("timm:") and hasattr(timm, "model_entrypoint"):
         name = re.split(r"[.?]", spec.removeprefix("timm:"))[0]
-        return timm.is_model(name) and not timm.model_entrypoint(name).__module__.startswith("timm.")
+        return timm.is_model(name) and not timm.model_entrypoint(name).__module__.startswith(
+            "timm."
+        )
     return False
 
 

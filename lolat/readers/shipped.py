@@ -1,6 +1,6 @@
 """Networks that come with LoLat, read already: keras:ResNet50 or timm:resnet50 without a framework.
 
-`networks.jsonl.xz` is lines of JSON: first the networks and the versions of the packages that they were read
+`networks.jsonl.xz` is lines of JSON: first the networks and the versions of the packages they were read
 with, then a graph for each. `benchmarks/shipped_networks.py` writes it.
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.training.file import write
+from lolat.model.file import write
 from lolat.training.fitting import fit
 from tests import synthetic
 from tests.browser import chromium

@@ -55,7 +55,9 @@ def test_warnings_of_the_reader_are_said_and_kept(
     lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = synthetic.network()
-    unlike = Graph(made.name, made.tensors, made.operations, made.inputs, made.outputs, ("odd", "x"))
+    unlike = Graph(
+        made.name, made.tensors, made.operations, made.inputs, made.outputs, ("odd", "x")
+    )
     with monkeypatch.context() as patch:
         patch.setattr("lolat.readers.read", lambda *_: unlike)
         result = lolat.done("read", "keras:X", "--output", tmp_path / "net.json")
@@ -98,7 +100,9 @@ def test_another_size_or_a_run_is_refused(
         open_network(str(output), weights=True)
 
 
-def test_output_is_needed_and_must_be_writable(lolat: Command, network: str, tmp_path: Path) -> None:
+def test_output_is_needed_and_must_be_writable(
+    lolat: Command, network: str, tmp_path: Path
+) -> None:
     assert "--output" in lolat.refused("read", network)
     assert str(tmp_path) in lolat.refused("read", network, "--output", tmp_path)
 

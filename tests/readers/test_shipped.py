@@ -21,9 +21,7 @@ SAMPLE = ["keras:MobileNetV2", "keras:DenseNet121", "keras:EfficientNetB1", "ker
 @pytest.mark.parametrize(
     "network", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("timm:")) for n in SAMPLE]
 )
-def test_a_graph_is_what_the_framework_reads(
-    network: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_is_what_the_framework_reads(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     framework = pytest.importorskip(network.partition(":")[0])
     if network.startswith("keras"):
         framework.backend.clear_session()  # which counts the names that it gives to layers

@@ -26,7 +26,10 @@ ANSWERS: dict[str, Any] = {
     "table-evaluation": inference.TableEvaluation,
     "diagnosis": inference.Diagnosis,
     "comparison": inference.Comparison,
+    "network-file": inference.NetworkFile,
+    "cache": inference.Cache,
     "model-summary": inference.Model,
+    "fleet": inference.Fleet,
     "models": inference.Models,
     "suggestion": inference.Suggestion,
     "training": training.Training,
@@ -48,7 +51,7 @@ ANSWERS: dict[str, Any] = {
 """Each answer by its name."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "learn": ("model-summary",),
+    "learn": ("model-summary", "fleet"),
     "predict": ("prediction",),
     "report": ("prediction",),
     "explain": ("explanation",),
@@ -74,6 +77,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "training fit": ("training-fit",),
     "training predict": ("training",),
     "training link": ("link",),
+    "read": ("network-file",),
+    "cache": ("cache",),
     "show": ("model-summary",),
     "models": ("models",),
 }
