@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import Milliseconds, Ratio, sure_option
+from lolat.cli.common import max_ms_option, option, sure_option
+from lolat.cli.parsing import Number
 from lolat.errors import AnswerIsNo, InputError
 
 if TYPE_CHECKING:
@@ -77,14 +78,14 @@ class Limited:
 
 
 _OPTIONS = (
-    click.option("--max-ms", type=Milliseconds(), help="Exit code 3 where it takes longer than this."),
+    max_ms_option(more="Exit code 3 where it takes longer."),
     sure_option,
-    click.option("--max-ratio", type=Ratio(),
-                 help="Exit code 3 where it takes more than R times as long as --against."),
-    click.option("--against", metavar="BASE",
-                 help="What `predict --json` wrote of the base branch, or a network."),
-    click.option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
-    click.option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
+    option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
+           help="Exit code 3 where it takes more than R times as long as --against."),
+    option("--against", metavar="BASE",
+           help="What `predict --json` wrote of the base branch, or a network."),
+    option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
+    option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
 )  # fmt: skip
 
 
@@ -97,6 +98,6 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(**values, limited=limited)
 
     decorated: Callable[..., Any] = called
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
+    for one in reversed(_OPTIONS):
+        decorated = one(decorated)
     return decorated

@@ -333,7 +333,7 @@ def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
     doubts = []
     if facts is None and timed.operations:
         doubts.append(
-            "no facts of the device were given (--facts, --device): how many multiprocessors it has, "
+            "no facts of the device were given (--facts, --name): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
     lacking = [c for c in CLASSES if c not in formula.classes and c in PRODUCTS]

@@ -420,11 +420,9 @@ def _terms(
     if not isinstance(formula, Kernels):
         counts = analysis.block_counts(batch_size)[:, columns_of(formula.features)]
         return *formula.shares(counts), None
-    work = work_of(analysis.graph, batch_size, formula.mode)
-    times, mostly = formula.times(work)
+    own, unlike = _by_operation(formula, analysis, batch_size)
     terms = np.zeros((len(analysis.blocks), len(formula.features)))
-    np.add.at(terms, (analysis.owner[work.operation], mostly), times)
-    unlike = formula.unlike(work, times)
+    np.add.at(terms, analysis.owner, own)
     if unlike is None:
         return terms, 0.0, Outside(known=False)
     outside = Outside(sum(unlike.values()))
@@ -432,6 +430,26 @@ def _terms(
         remarks = formula.unlike_remarks(unlike, PASSED_OVER_SHARE)
         outside = replace(outside, remarks=remarks)
     return terms, 0.0, outside
+
+
+def operation_terms(formula: Formula, analysis: Analysis, batch_size: int) -> np.ndarray:
+    """Ms of each operation of a network by term, (operations, features); all but the call's."""
+    if isinstance(formula, Kernels):
+        return _by_operation(formula, analysis, batch_size)[0]
+    # All of the network at once, because a formula may bend for what is small.
+    counts = analysis.counts.at(batch_size)[:, columns_of(formula.features)]
+    return formula.shares(counts)[0]
+
+
+def _by_operation(
+    formula: Kernels, analysis: Analysis, batch_size: int
+) -> tuple[np.ndarray, Mapping[str, float] | None]:
+    """`operation_terms`, and what of the network is like nothing that was measured."""
+    work = work_of(analysis.graph, batch_size, formula.mode)
+    times, mostly = formula.times(work)
+    terms = np.zeros((len(analysis.graph.operations), len(formula.features)))
+    np.add.at(terms, (work.operation, mostly), times)
+    return terms, formula.unlike(work, times)
 
 
 @cache

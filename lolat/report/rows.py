@@ -212,3 +212,8 @@ def named_parts(name: str) -> tuple[str, str]:
     """A block's label, and the summary of what is in it."""
     label, _, summary = plain(name).partition(" · ")
     return label, summary
+
+
+def short_name(name: str, label: str) -> str:
+    """An operation's name without the label of its block in front."""
+    return name.removeprefix(label).lstrip("_/.") or name

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from statistics import median
 from typing import Any
 
 from lolat.errors import InputError
@@ -20,7 +21,7 @@ from lolat.model import Model
 from lolat.model.prediction import Prediction, domain_words, interval_words
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
-from lolat.units import byte_size, milliseconds, percent, plain, quantity
+from lolat.units import byte_size, milliseconds, percent, plain, plural, quantity
 
 # ---- The table of a report in the terminal: a row for each block or module, the bottlenecks
 # marked.
@@ -77,14 +78,22 @@ def bar(share: float, largest: float) -> str:
 # ---- The blocks of a prediction as a CSV table.
 
 
+BLOCK_HEADER = ("name", "latency_ms", "share", "bound_by", *COLUMNS)
+
+
 def write_csv(path: str | Path, prediction: Prediction) -> None:
     """One row per block: name, latency_ms, share, bound_by, counts. InputError if not writable.
 
     A name that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    rows = [
+    write_text(path, to_csv(BLOCK_HEADER, block_rows(prediction)))
+
+
+def block_rows(prediction: Prediction) -> list[list[Any]]:
+    """A row of BLOCK_HEADER for each block."""
+    return [
         [
-            _text(b.name),
+            csv_name(b.name),
             f"{b.latency_ms:.6g}",
             f"{b.share:.6g}",
             b.bound_by,
@@ -92,11 +101,10 @@ def write_csv(path: str | Path, prediction: Prediction) -> None:
         ]
         for b in prediction.blocks
     ]
-    header = ["name", "latency_ms", "share", "bound_by", *COLUMNS]
-    write_text(path, to_csv(header, rows))
 
 
-def _text(name: str) -> str:
+def csv_name(name: str) -> str:
+    """A name for a cell of a table, which a spreadsheet takes for no formula."""
     shown = plain(name)
     return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 
@@ -263,6 +271,20 @@ def describe(model: Model) -> Iterator[str]:
     """What `lolat show` prints."""
     document = model.document
     yield headline(model)
+    if "predictors" in document:
+        yield from inference_lines(model)
+    yield from training_lines(document)
+    yield from section_lines(document)
+    for remark in document.get("warnings", ()):
+        yield f"note: {plain(remark)}"
+    training = document.get("training")
+    for remark in training.get("warnings", ()) if isinstance(training, Mapping) else ():
+        yield f"note on training: {plain(str(remark))}"
+
+
+def inference_lines(model: Model) -> Iterator[str]:
+    """What a model knows of latencies of inference, and how good it is."""
+    document = model.document
     yield (
         f"{len(document['points'])} points; default predictor: {model.default}; "
         "FLOPs are multiply-accumulates (1 MAC = 1 FLOP)"
@@ -284,12 +306,6 @@ def describe(model: Model) -> Iterator[str]:
             yield from (f"  {line}" for line in found)
     yield ""
     yield bound_sentence(model)
-    yield from training_lines(document)
-    for remark in document.get("warnings", ()):
-        yield f"note: {plain(remark)}"
-    training = document.get("training")
-    for remark in training.get("warnings", ()) if isinstance(training, Mapping) else ():
-        yield f"note on training: {plain(str(remark))}"
 
 
 def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -306,6 +322,31 @@ def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
     except (LookupError, TypeError, ValueError):
         if section is not None:
             yield "training: damaged; `lolat training predict` says where"
+
+
+def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """What a model file knows of timed epochs, search spaces and links."""
+    try:
+        if (epochs := document.get("epochs")) is not None:
+            networks = {p["network"] for p in epochs["points"]}
+            error = median(abs(math.expm1(-r)) for r in epochs["residuals"])
+            yield (
+                f"epochs of training (`lolat training predict`): {len(epochs['points'])} of "
+                f"{plural(len(networks), 'network')}; each network left out: median error "
+                f"{percent(error)}; {plain(', '.join(epochs['optimizers']))}"
+            )
+        for name, space in document.get("spaces", {}).items():
+            measured = plural(len(space["samples"]), "measured network")
+            yield f"{plain(name)} (`lolat nas search {plain(name)} MODEL`): {measured}"
+        for name, link in document.get("links", {}).items():
+            yield (
+                f"link by {plain(name)} on {link['replicas']} replicas (`lolat training predict`): "
+                f"{link['gbps']:.3g} Gbit/s, {milliseconds(link['latency_ms'])} a step, "
+                f"{milliseconds(link['variable_ms'])} a variable, "
+                f"{milliseconds(link['fixed_ms'])} an iteration"
+            )
+    except (LookupError, TypeError, ValueError, AttributeError):
+        yield "another section: damaged; the command that reads it says where"
 
 
 def equation(coefficients: Mapping[str, float]) -> str:

@@ -42,11 +42,11 @@ def commands(
 
     lines = []
     if answer.priced:
-        devices = ["--devices", ",".join(str(o.devices) for o in answer.plan.options)]
+        devices = ["--replicas", ",".join(str(o.devices) for o in answer.plan.options)]
         money = [] if chosen.price is None else ["--price-per-hour", f"{chosen.price:.12g}"]
         money += options({"billing": question.billing})
         lines.append(["lolat", "cost", *run, *devices, *money, *usual(question.link)])
-    run += ["--devices", str(question.devices)] if question.devices > 1 else []
+    run += ["--replicas", str(question.devices)] if question.devices > 1 else []
     if chosen.memory_bytes is not None:
         run += ["--memory-gib", f"{chosen.memory_bytes / 2**30:.12g}"]
     link = question.link

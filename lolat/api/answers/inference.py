@@ -62,6 +62,19 @@ class Prediction(TypedDict):
     blocks: list[Block]
 
 
+class OnDevice(Prediction):
+    """A prediction among others: `device`, the model as it was given."""
+
+    device: str
+
+
+class Predictions(TypedDict):
+    """Several networks, batch sizes or devices; `failures`: why some could not be read, by network."""
+
+    answers: list[OnDevice]
+    failures: dict[str, str]
+
+
 class Term(TypedDict):
     """So many units of a count, each `rate_ms`."""
 
@@ -332,6 +345,30 @@ class Comparison(TypedDict):
     skipped: dict[str, str]
 
 
+# ---- read, cache
+
+
+class NetworkFile(TypedDict):
+    """A network was written to a file: how many operations, and its counts of one sample."""
+
+    network: str
+    output: str
+    operations: int
+    counts: Counts
+    warnings: list[str]
+
+
+class Cache(TypedDict):
+    """Where networks that were read are kept (`folder`; null: nowhere), and those that come with LoLat."""
+
+    folder: str | None
+    networks: int
+    held_bytes: int
+    most_bytes: int
+    cleared: bool
+    shipped: list[str]
+
+
 # ---- models: show, learn, fit, models, suggest
 
 
@@ -342,13 +379,34 @@ class FittedPredictor(TypedDict):
     error: dict[str, float]
 
 
+class KnownLink(TypedDict):
+    """A link as it was measured: ms of a step, of a variable, of an iteration; `error`: of the line."""
+
+    replicas: int
+    gbps: float
+    latency_ms: float
+    variable_ms: float
+    fixed_ms: float
+    error: NotRequired[float]
+
+
 class Model(TypedDict):
-    """What a model file says of its device, without its points; `training`: whether it knows of it."""
+    """What a model file says of its device, without its points.
+
+    `knows`: its sections, in words; `default`: null, and `predictors` empty, without latencies of
+    inference; `training`: whether it was measured; `epochs`: how many were fitted to; `spaces`: measured
+    networks of
+    each; `links`: by strategy.
+    """
 
     name: str
     device: str
     file: str
-    default: str
+    knows: list[str]
+    epochs: int
+    spaces: dict[str, int]
+    links: dict[str, KnownLink]
+    default: str | None
     points: int
     noise_floor: float | None
     environment: dict[str, Any]
@@ -356,6 +414,22 @@ class Model(TypedDict):
     domain: dict[str, Any]
     training: bool
     warnings: list[str]
+
+
+class FailedNode(TypedDict):
+    """A node of a cluster that was not measured, and why."""
+
+    node: str
+    reason: str
+
+
+class Fleet(TypedDict):
+    """The models of a cluster's nodes: those written to `folder` now, how many were there before."""
+
+    folder: str
+    written: list[str]
+    before: int
+    failed: list[FailedNode]
 
 
 class ListedModel(TypedDict):

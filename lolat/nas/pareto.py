@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +21,7 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
+from lolat.nas.fewshot.scorer import Bounds, bounds_of
 from lolat.nas.objective import Objective, TableObjective
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
@@ -340,7 +342,7 @@ class SearchAnswer(Result):
 
     search: Search
     result: SearchResult
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Prediction | Bounds, ...]
 
     def words(self) -> str:
         """How many were scored, and the ends of the front."""
@@ -381,7 +383,7 @@ class SearchAnswer(Result):
             "space": search.space.name,
             "size": search.space.size,
             "batch_size": scorer.batch_size,
-            "predictor": scorer.formula.name,
+            "predictor": scorer.predictor,
             "method": self.result.method,
             "max_ms": None if math.isinf(search.max_ms) else search.max_ms,
             "scored": len(self.result.scored),
@@ -393,11 +395,9 @@ class SearchAnswer(Result):
 def answer(search: Search, result: SearchResult, model: Model) -> SearchAnswer:
     """The whole networks of a front, predicted: their intervals, whether they are inside the domain."""
     space, scorer = search.space, search.scorer
-    predictions = tuple(
-        model.predict(space.network(c.choices), scorer.batch_size, scorer.formula.name)
-        for c in result.front
-    )
-    return SearchAnswer(search, result, predictions)
+    rows = np.array([c.choices for c in result.front], space.grid.dtype)
+    rows = rows.reshape(-1, len(space.positions))
+    return SearchAnswer(search, result, bounds_of(scorer, space, model, rows))
 
 
 def lines(answer: SearchAnswer) -> Iterator[str]:
@@ -410,6 +410,7 @@ def lines(answer: SearchAnswer) -> Iterator[str]:
         f"{search.space.name}: {f'{size:,}' if size < 10**7 else f'{size:.2g}'} candidates, "
         f"{result.method} search: {len(result.scored):,} scored{budget}{without}, {count} on the front"
     )
+    yield f"latencies by {search.scorer.source}"
     if not result.front:
         return
     coverage = next((p.coverage for p in answer.predictions if p.coverage is not None), None)
@@ -429,7 +430,7 @@ def lines(answer: SearchAnswer) -> Iterator[str]:
         yield f"{OUTSIDE} outside what was measured (docs/explanation/domain.md): the interval is wider"
 
 
-def write_csv(path: str, answer: SearchAnswer) -> None:
+def write_csv(path: str | Path, answer: SearchAnswer) -> None:
     """One row per network of the front, by latency. InputError if not writable."""
     header = ["arch", "latency_ms", "low_ms", "high_ms", "in_domain", "score"]
     rows = []
