@@ -13,6 +13,7 @@ from lolat.fitting.domain import FOR_NETWORK, for_network
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.io.results import Result
+from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
 from lolat.report.rows import View, module_paths
 from lolat.report.text import print_report, write_csv
@@ -21,7 +22,7 @@ from lolat.report.words import bottleneck_sentence, familiar
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """A prediction of `graph` by `model`; the rest as it was asked for."""
+    """A prediction of `graph` by `model`; the rest as asked for. `at_size`: see `explain_network`."""
 
     model: Model
     graph: Graph
@@ -30,6 +31,7 @@ class Report(Result):
     input_size: tuple[int, ...] = ()
     predictor: str | None = None
     coverage: float | None = None
+    at_size: AtSize | None = None
 
     def again(self, model: Model, batch_size: int) -> Report:
         """The same question to another model, or of another batch size; the network is not read again."""
@@ -82,7 +84,7 @@ class Report(Result):
         sides = [
             Side(
                 r.model, r.graph, r.paths(), r.model.given, r.network,
-                for_network(r.network, r.input_size),
+                for_network(r.network, r.input_size), r.at_size,
             )
             for r in (self, against) if r is not None
         ]  # fmt: skip

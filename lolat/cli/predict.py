@@ -12,22 +12,22 @@ import click
 
 import lolat
 from lolat.cli.common import (
-    Columns,
-    Milliseconds,
+    command,
     coverage_option,
+    csv_option,
+    html_option,
+    max_ms_option,
     network_options,
+    option,
     progress,
     say,
     say_json,
     several_options,
+    sure_option,
 )
-from lolat.errors import (
-    AnswerIsNo,
-    InputError,
-    MissingPackageError,
-    ModelFileError,
-    NetworkError,
-)
+from lolat.cli.limits import Limited, limit_options
+from lolat.cli.parsing import Names, Number
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
 
 if TYPE_CHECKING:
@@ -122,47 +122,40 @@ def fail(failures: dict[str, str]) -> None:
         raise NetworkError(last)
 
 
-@click.command()
+@command()
 @several_options
 @coverage_option
-@click.option(
-    "--max-ms",
-    type=Milliseconds(),
-    default=None,
-    help="Exit code 3 where one takes longer than this.",
-)
-@click.option(
+@limit_options
+@option(
     "--state",
     default=None,
     metavar="FILE|now",
     help="In this state of the machine: what `lolat doctor MODEL --json` wrote, or now (measured, 20 s).",
 )
-@click.option(
-    "--csv", "csv_file", type=click.Path(), metavar="FILE", help="Write a table, an answer a row."
-)
+@csv_option(more="A row for each answer.")
 def predict(
     model: str,
     networks: tuple[str, ...],
     batch_sizes: tuple[int, ...],
     devices: tuple[str, ...],
+    input_size: tuple[int, ...],
+    predictor: str | None,
+    coverage: float | None,
     as_json: bool,
-    max_ms: float | None,
+    limited: Limited,
     state: str | None,
-    csv_file: str | None,
-    **how: Any,
+    csv_file: Path | None,
 ) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
     The interval holds the machine's usual ups and downs. With --state it is for a machine that is known to
-    be so busy, and narrower. Several networks, batch sizes and devices are answered in one table.
+    be so busy, and narrower. With limits it is a check: exit code 3 where one is not kept. Several
+    networks, batch sizes and devices are answered in one table.
     """
-    if state is not None and devices:
-        raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
-    if state is not None and state != "now":
-        from lolat.model.state import read_state
-
-        read_state(state)  # a wrong file is found out before a framework starts
-    asked = asked_of(model, devices, networks, batch_sizes, **how)
+    how = {"predictor": predictor, "coverage": limited.coverage(coverage)}
+    asked = asked_of(model, devices, networks, batch_sizes, input_size=input_size, **how)
+    _check_several(asked, limited, state)
+    limits = limited.limits(lolat.load(model), batch_sizes[0], predictor, input_size)
     reports, failures = asked.reports()
     if state is not None:
         known = _state(state, reports[0].model)
@@ -173,13 +166,28 @@ def predict(
         from lolat.report.several import write_answers
 
         write_answers(csv_file, answers)
+    told = [a.prediction if len(asked.devices) == 1 else a.with_device() for a in answers]
+    try:
+        limited.check(told, limits)
+    except AnswerIsNo as no:
+        if not failures:
+            raise
+        say(str(no))
     fail(failures)
-    if max_ms is not None and any(a.prediction.latency_ms > max_ms for a in answers):
-        from lolat.report import several, text
 
-        if asked.is_one:
-            raise AnswerIsNo(text.over_budget(answers[0].prediction, max_ms))
-        raise AnswerIsNo(several.over_budget(answers, max_ms))
+
+def _check_several(asked: Question, limited: Limited, state: str | None) -> None:
+    """InputError for what is of one answer or machine; before a network is read, which may take long."""
+    if not asked.is_one and limited.max_ratio is not None:
+        raise InputError(
+            "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
+        )
+    if state is not None and len(asked.devices) > 1:
+        raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
+    if state is not None and state != "now":
+        from lolat.model.state import read_state
+
+        read_state(state)
 
 
 def _answers(reports: Sequence[Report]) -> list[Answer]:
@@ -217,36 +225,35 @@ def _state(given: str, loaded: Model) -> State:
         return state_of_now(loaded, loaded.given, bar)
 
 
-@click.command()
+@command()
 @several_options
 @coverage_option
-@click.option(
-    "--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the blocks to this table."
-)
-@click.option(
-    "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page to explore them."
-)
-@click.option(
+@csv_option(more="A row for each block.")
+@html_option(more="To explore the blocks in a browser.")
+@option(
     "--against",
     default=None,
     metavar="MODEL_OR_NETWORK",
     help="A second device or network beside it in the page.",
 )
-@click.option("--depth", type=int, default=None, metavar="N", help="Fold by module, N names deep.")
-@click.option(
+@option("--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep.")
+@option(
     "--columns",
-    type=Columns(),
-    default=None,
-    help="Which, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
+    type=Names("column", "ms,share,macs", lower=True),
+    help="Which columns, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
 )
-@click.option("--sort", default=None, metavar="BY", help="order, time, macs or name.")
+@option(
+    "--sort",
+    type=click.Choice(["order", "time", "macs", "name"]),
+    help="Rows by this; as the network has them if not given.",
+)
 def report(
     model: str,
     networks: tuple[str, ...],
     batch_sizes: tuple[int, ...],
     devices: tuple[str, ...],
     as_json: bool,
-    csv_file: str | None,
+    csv_file: Path | None,
     html_file: str | None,
     against: str | None,
     depth: int | None,
@@ -353,9 +360,9 @@ def _other_report(against: str, found: Report) -> Report:
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
 
 
-@click.command()
+@command()
 @network_options
-@click.option("--block", default=None, metavar="NAME", help="One block, operation by operation.")
+@option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
     model: str,
     network: str,
@@ -381,19 +388,17 @@ def explain(
 # within a time.
 
 
-@click.command()
+@command()
 @network_options
 @coverage_option
-@click.option("--ms", "budget_ms", type=float, required=True, metavar="T", help="Milliseconds.")
-@click.option(
+@max_ms_option(required=True, was="--ms")
+@option(
     "--vary",
     type=click.Choice(["width", "resolution", "batch"]),
     required=True,
     help="What may change: channel counts, pixels of the input, or samples at once.",
 )
-@click.option(
-    "--sure", is_flag=True, help="The upper end of the interval must stay within the time."
-)
+@sure_option
 def budget(
     model: str,
     network: str,
@@ -402,14 +407,18 @@ def budget(
     predictor: str | None,
     as_json: bool,
     coverage: float | None,
-    budget_ms: float,
+    max_ms: float,
     vary: str,
-    sure: bool,
+    sure: float | None,
 ) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
-    asked = (batch_size, predictor, coverage)
+    if sure is not None and coverage not in (None, sure):
+        raise InputError(
+            f"--sure and --coverage are two answers; give --sure {100 * coverage:g} alone"
+        )
+    asked = (batch_size, predictor, coverage if sure is None else sure)
     found = lolat.load(model).budget(
-        network, budget_ms, vary, *asked, sure=sure, input_size=input_size
+        network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
     )
     if as_json:
         say_json("budget", found.to_dict())

@@ -354,7 +354,7 @@ def _halves(graph: Graph, operation: Operation, images: set[int]) -> bool:
 
 def image_side(graph: Graph) -> int | None:
     """Height = width of the only input; None where it is no square image."""
-    return _side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
+    return square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
 
 
 def total_stride(graph: Graph) -> int | None:
@@ -364,13 +364,13 @@ def total_stride(graph: Graph) -> int | None:
     """
     side, kinds = image_side(graph), _SLIDING | {"resize", "pad"}
     made = [o.outputs[0] for o in graph.operations if is_convolution(o.kind) or o.kind in kinds]
-    smaller = [s for t in made if (s := _side(graph.tensors[t].shape)) is not None]
+    smaller = [s for t in made if (s := square_side(graph.tensors[t].shape)) is not None]
     if side is None or not smaller or side % min(smaller):
         return None
     return side // min(smaller)
 
 
-def _side(shape: Sequence[int]) -> int | None:
+def square_side(shape: Sequence[int]) -> int | None:
     """Height = width of an image; None for what is none."""
     if len(shape) != 4 or is_flat(shape):
         return None

@@ -23,7 +23,7 @@ from lolat.graph.edits import USUAL_STRIDE, bypassed, image_side, total_stride
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.counterfactuals import Change, on_block, on_network
-from lolat.model.prediction import Prediction, columns_of
+from lolat.model.prediction import Prediction, columns_of, operation_terms
 from lolat.units import milliseconds
 
 
@@ -288,9 +288,7 @@ def _operations(
 ) -> tuple[Attribution, ...]:
     """Of each operation of a block."""
     counts = analysis.counts.at(prediction.batch_size)
-    # All of the network, because a formula may bend for what is small.
-    formula = model.predictor(prediction.predictor)
-    terms, _ = formula.shares(counts[:, columns_of(formula.features)])
+    terms = operation_terms(model.predictor(prediction.predictor), analysis, prediction.batch_size)
     operations = analysis.graph.operations
     return tuple(
         _attribution(prediction, operations[p].full_name, counts[p], terms[p], operations[p].kind)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lolat.report.html import element, escape
 from lolat.units import TIME_UNITS, dollars
@@ -44,6 +44,9 @@ WIDE = Frame(560, 300, left=64, right=24, top=14, bottom=44)
 BAND = 0.1
 ROW, LABEL, VALUE, BAR_WIDTH = 24, 130, 64, 260
 MOST_MAGNITUDE = 12.0  # decades to either side of 1 that an axis can show
+MOST_TICKS = 7
+LINE, WIDEST_LETTER = 20, 8  # of a label, in units of the view box
+LARGE = 1.3  # times as large are a wide picture's labels on a phone
 SERIES = 6
 """Colors that the style sheet has."""
 SPREAD = 12.0
@@ -82,8 +85,8 @@ def scatter(
     parts = [
         element("rect", x=left, y=top, width=right - left, height=bottom - top, class_="frame")
     ]
-    ticks = _decades(limits)
-    parts += _grid(frame, [(x(t), f"{t:g}") for t in ticks], [(y(t), f"{t:g}") for t in ticks],
+    ticks = log_ticks(*limits)
+    parts += _grid(frame, [(x(t), _short(t)) for t in ticks], [(y(t), _short(t)) for t in ticks],
                    "grid", "tick ")  # fmt: skip
     first, last = limits
     corners = [
@@ -125,28 +128,30 @@ def bars(
     The row whose label is `marked` stands out; `key`: see `scatter`.
     """
     longest = max((length for _, length, _ in rows), default=0.0) or 1.0
+    left = max([LABEL, *(_room(label) for label, _, _ in rows)])
+    right = max([VALUE, *(_room(text) for _, _, text in rows)])
     parts = []
     for i, (label, length, text) in enumerate(rows):
         top, base = i * ROW, i * ROW + 16
         size = max(1.0, BAR_WIDTH * length / longest)
         class_ = "bar marked" if label == marked else "bar"
         parts += [
-            element("text", label, x=LABEL - 8, y=base, class_="label end"),
-            element("rect", x=LABEL, y=top + 4, width=size, height=ROW - 8, class_=class_),
-            element("text", text, x=LABEL + size + 6, y=base, class_="label"),
+            element("text", label, x=left - 8, y=base, class_="label end"),
+            element("rect", x=left, y=top + 4, width=size, height=ROW - 8, class_=class_),
+            element("text", text, x=left + size + 6, y=base, class_="label"),
         ]
-    width = LABEL + BAR_WIDTH + VALUE
+    width = left + BAR_WIDTH + right
     return _image(key, title, description, width, max(1, len(rows)) * ROW, parts)
 
 
 def frontier_chart(dots: Sequence[Dot], description: str) -> str:
     """Money over time, with a line through what nothing beats in both; a table says the same."""
-    frame = WIDE
     unit, seconds = _unit([d.seconds for d in dots])
+    y, y_ticks = _axis([d.dollars for d in dots], *WIDE.up)
+    up = [(y(t), f"${t:,g}") for t in y_ticks]
+    frame = replace(WIDE, left=max(WIDE.left, *(LARGE * _room(words) for _, words in up)))
     x, x_ticks = _axis([d.seconds / seconds for d in dots], *frame.across)
-    y, y_ticks = _axis([d.dollars for d in dots], *frame.up)
-    across = [(x(t), f"{t:,g}") for t in x_ticks]
-    parts = _grid(frame, across, [(y(t), f"${t:,g}") for t in y_ticks], "rule", "")
+    parts = _grid(frame, [(x(t), f"{t:,g}") for t in x_ticks], up, "rule", "")
     named = f"time of the whole training, {unit}"
     middle = sum(frame.across) / 2
     parts.append(element("text", named, x=middle, y=frame.height - 8, class_="middle"))
@@ -154,12 +159,13 @@ def frontier_chart(dots: Sequence[Dot], description: str) -> str:
     if len(best) > 1:
         line = _points((x(d.seconds / seconds), y(d.dollars)) for d in best)
         parts.append(element("polyline", points=line, class_="frontier"))
+    taken: list[tuple[float, float, float]] = []
     for dot in dots:
         at = x(dot.seconds / seconds), y(dot.dollars)
         kind = f"dot s{dot.series % SERIES}{'' if dot.on_frontier else ' off'}"
         told = f"{dot.label}: {dot.seconds / seconds:,.3g} {unit}, {dollars(dot.dollars)}"
         parts.append(_circle(*at, 5, kind, told))
-        parts.append(element("text", dot.label, x=at[0], y=at[1] - 10, class_="label middle"))
+        parts += _beside(frame, at, dot.label, taken)
     title = "Cost against time"
     return _image("frontier", title, description, frame.width, frame.height, parts, "chart")
 
@@ -191,6 +197,33 @@ def key(series: int) -> str:
 
 
 # ---- Parts of a picture
+
+
+def _room(text: str) -> float:
+    """The width that a label and a gap take at most."""
+    return WIDEST_LETTER * len(text) + 10
+
+
+def _short(value: float) -> str:
+    """A tick of a small picture."""
+    return f"{value:g}" if value < 1e4 else f"{value / 1e3:g} k"
+
+
+def _beside(
+    frame: Frame,
+    at: tuple[float, float],
+    label: str,
+    taken: list[tuple[float, float, float]],
+) -> list[str]:
+    """A label above or below its dot where there is room, else none; `taken`: (x, y, half) of labels."""
+    half = LARGE * _room(label) / 2
+    x = min(max(at[0], half), frame.width - half)
+    for y in (at[1] - 10, at[1] + 20):
+        inside = LINE < y < frame.up[0]
+        if inside and all(abs(x - a) >= half + w or abs(y - b) >= LINE for a, b, w in taken):
+            taken.append((x, y, half))
+            return [element("text", label, x=x, y=y, class_="label middle")]
+    return []
 
 
 def _image(
@@ -255,10 +288,7 @@ def _axis(values: Sequence[float], start: float, end: float) -> tuple[Scale, lis
     least = min((v for v in values if v > 0), default=most)
     if most / least > SPREAD and all(v > 0 for v in values):
         low, high = least / 1.3, most * 1.3
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [10.0**p * m for p in powers for m in (1, 2, 5) if low <= 10.0**p * m <= high]
-        thinned = ticks[:: max(1, math.ceil(len(ticks) / 7))]
-        return _logarithmic(low, high, start, end), [float(f"{t:.10g}") for t in thinned]
+        return _logarithmic(low, high, start, end), log_ticks(low, high)
     top = 1.12 * most
     power = 10.0 ** math.floor(math.log10(top / 5))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= top / 5 * 0.999)
@@ -277,11 +307,16 @@ def _logarithmic(low: float, high: float, start: float, end: float) -> Scale:
     return at
 
 
-def _decades(limits: tuple[float, float]) -> list[float]:
-    """Ticks: powers of ten between the ends, thinned where they are many."""
-    first, last = math.ceil(math.log10(limits[0])), math.floor(math.log10(limits[1]))
-    step = max(1, math.ceil((last - first + 1) / 5))
-    return [10.0**n for n in range(first, last + 1, step)]
+def log_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis from `low` to `high`: seven at most, the densest that are regular."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for factors in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3)):
+        ticks = [10.0**n * m for n in range(first, last + 1) for m in factors]
+        inside = [float(f"{t:.10g}") for t in ticks if low <= t <= high]
+        if len(inside) <= MOST_TICKS:
+            return inside
+    step = math.ceil((last - first + 1) / MOST_TICKS)
+    return [t for n in range(first, last + 1, step) if low <= (t := float(f"1e{n}")) <= high]
 
 
 def _unit(seconds: Sequence[float]) -> tuple[str, float]:

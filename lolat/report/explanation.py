@@ -1,4 +1,4 @@
-"""What the terminal shows of a receipt: a line per term in its own units, and what a change would save."""
+"""Where the time goes, in a terminal: a line per term in its own units, and what a change would save."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from shlex import quote
 from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
 from lolat.model.budget import BudgetAnswer, told
+from lolat.report.rows import short_name
 from lolat.report.text import latency, title, totals, wide_console
 from lolat.report.words import TERMS
-from lolat.units import milliseconds, percent, plain, quantity
+from lolat.units import digits, milliseconds, percent, plain, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
 """Told of one, not of a million."""
@@ -26,7 +27,7 @@ LEAST_TERMS = 12
 
 
 def print_explanation(explanation: Explanation, model_name: str, network: str) -> None:
-    """The receipt of a network or of a block, what it is made of, and what would change it."""
+    """Where the time of a network or of a block goes, what it is made of, what would change it."""
     from rich.text import Text
 
     console = wide_console()
@@ -47,13 +48,13 @@ def print_explanation(explanation: Explanation, model_name: str, network: str) -
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         say(f"{block.name}: {words}", "bold")
-        table(_receipt(block.terms, block.latency_ms, None), (1, 2, 3, 4))
+        table(_term_lines(block.terms, block.latency_ms, None), (1, 2, 3, 4))
         say("operation by operation", "bold")
         table(_operations(block, explanation.operations), (2, 3, 4, 5, 6))
     else:
-        say("receipt", "bold")
-        receipt = _receipt(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
-        table(receipt, (1, 2, 3, 4))
+        say("where the time goes", "bold")
+        terms = _term_lines(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
+        table(terms, (1, 2, 3, 4))
         several = f"the longest of {len(explanation.blocks)} blocks"
         say(several if len(explanation.blocks) > 1 else "the only block", "bold")
         table(_blocks(explanation.blocks), (1, 2))
@@ -114,7 +115,7 @@ def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int], width: int) -
         yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _receipt(terms: Sequence[Term], whole: float, call_ms: float | None) -> list[list[str]]:
+def _term_lines(terms: Sequence[Term], whole: float, call_ms: float | None) -> list[list[str]]:
     rows = []
     for term in sorted(terms, key=lambda t: -t.latency_ms):
         if term.latency_ms > 0.0:
@@ -136,17 +137,13 @@ def _blocks(blocks: Sequence[Attribution]) -> list[list[str]]:
         largest = max(block.terms, key=lambda t: t.latency_ms)
         part = percent(largest.latency_ms / (block.latency_ms or 1.0))
         most = f"{TERMS.get(largest.name, largest.name)} {part}" if block.latency_ms else "nothing"
-        rows.append([plain(block.name), _bare(block.latency_ms), percent(block.share), most])
+        rows.append([plain(block.name), digits(block.latency_ms), percent(block.share), most])
     rest = ordered[TOP_BLOCKS:]
     if rest:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
         words = f"{len(rest)} other block{'s' * (len(rest) > 1)}"
-        rows.append([words, _bare(times), percent(shares), ""])
+        rows.append([words, digits(times), percent(shares), ""])
     return rows
-
-
-def _bare(ms: float) -> str:
-    return milliseconds(ms).removesuffix(" ms")
 
 
 def shortened(text: str, most: int) -> str:
@@ -165,10 +162,10 @@ def _operations(block: Attribution, operations: Sequence[Attribution]) -> list[l
         sizes = (sum(counts.get(n, 0) for n in names) for names in SIZES)
         rows.append(
             [
-                plain(operation.name.removeprefix(label).lstrip("_/.") or operation.name),
+                plain(short_name(operation.name, label)),
                 plain((operation.kind or "").replace("_", " ")),
                 *(quantity(n) if n else "" for n in sizes),
-                _bare(operation.latency_ms),
+                digits(operation.latency_ms),
                 percent(operation.latency_ms / whole) if whole else "",
             ]
         )
@@ -214,7 +211,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     if further is not None:
         takes = further.prediction.latency_ms
         # 12.0 ms would not look like more than 12 ms.
-        exactly = f" ({takes:.6g} ms)" if float(_bare(takes)) <= answer.budget_ms < takes else ""
+        exactly = f" ({takes:.6g} ms)" if float(digits(takes)) <= answer.budget_ms < takes else ""
         yield f"next: {told(answer.vary, further.value)} takes {latency(further.prediction)}{exactly}"
     elif answer.refusal is not None:
         yield f"next: refused: {plain(answer.refusal)}"

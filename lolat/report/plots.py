@@ -1,4 +1,4 @@
-"""Plots with matplotlib (the extra `plot`): measured against predicted, points with both regimes."""
+"""Plots with matplotlib (the extra `plot`): measured against predicted; latency against score."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lolat.errors import InputError, MissingPackageError, not_written
-from lolat.fitting.points import Point, matrix, times
-from lolat.fitting.predictors.formula import Formula
+from lolat.fitting.points import Point, times
 from lolat.model import Model
-from lolat.model.learning import answers
-from lolat.units import plain
+from lolat.model.learning import as_measured
+from lolat.report.charts import log_ticks
+from lolat.units import percent, plain
 
 if TYPE_CHECKING:
-    from lolat.nas.search import SearchAnswer
+    from lolat.nas.pareto import SearchAnswer
 
 FORMATS = (".svg", ".png")
 COLORS = {"extended": "#0b6e99", "two-regime": "#d1603d"}
@@ -79,7 +79,10 @@ def _diagonal(axes: Any, low: float, high: float) -> None:
     axes.plot(ends, ends, color="0.5", lw=1)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(log_ticks(*ends), minor=False)
         axis.set_major_formatter("{x:g}")
+        # Matplotlib labels the ticks between, as 2 x 10^0, where an axis has few decades.
+        axis.set_minor_formatter("")
     axes.set_aspect("equal")
 
 
@@ -102,44 +105,35 @@ def evaluation_plot(
 
 
 def fit_plot(model: Model, path: str) -> None:
-    """The measured points against the two-regime formula, with both of its lines.
+    """The measured points against what the model's default predictor says of them.
 
-    InputError where the model has no points or no two-regime formula; `path`: see `check_plot`.
+    InputError where the model has no points; `path`: see `check_plot`.
     """
-    points = [Point.from_dict(p) for p in model.document["points"]]
+    points = [Point.from_dict(p) for p in model.inference["points"]]
     if not points:
-        raise InputError(f"{model.source} has no points to draw")
-    formula = model.predictor("two-regime")
-    measured = times(points)
-    features = matrix(points, formula.features)
-    linear = features @ np.asarray(formula.coefficients) + formula.constant
-    positive = linear[linear > 0] if (linear > 0).any() else measured
-    grid = np.geomspace(positive.min(), positive.max(), 200)  # the lines where points are
-    break_ms = float(getattr(formula, "breakpoint", 0.0))
-    error = float(np.median(np.abs(answers(formula, features) / measured - 1.0)))
-    with _axes(path, 7.2, 5.0) as axes:
-        axes.plot(linear, measured, "o", ms=4, alpha=0.7, color="0.35", label="measured blocks")
-        _line(axes, formula, grid[grid >= break_ms], "two-regime", "a*ACTS+b*INP+c*FLOPs+d")
-        if break_ms > 0:
-            slope = float(getattr(formula, "slope", 1.0))
-            below = np.append(grid[grid < break_ms], break_ms)
-            label = f"below {break_ms:.3g} ms: slope {slope:.2f}"
-            _line(axes, formula, below, "extended", label)
-            axes.axvline(break_ms, color="0.7", lw=1, ls=":")
-        axes.set(
-            xscale="log",
-            yscale="log",
-            xlabel="a*ACTS + b*INP + c*FLOPs + d, ms",
-            ylabel="measured, ms",
-            title=f"{plain(model.device)}: {len(points)} points, two-regime fit",
+        raise InputError(
+            f"{model.source} has no points to draw: it was made from times of whole networks; expected a "
+            "model that was learned on a device or fitted on a table of blocks"
         )
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter("{x:g}")
-        axes.legend(frameon=False, title=f"median error {100 * error:.1f} %", loc="upper left")
-
-
-def _line(axes: Any, formula: Formula, grid: np.ndarray, color: str, label: str) -> None:
-    axes.plot(grid, formula.bend(grid.copy()), color=COLORS[color], lw=2, label=label)
+    formula = model.predictor()
+    measured, predicted = times(points), as_measured(formula, points)
+    shown = predicted[predicted > 0.0]
+    error = float(np.median(np.abs(predicted / measured - 1.0)))
+    drawn = np.concatenate([measured, shown])
+    with _axes(path, 6.4, 6.2) as axes:
+        _diagonal(axes, drawn.min(), drawn.max())
+        kinds = ((False, "blocks", "o", "#0b6e99"), (True, "whole networks", "^", "#d1603d"))
+        for whole, words, marker, color in kinds:
+            which = np.array([p.whole == whole for p in points]) & (predicted > 0.0)
+            if which.any():
+                axes.plot(measured[which], predicted[which], marker, ms=4.5, alpha=0.7, color=color,
+                          label=f"{which.sum()} {words}")  # fmt: skip
+        axes.set(
+            xlabel="measured, ms",
+            ylabel=f"predicted by {formula.name}, ms",
+            title=f"{plain(model.device)}: {len(points)} points",
+        )
+        axes.legend(frameon=False, title=f"median error {percent(error)}", loc="upper left")
 
 
 def front_plot(answer: SearchAnswer, device: str, path: str) -> None:

@@ -12,7 +12,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.model.prediction import CALL, BlockPrediction, Prediction, bound_by
 from lolat.report.words import TERMS
-from lolat.units import milliseconds, plain, quantity
+from lolat.units import digits, plain, quantity
 
 # ---- Where the blocks of a network belong: module paths from their labels and their
 # operations' paths.
@@ -150,7 +150,7 @@ class Row:
     def cell(self, column: str) -> str:
         """What stands in a column of HEADS."""
         if column == "ms":
-            return milliseconds(self.latency_ms).removesuffix(" ms")
+            return digits(self.latency_ms)
         if column == "share":
             return f"{100 * self.share:.1f} %"
         if column == "most":
@@ -212,3 +212,8 @@ def named_parts(name: str) -> tuple[str, str]:
     """A block's label, and the summary of what is in it."""
     label, _, summary = plain(name).partition(" · ")
     return label, summary
+
+
+def short_name(name: str, label: str) -> str:
+    """An operation's name without the label of its block in front."""
+    return name.removeprefix(label).lstrip("_/.") or name

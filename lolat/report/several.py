@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,10 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as its own JSON answer has it, and the device."""
         return {**self.prediction.to_dict(), "device": self.device}
+
+    def with_device(self) -> Prediction:
+        """The prediction as a check names it where there are several devices."""
+        return replace(self.prediction, network=f"{self.prediction.network} on {self.device}")
 
 
 def document(answers: Sequence[Answer], failures: dict[str, str]) -> dict[str, Any]:
@@ -78,18 +82,6 @@ def totals_table(answers: Sequence[Answer]) -> Iterator[str]:
     for note, whose in notes.items():
         who = "" if len(whose) == len(answers) else f" ({', '.join(_whose(whose, answers))})"
         yield f"note{who}: {note}"
-
-
-def over_budget(answers: Sequence[Answer], max_ms: float) -> str:
-    """What is said where some of several answers are above `--max-ms`."""
-    over = [a for a in answers if a.prediction.latency_ms > max_ms]
-    each = ", ".join(
-        f"{_name(a, answers)} · batch {a.prediction.batch_size} on {plain(a.device)} "
-        f"({milliseconds(a.prediction.latency_ms)})"
-        for a in over
-    )
-    took = f"{len(over)} of {len(answers)} take more than the {max_ms:g} ms of --max-ms: {each}"
-    return f"{took}; `lolat report` says where the time goes"
 
 
 def block_columns(

@@ -95,6 +95,30 @@ TERMS = {
     NOTHING: "nothing",
     CALL: "fixed cost",
 }
+GLOSSARY = {
+    TERMS[
+        "flops"
+    ]: "Multiplying and adding: MACs times what one takes on the device, and exponentials.",
+    TERMS[MEMORY]: "Reading and writing tensors: the elements that layers read and write.",
+    TERMS["weights"]: "Reading kernels from memory, once a pass, whatever the batch size.",
+    TERMS[
+        "patches"
+    ]: "What convolutions in groups cost beyond their MACs, where a device is slow at them.",
+    TERMS[
+        "ops"
+    ]: "What each operation costs before it does anything; a faster device does not help.",
+    TERMS[CALL]: "What one call of the network costs, however small the network is.",
+    "MAC": "One multiply-accumulate. Some tools call it one FLOP, others two.",
+    "weights": "Kernels and biases of convolutions, dense and recurrent layers. Parameters, as torchinfo "
+    "counts them, also have the vectors of normalizations and whole embedding tables.",
+    "convolution activations": "Elements of the outputs of all convolutions.",
+    "block": "A part of the network between two points where a single tensor goes through.",
+    "latency": "The time of one forward pass; its input is on the device already.",
+    "90 % sure": "Of so many networks like the measured ones, the true time lies in the interval. It is as "
+    "wide as the errors on blocks that were left out of the fit, and wider outside what was measured.",
+    "measured domain": "What the model was learned from. Outside it, layers are of another kind or size.",
+}
+"""The words of the page of a report, each explained."""
 MOST_BOTTLENECKS = 3
 
 

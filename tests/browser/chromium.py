@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ KEYS = {
     "Tab": (9, ""),
     "Delete": (46, ""),
     "ArrowRight": (39, ""),
+    "ArrowLeft": (37, ""),
 }
 
 
@@ -225,12 +227,60 @@ class Chromium:
         return told
 
 
+# ---- What the tests of `lolat serve` ask of its page.
+
+ANSWER = "document.getElementById('answer').innerText"
+READY = (
+    f"{DONE} && !document.querySelector('[aria-busy]') && !document.querySelector('[data-waiting]')"
+)
+
+
+def answered(page: Chromium, words: str) -> str:
+    """The answer, once it has these words and nothing is being waited for."""
+    page.wait(f"{READY} && {ANSWER}.includes({json.dumps(words)})")
+    return str(page.run(ANSWER))
+
+
 def accessible(page: Chromium) -> list[tuple[str, str]]:
     """(role, name) of all that a screen reader is told of."""
     nodes = page.ask("Accessibility.getFullAXTree")["nodes"]
     return [
         (n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]
     ]
+
+
+def violations(page: Chromium) -> list[str]:
+    """What axe-core finds wrong for people who see, hear or point otherwise: rule, element."""
+    axe = find_spec("axe_core_python")
+    assert axe is not None, "pip install axe-core-python"
+    assert axe.origin is not None
+    page.run(f"{Path(axe.origin).with_name('axe.min.js').read_text(encoding='utf-8')}; 0")
+    return page.run("""axe.run(document, { resultTypes: ['violations'] }).then(found =>
+      found.violations.flatMap(v => v.nodes.map(n => `${v.id}: ${n.html.slice(0, 160)}`)))""")  # type: ignore[no-any-return]
+
+
+OVERLAPS = """(() => {
+  const shown = [...document.querySelectorAll('svg text')].filter(t => t.textContent.trim());
+  const boxes = shown.map(t => t.getBoundingClientRect());
+  const most = (a, b, from, to) => Math.min(a[to], b[to]) - Math.max(a[from], b[from]);
+  return boxes.flatMap((a, i) => boxes.slice(i + 1).map((b, j) => [i, i + 1 + j])
+    .filter(([, k]) => most(a, boxes[k], 'left', 'right') > 1 && most(a, boxes[k], 'top', 'bottom') > 3)
+    .map(([m, n]) => [shown[m].textContent, shown[n].textContent]));
+})()"""
+
+
+def overlaps(page: Chromium) -> list[list[str]]:
+    """Texts of pictures that lie over each other; a line's box is some pixels higher than its letters."""
+    return page.run(OVERLAPS)  # type: ignore[no-any-return]
+
+
+def cut_off(page: Chromium) -> list[str]:
+    """Texts of pictures that end outside them."""
+    return page.run("""[...document.querySelectorAll('svg text')].filter(t => {
+      const own = t.getBoundingClientRect(), all = t.ownerSVGElement.getBoundingClientRect();
+      return own.left < all.left - 1 || own.right > all.right + 1 || own.top < all.top - 3
+        || own.bottom > all.bottom + 3;
+    }).map(t => t.textContent)""")  # type: ignore[no-any-return]
 
 
 def luminance(color: str) -> float:

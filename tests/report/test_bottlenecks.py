@@ -8,25 +8,19 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lolat
 from lolat.errors import InputError, LolatError
+from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS, PLAIN
 from lolat.model import Model
-from lolat.report.bottlenecks import (
-    FAMILIES,
-    Side,
-    document,
-    embedded,
-    page,
-    pairs,
-    side_names,
-    write_page,
-)
+from lolat.model.attribution import explain_block, explain_network
+from lolat.report.bottlenecks import Side, embedded, page, write_page
+from lolat.report.bottlenecks.data import FAMILIES, are_unlike, document, pairs, side_names, stage
 from lolat.report.rows import module_paths
 from tests import synthetic
 
@@ -46,28 +40,33 @@ def other_device() -> Model:
     return Model(made)
 
 
-def counts_at(column: dict[str, Any], at: int, size: int) -> np.ndarray:
-    if "at" in column:
-        return np.array(column["at"][at])
-    return np.array(column["fixed"]) + size * np.array(column["scaled"])
-
-
 def test_counts_of_every_batch_size() -> None:
-    """`repacked`, `threaded` and `streamed` know thresholds; the others are a line in the batch size."""
+    """`repacked`, `threaded` and `streamed` know thresholds, which the page applies itself."""
     graph = synthetic.network(size=112)
     before = Model(synthetic.document(synthetic.measured(columns=PLAIN)))
-    made = document([side(graph, before)], 3, None, None)
-    assert made["batches"] == [1, 2, 3, 4, 8, 16, 32, 64, 128, 256]
-    assert made["batches"][made["start"]] == 3
+    made = document([side(graph, before)], 300, None, None)
+    assert made["sizes"] == [*range(1, 257), 300]
+    assert made["steps"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert made["start"] == 300
     (told,) = made["sides"]
-    for at, size in enumerate(made["batches"]):
-        for name in told["formula"]["features"]:
-            total = synthetic.totals(graph, size)[name]
-            assert counts_at(told["counts"][name], at, size).sum() == total
-    assert {name for name, column in told["counts"].items() if "at" in column} == {
-        "threaded",
-        "streamed",
-    }
+    assert {"flops", "weights", "elements", "acts", "ops"} <= told["counts"].keys()
+    names = set(told["counts"]) - {"threaded", "streamed", "repacked", "elements"}
+    for size in (1, 3, 300):
+        wanted = synthetic.totals(graph, size)
+        for name in names:
+            column = told["counts"][name]
+            found = sum(column.get("fixed", [])) + size * sum(column.get("scaled", []))
+            assert found == wanted[name]
+    assert set(told["formula"]["features"]) <= set(told["counts"])
+    assert len(told["operations"]["names"]) == len(graph.operations)
+
+
+def test_a_term_that_costs_nothing_is_left_out() -> None:
+    made = synthetic.document()
+    made["predictors"]["extended"]["coefficients"] |= {"flat_macs": 0.0, "norm_ops": 0.5}
+    (told,) = document([side(model=Model(made))], 1, None, None)["sides"]
+    assert "flat_macs" not in told["formula"]["features"]
+    assert "norm_ops" in told["formula"]["features"]
 
 
 @pytest.mark.parametrize("predictor", ["extended", "two-regime"])
@@ -76,11 +75,40 @@ def test_what_each_batch_size_says(predictor: str) -> None:
     made = document([side(graph)], 1, predictor, 0.8)
     (told,) = made["sides"]
     assert told["formula"]["name"] == predictor
-    for answer, size in zip(told["answers"], made["batches"], strict=True):
+    for answer, size in zip(told["answers"], made["sizes"], strict=True):
         wanted = MODEL.predict(graph, size, predictor, 0.8)
         assert answer["interval"] == list(wanted.interval_ms or ())
         assert (answer["coverage"], answer["inside"]) == (0.8, wanted.in_domain)
         assert [told["remarks"][i] for i in answer["remarks"]] == list(wanted.warnings)
+
+
+def test_times_of_a_formula_that_is_no_sum_of_counts() -> None:
+    """Those of the operations add up to the prediction, at each batch size that the page has."""
+    model, graph = lolat.load("rtx-4090-amp"), synthetic.network()
+    made = document([side(graph, model)], 100, None, None)
+    assert made["largest"] is None
+    assert made["start"] == 100
+    assert made["sizes"][:33] == [*range(1, 33), 40]
+    (told,) = made["sides"]
+    assert told["times"].keys() == {str(n) for n in made["sizes"]}
+    for size in (1, 32, 100):
+        total = sum(sum(column) for column in told["times"][str(size)])
+        assert total == pytest.approx(model.predict(graph, size).latency_ms, rel=1e-6)
+
+
+def test_what_a_change_would_save() -> None:
+    """The same as `lolat explain` says of the network, and of its longest block."""
+    graph = synthetic.network()
+    (told,) = document([side(graph)], 2, None, None)["sides"]
+    found = explain_network(MODEL, graph, 2).counterfactuals
+    assert [(c["by"], c["saves"]) for c in told["changes"]["network"]] == [
+        (c.what.change, c.saves_ms) for c in found
+    ]
+    own = explain_block(MODEL, graph, "conv2_block1", 2)
+    (block,) = [b for b in told["changes"]["blocks"] if told["labels"][int(b)] == "conv2_block1"]
+    assert [c["ofBlock"] for c in told["changes"]["blocks"][block]] == [
+        c.of_block for c in own.counterfactuals
+    ]
 
 
 def test_advice_names_the_network() -> None:
@@ -91,10 +119,11 @@ def test_advice_names_the_network() -> None:
 
 
 def test_a_batch_size_too_large_is_left_out() -> None:
-    """2**53 elements of one operation are the most; 200000**2 * 32 * 288 MACs a sample are that at 32."""
+    """2**53 elements of one operation are the most; 200000**2 * 32 * 288 MACs a sample are that at 24.4."""
     graph = synthetic.network(size=200_000)
     made = document([side(graph)], 1, None, None)
-    assert made["batches"] == [1, 2, 4, 8, 16]
+    assert made["sizes"] == [*range(1, 25)]
+    assert made["steps"] == [1, 2, 4, 8, 16]
     with pytest.raises(InputError, match="too large"):
         document([side(graph)], 10**6, None, None)
 
@@ -138,6 +167,49 @@ def test_every_block_stands_in_one_row_in_order(first: list[str], second: list[s
     found = pairs([first, second])
     assert [a for a, _ in found if a >= 0] == list(range(len(first)))
     assert [b for _, b in found if b >= 0] == list(range(len(second)))
+
+
+def test_versions_of_a_network_and_unlike_ones() -> None:
+    narrow, other = synthetic.network(width=16), images([64, 32, 16])
+    assert not are_unlike([side(), side(narrow)])
+    assert not are_unlike(
+        [side(), side(synthetic.network(stages=9))]
+    )  # it has all blocks of the first
+    assert not are_unlike([side(), side(model=other_device())])
+    assert not are_unlike([side()])
+    assert are_unlike([side(), side(other)])
+
+
+def images(sizes: list[int], channels_first: bool = False, part: str = "part") -> Any:
+    """Convolutions on images of these heights, and a head; of an image twice as high as the first."""
+
+    def shape(size: int, channels: int) -> tuple[int, ...]:
+        return (1, channels, size, size) if channels_first else (1, size, size, channels)
+
+    builder, last = GraphBuilder("images"), 3
+    x = builder.input(shape(2 * sizes[0], 3))
+    for i, size in enumerate(sizes):
+        x = builder.add("conv", [x], shape(size, 8), f"{part}{i}_conv", kernel=(3, 3), in_channels=last,
+                        out_channels=8, groups=1, bias=False)  # fmt: skip
+        x = builder.add("relu", [x], shape(size, 8), f"{part}{i}_relu")
+        last = 8
+    x = builder.add("global_average_pool", [x], (1, 8), "pool")
+    x = builder.add("dense", [x], (1, 10), "classes", in_features=8, out_features=10, bias=True)
+    return builder.build([x])
+
+
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_stages_by_the_size_of_images(channels_first: bool) -> None:
+    graph = images([112, 56, 7], channels_first)
+    found = dict.fromkeys(stage(graph, b) for b in cut(graph))
+    assert list(found) == [(1, "112 px"), (2, "56 px"), (5, "7 px"), (2000, "head")]
+
+
+def test_networks_of_other_image_sizes_share_their_stages() -> None:
+    other = images([120, 60, 30, 15], part="other")
+    made = document([side(images([112, 56, 28])), side(other)], 1, None, None)
+    assert made["stages"] == ["112 and 120 px", "56 and 60 px", "28 and 30 px", "15 px", "head"]
+    assert [s["stages"] for s in made["sides"]] == [[0, 1, 2, 4], [0, 1, 2, 3, 4]]
 
 
 def test_what_tells_two_sides_apart() -> None:

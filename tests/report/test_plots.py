@@ -74,26 +74,40 @@ def test_a_png(tmp_path: Path, name: str) -> None:
 
 
 def test_the_fit(tmp_path: Path) -> None:
-    """By hand: each point at a*ACTS + b*INP + c*FLOPs + d to the right, and its time up."""
+    """By hand: each point at its time to the right, and up at what the default predictor says of it."""
     path = tmp_path / "fit.svg"
-    formula = {"acts": 2e-6, "inp": 1e-6, "flops": 1e-8, "call": 0.25}
-    known = {"coefficients": formula, "breakpoint_ms": 5.0, "slope": 0.5, "offset_ms": 2.5}
-    fit_plot(model(**known), str(path))
-    points = synthetic.document()["points"]
-    sums = [sum(c * p[f] for f, c in formula.items() if f != "call") + 0.25 for p in points]
+    fit_plot(model(), str(path))
+    document = synthetic.document()
+    assert document["default"] == "extended"
+    formula = dict(document["predictors"]["extended"]["coefficients"])
+    call = formula.pop("call")
+    points = document["points"]
+    sums = [sum(c * p[f] for f, c in formula.items()) + call for p in points]
     x, y = markers(path).T
-    assert per_decade(x, sums) > 0
-    assert per_decade(y, [p["latency_ms"] for p in points]) < 0
-    assert "a desk: 105 points, two-regime fit" in texts(path)
-    assert "below 5 ms: slope 0.50" in texts(path)
-    fit_plot(model(breakpoint_ms=0.0, slope=1.0, offset_ms=0.0), str(path))
-    assert "below" not in texts(path)
+    right = per_decade(x, [p["latency_ms"] for p in points])
+    assert right > 0
+    assert per_decade(y, sums) == pytest.approx(-right, rel=1e-3)
+    assert "a desk: 105 points" in texts(path)
+    assert "105 blocks" in texts(path)
+    assert "predicted by extended, ms" in texts(path)
+
+
+def test_whole_networks_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "fit.svg"
+    document = synthetic.document()
+    for point in document["points"][:5]:
+        point["whole"] = True
+    fit_plot(Model(document), str(path))
+    assert {"100 blocks", "5 whole networks"} <= set(texts(path).split("|"))
 
 
 def test_points_of_nothing_are_left_out(tmp_path: Path) -> None:
-    """All coefficients 0: the sum of each point is 0, which a logarithm does not have."""
+    """All coefficients 0: the time of each point is 0, which a logarithm does not have."""
     path = tmp_path / "a.svg"
-    fit_plot(model(coefficients=dict.fromkeys(("acts", "inp", "flops", "call"), 0.0)), str(path))
+    document = synthetic.document()
+    found = document["predictors"]["extended"]["coefficients"]
+    document["predictors"]["extended"] = {"coefficients": dict.fromkeys(found, 0.0)}
+    fit_plot(Model(document), str(path))
     assert len(markers(path)) == 0
     assert "105 points" in texts(path)
 

@@ -27,10 +27,11 @@ ANSWERS: dict[str, Any] = {
     "table-evaluation": inference.TableEvaluation,
     "diagnosis": inference.Diagnosis,
     "comparison": inference.Comparison,
-    "model-summary": inference.Model,
-    "models": inference.Models,
-    "read": inference.Read,
+    "network-file": inference.NetworkFile,
     "cache": inference.Cache,
+    "model-summary": inference.Model,
+    "fleet": inference.Fleet,
+    "models": inference.Models,
     "suggestion": inference.Suggestion,
     "training": training.Training,
     "training-fit": training.TrainingFit,
@@ -51,7 +52,7 @@ ANSWERS: dict[str, Any] = {
 """Each answer by its name."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "learn": ("model-summary",),
+    "learn": ("model-summary", "fleet"),
     "predict": ("prediction", "predictions"),
     "report": ("prediction", "predictions"),
     "explain": ("explanation",),
@@ -77,10 +78,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "training fit": ("training-fit",),
     "training predict": ("training",),
     "training link": ("link",),
+    "read": ("network-file",),
+    "cache": ("cache",),
     "show": ("model-summary",),
     "models": ("models",),
-    "read": ("read",),
-    "cache": ("cache",),
 }
 """Which answers a command gives with --json."""
 
