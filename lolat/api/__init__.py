@@ -301,7 +301,7 @@ class Model(core.Model, Result):
         """Hours and dollars of training a network, on one device or each number of them in `replicas`.
 
         The run is as for `training`. `price_per_hour`: US$ for one device; else what `prices` (a CSV file
-        in the layout of SkyPilot's catalogue, None: what `lolat prices` lists) has for `accelerator`, the
+        in the layout of SkyPilot's catalog, None: what `lolat prices` lists) has for `accelerator`, the
         model's device if None; `as_if`: take the price though it is another device's. `spot`: spot prices,
         with `interruptions_per_hour` of an instance and the seconds lost at each, `restart_cost_s`.
         `billing`: "second" or "hour", a begun one whole.

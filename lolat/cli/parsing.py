@@ -28,31 +28,20 @@ def _told(ctx: click.Context, old: str, new: str, value: Any, words: Mapping[str
 
 
 class Option(click.Option):
-    """An option that may have had other names: `was`; of `once` not silently the last of two counts."""
+    """An option that may have had other names: `was`."""
 
-    def __init__(
-        self, *args: Any, was: str | Former = "", once: bool = False, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, was: str | Former = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.was: Former = {was: {}} if isinstance(was, str) and was else dict(was or {})
-        self.once = once
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """The option by all of its names."""
-        if self.once:
-            parser.add_option(self, self.opts, dest=self.name, action="append", nargs=1)
-        else:
-            super().add_to_parser(parser, ctx)
+        super().add_to_parser(parser, ctx)
         for old in self.was:
             parser.add_option(self, [old], dest=f"{self.name} {old}", action="store", nargs=1)
 
     def consume_value(self, ctx: click.Context, opts: Any) -> Any:
         """The value by whichever name."""
-        if self.once and isinstance(given := opts.get(self.name), list):
-            if len(given) > 1:
-                both = " and ".join(map(str, given))
-                raise click.BadParameter(f"{both}: expected one, give it once", ctx, self)
-            opts[self.name] = given[0]
         for old, words in self.was.items():
             if (value := opts.pop(f"{self.name} {old}", None)) is not None:
                 opts[self.name] = _told(ctx, old, self.opts[0], value, words)

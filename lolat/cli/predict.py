@@ -132,30 +132,37 @@ def fail(failures: dict[str, str]) -> None:
     metavar="FILE|now",
     help="In this state of the machine: what `lolat doctor MODEL --json` wrote, or now (measured, 20 s).",
 )
-@csv_option(more="A row for each answer.")
+@csv_option(more="An answer a row.")
 def predict(
     model: str,
     networks: tuple[str, ...],
     batch_sizes: tuple[int, ...],
     devices: tuple[str, ...],
-    input_size: tuple[int, ...],
-    predictor: str | None,
-    coverage: float | None,
     as_json: bool,
     limited: Limited,
     state: str | None,
     csv_file: Path | None,
+    **how: Any,
 ) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
     The interval holds the machine's usual ups and downs. With --state it is for a machine that is known to
-    be so busy, and narrower. With limits it is a check: exit code 3 where one is not kept. Several
-    networks, batch sizes and devices are answered in one table.
+    be so busy, and narrower. Several networks, batch sizes and devices are answered in one table. With
+    limits it is a check of each: exit code 3 where one is not kept.
     """
-    how = {"predictor": predictor, "coverage": limited.coverage(coverage)}
-    asked = asked_of(model, devices, networks, batch_sizes, input_size=input_size, **how)
-    _check_several(asked, limited, state)
-    limits = limited.limits(lolat.load(model), batch_sizes[0], predictor, input_size)
+    if state is not None and devices:
+        raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
+    if state is not None and state != "now":
+        from lolat.model.state import read_state
+
+        read_state(state)  # a wrong file is found out before a framework starts
+    how["coverage"] = limited.coverage(how["coverage"])
+    asked = asked_of(model, devices, networks, batch_sizes, **how)
+    if limited.max_ratio is not None and not asked.is_one:
+        raise InputError(
+            "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
+        )
+    limits = limited.limits(lolat.load(model), batch_sizes[0], how["predictor"], how["input_size"])
     reports, failures = asked.reports()
     if state is not None:
         known = _state(state, reports[0].model)
@@ -166,7 +173,7 @@ def predict(
         from lolat.report.several import write_answers
 
         write_answers(csv_file, answers)
-    told = [a.prediction if len(asked.devices) == 1 else a.with_device() for a in answers]
+    told = [a.with_device() if devices else a.prediction for a in answers]
     try:
         limited.check(told, limits)
     except AnswerIsNo as no:
@@ -174,20 +181,6 @@ def predict(
             raise
         say(str(no))
     fail(failures)
-
-
-def _check_several(asked: Question, limited: Limited, state: str | None) -> None:
-    """InputError for what is of one answer or machine; before a network is read, which may take long."""
-    if not asked.is_one and limited.max_ratio is not None:
-        raise InputError(
-            "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
-        )
-    if state is not None and len(asked.devices) > 1:
-        raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
-    if state is not None and state != "now":
-        from lolat.model.state import read_state
-
-        read_state(state)
 
 
 def _answers(reports: Sequence[Report]) -> list[Answer]:
