@@ -28,7 +28,9 @@ KINDS = (
 LEAST_POINTS = 30
 SHARES = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.999, 1.01)
 
-Row = tuple[float, bool, float, float]  # share inside, in the interval, half of it, log(measured / predicted)
+Row = tuple[
+    float, bool, float, float
+]  # share inside, in the interval, half of it, log(measured / predicted)
 
 
 def rows(path: Path) -> list[Row]:
@@ -40,7 +42,9 @@ def rows(path: Path) -> list[Row]:
         points = [Point.from_dict(p) for p in document["points"]]
         kept = [p for p in points if not {*kinds} & {*p.kinds}]
         if LEAST_POINTS <= len(kept) < len(points):
-            made = model_document(device.name, device.name, kept, document["environment"], document["noise"])
+            made = model_document(
+                device.name, device.name, kept, document["environment"], document["noise"]
+            )
             model = Model(made)
             for entry, graph, ms in device.networks:
                 p = model.predict(graph, entry["batch"])
@@ -55,11 +59,22 @@ def rows(path: Path) -> list[Row]:
 def main() -> None:
     """Print the table."""
     on = sys.argv[sys.argv.index("--on") + 1 :] if "--on" in sys.argv else None
-    paths = [p for p in sorted((HERE / "results").glob("*/*.json.xz")) if on is None or p.parent.name in on]
+    paths = [
+        p
+        for p in sorted((HERE / "results").glob("*/*.json.xz"))
+        if on is None or p.parent.name in on
+    ]
     with ProcessPoolExecutor() as pool:
         found = [row for of_device in pool.map(rows, paths) for row in of_device]
-    print("| inside | predictions | in the interval | half of it | half are off by | a tenth by more than |")
-    print("|" + " --- |" * 6)
+    header = (
+        "inside",
+        "predictions",
+        "in the interval",
+        "half of it",
+        "half off by",
+        "a tenth by more than",
+    )
+    print("| " + " | ".join(header) + " |\n|" + " --- |" * len(header))
     for low, high in reversed(list(pairwise(SHARES))):
         own = [r for r in found if low <= r[0] < high]
         if own:
