@@ -78,14 +78,22 @@ def bar(share: float, largest: float) -> str:
 # ---- The blocks of a prediction as a CSV table.
 
 
+BLOCK_HEADER = ("name", "latency_ms", "share", "bound_by", *COLUMNS)
+
+
 def write_csv(path: str | Path, prediction: Prediction) -> None:
     """One row per block: name, latency_ms, share, bound_by, counts. InputError if not writable.
 
     A name that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    rows = [
+    write_text(path, to_csv(BLOCK_HEADER, block_rows(prediction)))
+
+
+def block_rows(prediction: Prediction) -> list[list[Any]]:
+    """A row of BLOCK_HEADER for each block."""
+    return [
         [
-            _text(b.name),
+            csv_name(b.name),
             f"{b.latency_ms:.6g}",
             f"{b.share:.6g}",
             b.bound_by,
@@ -93,11 +101,10 @@ def write_csv(path: str | Path, prediction: Prediction) -> None:
         ]
         for b in prediction.blocks
     ]
-    header = ["name", "latency_ms", "share", "bound_by", *COLUMNS]
-    write_text(path, to_csv(header, rows))
 
 
-def _text(name: str) -> str:
+def csv_name(name: str) -> str:
+    """A name for a cell of a table, which a spreadsheet takes for no formula."""
     shown = plain(name)
     return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 
@@ -205,11 +212,16 @@ def print_report(
 
 
 def headline(model: Model) -> str:
-    """Name, device, framework, age and noise of a model, in one line."""
+    """A model in one line: name, file where that is another, device, framework, what of both is special,
+    when it was learned, noise: what tells two models of a processor apart.
+    """
     where: Mapping[str, Any] = model.document["environment"]
-    parts = [f"{plain(model.name)}: {plain(model.device)}"]
+    file = Path(model.source)
+    named = "" if file.stem in (model.name, "model") else f" ({plain(file.name)})"
+    parts = [f"{plain(model.name)}{named}: {plain(model.device)}"]
     if "framework" in where:
         parts.append(plain(f"{where['framework']} {where.get('framework_version', '')}".strip()))
+    parts += map(plain, conditions(where))
     age = _age(where.get("date"))
     if age:
         parts.append(f"learned {age}")
@@ -219,12 +231,40 @@ def headline(model: Model) -> str:
     return " · ".join(parts)
 
 
+SPECIAL = {
+    "compile": "compiled",
+    "jit": "XLA",
+    "channels_last": "channels last",
+    "half": "half precision",
+}
+"""What of an environment is said where it is on."""
+
+
+def conditions(where: Mapping[str, Any]) -> Iterator[str]:
+    """What of a model's environment makes its times others than those of the next on that processor."""
+    yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
+    libraries = where.get("libraries")
+    libraries = libraries if isinstance(libraries, Mapping) else {}
+    if False in (libraries.get("onednn"), libraries.get("onednn_enabled")):
+        yield "without oneDNN"
+    if "cpu_capability" in libraries:
+        yield str(libraries["cpu_capability"])
+    flags = where.get("flags")
+    yield from (f"{k}={v}" for k, v in flags.items()) if isinstance(flags, Mapping) else ()
+    load = where.get("load_at_start")
+    if isinstance(load, (int, float)):
+        yield f"load {load:.1f} at the start"
+
+
 def _age(date: Any) -> str:
+    """How long ago, and when; nothing where a file does not say it with its time zone."""
     try:
-        days = (datetime.now(UTC) - datetime.fromisoformat(date)).days
+        when = datetime.fromisoformat(date)
+        days = (datetime.now(UTC) - when).days
     except (TypeError, ValueError):
         return ""
-    return "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
+    ago = "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
+    return f"{ago}, {when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def describe(model: Model) -> Iterator[str]:
