@@ -65,14 +65,15 @@ class Limited:
     def check(self, predictions: Sequence[Prediction], limits: Limits) -> None:
         """Say and write what was found; AnswerIsNo where a limit is not kept."""
         from lolat.model.check import check
-        from lolat.report.check import github_lines, write_junit
 
         found = check(predictions, limits)
-        if self.github:
-            for line in github_lines(found):
+        if self.github or self.junit is not None:  # with them XML is imported
+            from lolat.report.check import github_lines, write_junit
+
+            for line in github_lines(found) if self.github else ():
                 click.echo(line, err=True)
-        if self.junit is not None:
-            write_junit(self.junit, found)
+            if self.junit is not None:
+                write_junit(self.junit, found)
         if wrong := [f.words for f in found if not f.holds]:
             raise AnswerIsNo("; ".join(wrong))
 

@@ -28,7 +28,7 @@ from lolat.cli.common import (
 )
 from lolat.cli.limits import Limited, limit_options
 from lolat.cli.parsing import Names, Number
-from lolat.errors import InputError, MissingPackageError, ModelFileError, NetworkError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
 
 if TYPE_CHECKING:
@@ -161,8 +161,12 @@ def predict(
 
         read_state(state)  # a wrong file is found out before a framework starts
     how["coverage"] = limited.coverage(how["coverage"])
-    limits = limited.limits(lolat.load(model), batch_sizes[0], how["predictor"], how["input_size"])
     asked = asked_of(model, devices, networks, batch_sizes, **how)
+    if limited.max_ratio is not None and not asked.is_one:
+        raise InputError(
+            "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
+        )
+    limits = limited.limits(lolat.load(model), batch_sizes[0], how["predictor"], how["input_size"])
     reports, failures = asked.reports()
     if state is not None:
         known = _state(state, reports[0].model)
@@ -173,8 +177,14 @@ def predict(
         from lolat.report.several import write_answers
 
         write_answers(csv_file, answers)
+    told = [a.with_device() if devices else a.prediction for a in answers]
+    try:
+        limited.check(told, limits)
+    except AnswerIsNo as no:
+        if not failures:
+            raise
+        say(str(no))
     fail(failures)
-    limited.check([answer.prediction for answer in answers], limits)
 
 
 def _answers(reports: Sequence[Report]) -> list[Answer]:

@@ -103,7 +103,7 @@ def serve(models: tuple[str, ...], port: int) -> None:
     for path in named:  # one that is given by name is to work, or to be refused here
         found = opened(path, path.stem, True)
         if found.latency is None and found.training is None:
-            raise InputError(f"{path}: {found.lacking['latency']}")
+            raise InputError(found.lacking["latency"])
 
     def told(address: str) -> None:
         click.echo(f"LoLat: {address}   (Ctrl-C ends it)")
