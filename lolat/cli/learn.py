@@ -22,7 +22,6 @@ from lolat.cli.common import (
     progress,
     restart_option,
     run,
-    say,
     say_json,
     size_option,
     threads_option,
