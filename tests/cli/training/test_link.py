@@ -53,7 +53,7 @@ def test_people_read_lines(lolat: Command, asked: list[Any]) -> None:
     ]
     # Two steps of 0.25 ms, a variable, and 4,096 bytes at a million a ms, beside what an iteration costs.
     assert [line.split() for line in lines[5:8]] == [
-        ["0", "0", "KiB", "0.200", "ms", "0.200", "ms"],
+        ["0", "0", "B", "0.200", "ms", "0.200", "ms"],
         ["1", "4", "KiB", "1.00", "ms", "0.829", "ms"],
         ["8", "32", "MiB", "45.0", "ms", "35.3", "ms"],
     ]
