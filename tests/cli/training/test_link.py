@@ -54,8 +54,8 @@ def test_people_read_lines(lolat: Command, asked: list[Any]) -> None:
     # Two steps of 0.25 ms, a variable, and 4,096 bytes at a million a ms, beside what an iteration costs.
     assert [line.split() for line in lines[5:8]] == [
         ["0", "0", "B", "0.200", "ms", "0.200", "ms"],
-        ["1", "4", "KiB", "1.00", "ms", "0.829", "ms"],
-        ["8", "32", "MiB", "45.0", "ms", "35.3", "ms"],
+        ["1", "4.00", "KiB", "1.00", "ms", "0.829", "ms"],
+        ["8", "32.0", "MiB", "45.0", "ms", "35.3", "ms"],
     ]
     assert lines[-1].endswith("--replicas 2 --strategy mirrored --link-gbps 8")
     assert max(map(len, lines[:-1])) <= 80
