@@ -62,7 +62,7 @@ recipe_option = option("--recipe", type=click.Choice(tuple(RECIPES)), default="b
 @recipe_option
 @only_option(was="--gpus", more="All if not given.")
 @facts_of_gpus_option
-@output_option(required=True, more="The model file.")
+@output_option(required=True, more="The layer model's file.")
 @option(
     "--max-batch-size",
     type=WHOLE,
