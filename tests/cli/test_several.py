@@ -73,7 +73,7 @@ def test_the_table(lolat: Command, model: Path, slower: Path) -> None:
     assert float(lines[1][3]) == pytest.approx(alone, rel=0.005)
     assert float(lines[2][3]) == pytest.approx(3 * alone, rel=0.005)
     assert ratio(lines[1]) == 1.0
-    assert lines[1][lines[1].index("1.00x") + 1] == "inside"
+    assert lines[1][lines[1].index("1.00x") + 1].startswith("inside")
     assert ratio(lines[2]) == 3.0
     by_sample = lolat.text("predict", model, "keras:A", "--batch-size", "1,8").splitlines()
     eight = load(model).predict(read("keras:A"), 8).latency_ms
