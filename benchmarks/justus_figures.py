@@ -1,7 +1,7 @@
 """The figures of Justus et al. 2018, with this project's models: one command for each.
 
-    lolat mlp fit DATA/justus2018_convolution.csv.gz --layer convolution --gpus V100 --output CONV_MODEL
-    lolat mlp fit DATA/justus2018_dense.csv.gz --layer dense --gpus V100 --output DENSE_MODEL
+    lolat mlp fit DATA/justus2018_convolution.csv.gz --layer convolution --only V100 --output CONV_MODEL
+    lolat mlp fit DATA/justus2018_dense.csv.gz --layer dense --only V100 --output DENSE_MODEL
     python benchmarks/justus_figures.py scatter DATA CONV_MODEL DENSE_MODEL
     python benchmarks/justus_figures.py vgg16 DATA CONV_MODEL DENSE_MODEL
     python benchmarks/justus_figures.py depth DATA [--results FILE]
@@ -63,7 +63,7 @@ def drawn(path: Path, columns: int, size: tuple[float, float]) -> Iterator[Any]:
 
 
 def parts(data: Path, layer: str) -> tuple[LayerTable, LayerTable]:
-    """(training, test) rows of the V100, as `lolat mlp fit --gpus V100` draws them."""
+    """(training, test) rows of the V100, as `lolat mlp fit --only V100` draws them."""
     table = read_table(data / f"justus2018_{layer}.csv.gz", layer)
     table = table.select(table["gpu"] == GPU)
     found = split(len(table), 0)

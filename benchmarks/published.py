@@ -55,11 +55,11 @@ def tables(name: str, data: Path) -> list[str]:
     """The arguments of `lolat fit` for a model."""
     if name in TIMM:
         device, *files = TIMM[name]
-        return [str(data / "timm" / f"{f}.csv.gz") for f in files] + ["--device", device]
+        return [str(data / "timm" / f"{f}.csv.gz") for f in files] + ["--name", device]
     device = NEUSIGHT[name]
     folder = data / "neusight"
     given = [str(folder / f"kernels-{device}.csv.gz"), str(folder / "networks.csv")]
-    return [*given, "--facts", str(folder / "devices.csv"), "--device", device]
+    return [*given, "--facts", str(folder / "devices.csv"), "--name", device]
 
 
 def main() -> None:

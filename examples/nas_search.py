@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402
 import lolat  # noqa: E402
 from lolat.nas import Search, Space  # noqa: E402
 from lolat.nas.objective import FunctionObjective  # noqa: E402
-from lolat.nas.search import answer, lines  # noqa: E402
+from lolat.nas.pareto import answer, lines  # noqa: E402
 
 CLASSES, SIZE, TRAIN, TEST, EPOCHS = 16, 96, 500, 500, 4
 STAGE = {"width": (4, 8, 16), "depth": (1, 2), "kind": ("plain", "inverted")}

@@ -18,6 +18,7 @@ from lolat.fitting.intervals import machine_factor
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import count
+from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.state import State, parts_of, state_of
 from lolat.units import off
@@ -27,7 +28,7 @@ from microbench.blocks import NETWORKS, Predefined
 from microbench.environment import Difference
 from microbench.jobs import Job, Settings, graph_job, job_key
 from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, UNSTEADY, free_bytes
-from microbench.runner import Progress, Runner
+from microbench.runner import Runner
 from microbench.state import Levels, levels
 from microbench.timing import Clock
 

@@ -14,6 +14,7 @@ from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.edits import block_graph
+from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.model.state import State
@@ -24,7 +25,7 @@ from microbench.blocks import NETWORKS, Predefined
 from microbench.doctor import Again, measured_again, references_of
 from microbench.jobs import Job, Settings, graph_job, job_key, keep_bytes, peak_bytes
 from microbench.learn import SLICE_S, free_bytes, noise_of, references
-from microbench.runner import Progress, Runner
+from microbench.runner import Runner
 from microbench.state import levels
 
 DEFAULT_NETWORKS = (

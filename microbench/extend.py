@@ -17,6 +17,7 @@ from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.blocks import Block
 from lolat.graph.edits import subgraph
+from lolat.io.progress import Progress
 from microbench import environment
 from microbench.backends import of_model
 from microbench.backends.known import known_blocks
@@ -25,7 +26,6 @@ from microbench.doctor import Again, references_of
 from microbench.jobs import Settings, job_key
 from microbench.journal import Journal
 from microbench.learn import measure_blocks
-from microbench.runner import Progress
 
 DRIFT = 0.1
 

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
+from lolat.io.progress import Progress
 from microbench import environment
 from microbench.backends.known import as_known
 from microbench.blocks import BLOCKS, NETWORKS, Predefined
 from microbench.jobs import Job, Settings, graph_job, job_key
 from microbench.journal import Journal, fingerprint
-from microbench.runner import Outcome, Progress, Runner
+from microbench.runner import Outcome, Runner
 from microbench.state import Level, Levels, levels
 from microbench.timing import Visit, quantile
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.io.documents import to_json
+from lolat.io.progress import Progress
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.mlp.devices import DEVICES, Device, find, known, merged
@@ -36,7 +37,7 @@ from microbench.environment import SYSTEM, cpu_count, text
 from microbench.jobs import ITEM_BYTES, OVERHEAD_BYTES, Job, Settings, reference_job
 from microbench.journal import Journal
 from microbench.learn import Check, Run, noise_beside, run_jobs, warnings
-from microbench.runner import Progress, Runner
+from microbench.runner import Runner
 from microbench.timing import (
     ENOUGH_QUIET,
     Clock,
@@ -386,7 +387,7 @@ def write_csv(path: Path, table: LayerTable) -> None:
 def write_record(
     path: Path, measured: MeasuredLayers, fact: Device, drawn: Mapping[str, Any]
 ) -> None:
-    """What a CSV has no column for: the device's facts as `--devices` reads them, where, how, raw times.
+    """What a CSV has no column for: the device's facts as `--facts` reads them, where, how, raw times.
 
     `drawn`: how the layers were chosen. See `write_bytes`.
     """

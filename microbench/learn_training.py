@@ -12,6 +12,7 @@ from typing import Any
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.process import ProcessDied, RequestFailed
+from lolat.io.progress import Progress
 from lolat.training.learning import (
     SIMPLEST,
     EpochPoint,
@@ -29,7 +30,7 @@ from microbench.blocks import BLOCKS, Predefined
 from microbench.jobs import OVERHEAD_BYTES, Job, Settings, keep_bytes, reference_job
 from microbench.journal import Journal
 from microbench.learn import Check, Run, noise_beside, run_jobs, warnings
-from microbench.runner import Progress, Runner
+from microbench.runner import Runner
 from microbench.timing import Visit, center, final_limit, is_quiet, spread
 
 # ---- What is measured to learn training: the predefined blocks, five more, and at which batch

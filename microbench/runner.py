@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from lolat.errors import MeasuringError
 from lolat.io.process import ProcessDied, RequestFailed
+from lolat.io.progress import Progress, Silent
 from microbench.jobs import Job, Settings, groups, visiting_order
 from microbench.journal import Journal
 from microbench.process import WorkerProcess
@@ -97,32 +98,6 @@ class Outcome:
         else:
             self.failures[key] = reason
             self.visits.pop(key, None)
-
-
-class Progress(Protocol):
-    """Where a run says how far it is."""
-
-    def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins."""
-
-    def step(self) -> None:
-        """One step of the stage is done."""
-
-    def note(self, text: str) -> None:
-        """A remark for the user."""
-
-
-class Silent:
-    """Progress that nobody watches."""
-
-    def start(self, text: str, total: int) -> None:
-        """Nothing."""
-
-    def step(self) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
 
 
 class Runner:

@@ -6,8 +6,9 @@ Importing it loads no framework; what an answer needs is imported when it is ask
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat import model as core
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from lolat.api.report import Report
     from lolat.api.training import CostAnswer, TrainingAnswer
     from lolat.graph import Graph
+    from lolat.io.progress import Progress
     from lolat.model.attribution import AtSize, Explanation
     from lolat.model.budget import BudgetAnswer
     from lolat.model.prediction import Prediction
     from lolat.model.state import State
     from lolat.training.model import Training
-    from microbench.runner import Progress
 
+LINK_KEYS = ("replicas", "gbps", "latency_ms", "variable_ms", "fixed_ms", "error")
+"""What a summary tells of a link."""
 InputSize = int | Sequence[int] | None
 """Height = width of the input, or its shape without the batch; None: the network's own."""
 
@@ -46,9 +49,12 @@ class Model(core.Model, Result):
 
     def words(self) -> str:
         """The device, when and with what it was learned, and how far off its default formula is."""
+        from lolat.model.sections import knows
         from lolat.report.text import headline
         from lolat.units import percent
 
+        if not self.predictors:
+            return f"{headline(self)}\nknows {', '.join(knows(self.document))}"
         errors = self._errors(self.default)
         told = f"by default {self.default}"
         if {"median", "points"} <= errors.keys():
@@ -65,14 +71,16 @@ class Model(core.Model, Result):
     def to_dict(self) -> dict[str, Any]:
         """What the file says of its device, without its points: the answer of `show --json`."""
         from lolat.fitting.intervals import noise_floor
+        from lolat.model.sections import knows
 
         document = self.document
         return {
             "name": self.name,
             "device": self.device,
             "file": self.source,
-            "default": self.default,
-            "points": len(document["points"]),
+            "knows": knows(document),
+            "default": self.default or None,
+            "points": len(document.get("points", ())),
             "noise_floor": noise_floor(document),
             "environment": plain_data(document["environment"]),
             "predictors": {
@@ -82,8 +90,14 @@ class Model(core.Model, Result):
                 }
                 for name in self.predictors
             },
-            "domain": plain_data(document["domain"]),
+            "domain": plain_data(document.get("domain", {})),
             "training": "training" in document,
+            "epochs": len(document.get("epochs", {}).get("points", ())),
+            "spaces": {n: len(s.get("samples", ())) for n, s in document.get("spaces", {}).items()},
+            "links": {
+                name: {key: link[key] for key in LINK_KEYS if key in link}
+                for name, link in document.get("links", {}).items()
+            },
             "warnings": list(document.get("warnings", ())),
         }
 
@@ -132,7 +146,7 @@ class Model(core.Model, Result):
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more. Raises NetworkError
         where the network cannot be read, InputError for a size, predictor or coverage that cannot be.
         """
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         known = _state(state)
         graph = self._graph(network, input_size)
         several = isinstance(batch_size, Sequence)
@@ -161,7 +175,7 @@ class Model(core.Model, Result):
         from lolat.api.report import Report
         from lolat.readers import as_size
 
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         graph = self._graph(network, input_size)
         found = self.predict(graph, batch_size, predictor, coverage)
         if not isinstance(network, (str, os.PathLike)):
@@ -215,7 +229,7 @@ class Model(core.Model, Result):
         from lolat.model.budget import Question, check_budget
 
         check_budget(max_ms)
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         graph = self._graph(network, input_size)
         asked = Question(
             self, graph, max_ms, batch_size, predictor, coverage, sure, _at_size(network)
@@ -245,12 +259,13 @@ class Model(core.Model, Result):
         `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
         alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. `replicas`: devices that
         train together, exchanging gradients by `strategy` (ring, tree, one-to-all or mirrored) over links
-        of `link_gbps` Gbit/s, as such devices are usually linked if None; `no_overlap`: not during the
-        backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
+        of `link_gbps` Gbit/s, if None as was measured or as such devices usually are; `no_overlap`:
+        not during the backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
         `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
 
-        Returns a `TrainingAnswer`. Raises ModelFileError where the model knows nothing of training, with
-        the command that adds it, and InputError for what cannot be.
+        Returns a `TrainingAnswer`, of a model without measured training an estimate from its latencies,
+        which its warnings say. Raises ModelFileError where it knows neither, with the command that adds
+        it, and InputError for what cannot be.
         """
         from lolat.api.training import Exchange, Run, predict_training
 
@@ -286,7 +301,7 @@ class Model(core.Model, Result):
         """Hours and dollars of training a network, on one device or each number of them in `replicas`.
 
         The run is as for `training`. `price_per_hour`: US$ for one device; else what `prices` (a CSV file
-        in the layout of SkyPilot's catalogue, None: what `lolat prices` lists) has for `accelerator`, the
+        in the layout of SkyPilot's catalog, None: what `lolat prices` lists) has for `accelerator`, the
         model's device if None; `as_if`: take the price though it is another device's. `spot`: spot prices,
         with `interruptions_per_hour` of an instance and the seconds lost at each, `restart_cost_s`.
         `billing`: "second" or "hour", a begun one whole.
@@ -330,13 +345,14 @@ class Model(core.Model, Result):
         self,
         table: str | os.PathLike[str],
         *,
-        only: str | None = None,
+        only: str | Collection[str] | None = None,
         predictor: str | None = None,
         training: bool = False,
     ) -> TableEvaluation:
         """Compare with the times of networks or operations in a CSV table; nothing is measured.
 
-        `only`: rows of this device alone. `training`: its training steps. Returns a `TableEvaluation`.
+        `only`: rows of this device (or devices). `training`: its training steps. Returns a
+        `TableEvaluation`.
         Raises InputError where no row can be predicted.
         """
         from lolat.api.measuring import evaluate_table
@@ -353,12 +369,38 @@ class Model(core.Model, Result):
 
         return doctor(self, progress)
 
+    def extend(
+        self,
+        network: str,
+        batch_size: int | Sequence[int] = 1,
+        output: str | os.PathLike[str] | None = None,
+        *,
+        input_size: InputSize = None,
+        restart: bool = False,
+        progress: Progress | None = None,
+    ) -> Model:
+        """Measure the few blocks that bring a network inside what was measured, and fit again.
+
+        `network`: a name, a file or "package.module:callable". `output`: the file to write; None: the
+        model's own, or for one that is shipped your own copy. `restart`: measure again what was measured
+        for this network before. Returns the extended `Model`. Raises InputError where the model is not of
+        this machine or its framework.
+        """
+        from lolat.api.extending import extend_model
+        from lolat.io.progress import Silent
+        from lolat.readers import as_size
+
+        path = None if output is None else Path(output)
+        sizes = [batch_size] if isinstance(batch_size, int) else batch_size
+        asked = self.given, network, sizes, as_size(input_size), None, path, restart
+        return extend_model(self, *asked, progress or Silent()).model
+
     def _training(self) -> Training:
         from lolat.training.file import from_document
 
         return from_document(dict(self.document), self.source)
 
-    def _check(self, predictor: str | None, coverage: float | None) -> None:
+    def check(self, predictor: str | None, coverage: float | None) -> None:
         """InputError for what the model cannot answer, before a framework starts to read a network."""
         formula = self.predictor(predictor)
         if coverage is not None:

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api import Model
-from lolat.api.measuring import Silent
 from lolat.errors import InputError, LolatError
 from lolat.io import paths
+from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
 from lolat.model import learning as fitting
-from lolat.model.file import read, write
+from lolat.model.file import SECTIONS, read, write
 from microbench import backends, environment
 from microbench import learn as of_blocks
 from microbench import learn_training as of_training
 from microbench.backends import choice
 from microbench.extend import refuse_another
 from microbench.journal import interruptible
-from microbench.runner import Progress
 
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 ADVICE = (
@@ -53,16 +52,30 @@ def learn(
     MissingPackageError or DeviceError where there is nothing to measure with, InputError where `output`
     cannot be written or is of another device.
     """
-    started, shown = time.monotonic(), progress or Silent()
     path = None if output is None else Path(output)
-    joined, target = _backend_and_output(device, path, backend, options, shown)
+    return learn_device(device, path, backend, options, training, restart, progress or Silent())[0]
+
+
+def learn_device(
+    device: str,
+    output: Path | None,
+    backend: str | None,
+    options: Sequence[str],
+    training: bool,
+    restart: bool,
+    shown: Progress,
+) -> tuple[Model, bool]:
+    """As `learn`; with the model, whether its latencies are new (else only training was added)."""
+    started = time.monotonic()
+    joined, target = _backend_and_output(device, output, backend, options, shown)
     known = None
     if training:
         backends.check_trains(joined)
         known = None if restart else known_model(target, device, backends.threads_of(joined))
-        if known is not None:
+        if known is not None and "predictors" in known:
             shown.note(f"{target} is of this device: its latencies are kept, training is added")
-            return _with_training(known, target, joined, device, restart, shown)
+            return _with_training(known, target, joined, device, restart, shown), False
+    kept_sections(target, device, joined, restart)  # or refused, before minutes are spent
     journal_path = target.with_name(target.name + ".journal.jsonl")
     with interruptible(journal_path):
         points, where, noise, warnings, journal = of_blocks.measure_blocks(
@@ -72,11 +85,14 @@ def learn(
         label = environment.label_of(device, where)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
         document |= kept_training(target, document)
+        document |= kept_sections(target, device, joined, restart)
         write(target, document)
     journal.remove()
+    for remark in warnings:
+        shown.note(f"warning: {remark}")
     if training:
-        return _with_training(document, target, joined, device, restart, shown)
-    return Model(document, str(target))
+        return _with_training(document, target, joined, device, restart, shown), True
+    return Model(document, str(target)), True
 
 
 def _with_training(
@@ -103,6 +119,8 @@ def _with_training(
         learned = {**now, "training": section}
         write(output, learned)
     journal.remove()
+    for remark in section["warnings"]:
+        progress.note(f"warning: {remark}")
     return Model(learned, str(output))
 
 
@@ -118,6 +136,8 @@ def known_model(output: Path, device: str, threads: int | None = None) -> dict[s
         document = read(output)
     except LolatError:
         return None
+    if "predictors" not in document:  # nothing of it was measured: whoever gives it knows
+        return document
     learned, label = document["environment"], str(document["device"])
     here = environment.here({"threads_asked": threads}, device)
     other = device == "cpu" and environment.differences_of_device(label, learned, here)
@@ -128,6 +148,26 @@ def known_model(output: Path, device: str, threads: int | None = None) -> dict[s
             "or --restart to replace it"
         )
     return document
+
+
+def kept_sections(output: Path, device: str, backend: str, restart: bool) -> dict[str, Any]:
+    """What the model in `output` knows besides inference and training, which learning leaves as it is.
+
+    InputError for a model of another device, unless it is to be replaced: `restart`.
+    """
+    try:
+        old = read(output)
+    except LolatError:
+        return {}
+    kept = {s: old[s] for s in SECTIONS if s in old and s != "training"}
+    try:
+        if kept:
+            known_model(output, device, backends.threads_of(backend))
+    except InputError:
+        if not restart:
+            raise
+        return {}
+    return kept
 
 
 def kept_training(output: Path, learned: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from lolat.devices.compare import (
 from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
 from lolat.errors import InputError
 from lolat.fitting.points import Point
+from lolat.io.progress import Progress, Silent
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.state import State
@@ -25,7 +26,6 @@ from lolat.units import percent, plain, plural
 from microbench import backends, environment
 from microbench import doctor as again
 from microbench import evaluate as measuring
-from microbench.runner import Progress
 
 EXAMPLES = {
     "torch": (" of torchvision", "torchvision.models:resnet50 --input-size 224"),
@@ -39,19 +39,6 @@ Warn = Callable[[str], object]
 
 def quiet(remark: str) -> None:
     """Nobody to tell."""
-
-
-class Silent:
-    """A `Progress` that shows nothing."""
-
-    def start(self, text: str, total: int) -> None:
-        """A stage begins."""
-
-    def step(self) -> None:
-        """A step of it is done."""
-
-    def note(self, text: str) -> None:
-        """A remark."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,7 +164,7 @@ def evaluate(
 
     `name`: how messages call the model.
     """
-    where = model.document["environment"]
+    where = model.inference["environment"]
     backend, device = backends.of_model(where), device_of(where)
     check_networks(networks, backend, name)
     here = environment.here(where, device)
@@ -186,7 +173,7 @@ def evaluate(
         known = environment.differences_of_device(model.device, where, here)
         _tell(warn, known, "" if known else environment.unsaid(where))
     sizes = batch_sizes or measuring.DEFAULT_BATCH_SIZES
-    points = [Point.from_dict(p) for p in model.document["points"]]
+    points = [Point.from_dict(p) for p in model.inference["points"]]
     wanted = measuring.cases(networks or measuring.DEFAULT_NETWORKS, sizes, input_size)
     run = measuring.measure_cases(backend, device, wanted, points, progress or Silent())
     now = environment.differences(model.device, where, here | run.environment)
@@ -199,7 +186,7 @@ def evaluate(
 def evaluate_table(
     model: Model,
     table: str,
-    only: str | None = None,
+    only: str | Collection[str] | None = None,
     predictor: str | None = None,
     training: bool = False,
     said: Said | None = None,
@@ -236,10 +223,10 @@ def state_of_now(model: Model, name: str, progress: Progress | None = None) -> S
 
 def examined(model: Model, progress: Progress | None = None) -> again.Examination:
     """What measuring networks of a model again finds; LolatError where that cannot be done."""
-    where = model.document["environment"]
+    where = model.inference["environment"]
     backend = backends.of_model(where)
     backends.check(backend)
-    points = [Point.from_dict(p) for p in model.document["points"]]
+    points = [Point.from_dict(p) for p in model.inference["points"]]
     shown = progress or Silent()
     return again.examine(points, model.device, where, backend, device_of(where), shown)
 

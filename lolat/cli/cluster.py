@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import INTERRUPTED, say
+from lolat.cli.common import INTERRUPTED, say, say_json
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ def learn_fleet(
     options: Sequence[str],
     restart: bool,
     measure: Measure | None = None,
+    as_json: bool = False,
 ) -> None:
     """Measure every node of the cluster at `address` that has no model in the folder `output` yet.
 
@@ -243,7 +244,14 @@ def learn_fleet(
             except KeyboardInterrupt:
                 say(f"interrupted; {len(written)} models are in {folder}, the same command goes on")
                 raise click.exceptions.Exit(INTERRUPTED) from None
-    for line in summary(folder, len(nodes), len(written), len(there)):
+    if as_json:
+        told = [{"node": bad.name, "reason": bad.reason} for bad in failed]
+        models = [str(path) for path in written]
+        say_json(
+            "fleet",
+            {"folder": str(folder), "written": models, "before": len(there), "failed": told},
+        )
+    for line in () if as_json else summary(folder, len(nodes), len(written), len(there)):
         click.echo(line)
     if failed:
         raise _not_measured(failed)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from pathlib import Path
 from typing import Any
 
 import click
 
+from lolat.cli.parsing import Argument, Command, Names, Number, Numbers, Option, Percent, Size
+from lolat.cli.parsing import LazyGroup as LazyGroup
+from lolat.cli.progress import counting as counting
+from lolat.cli.progress import progress as progress
+from lolat.cli.progress import say as say
 from lolat.errors import LolatError
 from lolat.io.results import json_text
 from lolat.io.writing import check_writable as check_writable
@@ -65,11 +69,6 @@ def _discard_stdout() -> None:
         os.close(nothing)
 
 
-def say(text: str) -> None:
-    """One line on stderr."""
-    click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
-
-
 def say_json(kind: str, answer: Mapping[str, Any]) -> None:
     """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
     click.echo(json_text(kind, answer))
@@ -89,236 +88,141 @@ def _usage(error: click.UsageError, name: str) -> str:
     return f"{error.format_message().rstrip('.')}; see: {command} --help"
 
 
-# ---- A group of commands that imports a command's module only when the command is used.
+# ---- Options that several commands have: one name, one meaning.
+
+OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adadelta")
+STRATEGIES = ("ring", "tree", "one-to-all", "mirrored")
+PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
+BACKENDS = ("tensorflow", "torch", "onnxruntime")
+"""Written out, as what has them imports NumPy, and a command's help should not."""
+
+SHARE = Number("SHARE", above=0.0, below=1.0, such="0.9")
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+WHOLE = Number("N", whole=True, least=1)
+MILLISECONDS = Number("MS", "milliseconds", above=0.0, such="15")
+
+command = functools.partial(click.command, cls=Command)
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module only when the command is used or its own help asked for."""
+def option(*names: str, **about: Any) -> Any:
+    """As `click.option`, with `was`, former names; to be used as it is, or called with what is changed.
 
-    def __init__(
-        self, *args: Any, table: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
-    ) -> None:
-        """`table`: name -> ("package.module:attribute", what the command does in a few words)."""
-        super().__init__(*args, **kwargs)
-        self.table = dict(table or {})
+    `more`, in such a call, are further words of help.
+    """
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the work."""
-        return list(self.table)
+    def decorate(target: Any = None, /, more: str = "", **changed: Any) -> Any:
+        words = " ".join(filter(None, [about.get("help"), more]))
+        made = click.option(*names, **{"cls": Option, **about, "help": words or None, **changed})
+        return made if target is None else made(target)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command by name."""
-        import importlib
-
-        if cmd_name not in self.table:
-            return None
-        module, _, attribute = self.table[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
+    return decorate
 
 
-# ---- options ----------------------------------------
+def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -> Any:
+    """The value of an option that may be given once, and not silently the last of several."""
+    if len(given) > 1:
+        several = " and ".join(map(str, given))
+        raise click.BadParameter(
+            f"{several}: this command takes one; give one, or ask lolat predict for several",
+            ctx,
+            param,
+        )
+    return given[0] if given else None
+
 
 model_argument = click.argument("model", metavar="MODEL")
 network_argument = click.argument("network", metavar="NETWORK")
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-
-
-class Size(click.ParamType):  # not of a type: that of click 8.1 is not generic
-    """An input size: 224, or several numbers with commas."""
-
-    name = "H[,W,C]"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        """Text into a tuple of positive integers."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            size = tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            size = ()
-        if not size or min(size) < 1:
-            self.fail(f"{value!r}: expected a positive whole number (224) or several (224,224,3)")
-        return size
-
-
-class Columns(click.ParamType):
-    """Names of columns with commas between them; whether there are such is not looked at here."""
-
-    name = "A,B"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
-        """Text into a tuple of names, each once."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(dict.fromkeys(n.strip().lower() for n in str(value).split(",") if n.strip()))
-        if not names:
-            self.fail(f"{value!r}: expected at least one column, such as ms,share,macs")
-        return names
-
-
-class Milliseconds(click.ParamType):
-    """A time above 0."""
-
-    name = "MS"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Text into a number."""
-        try:
-            time = float(value)
-        except ValueError:
-            time = math.nan
-        if not 0.0 < time < math.inf:
-            self.fail(f"{value!r}: expected a number of milliseconds above 0, such as 15")
-        return time
-
-
-batch_option = click.option(
-    "--batch-size",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Samples in one forward pass.",
+space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
+device_argument = functools.partial(
+    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
 )
-size_option = click.option(
-    "--input-size",
-    "--sequence-length",
-    "input_size",
-    type=Size(),
-    default=(),
+json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+batch_option = option(
+    "--batch-size", type=WHOLE, multiple=True, callback=only_one, help="Samples in one batch."
+)
+devices_option = option(
+    "--device", "devices", multiple=True, metavar="MODEL",
+    help="A further device beside MODEL; may be given again.",
+)  # fmt: skip
+batches_option = option(
+    "--batch-size", "batch_sizes", type=Numbers("N[,N]", whole=True, least=1, such="1,4,16"),
+    multiple=True, callback=lambda _, __, found: tuple(dict.fromkeys(sum(found, ()))),
+    help="Samples in one batch.",
+)  # fmt: skip
+size_option = option(
+    "--input-size", "--sequence-length", "input_size", type=Size(), default=(),
     help="Height = width of the input, or its whole shape without the batch (Keras: H,W,C; PyTorch "
     "and ONNX: C,H,W); of a text, its length.",
+)  # fmt: skip
+predictor_option = option(
+    "--predictor", type=click.Choice(PREDICTORS),
+    help="Another formula of the model than its default.",
+)  # fmt: skip
+coverage_option = option(
+    "--coverage", type=SHARE, help="How sure the interval is to be; 0.9 if not given."
 )
-predictor_option = click.option(
-    "--predictor", default=None, help="two-regime or extended; the model's default if not given."
+max_ms_option = option("--max-ms", type=MILLISECONDS, help="The longest that it may take.")
+sure_option = option(
+    "--sure", type=Percent(), is_flag=False, flag_value="90", metavar="[PERCENT]",
+    help="The upper end of the interval counts; without a number, of 90 %.",
+)  # fmt: skip
+"""A share such as 0.9, or None."""
+samples_option = option("--samples", type=WHOLE, help="Samples in the data set.")
+epochs_option = option("--epochs", type=WHOLE, help="Times through the data set.")
+optimizer_option = option(
+    "--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), default="sgd",
+    show_default=True, help="What updates the weights.",
+)  # fmt: skip
+strategy_option = option(
+    "--strategy", type=click.Choice(STRATEGIES), default="ring", show_default=True,
+    help="How gradients are exchanged.",
+)  # fmt: skip
+replicas_option = option(
+    "--replicas", was="--devices", type=Numbers("K[,K]", whole=True, least=1, such="1,2,4,8"),
+    default="1", show_default=True, help="Devices that train together.",
+)  # fmt: skip
+link_option = option(
+    "--link-gbps", type=Number("GBPS", "Gbit/s", above=0.0, such="25"),
+    help="Gbit/s of each device's link to the others; if not given, as such devices are linked in one "
+    "machine, and 10 between machines.",
+)  # fmt: skip
+backend_option = option(
+    "--backend", type=click.Choice(BACKENDS), help="The framework that is measured."
 )
-coverage_option = click.option(
-    "--coverage",
-    type=float,
-    default=None,
-    metavar="C",
-    help="How sure the interval is to be, above 0 and below 1; 0.9 if not given.",
+threads_option = option("--threads", type=WHOLE, help="Threads on a CPU.")
+seed_option = option(
+    "--seed", type=Number("N", whole=True, least=0), default=0, show_default=True,
+    help="Of what is drawn at random: another one, other draws.",
+)  # fmt: skip
+facts_option = option("--facts", type=click.Path(), metavar="FILE", help="Data sheets of devices.")
+name_option = option("--name", metavar="NAME", help="What the device is called.")
+only_option = option(
+    "--only", type=Names("device", "v100,p100"), help="The rows of these devices alone."
 )
+among_option = option(
+    "--among", type=PATH, metavar="FILE", help="Choose from the rows of this table only."
+)
+count_option = option("--count", type=WHOLE, show_default=True, help="How many.")
+output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
+csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
+html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
+plot_option = option("--plot", type=click.Path(), metavar="FILE", help="Draw it (.svg or .png).")
+restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK and what goes with them."""
-    for option in (json_option, predictor_option, size_option, batch_option):
-        command = option(command)
+    one_batch = batch_option(default=(1,), show_default="1")
+    for one in (json_option, predictor_option, size_option, one_batch):
+        command = one(command)
     return model_argument(network_argument(command))
 
 
-# ---- How far a run is: a bar with the time left on a terminal, plain lines elsewhere; both on
-# stderr.
-
-QUIET_S = 5.0  # between two plain lines of a stage, at least
-
-
-class PlainProgress:
-    """A line at the start of a stage and at every quarter of it, unless they come thick and fast."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self.text, self.total, self.done, self.began, self.said = "", 0, 0, 0.0, 0.0
-
-    def __enter__(self) -> PlainProgress:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        return None
-
-    def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins; the same one again within QUIET_S of a line has none."""
-        now = self.clock()
-        if text != self.text or now - self.said >= QUIET_S:
-            say(f"{text}: {total} steps")
-            self.said = now
-        self.text, self.total, self.done, self.began = text, total, 0, now
-
-    def step(self) -> None:
-        """One step is done."""
-        self.done += 1
-        now = self.clock()
-        quarter = max(1, self.total // 4)
-        if self.done % quarter == 0 and now - self.said >= QUIET_S:
-            left = (now - self.began) / self.done * (self.total - self.done)
-            say(f"{self.text}: {self.done} of {self.total}, about {left:.0f} s left")
-            self.said = now
-
-    def note(self, text: str) -> None:
-        """A remark."""
-        say(text)
-
-
-class BarProgress:
-    """rich's progress bar."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self.bar = Progress(
-            TextColumn("{task.description:10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=Console(stderr=True),
-        )
-        self.task: Any = None
-        self.text = ""
-
-    def __enter__(self) -> BarProgress:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bar.stop()
-
-    def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins."""
-        if text == self.text:
-            self.bar.reset(self.task, total=total)
-        else:
-            self.task = self.bar.add_task(text, total=total)
-        self.text = text
-
-    def step(self) -> None:
-        """One step is done."""
-        self.bar.advance(self.task)
-
-    def note(self, text: str) -> None:
-        """A remark."""
-        self.bar.console.print(f"lolat: {text}", markup=False, highlight=False)
-
-
-def progress() -> PlainProgress | BarProgress:
-    """What suits stderr."""
-    return BarProgress() if sys.stderr.isatty() else PlainProgress()
-
-
-def counting(bar: Any) -> Callable[[int, int, str], None]:
-    """What `lolat.devices.tables` tells of its networks, on a bar."""
-
-    def said(done: int, total: int, name: str) -> None:
-        if done == 1:
-            bar.start("counting networks", total)
-        bar.step()
-
-    return said
+def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """MODEL NETWORK... and what goes with them, where several are answered at once."""
+    batches = batches_option(default=((1,),), show_default="1")
+    for one in (json_option, predictor_option, size_option, devices_option, batches):
+        command = one(command)
+    networks = click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
+    return model_argument(networks(command))

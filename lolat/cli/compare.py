@@ -8,26 +8,35 @@ from typing import Any
 
 import click
 
-from lolat.cli.common import json_option, model_argument, say, say_json
+from lolat.cli.common import (
+    command,
+    csv_option,
+    html_option,
+    json_option,
+    model_argument,
+    option,
+    say,
+    say_json,
+)
 
 KIND = re.compile(r" \(family \d+ model \d+\)")
 """What newer labels of processors have behind the name."""
 
 
-@click.command()
+@command()
 @model_argument
-@click.option(
+@option(
     "--networks",
     "evaluation",
     type=click.Path(),
     metavar="FILE",
     help="Judge on these networks too: what `lolat evaluate MODEL --json` wrote.",
 )
-@click.option("--csv", "csv_file", type=click.Path(), metavar="FILE", help="Write the figures.")
-@click.option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
+@csv_option(more="The figures.")
+@html_option
 @json_option
 def compare(
-    model: str, evaluation: str | None, csv_file: str | None, html_file: str | None, as_json: bool
+    model: str, evaluation: str | None, csv_file: Path | None, html_file: str | None, as_json: bool
 ) -> None:
     """Judge LoLat's formulas and others on the points of MODEL; nothing is measured.
 
@@ -41,12 +50,12 @@ def compare(
     from lolat.model import load
     from lolat.report import comparison as report
 
-    for path, option in ((csv_file, "--csv"), (html_file, "--html")):
+    for path, name in ((csv_file, "--csv"), (html_file, "--html")):
         if path is not None:
-            check_writable(path, option)
+            check_writable(str(path), name)
     check_sklearn()
     loaded = load(model)
-    points = [Point.from_dict(p) for p in loaded.document["points"]]
+    points = [Point.from_dict(p) for p in loaded.inference["points"]]
     require_points(loaded.source, points)
     networks, device = read_evaluation(evaluation) if evaluation is not None else ([], None)
     if device is not None and device != loaded.device:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lolat.cli.common import (
+    command,
     json_option,
     model_argument,
     network_argument,
+    option,
+    replicas_option,
     say,
     say_json,
     size_option,
 )
+from lolat.cli.parsing import Command, Number
 from lolat.cli.training import as_one, exchange_options, run_options
 from lolat.units import plain
 
@@ -25,69 +28,38 @@ if TYPE_CHECKING:
     from lolat.training.exchange import Link
 
 
-class Devices(click.ParamType):
-    """Numbers of devices with commas between them."""
-
-    name = "K,K"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        """Text into a tuple of numbers from 1, each once."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            devices = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
-        except ValueError:
-            devices = ()
-        if not devices or min(devices) < 1:
-            self.fail(f"{value!r}: expected whole numbers from 1, such as 1,2,4,8")
-        return devices
-
-
-class Amount(click.ParamType):
-    """A number of at least 0."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Text into a number."""
-        try:
-            amount = float(value)
-        except ValueError:
-            amount = math.nan
-        if not 0.0 <= amount < math.inf:
-            self.fail(f"{value!r}: expected a number of at least 0")
-        return amount
-
-
 # ---- What is paid for.
 
 
+prices_option = option(
+    "--prices", "prices_file", type=click.Path(), metavar="FILE",
+    help="A CSV file in the layout of SkyPilot's catalogue; what `lolat prices` lists if not given.",
+)  # fmt: skip
+accelerator_option = option(
+    "--accelerator", metavar="NAME", help="In the prices, such as V100; cpu: instances without one."
+)
 payment_options = as_one(
     "payment",
-    click.option("--price-per-hour", type=Amount(), metavar="P", help="US$ for one device."),
-    click.option("--prices", "prices_file", type=click.Path(), metavar="FILE",
-                 help="A CSV file in the layout of SkyPilot's catalogue; else what `lolat prices` lists."),
-    click.option("--accelerator", metavar="NAME",
-                 help="In the prices, such as V100; cpu: instances without one. By the model's device if "
-                 "not given."),
-    click.option("--as-if", is_flag=True,
+    option("--price-per-hour", type=Number("USD", least=0.0), help="US$ for one device."),
+    prices_option,
+    accelerator_option(more="By the model's device if not given."),
+    option("--as-if", is_flag=True,
                  help="Take the price though --accelerator is another device than the model's."),
-    click.option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions."),
-    click.option("--interruptions-per-hour", type=Amount(), metavar="R",
-                 help="Of each instance, with --spot."),
-    click.option("--restart-cost-s", type=Amount(), metavar="S",
-                 help="Seconds lost at each: a new instance, loading, doing again what was not saved."),
-    click.option("--billing", type=click.Choice(["second", "hour"]), default="second",
+    option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions."),
+    option("--interruptions-per-hour", type=Number("N", least=0.0),
+           help="Of each instance, with --spot."),
+    option("--restart-cost-s", type=Number("S", "seconds", least=0.0),
+           help="Seconds lost at each: a new instance, loading, doing again what was not saved."),
+    option("--billing", type=click.Choice(["second", "hour"]), default="second",
                  show_default=True, help="Whether a begun hour is paid for whole."),
 )  # fmt: skip
 
 
-@click.command()
+@command()
 @model_argument
 @network_argument
 @run_options(samples_required=True)
-@click.option("--devices", type=Devices(), default="1", show_default=True,
-              help="Each to be compared, as in 1,2,4,8.")  # fmt: skip
+@replicas_option(more="Several numbers are compared.")
 @payment_options
 @exchange_options
 @size_option
@@ -96,7 +68,7 @@ def cost(
     model: str,
     network: str,
     run: Run,
-    devices: tuple[int, ...],
+    replicas: tuple[int, ...],
     payment: Payment,
     exchange: Exchange,
     input_size: tuple[int, ...],
@@ -111,7 +83,7 @@ def cost(
     from lolat.report.cost import plan_lines
     from lolat.training.file import load_training
 
-    asked = run, exchange, payment, devices, input_size
+    asked = run, exchange, payment, replicas, input_size
     answer = cost_of(load_training(model), network, *asked)
     for warning in answer.warnings:
         say(f"warning: {warning}")
@@ -137,7 +109,9 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
             of.setdefault(link, []).append(str(devices))
     for link, numbers in of.items():
         among = f"of {', '.join(numbers)} devices " if len(of) > 1 else ""
-        where = "assumed; yours: --link-gbps" if link.name else "--link-gbps"
+        assumed = link.name and link.fixed_ms is None
+        where = "assumed; yours: --link-gbps" if assumed else "--link-gbps"
+        where = "the model's" if link.fixed_ms is not None else where
         yield f"Gradients {among}by {strategy} over {link} ({where})"
 
 
@@ -146,16 +120,8 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
 
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--prices",
-    "prices_file",
-    metavar="FILE",
-    type=click.Path(),
-    help="A CSV file in the layout of SkyPilot's catalogue, in place of what is downloaded or built in.",
-)
-@click.option(
-    "--accelerator", metavar="NAME", help="Only this one, such as V100; cpu: without one."
-)
+@prices_option
+@accelerator_option(more="Only it.")
 @json_option
 @click.pass_context
 def prices(
@@ -180,14 +146,14 @@ def prices(
         click.echo(line)
 
 
-@prices.command(short_help="Download the prices of today.")
-@click.option(
+@prices.command(cls=Command, short_help="Download the prices of today.")
+@option(
     "--url",
     "base",
     metavar="BASE",
     help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalogue if not given.",
 )
-@click.option(
+@option(
     "--provider",
     "providers",
     multiple=True,

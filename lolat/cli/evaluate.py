@@ -9,13 +9,19 @@ import click
 
 import lolat
 from lolat.cli.common import (
-    Size,
+    batches_option,
+    command,
     counting,
     json_option,
     model_argument,
+    only_option,
+    option,
+    plot_option,
+    predictor_option,
     progress,
     say,
     say_json,
+    size_option,
 )
 from lolat.errors import AnswerIsNo, InputError
 
@@ -23,40 +29,27 @@ if TYPE_CHECKING:
     from lolat.devices.compare import Compared
 
 
-@click.command()
+@command()
 @model_argument
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
-@click.option(
-    "--batch-size",
-    "batch_sizes",
-    type=click.IntRange(min=1),
-    multiple=True,
-    metavar="N",
-    help="May be given several times; 1 and 4 if not given.",
-)
-@click.option("--input-size", type=Size(), default=(), help="Input size of all networks.")
-@click.option(
-    "--plot", type=click.Path(dir_okay=False), help="Draw measured against predicted: .svg or .png."
-)
-@click.option(
+@batches_option(more="1 and 4 if not given.")
+@size_option
+@plot_option(more="Measured against predicted.")
+@option(
     "--table",
     type=click.Path(),
-    metavar="NETWORKS.csv",
+    metavar="FILE",
     help="Measure nothing: compare with the times in this table.",
 )
-@click.option("--device", metavar="NAME", help="Of --table: the rows of this device alone.")
-@click.option(
+@only_option(was="--device", more="With --table.")
+@option(
     "--predictions",
     type=click.Path(dir_okay=False),
-    metavar="OUT.csv",
+    metavar="FILE",
     help="Of --table: write its rows with predicted_ms, low_ms, high_ms.",
 )
-@click.option(
-    "--training", is_flag=True, help="Of --table: its training steps, by a model of tables."
-)
-@click.option(
-    "--predictor", metavar="NAME", help="Of --table: another formula of the model, as two-regime."
-)
+@option("--training", is_flag=True, help="Of --table: its training steps, by a model of tables.")
+@predictor_option(more="With --table.")
 @json_option
 def evaluate(
     model: str,
@@ -65,7 +58,7 @@ def evaluate(
     input_size: tuple[int, ...],
     plot: str | None,
     table: str | None,
-    device: str | None,
+    only: tuple[str, ...] | None,
     predictions: str | None,
     predictor: str | None,
     training: bool,
@@ -81,11 +74,11 @@ def evaluate(
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
     measured_only = (networks, batch_sizes, input_size, plot)
-    table_only = (device, predictions, predictor, training)
+    table_only = (only, predictions, predictor, training)
     if table is None:
         if any(table_only):
             raise InputError(
-                "--device, --predictor, --training and --predictions are for --table; give one of networks"
+                "--only, --predictor, --training and --predictions are for --table; give one of networks"
             )
         _measured(model, *measured_only, as_json)
     elif any(measured_only):
@@ -132,7 +125,7 @@ def _measured(
 def _of_table(
     model: str,
     table: str,
-    device: str | None,
+    only: tuple[str, ...] | None,
     out: str | None,
     predictor: str | None,
     training: bool,
@@ -143,7 +136,7 @@ def _of_table(
     from lolat.io.writing import write_bytes
 
     with progress() as bar:
-        found = evaluate_table(lolat.load(model), table, device, predictor, training, counting(bar))
+        found = evaluate_table(lolat.load(model), table, only, predictor, training, counting(bar))
     if out is not None:
         write_bytes(out, found.to_csv().encode())
     if as_json:
@@ -179,7 +172,7 @@ def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
 # ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.
 
 
-@click.command()
+@command()
 @model_argument
 @json_option
 def doctor(model: str, as_json: bool) -> None:

@@ -7,25 +7,32 @@ from pathlib import Path
 import click
 
 import lolat
-from lolat.cli.common import check_writable, counting, json_option, progress, say, say_json
+from lolat.cli.common import (
+    among_option,
+    check_writable,
+    command,
+    count_option,
+    counting,
+    facts_option,
+    json_option,
+    name_option,
+    option,
+    output_option,
+    progress,
+    say,
+    say_json,
+)
+from lolat.cli.parsing import Number
 
 
-@click.command()
+@command()
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, type=click.Path())
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The model file to write.",
+@output_option(
+    required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
-@click.option("--device", metavar="NAME", help="What the device is called, and its row in --facts.")
-@click.option(
-    "--facts",
-    type=click.Path(),
-    metavar="DEVICES.csv",
-    help="Data sheets: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.",
-)
-@click.option(
+@name_option(was="--device", more="Also its row in --facts, and in tables of several devices.")
+@facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
+@option(
     "--skip",
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
@@ -34,7 +41,7 @@ from lolat.cli.common import check_writable, counting, json_option, progress, sa
 def fit(
     tables: tuple[str, ...],
     output: Path,
-    device: str | None,
+    name: str | None,
     facts: str | None,
     skip: bool,
     as_json: bool,
@@ -49,14 +56,14 @@ def fit(
     Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length, dtype,
     channels_last, compiled; also as timm's benchmark.py writes them. Several tables make one device.
 
-    Without TABLE: from the data sheet of --device in --facts alone.
+    Without TABLE: from the data sheet of --name in --facts alone.
     """
     from lolat.report.text import learned
 
     check_writable(output)
     with progress() as bar:
         made = lolat.fit(
-            tables, output, name=device, facts=facts, skip=skip, said=counting(bar), warn=say
+            tables, output, name=name, facts=facts, skip=skip, said=counting(bar), warn=say
         )
     for remark in made.document["warnings"]:
         say(f"warning: {remark}")
@@ -70,44 +77,30 @@ def fit(
 # ---- `lolat suggest`: which operations to time on a device of which little is known.
 
 
-@click.command()
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False),
-    required=True,
-    metavar="TODO.csv",
-    help="The table of operations to write, for examples/time_operations.py --table.",
+@command()
+@output_option(
+    required=True, more="A table of operations, for examples/time_operations.py --table."
 )
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1, max=200),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="How many operations.",
+@count_option(
+    was="--rows", type=Number("N", whole=True, least=1, most=200), default=20, more="Operations."
 )
-@click.option("--device", metavar="NAME", help="The device's row in --facts.")
-@click.option("--facts", type=click.Path(), metavar="DEVICES.csv", help="Data sheets, as of `fit`.")
-@click.option(
-    "--from",
-    "pool",
-    type=click.Path(),
-    metavar="OPERATIONS.csv",
-    help="Choose from the rows of this table; if not given, from sizes as networks have them.",
-)
+@name_option(was="--device", more="Its row in --facts.")
+@facts_option(more="As of `lolat fit`.")
+@among_option(was="--from", more="From sizes as networks have them, if not given.")
 @json_option
 def suggest(
-    output: str, rows: int, device: str | None, facts: str | None, pool: str | None, as_json: bool
-) -> None:
+    output: Path, count: int, name: str | None, facts: str | None, among: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Suggest which operations to time: those that tell most about a GPU, the most telling first.
 
     \b
-    lolat suggest --facts DEVICES.csv --device l4 --output todo.csv
+    lolat suggest --facts DEVICES.csv --name l4 --output todo.csv
     python examples/time_operations.py operations.csv --table todo.csv
-    lolat fit operations.csv --facts DEVICES.csv --device l4 --output l4.json
+    lolat fit operations.csv --facts DEVICES.csv --name l4 --output l4.json
     """
-    check_writable(Path(output))
-    found = lolat.suggest(output, count=rows, name=device, facts=facts, among=pool)
+    check_writable(output)
+    found = lolat.suggest(output, count=count, name=name, facts=facts, among=among)
     if as_json:
         say_json("suggestion", found.to_dict())
         return

@@ -11,60 +11,49 @@ import click
 
 import lolat
 from lolat.cli.cluster import NO_ADDRESS, Address
-from lolat.cli.common import Size, json_option, progress, run, say, say_json
+from lolat.cli.common import (
+    backend_option,
+    batches_option,
+    command,
+    device_argument,
+    json_option,
+    option,
+    output_option,
+    progress,
+    restart_option,
+    run,
+    say_json,
+    size_option,
+    threads_option,
+)
 from lolat.errors import InputError
 
 
-@click.command()
-@click.argument("device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", required=False)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The model file; models/local/<device>.json (or your data folder) if not given. With --fleet a "
+@command()
+@device_argument(required=False)
+@output_option(
+    more="The model file; models/local/<device>.json (or your data folder) if not given. With --fleet a "
     "folder.",
 )
-@click.option(
-    "--backend",
-    metavar="NAME",
-    help="What runs the blocks: tensorflow, torch or onnxruntime. If not given: tensorflow on a CPU, "
-    "torch on a GPU, or what is there instead.",
-)
-@click.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
-@click.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
-@click.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
-@click.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
-@click.option(
-    "--threads",
-    type=int,
-    metavar="N",
-    help="Of the cpu: measure with N threads; as many as there are processors if not given.",
-)
-@click.option(
+@backend_option(more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead.")
+@option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
+@option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
+@option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
+@option("--half", is_flag=True, help="torch: in float16 instead of float32.")
+@threads_option(more="As many as there are processors if not given.")
+@option(
     "--mode",
     type=click.Choice(["inference", "training"]),
     default="inference",
     show_default=True,
     help="training: measure forward, backward and update too, and add them to the model file.",
 )
-@click.option(
-    "--restart",
-    is_flag=True,
-    help="Throw away what an interrupted run measured; with --extend, what NETWORK was extended with too.",
-)
-@click.option("--extend", metavar="MODEL", help="Add to this model instead of learning a new one.")
-@click.option(
-    "--for", "network", metavar="NETWORK", help="With --extend: the network to bring inside."
-)
-@click.option(
-    "--batch-size",
-    "batch_sizes",
-    type=click.IntRange(min=1),
-    multiple=True,
-    metavar="N",
-    help="With --extend: of NETWORK; may be given several times; 1 if not given.",
-)
-@click.option("--input-size", type=Size(), default=(), help="With --extend: of NETWORK.")
-@click.option(
+@restart_option(more="With --extend, what NETWORK was extended with too.")
+@option("--extend", metavar="MODEL", help="Add to this model instead of learning a new one.")
+@option("--for", "network", metavar="NETWORK", help="With --extend: the network to bring inside.")
+@batches_option(more="With --extend: of NETWORK; 1 if not given.")
+@size_option(more="With --extend: of NETWORK.")
+@option(
     "--fleet", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None, metavar="[ADDRESS]",
     help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
     "this machine), a model for each.",
@@ -99,8 +88,7 @@ def learn(
     MODEL was measured on, on the device of MODEL, and fit MODEL again with them. It is written to MODEL,
     or for a model that is shipped with LoLat to your own, unless --output says where.
 
-    With --fleet: measure every node of a Ray cluster once, each alone on its CPUs. Nodes whose model is in
-    the folder already are left out.
+    With --fleet: measure every node of a Ray cluster once. Those whose model is there are left out.
     """
     chosen = [name for name, is_given in options.items() if is_given]
     if threads is not None:
@@ -110,11 +98,8 @@ def learn(
         _check_extend(
             extend, network, ["backend"] * (backend is not None) + chosen, training, fleet
         )
-        from lolat.cli.extend import extend_model
-
-        extend_model(
-            extend, network or "", batch_sizes or (1,), input_size, device, output, restart
-        )
+        sizes = batch_sizes or (1,)
+        _extend(extend, network or "", sizes, input_size, device, output, restart, as_json)
         return
     _only_with_extend(network, batch_sizes, input_size)
     if fleet is not None:
@@ -126,7 +111,7 @@ def learn(
                 "there; leave one out"
             )
         _check_threads(threads, device or "cpu", of_nodes=True)
-        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart)
+        learn_fleet(fleet, device or "cpu", output, backend, chosen, restart, as_json=as_json)
         return
     if device is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
@@ -162,10 +147,10 @@ def _check_extend(
 
 def _only_with_extend(network: str | None, batch_sizes: Sequence[int], size: Sequence[int]) -> None:
     given = {"--for": network, "--batch-size": batch_sizes, "--input-size": size}
-    for option, value in given.items():
+    for name, value in given.items():
         if value:
             raise InputError(
-                f"{option} goes with --extend MODEL only: a new model is learned from predefined blocks"
+                f"{name} goes with --extend MODEL only: a new model is learned from predefined blocks"
             )
 
 
@@ -175,6 +160,32 @@ def _check_threads(threads: int | None, device: str, of_nodes: bool) -> None:
         from microbench.backends import check_threads
 
         check_threads(threads, device, here=not of_nodes)
+
+
+def _extend(
+    model: str,
+    network: str,
+    batch_sizes: Sequence[int],
+    input_size: tuple[int, ...],
+    device: str | None,
+    output: Path | None,
+    restart: bool,
+    as_json: bool,
+) -> None:
+    """Extend the model, and say what came of it."""
+    from lolat.api.extending import extend_model, standing
+    from lolat.report.text import learned
+
+    asked = model, network, batch_sizes, input_size, device, output, restart
+    with progress() as bar:
+        found = extend_model(lolat.load(model), *asked, bar)
+    if as_json:
+        say_json("model-summary", found.model.to_dict())
+        return
+    for line in learned(found.model.document, found.model.source) if found.measured else ():
+        click.echo(line)
+    for line in standing(found.model, found.graph, batch_sizes, found.measured):
+        click.echo(line)
 
 
 def _learn(
@@ -187,23 +198,17 @@ def _learn(
     as_json: bool,
 ) -> None:
     """Learn a new model; with the backend `name`, or the one that is there."""
+    from lolat.api.learning import learn_device
     from lolat.report.text import learned
 
     with progress() as bar:
-        made = lolat.learn(
-            device, output, backend=name, options=options, training=training, restart=restart,
-            progress=bar,
-        )  # fmt: skip
+        made, is_new = learn_device(device, output, name, options, training, restart, bar)
     document: Mapping[str, Any] = made.document
     section = document.get("training")
-    for remark in document["warnings"]:
-        say(f"warning: {remark}")
-    for remark in section["warnings"] if training and section else ():
-        say(f"warning: {remark}")
     if as_json:
         say_json("model-summary", made.to_dict())
         return
-    for line in learned(document, made.source):
+    for line in learned(document, made.source) if is_new else ():
         click.echo(line)
     if training and section:
         for line in learned_training(section, Path(made.source)):

@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import LazyGroup, json_option, network_argument, say, say_json, size_option
+from lolat.cli.common import (
+    LazyGroup,
+    batch_option,
+    command,
+    facts_option,
+    json_option,
+    network_argument,
+    optimizer_option,
+    option,
+    output_option,
+    samples_option,
+    say,
+    say_json,
+    size_option,
+)
 from lolat.errors import InputError, ModelFileError
 from lolat.mlp.table import LAYERS, OPTIMIZERS
 from lolat.units import milliseconds, plain, plural
@@ -41,11 +55,8 @@ def mlp() -> None:
 
 table_argument = click.argument("table", metavar="CSV", type=click.Path())
 model_argument = click.argument("model", metavar="MODEL", type=click.Path())
-devices_option = click.option(
-    "--devices",
-    type=click.Path(),
-    metavar="FILE",
-    help="Facts of GPUs: CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON.",
+facts_of_gpus_option = facts_option(
+    was="--devices", more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
 )
 
 # ---- `lolat mlp predict` and `evaluate`: the time of every layer in a table.
@@ -53,13 +64,13 @@ devices_option = click.option(
 COLUMN = "predicted_ms"
 
 
-@click.command()
+@command()
 @model_argument
 @table_argument
-@click.option("--output", type=click.Path(path_type=Path), required=True,
-              help="The CSV to write, gzipped where it is named *.gz.")  # fmt: skip
-@devices_option
-def predict(model: str, table: str, output: Path, devices: str | None) -> None:
+@output_option(required=True, more="A CSV table, gzipped where it is named *.gz.")
+@facts_of_gpus_option
+@json_option
+def predict(model: str, table: str, output: Path, facts: str | None, as_json: bool) -> None:
     """Predict the rows of CSV: the same rows in order, with a column predicted_ms (milliseconds)."""
     from lolat.cli.common import check_writable
     from lolat.io.writing import write_bytes
@@ -68,34 +79,38 @@ def predict(model: str, table: str, output: Path, devices: str | None) -> None:
     from lolat.mlp.table import parse, read_text
 
     check_writable(output)
-    given = read_devices(devices) if devices else None
+    given = read_devices(facts) if facts else None
     loaded, text = read_layer_model(model), read_text(table)
     rows = parse(text, loaded.layer, times=False)
     times = loaded.predict(rows, given)
-    if outside := loaded.outside(rows):
-        say(f"warning: {outside}")
+    warnings = [w for w in (loaded.outside(rows),) if w]
     if COLUMN in text.names:
-        say(
-            f"warning: {text.source} has a column {COLUMN} already; {output} has the new one instead"
+        warnings.append(
+            f"{text.source} has a column {COLUMN} already; {output} has the new one instead"
         )
+    for warning in warnings:
+        say(f"warning: {warning}")
     content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
     write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+    if as_json:
+        say_json("layer-predict", {"output": str(output), "rows": len(rows), "warnings": warnings})
+        return
     click.echo(f"{output}: {plural(len(rows), 'row')}")
 
 
-@click.command()
+@command()
 @model_argument
 @table_argument
-@devices_option
+@facts_of_gpus_option
 @json_option
-def evaluate(model: str, table: str, devices: str | None, as_json: bool) -> None:
+def evaluate(model: str, table: str, facts: str | None, as_json: bool) -> None:
     """Compare what MODEL predicts with the times in CSV: by GPU, by optimizer, beside their spread."""
     from lolat.mlp.devices import read_devices
     from lolat.mlp.evaluation import evaluate as errors_of
     from lolat.mlp.layer_model import read_layer_model
     from lolat.mlp.table import parse, read_text
 
-    given = read_devices(devices) if devices else None
+    given = read_devices(facts) if facts else None
     loaded, text = read_layer_model(model), read_text(table)
     rows = parse(text, loaded.layer)
     evaluation = errors_of(loaded, rows, given)
@@ -135,37 +150,23 @@ def _left_out(errors: Mapping[str, Any]) -> str:
 MOST_NAMES = 3
 
 
-@click.command()
+@command()
 @click.argument("conv_model", metavar="CONV_MODEL", type=click.Path())
 @click.argument("dense_model", metavar="DENSE_MODEL", type=click.Path())
 @network_argument
-@click.option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@click.option(
-    "--batch-size",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Samples in one batch.",
-)
-@click.option(
-    "--optimizer",
-    type=click.Choice(OPTIMIZERS),
+@option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
+@batch_option(default=(1,), show_default="1")
+@optimizer_option(
+    type=click.Choice(OPTIMIZERS, case_sensitive=False),
     default="none",
-    show_default=True,
-    help="Forward, backward and update of this one; none: forward only.",
+    more="none: forward only.",
 )
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="In the data set, for the time of an epoch (a last, smaller batch counts as a whole one).",
-)
-@click.option("--alone", "timed", type=click.Path(), metavar="TABLE",
-              help="Convolutions timed alone on the GPU: what each pays for that is told from them and "
-              "left out.")  # fmt: skip
+@samples_option(more="For the time of an epoch (a last, smaller batch counts as a whole one).")
+@option("--alone", "timed", type=click.Path(), metavar="FILE",
+        help="Convolutions timed alone on the GPU: what each pays for that is told from them and "
+        "left out.")  # fmt: skip
 @size_option
-@devices_option
+@facts_of_gpus_option
 @json_option
 def network(
     conv_model: str,
@@ -177,7 +178,7 @@ def network(
     samples: int | None,
     timed: str | None,
     input_size: tuple[int, ...],
-    devices: str | None,
+    facts: str | None,
     as_json: bool,
 ) -> None:
     """Predict NETWORK on a GPU: the sum of its convolutions and dense layers.
@@ -192,7 +193,7 @@ def network(
     from lolat.mlp.networks import network_time
     from lolat.readers import open_network
 
-    given = read_devices(devices) if devices else None
+    given = read_devices(facts) if facts else None
     models = load_models(conv_model, dense_model)
     formula = formula_model(gpu)
     graph = open_network(network, input_size).graph()

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import say
-from lolat.cli.mlp import devices_option, sha256, table_argument
+from lolat.cli.common import (
+    WHOLE,
+    backend_option,
+    command,
+    count_option,
+    csv_option,
+    device_argument,
+    epochs_option,
+    json_option,
+    only_option,
+    option,
+    output_option,
+    restart_option,
+    say,
+    say_json,
+    seed_option,
+)
+from lolat.cli.mlp import facts_of_gpus_option, sha256, table_argument
+from lolat.cli.parsing import Number
 from lolat.errors import InputError, MissingPackageError
 from lolat.mlp.recipes import RECIPES
 from lolat.mlp.table import LAYERS
@@ -29,41 +46,39 @@ if TYPE_CHECKING:
 # ---- `lolat mlp fit`: a layer model from measured layers.
 
 
-recipe_option = click.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best",
-                             show_default=True, help="paper: as published in 2018.")  # fmt: skip
+layer_option = option("--layer", type=click.Choice(LAYERS), help="The kind of the layers.")
+recipe_option = option("--recipe", type=click.Choice(tuple(RECIPES)), default="best",
+                       show_default=True, help="How it is trained; paper: as in 2018.")  # fmt: skip
 
 
-@click.command()
+@command()
 @table_argument
-@click.option("--layer", type=click.Choice(LAYERS), required=True, help="What the rows are.")
+@layer_option(required=True)
 @recipe_option
-@click.option(
-    "--gpus", default="all", show_default=True, metavar="all|NAME,...", help="Rows of these."
-)
-@devices_option
-@click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
-)
-@click.option(
+@only_option(was="--gpus", more="All if not given.")
+@facts_of_gpus_option
+@output_option(required=True, more="The model file.")
+@option(
     "--max-batch-size",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=WHOLE,
     help="Only rows of at most this batch size (the paper's model of all GPUs: 32).",
 )
-@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Instead of the recipe's.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
-@click.option("--restart", is_flag=True, help="Throw away what a killed run left.")
+@epochs_option(more="Instead of the recipe's.")
+@seed_option
+@restart_option
+@json_option
 def fit(
     table: str,
     layer: str,
     recipe: str,
-    gpus: str,
-    devices: str | None,
+    only: tuple[str, ...] | None,
+    facts: str | None,
     output: Path,
     max_batch_size: int | None,
     epochs: int | None,
     seed: int,
     restart: bool,
+    as_json: bool,
 ) -> None:
     """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
 
@@ -78,10 +93,10 @@ def fit(
     from lolat.mlp.training import learn, split
 
     check_writable(output)
-    given = merged(DEVICES, read_devices(devices) if devices else {})
+    given = merged(DEVICES, read_devices(facts) if facts else {})
     text = read_text(table)
-    rows = chosen(parse(text, layer), gpus, max_batch_size)
-    facts = known(rows["gpu"].tolist(), given)
+    rows = chosen(parse(text, layer), only, max_batch_size)
+    devices = known(rows["gpu"].tolist(), given)
     checkpoint = output.with_name(output.name + ".checkpoint.npz")
     if restart:
         checkpoint.unlink(missing_ok=True)
@@ -92,7 +107,7 @@ def fit(
         model = learn(
             rows.select(parts.train),
             find_recipe(recipe),
-            facts,
+            devices,
             seed=seed,
             epochs=epochs,
             checkpoint=checkpoint,
@@ -100,18 +115,22 @@ def fit(
         )
     about = {
         "table": {"name": Path(table).name, "sha256": sha256(text.content)},
-        "gpus": gpus,
+        "gpus": ",".join(only) if only else "all",
         "max_batch_size": max_batch_size,
     }
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
-    names = f"{plural(len(facts), 'GPU')}: {', '.join(facts)}"
+    if as_json:
+        about = {"output": str(output), "layer": layer, "recipe": recipe}
+        say_json("layer-fit", {**about, **errors.to_dict()})
+        return
+    names = f"{plural(len(devices), 'GPU')}: {', '.join(devices)}"
     click.echo(f"{output}: {layer} layers, recipe {recipe}, {names}")
     click.echo("\nErrors on rows left out of training:")
     click.echo("\n".join(errors.lines()))
 
 
-def chosen(table: LayerTable, gpus: str, max_batch_size: int | None) -> LayerTable:
+def chosen(table: LayerTable, only: Sequence[str] | None, max_batch_size: int | None) -> LayerTable:
     """The rows of the GPUs named and up to a batch size; InputError where a GPU has no rows."""
     import numpy as np
 
@@ -119,16 +138,14 @@ def chosen(table: LayerTable, gpus: str, max_batch_size: int | None) -> LayerTab
 
     keep = np.ones(len(table), bool)
     names = dict.fromkeys(table["gpu"].tolist())
-    if gpus.strip().lower() != "all":
-        wanted = [name.strip() for name in gpus.split(",") if name.strip()]
+    if only is not None and only != ("all",):
         there = {key(name) for name in names}
-        missing = [name for name in wanted if key(name) not in there]
-        if missing or not wanted:
+        if missing := [name for name in only if key(name) not in there]:
             raise InputError(
-                f"--gpus {plain(gpus)}: no rows of {plain(', '.join(missing)) or 'no GPU'}; the table has "
-                f"{', '.join(map(plain, names))}: name some of them, or all"
+                f"--only {plain(','.join(only))}: no rows of {plain(', '.join(missing))}; the table has "
+                f"{', '.join(map(plain, names))}: name some of them, or leave it out"
             )
-        kept = {key(name) for name in wanted}
+        kept = {key(name) for name in only}
         keep &= np.isin(table["gpu"], [name for name in names if key(name) in kept])
     if max_batch_size is not None:
         keep &= table["batch_size"] <= max_batch_size
@@ -171,43 +188,45 @@ BACKENDS = ("tensorflow", "torch")
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 
 
-@click.command()
-@click.argument("device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}")
-@click.option("--points", type=click.IntRange(min=20), default=2000, show_default=True, metavar="N",
-              help="How many layers.")  # fmt: skip
-@click.option("--layer", type=click.Choice(LAYERS), default="convolution", show_default=True,
-              help="Of which kind.")  # fmt: skip
-@click.option("--backend", type=click.Choice(BACKENDS),
-              help="What runs them. If not given: tensorflow on a CPU, torch on a GPU, or what is there "
-              "instead.")  # fmt: skip
-@click.option("--output", type=click.Path(path_type=Path),
-              help="The layer model; models/local/mlp/<device>-<layer>.json (or your data folder) if not "
-              "given.")  # fmt: skip
-@click.option("--csv", "table", type=click.Path(path_type=Path),
-              help="The measured layers; beside the model if not given. FILE.devices.json has the device's "
-              "facts and all raw times.")  # fmt: skip
+@command()
+@device_argument()
+@count_option(
+    was="--points", type=Number("N", whole=True, least=20), default=2000, more="Layers to measure."
+)
+@layer_option(default="convolution", show_default=True)
+@backend_option(
+    type=click.Choice(BACKENDS),
+    more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead.",
+)
+@output_option(
+    more="The layer model; models/local/mlp/<device>-<layer>.json (or your data folder) if not given."
+)
+@csv_option(more="The measured layers; beside the model if not given. FILE.devices.json has the device's "
+            "facts and all raw times.")  # fmt: skip
 @recipe_option
-@click.option("--most-gmacs", type=click.FloatRange(min=0, min_open=True), metavar="G",
-              help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
-              "written, all three times with backward. On a CPU 1 if not given.")  # fmt: skip
-@devices_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
-@click.option("--restart", is_flag=True, help="Throw away what an interrupted run measured.")
+@option("--max-gmacs", was="--most-gmacs", type=Number("GMACS", "10^9 multiply-accumulates", above=0.0),
+        help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
+        "written, all three times with backward. On a CPU 1 if not given.")  # fmt: skip
+@facts_of_gpus_option
+@seed_option
+@restart_option
+@json_option
 @click.pass_context
 def learn(
     ctx: click.Context,
     /,
     device: str,
-    points: int,
+    count: int,
     layer: str,
     backend: str | None,
     output: Path | None,
-    table: Path | None,
+    csv_file: Path | None,
     recipe: str,
-    most_gmacs: float | None,
-    devices: str | None,
+    max_gmacs: float | None,
+    facts: str | None,
     seed: int,
     restart: bool,
+    as_json: bool,
 ) -> None:
     """Measure random layers on this device, forward only and trained, and train a layer model on them.
 
@@ -219,13 +238,13 @@ def learn(
     from microbench.learn_layers import MOST_WORK, device_facts, draw, gpu_name, measure_layers
 
     started = time.monotonic()
-    given = read_devices(devices) if devices else {}
+    given = read_devices(facts) if facts else {}
     backend = _backend(device, backend)
-    output, table = _files(device, layer, backend, output, table)
+    output, table = _files(device, layer, backend, output, csv_file)
     record = table.with_name(table.name + ".devices.json")
     journal_path = output.with_name(output.name + ".journal.jsonl")
-    most_work = MOST_WORK[device] if most_gmacs is None else 1e9 * most_gmacs
-    layers = draw(layer, points, seed, most_work)
+    most_work = MOST_WORK[device] if max_gmacs is None else 1e9 * max_gmacs
+    layers = draw(layer, count, seed, most_work)
 
     def check(where: Mapping[str, Any]) -> None:
         """A GPU without facts is refused before it is measured."""
@@ -238,15 +257,15 @@ def learn(
                 backend, device, layers, journal_path, time.time(), restart, bar, check=check
             )
         with contextlib.closing(measured.journal):
-            facts = device_facts(device, gpu_name(device, measured.environment), given)
+            own = device_facts(device, gpu_name(device, measured.environment), given)
             how = {
-                "kind": layer, "points": points, "seed": seed, "most_work_macs": most_work,
+                "kind": layer, "points": count, "seed": seed, "most_work_macs": most_work,
                 "seconds": round(time.monotonic() - started, 1),
             }  # fmt: skip
-            _keep(measured, table, record, facts, how)
+            _keep(measured, table, record, own, how)
             ctx.invoke(
-                fit, table=str(table), layer=layer, recipe=recipe, devices=str(record), output=output,
-                seed=seed, restart=restart,
+                fit, table=str(table), layer=layer, recipe=recipe, facts=str(record), output=output,
+                seed=seed, restart=restart, as_json=as_json,
             )  # fmt: skip
             measured.journal.remove()
 

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
+import lolat
+from lolat import nas as questions
 from lolat.cli.cluster import NO_ADDRESS, Address
 from lolat.cli.common import (
-    INTERRUPTED,
+    PATH,
+    WHOLE,
     LazyGroup,
-    Milliseconds,
+    among_option,
     batch_option,
+    command,
+    count_option,
+    coverage_option,
     json_option,
+    max_ms_option,
     model_argument,
+    name_option,
+    option,
+    output_option,
+    plot_option,
     predictor_option,
+    progress,
     say,
     say_json,
+    seed_option,
+    space_argument,
 )
+from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
 from lolat.io.writing import write_bytes
@@ -31,8 +43,6 @@ from lolat.units import milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.nas.fewshot.model import NasModel
-    from lolat.nas.objective import FunctionObjective
-    from lolat.nas.search import Search
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "suggest": ("lolat.cli.nas:suggest", "Which networks of a space to measure."),
@@ -49,53 +59,26 @@ def nas() -> None:
     """Latency for searches: spaces, few measurements, many candidates."""
 
 
-def path_option(*names: str, **options: Any) -> Any:
-    """An option whose value is a path."""
-    return click.option(*names, type=click.Path(path_type=Path), **options)
-
-
-def whole_option(
-    name: str, text: str, default: int | None = None, metavar: str = "N", **limits: Any
-) -> Any:
-    """An option whose value is a whole number, from 1 unless `limits` say otherwise."""
-    allowed = click.IntRange(**{"min": 1, **limits})
-    shown = default is not None
-    return click.option(
-        name, type=allowed, default=default, show_default=shown, metavar=metavar, help=text
-    )
-
-
-searched_argument = click.argument("space", metavar="SPACE")
-max_ms_option = click.option(
-    "--max-ms", type=Milliseconds(), help="Only candidates that take at most this."
-)
-
 # ---- `lolat nas fit`: a search space's latency on a new device from a few measured networks.
 
-SPACE_NAMES = ("nasbench201", "fbnet")
-space_option = click.option(
-    "--space", type=click.Choice(SPACE_NAMES), required=True,
-    help="The search space that the networks are of.",
-)  # fmt: skip
 
-
-@click.command()
-@space_option
+@command()
+@space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
-@path_option("--output", required=True, help="The model file to write.")
+@output_option(
+    required=True, more="The device's model file: made, or the space is added to what it knows."
+)
+@name_option()
 @json_option
-def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
+def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
     Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
     formula then says what they do not.
     """
-    from lolat.nas.fewshot.model import fit as fit_model
-    from lolat.nas.fewshot.model import write
-    from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, read_samples, space_terms
+    from lolat.nas.fewshot.samples import ENOUGH_SAMPLES
 
-    model = fit_model(space, read_samples(samples, space_terms(space)))
-    write(output, model)
+    model = questions.fit(space, samples, output, name)
     for remark in model.warnings:
         say(f"warning: {remark}")
     count, error = len(model.times_ms), typical_error(model)
@@ -135,16 +118,16 @@ def typical_error(model: NasModel) -> float:
 # ---- `lolat nas suggest`: which networks of a space to measure next.
 
 
-@click.command()
-@space_option
-@whole_option("--count", "How many networks.", 10)
-@path_option(
-    "--have", metavar="SAMPLES",
+@command()
+@space_argument
+@count_option(default=10, more="Networks to name.")
+@option(
+    "--have", type=PATH, metavar="FILE",
     help="What is measured already (columns arch, latency_ms): which come next.",
 )  # fmt: skip
-@path_option("--among", metavar="ARCHS", help="Choose from this table only (column arch).")
-@whole_option("--seed", "Another one, other networks.", 0, min=0)
-@path_option("--output", help="Also write them to this CSV (column arch).")
+@among_option(more="A column arch.")
+@seed_option
+@output_option(more="The same as a CSV table with a column arch; not written if not given.")
 @json_option
 def suggest(
     space: str, count: int, have: Path | None, among: Path | None, seed: int, output: Path | None,
@@ -155,15 +138,11 @@ def suggest(
     Measure them, write the latencies beside them, and give the table to `lolat nas fit`. The first of
     them tell most, so a part of them is a good start too.
     """
-    from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
-    from lolat.nas.fewshot.suggest import suggest as choose
 
-    terms = space_terms(space)
-    samples = None if have is None else read_samples(have, terms, one_network=True)
-    given = None if among is None else read_archs(among, terms)[1]
-    for remark in samples.remarks if samples is not None else ():
+    def warn(remark: str) -> None:
         say(f"warning: {remark}")
-    archs = [terms.write(row) for row in choose(terms, count, samples, given, seed)]
+
+    archs = questions.suggest(space, count, have=have, among=among, seed=seed, warn=warn)
     if output is not None:
         write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
     if as_json:
@@ -176,119 +155,116 @@ def suggest(
 # ---- `lolat nas predict`: the latencies of many networks of a space.
 
 
-@click.command()
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+@command()
+@model_argument
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
-@path_option("--output", required=True, help="The CSV table to write.")
-@click.option(
-    "--coverage", type=float, metavar="C",
-    help="Also the columns latency_low_ms and latency_high_ms, between which a reading is so often, "
-    "such as 0.9.",
-)  # fmt: skip
+@output_option(required=True, more="A CSV table.")
+@coverage_option(more="Only with it: the columns latency_low_ms and latency_high_ms.")
 @json_option
-def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
-    """Predict the networks in ARCHS by MODEL, which `lolat nas fit` wrote.
+def predict(model: str, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
+    """Predict the networks in ARCHS, by MODEL's samples of their space or else by its inference.
 
     ARCHS: a CSV table (or .csv.gz) with the column arch. The table that is written has the columns
     arch and latency_ms, a row for each of ARCHS in the same order.
     """
-    from lolat.nas.fewshot.model import read
-    from lolat.nas.fewshot.samples import read_archs
+    from lolat.model import load
+    from lolat.nas.fewshot.samples import read_archs, space_of
+    from lolat.nas.fewshot.scorer import bounds_of, scorer_for
+    from lolat.nas.objective import find_space
 
-    if coverage is not None and not 0.0 < coverage < 1.0:
-        raise InputError(
-            f"--coverage {coverage:g}: expected a number above 0 and below 1, such as 0.9"
-        )
-    fitted = read(model)
+    loaded = load(model)
+    terms = space_of(archs, loaded.document.get("spaces", {}), bool(loaded.predictors))
     try:
-        texts, rows = read_archs(archs, fitted.terms)
+        texts, rows = read_archs(archs, terms)
     except InputError as error:
-        raise InputError(f"{error} ({model} is a model of the space {fitted.space})") from error
-    columns = {"latency_ms": fitted.latency_ms(rows)}
+        raise InputError(f"{error} ({model} is a model of the space {terms.name})") from error
+    space = find_space(terms.name)
+    scorer = scorer_for(space, loaded)
+    columns = {"latency_ms": scorer.latency(rows)}
     if coverage is not None:
-        columns["latency_low_ms"], columns["latency_high_ms"] = fitted.interval_ms(rows, coverage)
+        ends = np.array([b.interval_ms for b in bounds_of(scorer, space, loaded, rows, coverage)])
+        columns["latency_low_ms"], columns["latency_high_ms"] = ends.reshape(-1, 2).T
     cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
     if as_json:
-        told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
+        told = {"output": str(output), "space": terms.name, "networks": len(texts)}
+        told["predictor"] = scorer.predictor
         say_json("nas-predict", told)
     else:
-        click.echo(f"written: {output}, {len(texts)} networks of {fitted.space}")
+        click.echo(
+            f"written: {output}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
+        )
 
 
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
 
 
-@click.command()
-@searched_argument
+@command()
+@space_argument
 @model_argument
-@click.option(
+@option(
     "--objective", required=True, metavar="SCORE",
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
     "choices), or a CSV file with the columns arch,score.",
 )  # fmt: skip
-@max_ms_option
-@click.option(
+@max_ms_option(more="Only candidates within it.")
+@option(
     "--method", type=click.Choice(["evolutionary", "exhaustive"]),
     help="exhaustive for a table and for few candidates, else evolutionary, if not given.",
 )  # fmt: skip
-@whole_option("--samples", "Candidates that an evolutionary search scores.", 200)
-@whole_option("--generations", "In how many generations.", 10)
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draws.")
-@click.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@batch_option
+@option("--candidates", was="--samples", type=WHOLE, default=200, show_default=True,
+        help="How many an evolutionary search scores.")  # fmt: skip
+@option("--generations", type=WHOLE, default=10, show_default=True,
+        help="In how many generations it does.")  # fmt: skip
+@seed_option
+@option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
+@batch_option(default=(1,), show_default="1")
 @predictor_option
-@click.option("--output", type=click.Path(), metavar="FILE", help="Write the front as CSV.")
-@click.option(
+@output_option(more="The front as CSV.")
+@option(
     "--journal",
     type=click.Path(),
     metavar="FILE",
     help="Where each score is kept as it comes; it is read when the search is run again. Beside --output "
     "(FRONT.scores.csv), or SPACE.scores.csv here, if not given.",
 )
-@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw it (.svg or .png).")
+@plot_option
 @json_option
 def search(
-    space: str, model: str, objective: str, max_ms: float | None, method: str | None, samples: int,
+    space: str, model: str, objective: str, max_ms: float | None, method: str | None, candidates: int,
     generations: int, seed: int, lower_is_better: bool, batch_size: int, predictor: str | None,
-    output: str | None, journal: str | None, plot: str | None, as_json: bool,
+    output: Path | None, journal: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device.
 
     SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space.
     """
     from lolat.cli.compare import check_writable
-    from lolat.model import load
-    from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
-    from lolat.nas.search import Search, answer, lines, write_csv
+    from lolat.nas.objective import find_space
+    from lolat.nas.pareto import lines, write_csv
 
-    for path, option in ((output, "--output"), (journal, "--journal")):
+    for path, name in ((output, "--output"), (journal, "--journal")):
         if path is not None:
-            check_writable(path, option)
+            check_writable(str(path), name)
     if plot is not None:
         from lolat.report.plots import check_plot
 
         check_plot(plot)
-    loaded = load(model)
-    loaded.predictor(predictor)
+    loaded = lolat.load(model)
+    if predictor is not None:
+        loaded.predictor(predictor)
     searched = find_space(space)
-    if searched.decomposition is not None:
-        say(f"{searched.name}: {searched.decomposition}")
-    scorer = searched.scorer(loaded, batch_size, predictor)
-    limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
-    how = (method, samples, generations, seed)
-    if is_table(objective) or Path(objective).is_file():
-        wanted = Search(searched, scorer, TableObjective(searched, objective), *limits)
-        result = wanted.run(*how)
-    else:
-        beside = None if output is None else str(Path(output).with_suffix(".scores.csv"))
-        name = journal or beside or f"{searched.name}.scores.csv"
-        check_writable(name, "--journal")
-        scores = FunctionObjective(searched, find_function(objective), objective, name)
-        wanted = Search(searched, scorer, scores, *limits)
-        result = _search(wanted, scores, how)
-    told = answer(wanted, result, loaded)
+    if not is_table(objective) and not Path(objective).is_file():
+        beside = None if output is None else str(output.with_suffix(".scores.csv"))
+        journal = journal or beside or f"{searched.name}.scores.csv"
+        check_writable(journal, "--journal")
+    with progress() as bar:
+        told = questions.search(
+            searched, loaded, objective, max_ms=max_ms, method=method, candidates=candidates,
+            generations=generations, seed=seed, lower_is_better=lower_is_better,
+            batch_size=batch_size, predictor=predictor, journal=journal, progress=bar,
+        )  # fmt: skip
     if as_json:
         say_json("nas-search", told.to_dict())
     else:
@@ -303,73 +279,52 @@ def search(
         say(f"drawn: {plot}")
 
 
-def _search(wanted: Search, scores: FunctionObjective, how: tuple[Any, ...]) -> Any:
-    """Search with a user's function, under a progress bar."""
-    from lolat.cli.common import progress
-
-    if scores.reused:
-        say(f"{scores.reused} scores are in {scores.journal} already")
-    try:
-        with progress() as bar:
-            shown = replace(wanted, started=partial(bar.start, "scoring"), done=bar.step)
-            return shown.run(*how)
-    except KeyboardInterrupt:
-        if scores.computed:
-            new = f"{scores.computed} new scores are in {scores.journal}"
-            say(f"{new}; the same command goes on from there")
-        raise
-
-
 # ---- `lolat nas score`: all candidates of a space into Parquet files, on a cluster if need be.
 
 MOST_ROWS = 20
 
 
-@click.command()
-@searched_argument
+@command()
+@space_argument
 @model_argument
-@path_option(
-    "--output", required=True, metavar="DIR",
-    help="A folder: a Parquet file for each range of candidates, and _best.csv. With --ray on several "
-    "machines, one that they share.",
+@output_option(
+    required=True, more="A folder: a Parquet file for each range of candidates, and _best.csv. With "
+    "--ray on several machines, one that they share.",
 )  # fmt: skip
-@click.option(
+@option(
     "--ray", "address", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None,
     metavar="[ADDRESS]",
     help="With Ray Data on the cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or "
     "on all CPUs of this machine.",
 )  # fmt: skip
-@max_ms_option
-@whole_option(
-    "--best",
-    "How many of the best to list: the fastest, or those of the largest --value.",
-    10,
-    "K",
-    max=100_000,
-)
-@click.option(
+@max_ms_option(more="Only candidates within it.")
+@option(
+    "--best", type=Number("N", whole=True, least=1, most=100_000), default=10, show_default=True,
+    help="How many of the best to list: the fastest, or those of the largest --value.",
+)  # fmt: skip
+@option(
     "--value", metavar="FUNCTION",
     help="package.module:callable, from (n, positions) integers to (n,) numbers: what is to be large.",
 )  # fmt: skip
-@click.option(
-    "--columns", type=click.Choice(["choices", "arch", "none"]), default="choices", show_default=True,
+@option(
+    "--label", was="--columns", type=click.Choice(["choices", "arch", "none"]), default="choices",
+    show_default=True,
     help="Beside index and latency_ms: a column of integers for each position, or the arch as text.",
 )  # fmt: skip
-@click.option(
-    "--only-best", is_flag=True, help="Write only the best K of each range, not all that are kept."
+@option(
+    "--only-best", is_flag=True, help="Write only the best of each range, not all that are kept."
 )
-@whole_option(
-    "--chunk",
-    "Candidates in a range, which is a file, and what a killed worker does again.",
-    1_000_000,
-)
-@whole_option("--limit", "Score the first N candidates only.")
-@batch_option
+@option(
+    "--chunk", type=WHOLE, default=1_000_000, show_default=True,
+    help="Candidates in a range, which is a file, and what a killed worker does again.",
+)  # fmt: skip
+@option("--limit", type=WHOLE, help="Score the first N candidates only.")
+@batch_option(default=(1,), show_default="1")
 @predictor_option
 @json_option
 def score(
     space: str, model: str, output: Path, address: str | None, max_ms: float | None, best: int,
-    value: str | None, columns: str, only_best: bool, chunk: int, limit: int | None, batch_size: int,
+    value: str | None, label: str, only_best: bool, chunk: int, limit: int | None, batch_size: int,
     predictor: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE on MODEL's device: latencies as Parquet, and the best.
@@ -378,70 +333,41 @@ def score(
     run that was interrupted goes on when the same command is given again.
     """
     from lolat.cli.cluster import connected, import_ray
-    from lolat.model import load
-    from lolat.nas.objective import find_function, find_space
-    from lolat.nas.scoring import here, make_job, on_ray
+    from lolat.nas.scoring import here, on_ray
 
     started = time.monotonic()
-    loaded = load(model)
-    loaded.predictor(predictor)
-    scored = find_space(space)
-    scored.grid.countable()
-    function = None if value is None else find_function(value)
+    loaded = lolat.load(model)
     if address is not None:
         import_ray()
-    budget = math.inf if max_ms is None else max_ms
-    job = make_job(
-        scored, loaded, output, batch_size, predictor, budget, best, chunk, limit, only_best, columns,
-        function, value,
-    )  # fmt: skip
+
+    def scored(ranges: Any) -> Any:
+        with progress() as bar:
+            return questions.score(
+                space, loaded, output, max_ms=max_ms, best=best, value=value, label=label,
+                only_best=only_best, chunk=chunk, limit=limit, batch_size=batch_size,
+                predictor=predictor, ranges=ranges, progress=bar,
+            )  # fmt: skip
+
     if address is None:
-        scores = _run(job, here)
+        scores = scored(here)
     else:
         with connected(address):
-            scores = _run(job, on_ray)
-    told = {
-        "space": scored.name,
-        "size": scored.size,
-        "batch_size": batch_size,
-        "predictor": job.scorer.formula.name,
-        **scores.to_dict(),
-    }
+            scores = scored(on_ray)
+    told = scores.to_dict()
     seconds = time.monotonic() - started
     if as_json:
         say_json("nas-score", told)
     else:
-        click.echo("\n".join(_score_lines(told, scores.reused, seconds)))
+        click.echo("\n".join(_score_lines(told, scores.source, scores.scores.reused, seconds)))
 
 
-def _run(job: Any, ranges: Any) -> Any:
-    """Run a job under a progress bar."""
-    from lolat.cli.common import progress
-    from lolat.nas.scoring import run
-
-    with progress() as bar:
-
-        def begin(done: int, left: int) -> None:
-            if done:
-                bar.note(f"going on: {done} of {done + left} ranges are in {job.folder} already")
-            if left:
-                bar.start("scoring", left)
-
-        try:
-            return run(job, ranges, begin, bar.step)
-        except KeyboardInterrupt:
-            there = f"what is done is in {job.folder}"
-            say(f"interrupted; {there}, the same command goes on from there")
-            raise click.exceptions.Exit(INTERRUPTED) from None
-
-
-def _score_lines(told: dict[str, Any], reused: int, seconds: float) -> list[str]:
+def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float) -> list[str]:
     """The answer as a person reads it."""
     budget = "" if told["max_ms"] is None else f", {told['kept']:,} within {told['max_ms']:g} ms"
     part = "" if told["scored"] == told["size"] else f" of {_candidates(told['size'])}"
     again = f" ({reused} of {told['files']} files were there already)" if reused else ""
     scored = f"{_candidates(told['scored'])}{part} candidates scored in {seconds:.1f} s"
-    lines = [f"{told['space']}: {scored}{budget}{again}"]
+    lines = [f"{told['space']}: {scored}{budget}{again}", f"latencies by {source}"]
     best = told["best"]
     if best:
         amount = f"  {'value':>10}" if "value" in best[0] else ""

@@ -7,15 +7,24 @@ from pathlib import Path
 import click
 
 import lolat
-from lolat.cli.common import json_option, model_argument, say, say_json
+from lolat.cli.common import (
+    command,
+    json_option,
+    model_argument,
+    option,
+    plot_option,
+    say,
+    say_json,
+)
+from lolat.cli.parsing import Number
 
 
-@click.command()
+@command()
 @model_argument
-@click.option("--plot", type=click.Path(dir_okay=False), help="Draw points and fit: .svg or .png.")
+@plot_option(more="Points and fit.")
 @json_option
 def show(model: str, plot: str | None, as_json: bool) -> None:
-    """What MODEL says of its device: where measured, coefficients, errors, what bounds it, training."""
+    """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
     from lolat.report.text import describe
 
     if plot is not None:
@@ -35,7 +44,7 @@ def show(model: str, plot: str | None, as_json: bool) -> None:
         (say if as_json else click.echo)(f"drawn: {plot}")
 
 
-@click.command()
+@command()
 @json_option
 def models(as_json: bool) -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
@@ -62,21 +71,21 @@ def models(as_json: bool) -> None:
 PORT = 8000
 
 
-@click.command()
+@command()
 @click.argument("models", nargs=-1, metavar="[MODEL ...]")
-@click.option(
+@option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Number("N", whole=True, least=0, most=65535),
     default=PORT,
     show_default=True,
-    metavar="P",
-    help="0: any that is free.",
+    help="Where the page is; 0: any that is free.",
 )
 def serve(models: tuple[str, ...], port: int) -> None:
     """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
 
     The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
-    `lolat models` does, and first any MODEL that is given.
+    `lolat models` does, and first any MODEL that is given. Training that was not measured is estimated
+    from the latencies of inference, and says so.
     """
     from lolat.errors import InputError
     from lolat.io.paths import find_model

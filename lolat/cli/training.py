@@ -6,22 +6,39 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lolat.cli.common import (
+    WHOLE,
     LazyGroup,
+    backend_option,
+    batch_option,
+    command,
     coverage_option,
+    device_argument,
+    epochs_option,
     json_option,
+    link_option,
     model_argument,
+    name_option,
     network_argument,
+    optimizer_option,
+    option,
+    output_option,
+    replicas_option,
+    samples_option,
     say,
     say_json,
     size_option,
+    strategy_option,
+    threads_option,
 )
+from lolat.cli.parsing import Number
 from lolat.errors import InputError
-from lolat.units import duration, gibibytes, milliseconds, plain
+from lolat.units import byte_size, duration, milliseconds, plain
 
 if TYPE_CHECKING:
     from lolat.api.training import Exchange, Run
@@ -61,12 +78,12 @@ def as_one(name: str, *options: Decorator) -> Decorator:
             from lolat.api import training as questions
 
             kind = getattr(questions, name.capitalize())
-            one = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
-            return command(**values, **{name: one})
+            question = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+            return command(**values, **{name: question})
 
         decorated: Callable[..., Any] = called
-        for option in reversed(options):
-            decorated = option(decorated)
+        for one in reversed(options):
+            decorated = one(decorated)
         return decorated
 
     return decorate
@@ -76,29 +93,26 @@ def run_options(samples_required: bool) -> Decorator:
     """`run`: how much is trained, and how."""
     return as_one(
         "run",
-        click.option("--batch-size", type=int, required=True, metavar="B",
-                     help="Samples of an iteration on each device."),
-        click.option("--optimizer", default="sgd", show_default=True, metavar="NAME",
-                     help="sgd, momentum, rmsprop, adagrad, adam or adadelta."),
-        click.option("--samples", type=int, required=samples_required, metavar="N",
-                     help="In the data set" + ("." if samples_required else ", for epochs.")),
-        click.option("--epochs", type=int, default=1, show_default=True, metavar="E",
-                     help="Times through the data set."),
+        batch_option(required=True, more="On each device."),
+        optimizer_option,
+        samples_option(
+            required=samples_required, more="" if samples_required else "Without it, no epochs."
+        ),
+        epochs_option(default=1, show_default=True),
         coverage_option,
-    )  # fmt: skip
+    )
 
 
+REPLICAS = Number("K", whole=True, least=1)
 exchange_options = as_one(
     "exchange",
-    click.option("--strategy", default="ring", show_default=True, metavar="NAME",
-                 help="How gradients are exchanged: ring, tree, one-to-all or mirrored."),
-    click.option("--link-gbps", type=float, metavar="G",
-                 help="Gbit/s of each device's link to the others; if not given, as such devices are "
-                 "linked in one machine, and 10 between machines."),
-    click.option("--no-overlap", is_flag=True,
-                 help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
-    click.option("--input-ms-per-sample", "input_ms", type=float, default=0.0, metavar="T",
-                 help="What the input pipeline takes beside training; a device that is faster waits for "
+    strategy_option,
+    link_option,
+    option("--no-overlap", is_flag=True,
+           help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
+    option("--input-ms-per-sample", "input_ms", default=0.0, show_default=True,
+           type=Number("MS", "milliseconds", least=0.0),
+           help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
 )  # fmt: skip
 
@@ -106,17 +120,15 @@ exchange_options = as_one(
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
 
 
-@click.command()
+@command()
 @model_argument
 @network_argument
 @run_options(samples_required=False)
-@click.option(
-    "--validation-samples", "validation", type=int, metavar="V", help="Evaluated after each epoch."
-)
-@click.option("--memory-gib", type=float, metavar="M",
-              help="Of each device, to say whether a batch fits; if not given, what was free when it was "
-              "learned.")  # fmt: skip
-@click.option("--devices", type=int, default=1, show_default=True, metavar="K")
+@option("--validation-samples", "validation", type=WHOLE, help="Evaluated after each epoch.")
+@option("--memory-gib", type=Number("GIB", "GiB", above=0.0, most=2**30, such="16"),
+        help="Of each device, to say whether a batch fits; if not given, what was free when it was "
+        "learned.")  # fmt: skip
+@replicas_option(type=REPLICAS, default=1)
 @exchange_options
 @size_option
 @json_option
@@ -126,21 +138,21 @@ def predict(
     run: Run,
     validation: int | None,
     memory_gib: float | None,
-    devices: int,
+    replicas: int,
     exchange: Exchange,
     input_size: tuple[int, ...],
     as_json: bool,
 ) -> None:
     """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
 
-    MODEL: learned with `lolat learn --mode training` (a file, `local`, or a name), or written by `lolat
-    training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
-    only iterations.
+    By what MODEL knows best: epochs of `lolat training fit`, what `lolat learn --mode training` measured,
+    or else an estimate from its latencies of inference, which says so. Several devices are linked as `lolat
+    training link` measured it for MODEL. Without --samples there are only iterations.
     """
     from lolat.api.training import predict_training
     from lolat.training.file import load_training
 
-    more = devices, validation, memory_gib, input_size
+    more = replicas, validation, memory_gib, input_size
     answer = predict_training(load_training(model), network, run, exchange, *more)
     for warning in answer.prediction.training.warnings:
         say(f"warning: {warning}")
@@ -149,7 +161,7 @@ def predict(
         return
     of = answer.prediction
     shown = lines(of.training, answer.device, answer.available_bytes, answer.largest_batch)
-    if devices > 1:
+    if replicas > 1:
         shown += exchange_lines(of, answer.assumed)
     click.echo("\n".join(shown))
 
@@ -158,10 +170,10 @@ def lines(
     answer: TrainingPrediction, device: str, available: int | None, largest: int | None
 ) -> list[str]:
     """What a person reads. `available`: bytes of memory; `largest`: the largest batch in them."""
-    memory = f"{gib(answer.memory_bytes)} of memory, estimated"
+    memory = f"{byte_size(answer.memory_bytes)} of memory, estimated"
     if available is not None:
         fits = "fits" if answer.memory_bytes <= available else "does not fit"
-        memory += f": {fits}, {gib(available)} are there, for a batch of up to {largest:,}"
+        memory += f": {fits}, {byte_size(available)} are there, for a batch of up to {largest:,}"
     shown = [
         f"{plain(answer.network)} · batch {answer.batch_size} · {answer.optimizer} · {plain(device)}",
         f"{milliseconds(answer.iteration_ms)} an iteration · {memory}",
@@ -198,22 +210,17 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
     return shown
 
 
-def gib(size_bytes: int) -> str:
-    """Memory, from 10 GiB on without a fraction."""
-    return gibibytes(size_bytes) if size_bytes < 10 * 2**30 else f"{size_bytes / 2**30:.0f} GiB"
-
-
 # ---- `lolat training fit`: a device's training time from a table of epochs that somebody
 # timed.
 
 
-@click.command()
+@command()
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
-@click.option(
-    "--output", type=click.Path(path_type=Path), required=True, help="The model file to write."
+@output_option(
+    required=True, more="The device's model file: made, or the epochs are added to what it knows."
 )
-@click.option("--name", default=None, help="Of the device; the table's name if not given.")
-@click.option(
+@name_option(more="If not given, as in MODEL, or as the table.")
+@option(
     "--drop-last",
     is_flag=True,
     help="The epochs left out a last batch that was not full; without it, it was run too.",
@@ -227,15 +234,19 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     """
     import numpy as np
 
-    from lolat.training.file import write
+    from lolat.cli.common import check_writable
+    from lolat.model.sections import put
+    from lolat.training.fitting import EpochTraining, read_epochs
     from lolat.training.fitting import fit as fit_model
-    from lolat.training.fitting import read_epochs
 
+    check_writable(output)
     rows = read_epochs(epochs)
-    model = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last)
-    write(output, model)
+    fitted = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last).document
+    called = name if output.exists() else fitted["device"]
+    document = put(output, "epochs", fitted["epochs"], called, fitted["environment"])
+    model = EpochTraining(document, str(output))
     error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
-    terms = [t for t, c in model.document["coefficients_ms"].items() if c > 0]
+    terms = [t for t, c in model.document["epochs"]["coefficients_ms"].items() if c > 0]
     if as_json:
         answer = {
             "output": str(output), "name": model.name, "epochs": len(rows),
@@ -276,52 +287,57 @@ def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
 WORDS = {"mirrored": "MirroredStrategy", "ddp": "DistributedDataParallel"}
 OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
 """What `lolat training predict --strategy` calls each."""
+OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 
-@click.command()
-@click.option("--replicas", type=int, default=2, show_default=True, metavar="K")
-@click.option(
-    "--strategy",
-    default="mirrored",
+@command()
+@device_argument(was="--device", required=False, default="cpu")
+@replicas_option(was="", type=REPLICAS, default=2)
+@backend_option(
+    was={"--strategy": {strategy: backend for backend, strategy in OF_BACKEND.items()}},
+    type=click.Choice(list(OF_BACKEND)),
+    default="tensorflow",
     show_default=True,
-    metavar="NAME",
-    help="mirrored (TensorFlow's MirroredStrategy) or ddp (PyTorch's DistributedDataParallel).",
+    more="tensorflow: its MirroredStrategy; torch: its DistributedDataParallel.",
 )
-@click.option(
-    "--threads",
-    type=int,
-    default=None,
-    metavar="N",
-    help="Of each replica on a CPU; the processors shared out, if not given.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "gpu"]),
-    default="cpu",
-    show_default=True,
-    help="cpu: all replicas share this machine's processors. gpu: a GPU for each.",
-)
+@threads_option(more="Of each replica; the processors shared out, if not given.")
+@output_option(more="The device's model file, to which the link is added.")
 @json_option
-def link(replicas: int, strategy: str, threads: int | None, device: str, as_json: bool) -> None:
+def link(
+    device: str, replicas: int, backend: str, threads: int | None, output: Path | None, as_json: bool
+) -> None:  # fmt: skip
     """Measure what a strategy adds to an iteration on this machine: half a minute.
 
-    Gradients of several sizes are exchanged by the strategy itself, with nothing to compute. What comes
-    out goes into `lolat training predict --devices K --link-gbps G`. It holds for so many replicas.
+    cpu: all replicas share this machine's processors. gpu: a GPU for each. Gradients of several sizes are
+    exchanged by the strategy itself, with nothing to compute. It holds for so many replicas. `lolat
+    training predict` and `lolat cost` take it from MODEL.
     """
+    from lolat.api.learning import known_model
+    from lolat.cli.common import check_writable
+    from lolat.model.sections import put
+    from microbench.environment import label_of
     from microbench.exchange import measure_link
 
-    measured = measure_link(strategy, replicas, threads, device)
+    if output is not None:
+        check_writable(output)
+        known_model(output, device)  # InputError for another device, before it is measured
+    measured = measure_link(OF_BACKEND[backend], replicas, threads, device)
+    if output is not None:
+        content = {measured.strategy: measured.to_dict()}
+        named = None if output.exists() else label_of(device, measured.environment)
+        put(output, "links", content, named, measured.environment)
+        say(f"written: {output}")
     for warning in measured.warnings:
         say(f"warning: {warning}")
     if as_json:
         say_json("link", measured.to_dict())
         return
-    for line in link_lines(measured):
+    for line in link_lines(measured, "" if output is None else quote(str(output))):
         click.echo(line)
 
 
-def link_lines(measured: MeasuredLink) -> list[str]:
-    """What a person reads."""
+def link_lines(measured: MeasuredLink, kept: str = "") -> list[str]:
+    """What a person reads; `kept`: the model file that has it now."""
     where = measured.environment
     each = f" of {measured.threads} thread{'s' * (measured.threads > 1)}" * (
         measured.device == "cpu"
@@ -338,19 +354,13 @@ def link_lines(measured: MeasuredLink) -> list[str]:
     for point in measured.points:
         line = measured.added_ms(point.variables, point.size_bytes)
         shown.append(
-            f"  {point.variables:>9}   {_size(point.size_bytes):>9}   "
+            f"  {point.variables:>9}   {byte_size(point.size_bytes):>9}   "
             f"{milliseconds(point.added_ms):>21}   {milliseconds(line):>11}"
         )
+    given = "" if kept else f" --link-gbps {measured.link.gbps:.3g}"
     return [
         *shown,
         "",
-        f"Next: lolat training predict MODEL NETWORK --batch-size B --devices {measured.replicas} "
-        f"--strategy {OF_PREDICT[measured.strategy]} --link-gbps {measured.link.gbps:.3g}",
+        f"Next: lolat training predict {kept or 'MODEL'} NETWORK --batch-size N --replicas "
+        f"{measured.replicas} --strategy {OF_PREDICT[measured.strategy]}{given}",
     ]
-
-
-def _size(size_bytes: int) -> str:
-    """Bytes as people say them."""
-    if size_bytes >= 2**20:
-        return f"{size_bytes / 2**20:g} MiB"
-    return f"{size_bytes / 2**10:g} KiB"

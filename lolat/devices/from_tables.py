@@ -33,11 +33,11 @@ from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.counts import behaviors, count
+from lolat.graph.memory import FLOAT_BYTES
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
 from lolat.io.tables import ABOVE_ZERO, read_table
 from lolat.model.learning import assembled, errors, model_document
-from lolat.training.memory import FLOAT_BYTES
 
 FOLDS = 5
 MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds
@@ -333,7 +333,7 @@ def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
     doubts = []
     if facts is None and timed.operations:
         doubts.append(
-            "no facts of the device were given (--facts, --device): how many multiprocessors it has, "
+            "no facts of the device were given (--facts, --name): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
     lacking = [c for c in CLASSES if c not in formula.classes and c in PRODUCTS]

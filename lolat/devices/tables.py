@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,13 @@ from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
+from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.readers.cache import Cache
 from lolat.readers.many import Said, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED
-from lolat.training.memory import parameters
 
 # ---- Networks.
 
@@ -99,9 +99,10 @@ def is_of_networks(columns: list[str]) -> bool:
 
 
 def read_networks(
-    path: str | Path, device: str | None = None, skip: bool = False, mode: Mode | None = None
-) -> Table:
-    """The rows of a table of networks; of `device` alone, where the table has that column.
+    path: str | Path, device: str | Collection[str] | None = None, skip: bool = False,
+    mode: Mode | None = None,
+) -> Table:  # fmt: skip
+    """The rows of a table of networks; of `device` (or several) alone, where the table has that column.
 
     A network is a NETWORK as everywhere, a name of timm's where the column is called `model`, or a
     configuration of transformers of that name in the folder `networks` beside the table. How it was run
@@ -115,8 +116,9 @@ def read_networks(
     usual = Mode.of_file(Path(path).name, mode)
     if "train_step_time" in table.columns and "infer_step_time" not in table.columns:
         usual = replace(usual, training=True)
+    wanted = None if device is None else {device} if isinstance(device, str) else set(device)
     for row in rows:
-        if device is not None and row.get("device") not in (None, device):
+        if wanted is not None and row.get("device") not in (None, *wanted):
             table.skip("of another device")
         elif row.get("parallel"):
             table.skip("on several devices")

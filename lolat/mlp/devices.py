@@ -77,7 +77,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
 """The built-in facts, by name. A100: 40 GB; H100: SXM."""
 
 HOW_TO_GIVE_FACTS = (
-    "give the facts of a new one with --devices FILE, a CSV with the columns name,bandwidth,cores,clock "
+    "give the facts of a new one with --facts FILE, a CSV with the columns name,bandwidth,cores,clock "
     "(GB/s, number, MHz)"
 )
 

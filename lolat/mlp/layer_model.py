@@ -258,7 +258,7 @@ class LayerModel:
         if other:
             raise InputError(
                 f"the model is of {only} alone and the table has rows of {plain(other[0])}; expected rows "
-                f"of {only}, or a model of several GPUs (lolat mlp fit --gpus all)"
+                f"of {only}, or a model of several GPUs (lolat mlp fit, without --only)"
             )
         return own
 
@@ -275,7 +275,7 @@ class LayerModel:
             lacking = ", ".join(n for n, b in zip(self.features, bad, strict=True) if b)
             raise InputError(
                 f"the model needs {lacking} of each GPU, and they are not known of all in the table; give "
-                "them with --devices FILE"
+                "them with --facts FILE"
             )
 
 

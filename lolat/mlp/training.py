@@ -307,7 +307,7 @@ def _check(x: np.ndarray, names: tuple[str, ...]) -> None:
     if lacking:
         raise InputError(
             f"the recipe needs {', '.join(lacking)} of each GPU, and they are not known of all in the "
-            "table; give them with --devices FILE"
+            "table; give them with --facts FILE"
         )
 
 

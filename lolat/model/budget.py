@@ -76,7 +76,7 @@ def check_budget(budget_ms: float) -> None:
     """InputError unless a budget is a number of milliseconds above 0."""
     if not isinstance(budget_ms, (int, float)) or not 0.0 < budget_ms < math.inf:
         raise InputError(
-            f"--ms {budget_ms!r}: expected a number of milliseconds above 0, such as 15"
+            f"--max-ms {budget_ms!r}: expected a number of milliseconds above 0, such as 15"
         )
 
 
@@ -305,7 +305,7 @@ class _Varied:
         raise AnswerIsNo(
             f"even {told(self.vary, further.value)} of {q.network.name!r} takes "
             f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms{smaller}; "
-            f"give --ms {enough(takes)} or more"
+            f"give --max-ms {enough(takes)} or more"
         )
 
 

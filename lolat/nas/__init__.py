@@ -1,6 +1,9 @@
 """Architecture search: spaces, predictors from few measurements, search, adapters.
 
     from lolat import nas
+    nas.suggest("fbnet", 10)                          # which networks to measure
+    nas.fit("fbnet", "samples.csv").latency_ms(rows)  # any network's, from those
+    nas.search("fbnet", "rtx-5090-amp", objective=my_score, max_ms=15)
     space = nas.spaces.fbnet.space()
     space.scorer(lolat.load("local")).latency(space.sample(1_000_000))
 
@@ -13,16 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lolat.nas import spaces
+    from lolat.nas.fewshot.model import NasModel
+    from lolat.nas.pareto import Search
+    from lolat.nas.questions import fit, score, search, suggest
     from lolat.nas.scorer import Scorer
-    from lolat.nas.search import Search
     from lolat.nas.space import Position, Space
     from lolat.nas.tables import Part
 
 _HOMES = {
-    "Part": "tables", "Position": "space", "Scorer": "scorer", "Search": "search", "Space": "space",
-    "spaces": "spaces",
+    **dict.fromkeys(("fit", "score", "search", "suggest"), "questions"),
+    "NasModel": "fewshot.model", "Part": "tables", "Position": "space", "Scorer": "scorer",
+    "Search": "pareto", "Space": "space", "spaces": "spaces",
 }  # fmt: skip
-__all__ = ["Part", "Position", "Scorer", "Search", "Space", "spaces"]
+__all__ = [
+    "NasModel", "Part", "Position", "Scorer", "Search", "Space", "fit", "score", "search", "spaces",
+    "suggest",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

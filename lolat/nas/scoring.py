@@ -28,13 +28,13 @@ import numpy as np
 
 from lolat import __version__
 from lolat.errors import InputError, LolatError, not_written
-from lolat.fitting.predictors.formula import Formula
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.nas.adapters import needed
+from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.objective import brief
-from lolat.nas.scorer import Ranked
+from lolat.nas.scorer import Ranked, Scorer
 from lolat.nas.scoring_job import (
     FORMAT_VERSION,
     MANIFEST,
@@ -73,7 +73,7 @@ def make_job(
     chunk: int = CHUNK,
     limit: int | None = None,
     only_best: bool = False,
-    columns: str = "choices",
+    label: str = "choices",
     value: Callable[..., Any] | None = None,
     value_name: str | None = None,
 ) -> Job:
@@ -84,19 +84,19 @@ def make_job(
     """
     stop = min(space.grid.countable(), space.size if limit is None else limit)
     names = tuple(p.name for p in space.positions)
-    columns_there = [*OWN_COLUMNS, *names] if columns == "choices" else []
+    columns_there = [*OWN_COLUMNS, *names] if label == "choices" else []
     double = next((n for i, n in enumerate(columns_there) if n in columns_there[:i]), None)
     if double is not None:
         raise InputError(
             f"the space has a position {double!r}, which cannot be a column beside "
-            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --columns arch"
+            f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --label arch"
         )
     if min(best, chunk, stop) < 1:
         raise InputError(
             f"best {best}, chunk {chunk}, limit {limit}: expected whole numbers from 1"
         )
     arrow()
-    scorer = space.scorer(model, batch_size, predictor)
+    scorer = scorer_for(space, model, batch_size, predictor)
     manifest = {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -104,15 +104,15 @@ def make_job(
         "space": space.name,
         "space_fingerprint": space_fingerprint(space, batch_size),
         "model": str(model.source),
-        "model_fingerprint": formula_fingerprint(scorer.formula),
-        "predictor": scorer.formula.name,
+        "model_fingerprint": fingerprint(scorer),
+        "predictor": scorer.predictor,
         "batch_size": batch_size,
         "max_ms": None if math.isinf(max_ms) else float(max_ms),
         "limit": stop,
         "best": best,
         "chunk": chunk,
         "only_best": only_best,
-        "columns": columns,
+        "label": label,
         "value": value_name,
         "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
     }
@@ -120,7 +120,7 @@ def make_job(
     _claim(where, manifest)
     return Job(
         scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best, only_best,
-        columns, value,
+        label, value,
     )  # fmt: skip
 
 
@@ -133,9 +133,9 @@ def space_fingerprint(space: Space, batch_size: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def formula_fingerprint(formula: Formula) -> str:
-    """Of all numbers of a predictor."""
-    told = json.dumps([formula.name, formula.features, formula.to_dict()], sort_keys=True)
+def fingerprint(scorer: Scorer) -> str:
+    """Of all numbers that latencies come from."""
+    told = json.dumps(scorer.numbers(), sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -218,7 +218,7 @@ def require_room(job: Job, ranges: int) -> None:
     if wanted > free:
         raise InputError(
             f"--output {job.folder}: the files would take about {quantity(wanted, 'B')}, and "
-            f"{quantity(free, 'B')} are free; give --max-ms, --only-best, --columns none, a --limit, "
+            f"{quantity(free, 'B')} are free; give --max-ms, --only-best, --label none, a --limit, "
             "or another disk's folder"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -251,7 +252,7 @@ def print_comparison(result: Mapping[str, Any]) -> None:
     console.print(Text(f"* the model's default; {LEGEND}; {COST_LEGEND}", style="dim"))
 
 
-def write_csv(path: str, result: Mapping[str, Any]) -> None:
+def write_csv(path: str | Path, result: Mapping[str, Any]) -> None:
     """One row per set and predictor. InputError where `path` cannot be written."""
     first = result["left_out"]["summary"]
     fields = list(next(iter(first.values())))

@@ -27,7 +27,7 @@ def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("vary", ["width", "resolution", "batch"])
 def test_json_is_one_object_and_it_holds(lolat: Command, model: Path, vary: str) -> None:
     """The answer is checked with `lolat predict`, where it can be."""
-    found = lolat("budget", model, "keras:A", "--ms", 20, "--vary", vary, "--json")
+    found = lolat("budget", model, "keras:A", "--max-ms", 20, "--vary", vary, "--json")
     assert (found.code, found.err, len(found.out.splitlines())) == (0, "", 1)
     answer = json.loads(found.out)
     assert answer["vary"] == vary
@@ -44,36 +44,38 @@ def test_json_is_one_object_and_it_holds(lolat: Command, model: Path, vary: str)
 
 
 def test_text_and_options(lolat: Command, model: Path) -> None:
-    found = lolat("budget", model, "keras:A", "--ms", 30, "--vary", "resolution", "--batch-size", 2)
+    found = lolat(
+        "budget", model, "keras:A", "--max-ms", 30, "--vary", "resolution", "--batch-size", 2
+    )
     assert (found.code, found.err) == (0, "")
     assert found.out.startswith("hand made: ")
     assert "px stays within 30 ms" in found.out
-    sure = ("budget", model, "keras:A", "--ms", 30, "--vary", "batch", "--sure", "--json")
-    wide, narrow = (json.loads(lolat(*sure, "--coverage", c).out) for c in (0.95, 0.5))
+    sure = ("budget", model, "keras:A", "--max-ms", 30, "--vary", "batch", "--json", "--sure")
+    wide, narrow = (json.loads(lolat(*sure, percent).out) for percent in (95, "50%"))
     assert wide["interval_ms"][1] <= 30 < wide["next"]["interval_ms"][1]
     assert (wide["coverage"], narrow["coverage"]) == (0.95, 0.5)
 
 
 def test_a_budget_that_cannot_be_met(lolat: Command, model: Path) -> None:
-    ask = ("budget", model, "keras:A", "--vary", "batch", "--ms")
+    ask = ("budget", model, "keras:A", "--vary", "batch", "--max-ms")
     line = lolat.refused(*ask, 0.5, code=3)
     latency = load(model).predict(synthetic.network()).latency_ms
     assert "even batch 1 of 'hand made' takes" in line
-    enough = line.rpartition("give --ms ")[2].removesuffix(" or more")
+    enough = line.rpartition("give --max-ms ")[2].removesuffix(" or more")
     assert latency <= float(enough) < 1.02 * latency
     lolat.done(*ask, enough)
 
 
 @pytest.mark.parametrize("ms", ["nan", "-3", "0", "inf"])
 def test_a_budget_that_is_no_time(lolat: Command, model: Path, ms: str) -> None:
-    line = lolat.refused("budget", model, "keras:A", "--vary", "batch", f"--ms={ms}")
+    line = lolat.refused("budget", model, "keras:A", "--vary", "batch", f"--max-ms={ms}")
     assert "expected a number of milliseconds above 0" in line
 
 
 def test_what_is_wrong_is_said_in_one_line(lolat: Command, model: Path) -> None:
-    assert "Missing option '--ms'" in lolat.refused("budget", model, "a", "--vary", "batch")
-    assert "Missing option '--vary'" in lolat.refused("budget", model, "a", "--ms", 3)
-    line = lolat.refused("budget", model, "a", "--ms", 3, "--vary", "depth")
+    assert "Missing option '--max-ms'" in lolat.refused("budget", model, "a", "--vary", "batch")
+    assert "Missing option '--vary'" in lolat.refused("budget", model, "a", "--max-ms", 3)
+    line = lolat.refused("budget", model, "a", "--max-ms", 3, "--vary", "depth")
     assert "'width', 'resolution', 'batch'" in line
-    line = lolat.refused("budget", model, "a", "--ms", 3, "--vary", "batch", "--coverage", 2)
-    assert "coverage 2.0" in line
+    line = lolat.refused("budget", model, "a", "--max-ms", 3, "--vary", "batch", "--coverage", 2)
+    assert "'2': expected a number above 0 and below 1" in line

@@ -7,8 +7,8 @@ import importlib.util
 import click
 import pytest
 
-from lolat.cli import common as options
-from lolat.cli.common import PlainProgress
+from lolat.cli import parsing as options
+from lolat.cli.progress import PlainProgress
 
 
 class Plain(click.ParamType):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lolat.io import paths as places
-from lolat.training.file import load_training, write
-from lolat.training.fitting import EpochTraining
+from lolat.model.file import write
+from lolat.training.file import load_training
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import document
@@ -67,7 +67,7 @@ def asked(lolat: Command, *more: object) -> dict[str, Any]:
 
 def test_a_price_for_a_device(lolat: Command) -> None:
     """40 hours of one device; the time shared out and the price multiplied, the money is the same."""
-    answer = asked(lolat, "--price-per-hour", 2.5, "--devices", "1,2,4,8")
+    answer = asked(lolat, "--price-per-hour", 2.5, "--replicas", "1,2,4,8")
     rows = answer["options"]
     assert [r["devices"] for r in rows] == [1, 2, 4, 8]
     # a sum of nothing is exchanged: only the latency, 2 (K-1) messages of 5 microseconds
@@ -87,11 +87,11 @@ def test_a_slow_input_pipeline_costs_what_it_takes(lolat: Command) -> None:
     answer = asked(lolat, "--price-per-hour", 1, "--input-ms-per-sample", 45_000)
     assert answer["options"][0]["hours"] == pytest.approx(50, rel=1e-4)
     line = lolat.refused(*ASK, "--price-per-hour", 1, "--input-ms-per-sample", -1)
-    assert "an input pipeline of -1 ms a sample cannot be" in line
+    assert "'-1': expected a number of milliseconds from 0" in line
 
 
 def test_a_list_of_prices_and_the_models_own_device(lolat: Command, prices: Path) -> None:
-    answer = asked(lolat, "--prices", prices, "--devices", "1,4,8")
+    answer = asked(lolat, "--prices", prices, "--replicas", "1,4,8")
     assert answer["prices"] == f"V100 in {prices}"
     found = [(r["instance_type"], r["instances"], r["price_per_hour"]) for r in answer["options"]]
     assert found == [("one", 1, 3.0), ("one", 4, 12.0), ("eight", 1, 20.0)]
@@ -113,12 +113,12 @@ def test_a_cpu_is_an_instance_with_as_many_threads(
     lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given(monkeypatch, known("cpu"))
-    options = asked(lolat, "--prices", prices, "--devices", "1,2")["options"]
+    options = asked(lolat, "--prices", prices, "--replicas", "1,2")["options"]
     assert [(o["instance_type"], o["instances"]) for o in options] == [("box", 1), ("box", 2)]
 
 
 def test_by_the_hour(lolat: Command) -> None:
-    answer = asked(lolat, "--price-per-hour", 1, "--billing", "hour", "--devices", "1,3")
+    answer = asked(lolat, "--price-per-hour", 1, "--billing", "hour", "--replicas", "1,3")
     # 800 samples on 3: 267 for the busiest, 13.35 h
     assert [o["dollars"] for o in answer["options"]] == [40, 3 * 14]
 
@@ -130,7 +130,7 @@ def test_spot(lolat: Command, prices: Path) -> None:
     assert option["hours"] == pytest.approx(40 * math.exp(0.05))
     assert option["dollars"] == pytest.approx(40 * math.exp(0.05))
     assert answer["spot"] == {"interruptions_per_hour": 0.1, "restart_cost_s": 1800.0}
-    eight = asked(lolat, "--prices", prices, *spot, "--devices", 8)["options"][0]
+    eight = asked(lolat, "--prices", prices, *spot, "--replicas", 8)["options"][0]
     assert (eight["instance_type"], eight["price_per_hour"]) == (
         "one",
         8.0,
@@ -139,7 +139,7 @@ def test_spot(lolat: Command, prices: Path) -> None:
 
 
 def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
-    found = lolat(*ASK, "--prices", prices, "--devices", "1,4,8", "--optimizer", "adam")
+    found = lolat(*ASK, "--prices", prices, "--replicas", "1,4,8", "--optimizer", "adam")
     assert (found.code, found.err) == (0, "")
     lines = found.out.splitlines()
     title = "hand made on desk: 5 epochs of 800 samples, batch 10 on each device, adam"
@@ -157,7 +157,7 @@ def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
 
 
 def test_a_link_that_is_given_is_everywhere(lolat: Command, prices: Path) -> None:
-    ask = (*ASK, "--prices", prices, "--devices", "1,4,8", "--link-gbps", 25)
+    ask = (*ASK, "--prices", prices, "--replicas", "1,4,8", "--link-gbps", 25)
     assert lolat(*ask).out.splitlines()[1] == "Gradients by ring over 25 Gbit/s (--link-gbps)"
     answer = json.loads(lolat(*ask, "--json").out)
     assert answer["link_gbps"] == 25
@@ -168,22 +168,22 @@ def test_the_link_follows_from_what_is_rented(lolat: Command, prices: Path) -> N
     """One device an instance: a network. Eight in one: as the V100-SXM2 is linked, 0.8 of 150 GB/s."""
     network = {"link": "the network between machines", "gbps": 10.0}
     nvlink = {"link": "NVLink 2", "gbps": 960.0}
-    found = asked(lolat, "--prices", prices, "--devices", "1,2,8,16")
+    found = asked(lolat, "--prices", prices, "--replicas", "1,2,8,16")
     assert found["link_gbps"] is None
     assert found["links"] == [
         {"devices": 2, **network}, {"devices": 8, **nvlink}, {"devices": 16, **network},
     ]  # fmt: skip
     own = asked(
-        lolat, "--price-per-hour", 1, "--devices", "2,9"
+        lolat, "--price-per-hour", 1, "--replicas", "2,9"
     )  # no instances: eight in a machine
     assert own["links"] == [{"devices": 2, **nvlink}, {"devices": 9, **network}]
 
 
 def test_a_cpu_has_a_network(lolat: Command, prices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, known("cpu"))
-    told = lolat(*ASK, "--prices", prices, "--devices", 2).out.splitlines()[1]
+    told = lolat(*ASK, "--prices", prices, "--replicas", 2).out.splitlines()[1]
     assert "over the network between machines, 10 Gbit/s (assumed" in told
-    told = lolat(*ASK, "--price-per-hour", 1, "--devices", 2).out.splitlines()[1]
+    told = lolat(*ASK, "--price-per-hour", 1, "--replicas", 2).out.splitlines()[1]
     assert "over a network, as no link of these devices is known, 10 Gbit/s (assumed" in told
 
 
@@ -195,7 +195,7 @@ def test_a_price_belongs_to_the_device(
     line = lolat.refused(*ASK, *ask)
     assert "the price is of v100, the times of the model are of AMD EPYC, 2 threads; give a" in line
     assert "--price-per-hour for AMD EPYC, 2 threads, or --as-if to take both all the same" in line
-    answer = asked(lolat, *ask, "--as-if", "--devices", "1,8")
+    answer = asked(lolat, *ask, "--as-if", "--replicas", "1,8")
     assert answer["prices"] == f"v100 in {prices}, as if it were that of AMD EPYC, 2 threads"
     assert answer["options"][0]["dollars"] == pytest.approx(120)
     assert answer["links"] == [{"devices": 8, "link": "PCIe 3.0 x16", "gbps": 63.0}]
@@ -224,14 +224,14 @@ def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--devices", 0), "'0': expected whole numbers from 1, such as 1,2,4,8"),
-        (("--devices", "1,two"), "'1,two': expected whole numbers from 1"),
-        (("--price-per-hour", -1), "'-1': expected a number of at least 0"),
-        (("--price-per-hour", "nan"), "'nan': expected a number of at least 0"),
+        (("--replicas", 0), "'0': expected whole numbers from 1, such as 1,2,4,8"),
+        (("--replicas", "1,two"), "'1,two': expected whole numbers from 1"),
+        (("--price-per-hour", -1), "'-1': expected a number from 0"),
+        (("--price-per-hour", "nan"), "'nan': expected a number from 0"),
         (("--batch-size", 801), "a batch of 801 is larger than the data set of 800 samples"),
-        (("--price-per-hour", 1, "--devices", "1,81"), "a batch of 10 on each of 81 devices is larger"),
-        (("--link-gbps", 0), "a link of 0 Gbit/s moves nothing"),
-        (("--price-per-hour", 1, "--strategy", "star"), "'star' is no strategy; expected one of ring"),
+        (("--price-per-hour", 1, "--replicas", "1,81"), "a batch of 10 on each of 81 devices is larger"),
+        (("--link-gbps", 0), "'0': expected a number of Gbit/s above 0"),
+        (("--price-per-hour", 1, "--strategy", "star"), "'star' is not one of 'ring', 'tree'"),
         (("--accelerator", "H800"), "no price of H800 in the built-in table of 20"),
         (("--accelerator", "A6000"), "the price is of A6000, the times of the model are of Tesla V100"),
         (("--accelerator", "A6000", "--as-if", "--spot", "--interruptions-per-hour", 1,
@@ -243,7 +243,7 @@ def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.Monk
         (("--prices", "none.csv"), "none.csv: no such file; expected a price list"),
         (("--optimizer", "lion"), "lion"),
         (("--price-per-hour", 1, "--coverage", 2), "coverage"),
-        (("--samples", 0), "samples 0: expected a whole number from 1"),
+        (("--samples", 0), "'0': expected a whole number from 1"),
     ],
 )  # fmt: skip
 def test_what_is_refused(lolat: Command, more: tuple[object, ...], said: str) -> None:
@@ -276,7 +276,7 @@ def test_one_device_is_what_the_training_model_says(
 ) -> None:
     """With the file of a training model, as a user has it."""
     path = tmp_path / "desk.json"
-    write(path, EpochTraining(document(), "V100"))
+    write(path, document())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     lolat = Command(capsys)
     ask = (path, "n", "--samples", 1000, "--epochs", 3, "--batch-size", 32, "--json")

@@ -63,7 +63,7 @@ def test_what_is_wrong_is_said_in_one_line(lolat: Command, model: Path) -> None:
     line = lolat.refused("explain", model, "keras:A", "--block", "conv2_blok1")
     assert "did you mean conv2_block1" in line
     line = lolat.refused("explain", model, "keras:B", "--predictor", "best")
-    assert "has no predictor 'best'" in line
+    assert "'best' is not one of 'two-regime'" in line
     assert "keras:B" not in {name for name, _ in ASKED}
 
 

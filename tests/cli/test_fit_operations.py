@@ -19,7 +19,7 @@ NETWORK = "tests.devices.made_up:encoder"
 def fitted(lolat: Command, folder: Path) -> Path:
     operations, facts = made_up.write_tables(folder)
     out = folder / "desk.json"
-    found = lolat.done("fit", operations, "--facts", facts, "--device", "desk", "--output", out)
+    found = lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
     assert found.out.splitlines()[0] == "140 points on desk (from 140 operations, float32)"
     assert "kernels (default): each operation by the terms of its class (" in found.out
     assert found.err.count("\n") == 1, found.err
@@ -65,7 +65,7 @@ def test_a_device_of_which_the_data_sheet_is_known(lolat: Command, tmp_path: Pat
     pytest.importorskip("torch")
     _, facts = made_up.write_tables(tmp_path)
     out = tmp_path / "sheet.json"
-    found = lolat.done("fit", "--facts", facts, "--device", "desk", "--output", out)
+    found = lolat.done("fit", "--facts", facts, "--name", "desk", "--output", out)
     assert "nothing was measured on this device" in found.err
     ask = (NETWORK, "--sequence-length", 4096, "--batch-size", 8)
     answer = lolat.json("predict", out, *ask)
@@ -100,7 +100,7 @@ def test_operations_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> 
 
 def test_nothing_to_fit(lolat: Command, tmp_path: Path) -> None:
     assert "nothing to fit: give tables" in lolat.refused(
-        "fit", "--device", "desk", "--output", tmp_path / "m.json"
+        "fit", "--name", "desk", "--output", tmp_path / "m.json"
     )
 
 
@@ -109,8 +109,8 @@ def test_nothing_to_fit(lolat: Command, tmp_path: Path) -> None:
     [
         (["{blocks}", "{blocks}"], "2 tables of blocks; expected one"),
         (["{blocks}", "--facts", "{facts}"], "--facts is for tables of operations"),
-        (["{ops}", "--facts", "{facts}"], "--facts says what devices are like; give --device NAME"),
-        (["{ops}", "--facts", "{facts}", "--device", "x"], "has no device 'x'; it has desk"),
+        (["{ops}", "--facts", "{facts}"], "--facts says what devices are like; give --name NAME"),
+        (["{ops}", "--facts", "{facts}", "--name", "x"], "has no device 'x'; it has desk"),
     ],
 )
 def test_what_does_not_go_together(
@@ -136,7 +136,7 @@ def test_options_that_are_for_tables_alone(lolat: Command, model: Path) -> None:
 def test_a_table_to_time(lolat: Command, tmp_path: Path) -> None:
     out, facts = tmp_path / "todo.csv", tmp_path / "devices.csv"
     facts.write_text(made_up.FACTS)
-    found = lolat("suggest", "--facts", facts, "--device", "desk", "--output", out)
+    found = lolat("suggest", "--facts", facts, "--name", "desk", "--output", out)
     assert (found.code, found.err) == (0, "")
     assert found.out.startswith(f"written: {out}, 20 operations\nNext: python examples/time_oper")
     with out.open() as file:
@@ -146,7 +146,7 @@ def test_a_table_to_time(lolat: Command, tmp_path: Path) -> None:
 def test_from_a_table_and_of_an_unknown_device(lolat: Command, tmp_path: Path) -> None:
     operations, _ = made_up.write_tables(tmp_path)
     out = tmp_path / "todo.csv"
-    lolat.done("suggest", "--from", operations, "--rows", 5, "--output", out)
+    lolat.done("suggest", "--among", operations, "--count", 5, "--output", out)
     with operations.open() as pool, out.open() as file:
         known = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(pool)]
         chosen = [[r[c] for c in ("op", "batch", "m", "rows")] for r in csv.DictReader(file)]
@@ -154,8 +154,8 @@ def test_from_a_table_and_of_an_unknown_device(lolat: Command, tmp_path: Path) -
     assert all(row in known for row in chosen)
 
 
-@pytest.mark.parametrize("given", [["--device", "l4"], ["--facts", "devices.csv"]])
+@pytest.mark.parametrize("given", [["--name", "l4"], ["--facts", "devices.csv"]])
 def test_facts_without_a_device(lolat: Command, tmp_path: Path, given: list[str]) -> None:
-    assert "--facts and --device go together" in lolat.refused(
+    assert "--facts and --name go together" in lolat.refused(
         "suggest", *given, "--output", tmp_path / "todo.csv"
     )

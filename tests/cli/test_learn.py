@@ -45,7 +45,7 @@ def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
     [
         ([], "Missing argument '{cpu|gpu}'"),
         (["tpu"], "'tpu' is not one of 'cpu', 'gpu'"),
-        (["cpu", "--backend", "jax"], "no backend 'jax'; this version has onnxruntime, tensorflow, torch"),
+        (["cpu", "--backend", "jax"], "'jax' is not one of 'tensorflow', 'torch', 'onnxruntime'"),
         (["cpu", "--backend", "torch", "--jit"], "the torch backend has no --jit; it has --compile, "
          "--channels-last, --half"),
         (["cpu", "--backend", "tensorflow", "--half"],
@@ -60,11 +60,11 @@ def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
          "--channels-last does not go with --extend MODEL"),
         (["--extend", "m.json", "--for", "n", "--threads", "1"],
          "--threads does not go with --extend MODEL: blocks are added with the backend and the options"),
-        (["cpu", "--threads", "0"], "--threads 0: expected a whole number of threads, 1 or more"),
+        (["cpu", "--threads", "0"], "'0': expected a whole number from 1"),
         (["cpu", "--threads", "100000"], "--threads 100000: this process may use "),
         (["gpu", "--threads", "1"], "--threads 1 is for the cpu; a gpu computes with all that it has"),
-        (["cpu", "--threads", "two"], "'two' is not a valid integer"),
-        (["cpu", "--fleet", "--threads", "0"], "--threads 0: expected a whole number of threads"),
+        (["cpu", "--threads", "two"], "'two': expected a whole number"),
+        (["cpu", "--fleet", "--threads", "0"], "'0': expected a whole number from 1"),
         (["gpu", "--fleet", "--threads", "1"], "--threads 1 is for the cpu"),
         (["cpu", "--output", "."], "is a folder; expected the name of a JSON file"),
         (["cpu", "--output", "/dev/null"], "is not a regular file"),

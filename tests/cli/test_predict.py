@@ -96,7 +96,7 @@ def test_options_go_where_they_belong(lolat: Command, model: Path) -> None:
 def test_what_is_wrong_is_said_in_one_line(lolat: Command, model: Path, command: str) -> None:
     assert "no network 'keras:Missing'" in lolat.refused(command, model, "keras:Missing")
     line = lolat.refused(command, model, "keras:A", "--predictor", "best")
-    assert "no predictor 'best'; it has" in line
+    assert "'best' is not one of 'two-regime', 'extended'" in line
     assert "keras:A" not in {a[0] for a in READ}  # before the network is built
     assert "too large" in lolat.refused(command, model, "keras:A", "--batch-size", 10**15)
 
@@ -228,11 +228,11 @@ def test_what_is_not_chosen_changes_nothing(lolat: Command, model: Path) -> None
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--depth", "-1"), "--depth -1: expected a whole number from 0"),
-        (("--depth", "deep"), "'deep' is not a valid integer"),
+        (("--depth", "-1"), "'-1': expected a whole number from 0"),
+        (("--depth", "deep"), "'deep': expected a whole number"),
         (("--columns", "ms,speed"), "no column 'speed'; expected some of ms, share, most, macs, acts"),
         (("--columns", " , "), "expected at least one column"),
-        (("--sort", "size"), "--sort size: expected one of order, time, macs, name"),
+        (("--sort", "size"), "'size' is not one of 'order', 'time', 'macs', 'name'"),
         (("--against", "keras:B"), "--against is for the page; give --html FILE too"),
         (("--json", "--sort", "time"), "are for the table"),
         (("--html", "no/such/a.html"), "--html no/such/a.html: no folder no/such"),

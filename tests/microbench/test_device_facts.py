@@ -80,5 +80,5 @@ def test_given_facts_come_first_then_built_in_ones_then_those_found() -> None:
 
 
 def test_a_gpu_that_nobody_knows() -> None:
-    with pytest.raises(InputError, match=r"unknown GPU 'Banana 9000'.*--devices FILE"):
+    with pytest.raises(InputError, match=r"unknown GPU 'Banana 9000'.*--facts FILE"):
         device_facts("gpu", "Banana 9000", {})

@@ -71,7 +71,7 @@ def test_gpus_that_are_not_there(strategy: str, monkeypatch: pytest.MonkeyPatch)
     from microbench.backends.tensorflow.replicas import Replicas
     from microbench.backends.torch.replicas import Replica
 
-    words = r"finds 0 GPUs here, but 2 replicas need one each; give fewer --replicas, or --device"
+    words = r"finds 0 GPUs here, but 2 replicas need one each; give fewer --replicas, or cpu"
     asked = {"device": "gpu", "replicas": 2, "rank": 0, "threads": 1}
     with pytest.raises(DeviceError, match=words):
         _ = Replicas("gpu", 2, 1) if strategy == "mirrored" else Replica(asked)

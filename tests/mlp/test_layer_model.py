@@ -66,7 +66,7 @@ def test_features_are_standardised_first(tmp_path: Path) -> None:
 def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
     rows = table(tmp_path, rows_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"}))
-    with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*--devices FILE"):
+    with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*--facts FILE"):
         model.predict(rows)
     new = {"X1": Device("X1", 100, 77, 1000), "t4": Device("t4", 100, 5, 1000)}
     assert model.predict(rows, new).tolist() == [2496, 5, 77]
@@ -79,7 +79,7 @@ def test_a_model_of_one_gpu_is_of_no_other(tmp_path: Path) -> None:
         model.predict(table(tmp_path, rows_of("dense", {"gpu": "K80"})))
     assert str(caught.value) == (
         "the model is of V100 alone and the table has rows of K80; expected rows of V100, or a model of "
-        "several GPUs (lolat mlp fit --gpus all)"
+        "several GPUs (lolat mlp fit, without --only)"
     )
 
 
@@ -99,7 +99,7 @@ def test_a_fact_that_is_not_known_is_asked_for(
     monkeypatch.setattr(paper, "FACTS", ("bandwidth_gbs", "cores", "clock_mhz", "memory_gb"))
     model = hand_model(gpus=("V100", "K80"))
     rows = table(tmp_path, rows_of("dense", {"gpu": "X1"}))
-    with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with --devices"):
+    with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with --facts"):
         model.predict(rows, {"X1": Device("X1", 100, 77, 1000)})
 
 

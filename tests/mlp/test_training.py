@@ -165,7 +165,7 @@ def test_a_feature_that_is_not_known_is_named(rows: LayerTable) -> None:
         found[7, 1] = np.nan
         return found
 
-    words = r"^the recipe needs in_features of each GPU, .* give them with --devices FILE$"
+    words = r"^the recipe needs in_features of each GPU, .* give them with --facts FILE$"
     with pytest.raises(InputError, match=words):
         learn(rows, replace(small(), features=lacking), ONE)
 

@@ -98,7 +98,7 @@ def test_a_budget_that_cannot_be_met(vary: str, smallest: str, sure: bool) -> No
     """What the message tells to give is enough, and a little less is not."""
     with pytest.raises(AnswerIsNo, match=f"even {smallest} of 'hand made' takes") as error:
         question(0.01, sure=sure).answer(vary)
-    told_ms = float(str(error.value).rpartition("give --ms ")[2].removesuffix(" or more"))
+    told_ms = float(str(error.value).rpartition("give --max-ms ")[2].removesuffix(" or more"))
     found = question(told_ms, sure=sure).answer(vary)
     # A width of up to 0.37 is 8 channels, as 0.01 is.
     assert found.best.value == {"batch": 1, "width": 0.37, "resolution": 24}[vary]

@@ -212,7 +212,7 @@ def test_a_damaged_file_is_made_again(content: Any, job: JobOf, tmp_path: Path) 
         ({"best": 11}, "--best was 10, not 11"),
         ({"chunk": 5000}, "--chunk was 4000, not 5000"),
         ({"limit": 100}, "--limit was 15625, not 100"),
-        ({"columns": "arch"}, "--columns was choices, not arch"),
+        ({"label": "arch"}, "--label was choices, not arch"),
         ({"only_best": True}, "--only-best was left out, not given"),
         ({"value": most_convolutions, "value_name": "m:f"}, "--value was left out, not m:f"),
         ({"predictor": "two-regime"}, "--predictor was extended, not two-regime"),
@@ -278,9 +278,9 @@ def test_more_candidates_than_an_int64_can_index(tmp_path: Path) -> None:
 def test_a_position_that_cannot_be_a_column(names: tuple[str, ...], tmp_path: Path) -> None:
     positions = [*(Position(n, (1, 2)) for n in names), *SPACE.positions[2:]]
     odd = Space("odd", positions, [], lambda values, name: synthetic.network())
-    with pytest.raises(InputError, match=r"which cannot be a column .* --columns arch"):
+    with pytest.raises(InputError, match=r"which cannot be a column .* --label arch"):
         make_job(odd, MODEL, tmp_path / "o")
-    make_job(odd, MODEL, tmp_path / "o", columns="arch")
+    make_job(odd, MODEL, tmp_path / "o", label="arch")
 
 
 @pytest.mark.parametrize("options", [{}, {"max_ms": 7.0}, {"columns": "none"}, {"only_best": True}])

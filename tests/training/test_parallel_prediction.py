@@ -81,7 +81,7 @@ def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_command_answers_for_several_devices(lolat: Command) -> None:
-    done = lolat(*ASK, "--devices", 2, "--strategy", "tree", "--link-gbps", 0.32, "--json")
+    done = lolat(*ASK, "--replicas", 2, "--strategy", "tree", "--link-gbps", 0.32, "--json")
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     # One level up, one down, each 5 microseconds and 1,000 ms.
@@ -92,7 +92,7 @@ def test_the_command_answers_for_several_devices(lolat: Command) -> None:
 
 
 def test_the_command_says_what_is_waited_for(lolat: Command) -> None:
-    told = lolat(*ASK, "--devices", 2, "--link-gbps", 0.32).out.splitlines()
+    told = lolat(*ASK, "--replicas", 2, "--link-gbps", 0.32).out.splitlines()
     assert told[-1] == (
         "2 devices, a batch of 10 on each, gradients by ring over 0.32 Gbit/s: 1000 ms of an iteration"
     )
@@ -105,7 +105,7 @@ def test_the_command_says_what_is_hidden(lolat: Command, monkeypatch: pytest.Mon
         lambda _: known(times={"forward": 40.0, "backward": 60.0}),
     )
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network(width=256))
-    options = ("--devices", 2, "--link-gbps", 8)
+    options = ("--replicas", 2, "--link-gbps", 8)
     line = lolat(*ASK, *options).out.splitlines()[-1]
     assert line.endswith(" ms more are hidden by the backward pass (--no-overlap: none)")
     hiding = json.loads(lolat(*ASK, *options, "--json").out)
@@ -130,7 +130,7 @@ def test_cost_passes_it_on(
     monkeypatch.setattr("lolat.training.file.load_training", lambda _: known())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     monkeypatch.setattr("lolat.training.replicas.predict_parallel", predict)
-    done = Command(capsys)("cost", "m", "n", "--samples", 100, "--batch-size", 10, "--devices", 2,
+    done = Command(capsys)("cost", "m", "n", "--samples", 100, "--batch-size", 10, "--replicas", 2,
                            "--price-per-hour", 1, *given)  # fmt: skip
     assert (done.code, done.err) == (0, "")
     assert found == [not given]
@@ -139,11 +139,11 @@ def test_cost_passes_it_on(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--devices", 0), "0 devices cannot train"),
-        (("--devices", 2, "--link-gbps", 0), "link of 0 Gbit/s"),
+        (("--replicas", 0), "0 devices cannot train"),
+        (("--replicas", 2, "--link-gbps", 0), "link of 0 Gbit/s"),
         (("--link-gbps", 0), "link of 0 Gbit/s"),
         (("--strategy", "star"), "'star' is no strategy; expected one of ring, tree"),
-        (("--devices", 101), "batch of 10 on each of 101 devices is larger than the data set"),
+        (("--replicas", 101), "batch of 10 on each of 101 devices is larger than the data set"),
     ],
 )
 def test_the_command_refuses(lolat: Command, options: tuple[object, ...], words: str) -> None:

@@ -20,13 +20,17 @@ from lolat.io.results import VERSION
 
 ANSWERS: dict[str, Any] = {
     "prediction": inference.Prediction,
+    "predictions": inference.Predictions,
     "explanation": inference.Explanation,
     "budget": inference.Budget,
     "evaluation": inference.Evaluation,
     "table-evaluation": inference.TableEvaluation,
     "diagnosis": inference.Diagnosis,
     "comparison": inference.Comparison,
+    "network-file": inference.NetworkFile,
+    "cache": inference.Cache,
     "model-summary": inference.Model,
+    "fleet": inference.Fleet,
     "models": inference.Models,
     "suggestion": inference.Suggestion,
     "training": training.Training,
@@ -48,9 +52,9 @@ ANSWERS: dict[str, Any] = {
 """Each answer by its name."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "learn": ("model-summary",),
-    "predict": ("prediction",),
-    "report": ("prediction",),
+    "learn": ("model-summary", "fleet"),
+    "predict": ("prediction", "predictions"),
+    "report": ("prediction", "predictions"),
     "explain": ("explanation",),
     "budget": ("budget",),
     "evaluate": ("evaluation", "table-evaluation"),
@@ -74,6 +78,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "training fit": ("training-fit",),
     "training predict": ("training",),
     "training link": ("link",),
+    "read": ("network-file",),
+    "cache": ("cache",),
     "show": ("model-summary",),
     "models": ("models",),
 }

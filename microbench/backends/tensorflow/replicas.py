@@ -44,7 +44,7 @@ class Replicas:
         if self.is_gpu and len(physical) < replicas:
             raise DeviceError(
                 f"TensorFlow {self.tf.__version__} finds {len(physical)} GPUs here, but {replicas} "
-                "replicas need one each; give fewer --replicas, or --device cpu"
+                "replicas need one each; give fewer --replicas, or cpu"
             )
         self.pool = threads if threads == 1 else threads * replicas
         config.threading.set_inter_op_parallelism_threads(replicas if threads else 0)

@@ -38,7 +38,7 @@ class Replica:
         if self.is_gpu and self.torch.cuda.device_count() < self.replicas:
             raise DeviceError(
                 f"PyTorch {self.torch.__version__} finds {self.torch.cuda.device_count()} GPUs here, but "
-                f"{self.replicas} replicas need one each; give fewer --replicas, or --device cpu"
+                f"{self.replicas} replicas need one each; give fewer --replicas, or cpu"
             )
         self.torch.set_num_threads(request["threads"])
         self.torch.set_flush_denormal(True)

@@ -58,7 +58,7 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
 
 
 def test_gpus_and_batch_sizes_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
-    found = lolat(*call(table, "--gpus", "k80,v100", "--max-batch-size", 24))
+    found = lolat(*call(table, "--only", "k80,v100", "--max-batch-size", 24))
     assert found.code == 0, found.err
     assert list(learn.asked["devices"]) == ["V100", "K80"]
     assert set(learn.asked["table"]["gpu"]) == {"V100", "K80"}
@@ -80,11 +80,11 @@ def test_a_run_that_was_killed_goes_on_or_is_thrown_away(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--gpus", "K40"], "--gpus K40: no rows of K40; the table has "),
-        (["--gpus", ","], "no rows of no GPU; the table has "),
+        (["--only", "K40"], "--only K40: no rows of K40; the table has "),
+        (["--only", ","], "expected at least one device"),
         (["--layer", "convolution"], "is a table of dense layers"),
         (["--recipe", "worst"], "'worst' is not one of 'best', 'paper'"),
-        (["--devices", "none.csv"], "none.csv: no such file"),
+        (["--facts", "none.csv"], "none.csv: no such file"),
     ],
 )
 def test_a_wrong_call_trains_nothing(
@@ -107,7 +107,7 @@ def test_an_unknown_gpu_and_its_facts(lolat: Command, learn: Learn, tmp_path: Pa
     assert "unknown GPU 'X1'; known are V100" in lolat.refused(*call(table))
     facts = tmp_path / "gpus.json"
     facts.write_text('{"X1": {"bandwidth": 100, "cores": 10, "clock": 1000}}')
-    monkeyed = lolat(*call(table, "--devices", facts, "--epochs", 1))
+    monkeyed = lolat(*call(table, "--facts", facts, "--epochs", 1))
     assert learn.asked["devices"]["X1"].cores == 10, monkeyed.err
 
 

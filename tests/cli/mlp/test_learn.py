@@ -61,7 +61,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def learn(output: Path, device: str = "cpu") -> tuple[object, ...]:
-    return ("mlp", "learn", device, "--points", 20, "--backend", "torch", "--output", output)
+    return ("mlp", "learn", device, "--count", 20, "--backend", "torch", "--output", output)
 
 
 def test_layers_are_measured_written_and_trained_on(
@@ -69,7 +69,7 @@ def test_layers_are_measured_written_and_trained_on(
 ) -> None:
     output = tmp_path / "m.json"
     found = lolat(
-        "mlp", "learn", "cpu", "--points", 25, "--output", output, "--recipe", "paper", "--seed", 3,
+        "mlp", "learn", "cpu", "--count", 25, "--output", output, "--recipe", "paper", "--seed", 3,
         "--backend", "torch",
     )  # fmt: skip
     assert (found.code, found.out) == (0, "fitted\n")
@@ -83,9 +83,9 @@ def test_layers_are_measured_written_and_trained_on(
     assert how.pop("seconds") >= 0
     assert how == {"kind": "convolution", "points": 25, "seed": 3, "most_work_macs": 1e9}
     (asked,) = fitted
-    assert {k: asked[k] for k in ("table", "layer", "recipe", "devices", "output", "seed", "gpus")} == {
-        "table": str(table), "layer": "convolution", "recipe": "paper", "devices": str(record),
-        "output": output, "seed": 3, "gpus": "all",
+    assert {k: asked[k] for k in ("table", "layer", "recipe", "facts", "output", "seed", "only")} == {
+        "table": str(table), "layer": "convolution", "recipe": "paper", "facts": str(record),
+        "output": output, "seed": 3, "only": None,
     }  # fmt: skip
     assert f"25 convolution layers are in {table}" in found.err
     assert all(line.startswith("lolat: ") for line in found.err.splitlines())
@@ -97,8 +97,8 @@ def test_dense_layers_into_a_table_of_another_name(
 ) -> None:
     table = tmp_path / "more" / "dense.csv.gz"
     done = lolat(
-        "mlp", "learn", "cpu", "--points", 20, "--layer", "dense", "--csv", table, "--backend",
-        "tensorflow", "--output", tmp_path / "d.json", "--most-gmacs", 0.1,
+        "mlp", "learn", "cpu", "--count", 20, "--layer", "dense", "--csv", table, "--backend",
+        "tensorflow", "--output", tmp_path / "d.json", "--max-gmacs", 0.1,
     )  # fmt: skip
     assert done.code == 0
     rows = read_table(table, "dense")
@@ -123,7 +123,7 @@ def test_the_model_has_a_name_of_its_own_beside_those_of_networks(
 ) -> None:  # fmt: skip
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.setattr(choice, "pick", lambda device, options: ("tensorflow", ""))
-    assert lolat("mlp", "learn", *arguments, "--points", 20).code == 0
+    assert lolat("mlp", "learn", *arguments, "--count", 20).code == 0
     assert fitted[0]["output"] == tmp_path / "mlp" / said
 
 
@@ -162,20 +162,20 @@ def test_the_journal_stays_until_the_model_is_there(
     [
         ([], "Missing argument '{cpu|gpu}'"),
         (["tpu"], "'tpu' is not one of 'cpu', 'gpu'"),
-        (["cpu", "--points", "19"], "19 is not in the range x>=20"),
+        (["cpu", "--count", "19"], "'19': expected a whole number from 20"),
         (["cpu", "--layer", "lstm"], "'lstm' is not one of 'convolution', 'dense'"),
         (["cpu", "--backend", "onnxruntime"], "'onnxruntime' is not one of 'tensorflow', 'torch'"),
         (["cpu", "--recipe", "worst"], "'worst' is not one of"),
-        (["cpu", "--most-gmacs", "0"], "0 is not in the range x>0"),
-        (["cpu", "--most-gmacs", "1e-9", "--backend", "torch"], "of 819200 random convolution layers 0 "
+        (["cpu", "--max-gmacs", "0"], "'0': expected a number of 10^9 multiply-accumulates above 0"),
+        (["cpu", "--max-gmacs", "1e-9", "--backend", "torch"], "of 819200 random convolution layers 0 "
          "have at most 1 MACs of work; expected 2000: allow larger ones"),
         (["cpu", "--backend", "torch", "--output", "."], "--output . is a folder"),
         (["cpu", "--backend", "torch", "--csv", "."],
-         "--csv . is a folder; expected the name of a CSV file"),
+         "File '.' is a directory"),
         (["cpu", "--backend", "torch", "--csv", "/dev/null/x.csv"], "give --csv elsewhere"),
         (["cpu", "--backend", "torch", "--csv", "m.json"], "--csv and --output are both m.json; expected "
          "two files"),
-        (["cpu", "--devices", "nothing.csv"], "nothing.csv: no such file"),
+        (["cpu", "--facts", "nothing.csv"], "nothing.csv: no such file"),
     ],
 )  # fmt: skip
 def test_a_wrong_call(
@@ -195,11 +195,11 @@ def test_a_gpu_without_facts_is_refused_before_it_is_measured(
     command = learn(tmp_path / "m.json", "gpu")
     said = lolat.refused(*command)
     assert "unknown GPU 'Banana 9000'" in said
-    assert "--devices FILE" in said
+    assert "--facts FILE" in said
     assert device.keys("prepare") == []
     facts = tmp_path / "facts.csv"
     facts.write_text("name,bandwidth,cores,clock\nBanana 9000,100,1000,1500\n")
-    assert lolat(*command, "--devices", facts).code == 0
+    assert lolat(*command, "--facts", facts).code == 0
     assert read_devices(tmp_path / "m.csv.devices.json")["Banana 9000"].bandwidth_gbs == 100
     how = json.loads((tmp_path / "m.csv.devices.json").read_text())["layers"]
     assert how["most_work_macs"] is None, "a GPU takes the paper's layers as they are"
@@ -228,8 +228,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     output = tmp_path / "m.json"
     done = process(
-        ["mlp", "learn", "cpu", "--points", 24, "--layer", "dense", "--backend", "torch",
-         "--most-gmacs", 0.05, "--recipe", "paper", "--output", output], timeout=280,
+        ["mlp", "learn", "cpu", "--count", 24, "--layer", "dense", "--backend", "torch",
+         "--max-gmacs", 0.05, "--recipe", "paper", "--output", output], timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     table = tmp_path / "m.csv"

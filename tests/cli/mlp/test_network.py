@@ -116,10 +116,10 @@ def test_facts_of_another_gpu(lolat: Command, asked: tuple[Any, ...], tmp_path: 
     other = ("--gpu", "New", *USUAL[2:])
     refused = lolat.refused("mlp", "network", *asked, *other)
     assert "unknown GPU 'New'" in refused
-    assert "--devices FILE" in refused
+    assert "--facts FILE" in refused
     facts = tmp_path / "gpus.csv"
     facts.write_text("name,bandwidth,cores,clock\nNew,1000,5000,1500\n")
-    found = lolat("mlp", "network", *asked, *other, "--devices", facts)
+    found = lolat("mlp", "network", *asked, *other, "--facts", facts)
     assert found.code == 0
     assert found.out.splitlines()[1].startswith("8.00 ms a batch")
 

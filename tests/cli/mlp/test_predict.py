@@ -70,7 +70,7 @@ def test_a_new_gpu_needs_facts(lolat: Command, trained: Path, tmp_path: Path) ->
     assert "unknown GPU 'X1'; known are V100" in lolat.refused(*call)
     facts = tmp_path / "gpus.csv"
     facts.write_text("name,bandwidth,cores,clock\nX1,100,1000,1000\n")
-    found = lolat(*call, "--devices", facts)
+    found = lolat(*call, "--facts", facts)
     assert found.code == 0
     assert "(gpu K80, V100)" in found.err
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from lolat.cli.nas import SPACE_NAMES
-from lolat.nas.fewshot.samples import SPACES
 from lolat.nas.spaces import nasbench201
 from tests.cli.commands import Command
 from tests.nas.few_devices import (
@@ -23,11 +21,7 @@ from tests.nas.few_devices import (
     write_samples,
 )
 
-SUGGEST = ("nas", "suggest", "--space", "nasbench201")
-
-
-def test_the_spaces_offered_are_those_there_are() -> None:
-    assert SPACE_NAMES == SPACES
+SUGGEST = ("nas", "suggest", "nasbench201")
 
 
 # ---- suggest
@@ -41,7 +35,7 @@ def test_networks_are_named_one_a_line(lolat: Command, tmp_path: Path) -> None:
     assert len(set(archs)) == len(archs) == 4
     assert nasbench201.parse_many(archs).shape == (4, 6)
     assert output.read_text().splitlines() == ["arch", *archs]
-    told = json.loads(lolat(*SUGGEST, "--count", "4", "--json").out)
+    told = lolat.json(*SUGGEST, "--count", "4")
     assert told == {"space": "nasbench201", "archs": archs}
 
 
@@ -55,7 +49,7 @@ def test_what_is_chosen_from(lolat: Command, tmp_path: Path) -> None:
     message = lolat.refused(*SUGGEST, "--count", "4", "--have", have, "--among", names)
     assert "--count 4: only 3 networks are left" in message
     layers = write_samples(tmp_path / "layers.csv", some_layers(20), lambda _: 1.0)
-    found = lolat("nas", "suggest", "--space", "fbnet", "--count", "3", "--among", layers)
+    found = lolat("nas", "suggest", "fbnet", "--count", "3", "--among", layers)
     assert set(found.out.splitlines()) < set(some_layers(20))
 
 
@@ -71,7 +65,7 @@ def test_after_readings_of_one_network_others_are_named(lolat: Command, tmp_path
 
 def test_a_wrong_call_of_suggest(lolat: Command, tmp_path: Path) -> None:
     assert "--count" in lolat.refused(*SUGGEST, "--count", "0")
-    assert "--space" in lolat.refused("nas", "suggest", "--count", "3")
+    assert "SPACE" in lolat.refused("nas", "suggest", "--count", "3")
     wrong = tmp_path / "have.csv"
     wrong.write_text("arch,latency_ms\nx,1.25\n")
     assert "line 2 (row 1): unknown operation" in lolat.refused(*SUGGEST, "--have", wrong)
@@ -91,7 +85,7 @@ def fit(lolat: Command, tmp_path: Path) -> Any:
         space = "fbnet" if device is layered else "nasbench201"
         do = lolat.refused if refused else lolat
         output = tmp_path / "model.json"
-        return do("nas", "fit", "--space", space, samples, "--output", output, *options)
+        return do("nas", "fit", space, samples, "--output", output, *options)
 
     return call
 
@@ -105,8 +99,11 @@ def test_a_model_is_written_and_described(fit: Any, tmp_path: Path) -> None:
     assert "Half of all networks of the space should be within" in error
     assert last == f"written: {tmp_path / 'model.json'}"
     assert max(map(len, found.out.splitlines()[:3])) <= 80
-    assert json.loads((tmp_path / "model.json").read_text())["schema"] == "lolat-nas-model"
     assert fit(some_layers(10), device=layered).out.startswith("fbnet from 10 samples")
+    document = json.loads((tmp_path / "model.json").read_text())
+    assert {n: len(s["samples"]) for n, s in document["spaces"].items()} == {
+        "nasbench201": 12, "fbnet": 10,
+    }  # fmt: skip
 
 
 def test_json_says_the_same(fit: Any) -> None:
@@ -147,9 +144,9 @@ def test_a_wrong_call_of_fit_writes_nothing(fit: Any, lolat: Command, tmp_path: 
         samples.write_text(text)
         assert said in fit(samples, refused=True)
     assert not (tmp_path / "model.json").exists()
-    assert "--space" in lolat.refused("nas", "fit", "s.csv", "--output", "m.json")
-    assert "--output" in lolat.refused("nas", "fit", "--space", "fbnet", "s.csv")
-    wrong = lolat.refused("nas", "fit", "--space", "darts", "s.csv", "--output", "m.json")
+    assert "'SAMPLES'" in lolat.refused("nas", "fit", "s.csv", "--output", "m.json")
+    assert "--output" in lolat.refused("nas", "fit", "fbnet", "s.csv")
+    wrong = lolat.refused("nas", "fit", "darts", "s.csv", "--output", "m.json")
     assert "nasbench201" in wrong
     (tmp_path / "model.json").mkdir()
     assert "is a folder" in fit(some_cells(3), refused=True)
@@ -184,7 +181,8 @@ def test_the_table_has_all_networks_in_their_order(
     output = tmp_path / "new" / "out.csv"
     found = lolat("nas", "predict", cells, table(tmp_path, archs), "--output", output)
     assert (found.code, found.err) == (0, "")
-    assert found.out == f"written: {output}, 65 networks of nasbench201\n"
+    by = "14 measured networks of nasbench201"
+    assert found.out == f"written: {output}, 65 networks of nasbench201; latencies by {by}\n"
     assert output.read_text().splitlines()[0] == "arch,latency_ms"
     assert [row["arch"] for row in rows(output)] == archs
     wanted = [everything(arch) for arch in archs]
@@ -198,8 +196,10 @@ def test_a_compressed_table_and_json(lolat: Command, tmp_path: Path, cells: Path
     packed.write_bytes(gzip.compress(table(tmp_path, some_cells(3)).read_bytes()))
     output = tmp_path / "out.csv"
     found = lolat("nas", "predict", cells, packed, "--output", output, "--json")
-    told = {"output": str(output), "space": "nasbench201", "networks": 3}
-    assert json.loads(found.out) == told
+    told = {
+        "output": str(output), "space": "nasbench201", "networks": 3, "predictor": "samples",
+    }  # fmt: skip
+    assert json.loads(found.out) == {"schema": "lolat-nas-predict", "version": 1, **told}
     assert len(rows(output)) == 3
 
 
@@ -216,7 +216,7 @@ def test_intervals_come_when_asked_for(lolat: Command, tmp_path: Path, cells: Pa
         assert "expected a number above 0 and below 1" in lolat.refused(*call, wrong)
 
 
-def test_a_wrong_call_of_predict(lolat: Command, tmp_path: Path, cells: Path, model: Path) -> None:
+def test_a_wrong_call_of_predict(lolat: Command, tmp_path: Path, cells: Path) -> None:
     output = tmp_path / "out.csv"
 
     def refused(space_model: Path, archs: Path) -> str:
@@ -226,8 +226,7 @@ def test_a_wrong_call_of_predict(lolat: Command, tmp_path: Path, cells: Path, mo
     assert "line 2 (row 1): unknown operation" in message
     assert f"{cells} is a model of the space nasbench201" in message
     archs = table(tmp_path, some_cells(2))
-    assert "a model of a device, for whole networks" in refused(model, archs)
-    assert "no such file" in refused(tmp_path / "absent.json", archs)
+    assert "no such model" in refused(tmp_path / "absent.json", archs)
     archs.write_text("network\nx\n")
     assert "lacks the column arch" in refused(cells, archs)
     assert not output.exists()

@@ -65,7 +65,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_front_as_a_table(lolat: Command, model: Path, here: Path) -> None:
     found = lolat("nas", "search", "searched:space", model, "--objective", "searched:score")
     assert found.code == 0
-    head, empty, columns, *rows = found.out.splitlines()
+    head, by, empty, columns, *rows = found.out.splitlines()
+    assert by == "latencies by the formula extended, of inference"
     assert head.startswith("tiny: 9 candidates, exhaustive search: 9 scored, ")
     assert empty == ""
     assert columns.split()[0] == "latency"
@@ -143,7 +144,9 @@ def test_what_is_refused(lolat: Command, model: Path, here: Path) -> None:
         "nasbench201", model, *score, "--output", "no/front.csv"
     )
     assert ".svg or .png" in refused("nasbench201", model, *score, "--plot", "front.txt")
-    assert "no predictor 'magic'" in refused("nasbench201", model, *score, "--predictor", "magic")
+    assert "'magic' is not one of 'two-regime'" in refused(
+        "nasbench201", model, *score, "--predictor", "magic"
+    )
 
 
 def last(stderr: str) -> str:
@@ -184,5 +187,5 @@ def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
     assert started.returncode == 130
     assert out == ""
     assert f"{kept} new scores are in tiny.scores.csv; the same command goes on from there" in err
-    assert last(err) == "lolat: interrupted"
+    assert last(err).startswith("lolat: interrupted; ")
     assert 2 <= kept < 9

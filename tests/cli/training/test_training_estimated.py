@@ -45,7 +45,7 @@ def test_from_a_data_sheet_to_a_training(lolat: Command, tmp_path: Path) -> None
     pytest.importorskip("torch")
     _, facts = made_up.write_tables(tmp_path)
     model = tmp_path / "desk.json"
-    done = lolat("fit", "--facts", facts, "--device", "desk", "--output", model)
+    done = lolat("fit", "--facts", facts, "--name", "desk", "--output", model)
     assert done.code == 0, done.err
     ask = ("training", "predict", model, TEXT, "--sequence-length", 4096, "--batch-size", 8)
     answer = asked(lolat, *ask, "--optimizer", "adam", "--samples", 80, "--memory-gib", 16)
@@ -66,7 +66,7 @@ def test_from_a_data_sheet_to_a_training(lolat: Command, tmp_path: Path) -> None
 
 
 def test_people_read_lines(lolat: Command, sheet: Path) -> None:
-    ask = ("--batch-size", 8, "--samples", 1000, "--devices", 4, "--link-gbps", 50)
+    ask = ("--batch-size", 8, "--samples", 1000, "--replicas", 4, "--link-gbps", 50)
     found = lolat("training", "predict", sheet, NETWORK, *ask)
     assert found.code == 0, found.err
     first, iteration, parts, epoch, total, devices, *_ = found.out.splitlines()
@@ -88,7 +88,7 @@ def test_the_link_is_the_devices_own(
     lolat: Command, sheet: Path, devices: int, name: str, gbps: float
 ) -> None:
     """A V100 on a card: half of the 15.75 GB/s of its slot; nine are in two machines."""
-    ask = ("training", "predict", sheet, NETWORK, "--batch-size", 8, "--devices", devices)
+    ask = ("training", "predict", sheet, NETWORK, "--batch-size", 8, "--replicas", devices)
     answer = asked(lolat, *ask)
     assert (answer["link"], answer["link_gbps"]) == (name, gbps)
     stated = asked(lolat, *ask, "--link-gbps", gbps)
@@ -102,7 +102,7 @@ def test_the_link_is_the_devices_own(
 
 def test_the_price_is_found_by_the_devices_name(lolat: Command, sheet: Path) -> None:
     ask = (sheet, NETWORK, "--samples", 1000, "--epochs", 3, "--batch-size", 32)
-    answer = asked(lolat, "cost", *ask, "--devices", "1,4")
+    answer = asked(lolat, "cost", *ask, "--replicas", "1,4")
     assert answer["prices"].startswith("V100-32GB in the built-in table of 20")
     assert [o["instance_type"] for o in answer["options"]] == ["V100-32G", "V100-32Gx4"]
     alone = load_training(sheet).predict(read(NETWORK), 32, 1000, 3)

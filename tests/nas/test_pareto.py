@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lolat.errors import AnswerIsNo, InputError
 from lolat.model import Model
 from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
-from lolat.nas.search import Search, SearchResult, answer, crowding, front, lines, ranks
+from lolat.nas.pareto import Search, SearchResult, answer, crowding, front, lines, ranks
 from lolat.nas.space import Space
 from lolat.nas.spaces import fbnet, nasbench201
 from tests import synthetic
@@ -366,7 +366,7 @@ def test_a_space_that_there_is_not(spec: str, words: str) -> None:
 def test_spaces_and_functions_by_name() -> None:
     assert find_space("fbnet").size == 9**22
     assert find_space("tests.nas.test_space:small").name == "small"
-    assert isinstance(find_space("tests.nas.test_search:SPACE"), Space)
-    assert find_function("tests.nas.test_search:score")((1, 0, 0, 0, 0)) == 12.0
+    assert isinstance(find_space("tests.nas.test_pareto:SPACE"), Space)
+    assert find_function("tests.nas.test_pareto:score")((1, 0, 0, 0, 0)) == 12.0
     with pytest.raises(InputError, match=r"of type int; expected package\.module:callable"):
         find_function("tests.nas.test_space:SIDE")

@@ -1,22 +1,34 @@
-"""`lolat learn --extend MODEL --for NETWORK`: measure the blocks that bring a network inside, fit again."""
+"""Extending a model for a network: the blocks that bring it inside are measured, and it is fitted again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
+import numpy as np
 
-from lolat.cli.common import check_writable, say
+from lolat import readers
+from lolat.api import Model
 from lolat.errors import InputError, MeasuringError
-
-if TYPE_CHECKING:
-    from lolat.fitting.points import Point
-    from lolat.graph import Graph
-    from lolat.graph.blocks import Block
-    from lolat.model import Model
+from lolat.fitting.points import Point
+from lolat.graph import Graph, floating_types
+from lolat.graph.blocks import Block, cut
+from lolat.graph.counts import COLUMNS, FEATURES, FORMULAS
+from lolat.graph.edits import block_kinds
+from lolat.io import paths
+from lolat.io.progress import Progress
+from lolat.io.writing import check_writable
+from lolat.model.file import read, write
+from lolat.model.learning import FEW_BLOCKS, model_document
+from lolat.model.prediction import domain_words
+from lolat.report.text import latency
+from microbench import backends
+from microbench.extend import as_blocks, measure_extension
+from microbench.jobs import job_key
+from microbench.journal import interruptible
 
 PASSES = 3  # a new fit weighs the blocks anew, so that further ones may count
 
@@ -25,7 +37,17 @@ NO_REASONS = ("--extend", "model was learned with")
 """In remarks that say nothing of why a network is outside."""
 
 
+@dataclass(frozen=True)
+class Extended:
+    """The extended model, the network that it was extended for, and whether anything was measured."""
+
+    model: Model
+    graph: Graph
+    measured: bool
+
+
 def extend_model(
+    loaded: Model,
     name: str,
     spec: str,
     batch_sizes: Sequence[int],
@@ -33,23 +55,18 @@ def extend_model(
     device: str | None,
     output: Path | None,
     restart: bool,
-) -> None:
-    """Extend the model `name` for the network `spec` and say what came of it.
+    progress: Progress,
+) -> Extended:
+    """Extend the model `name` for the network `spec`: measure the blocks that bring it inside, fit again.
 
     `device`: as given on the command line, which must be the model's; `output`: None for the model's
     own file; `restart`: measure again what was measured for this network before. Raises InputError
     for a call, a model or a machine that does not fit.
     """
-    from lolat.model import Model, load
-    from lolat.readers import read
-    from lolat.report.text import learned
-    from microbench import backends
-
-    loaded = load(name)
     check_extendable(loaded, name, device)
     backends.check(backends.of_model(loaded.document["environment"]))
     target = output_of(loaded, output, spec)
-    graph = read(spec, size)
+    graph = readers.read(spec, size)
     on_disk = loaded.document
     if restart:
         loaded = Model(without(on_disk, graph.name), loaded.source)
@@ -58,18 +75,14 @@ def extend_model(
         wanted = to_measure(loaded, graph, batch_sizes)
         if not wanted:
             break
-        loaded = _measured(loaded, on_disk, graph, wanted, target, restart)
+        loaded = _measured(loaded, on_disk, graph, wanted, target, restart, progress)
         on_disk, measured = loaded.document, True
-    if measured:
-        for line in learned(loaded.document, str(target)):
-            click.echo(line)
-    for line in standing(loaded, graph, batch_sizes, measured):
-        click.echo(line)
+    return Extended(loaded, graph, measured)
 
 
 def check_extendable(loaded: Model, name: str, device: str | None) -> None:
     """InputError for a model that nothing can be added to here."""
-    where = loaded.document["environment"]
+    where = loaded.inference["environment"]
     own = where.get("device")
     if own not in ("cpu", "gpu") or "framework" not in where:
         raise InputError(
@@ -93,10 +106,8 @@ def output_of(loaded: Model, output: Path | None, spec: str) -> Path:
 
     Raises InputError where that cannot be written, or would replace another model unasked.
     """
-    from lolat.io.paths import local_folder, shipped_folder
-
     source = Path(loaded.source).resolve()
-    shipped = shipped_folder().resolve()
+    shipped = paths.shipped_folder().resolve()
     if output is not None:
         if output.resolve().parent == shipped and output.exists():
             raise InputError(
@@ -105,7 +116,7 @@ def output_of(loaded: Model, output: Path | None, spec: str) -> Path:
     elif source.parent != shipped:
         output = source
     else:
-        output = local_folder() / source.name
+        output = paths.local_folder() / source.name
         if output.exists():
             raise InputError(
                 f"{loaded.source} is shipped and stays as it is, and its copy {output} is there "
@@ -117,11 +128,6 @@ def output_of(loaded: Model, output: Path | None, spec: str) -> Path:
 
 def to_measure(loaded: Model, graph: Graph, batch_sizes: Sequence[int]) -> list[tuple[Block, int]]:
     """The fewest (block, batch size) that bring `graph` inside at these batch sizes; none where it is."""
-    import numpy as np
-
-    from lolat.graph.blocks import cut
-    from lolat.graph.counts import COLUMNS, FEATURES
-    from lolat.graph.edits import block_kinds
 
     domain = loaded.domain
     predictions = [loaded.predict(graph, n) for n in dict.fromkeys(batch_sizes)]
@@ -147,33 +153,20 @@ def _measured(
     wanted: Sequence[tuple[Block, int]],
     target: Path,
     restart: bool,
+    progress: Progress,
 ) -> Model:
     """Measure, fit, write: the extended model. `on_disk`: what the model's file held."""
-    from lolat.cli.common import progress
-    from lolat.fitting.points import Point
-    from lolat.model import Model
-    from lolat.model.file import read, write
-    from microbench.extend import as_blocks, measure_extension
-    from microbench.journal import interruptible
-
     document = loaded.document
     points = [Point.from_dict(p) for p in document["points"]]
     blocks = as_blocks(graph, wanted, [p.name for p in points])
     journal_path = target.with_name(target.name + ".extend.journal.jsonl")
     with interruptible(journal_path):
-        with progress() as bar:
-            keys = [f"{b.name} x{b.batch_sizes[0]}" for b in blocks]
-            bar.note(f"measuring {len(keys)} of its blocks: {', '.join(keys)}")
-            found = measure_extension(
-                blocks,
-                points,
-                loaded.device,
-                document["environment"],
-                journal_path,
-                time.time(),
-                restart,
-                bar,
-            )
+        keys = [f"{b.name} x{b.batch_sizes[0]}" for b in blocks]
+        progress.note(f"measuring {len(keys)} of its blocks: {', '.join(keys)}")
+        where = document["environment"]
+        found = measure_extension(
+            blocks, points, loaded.device, where, journal_path, time.time(), restart, progress
+        )
         record = found.record(graph.name)
         extended = grown(document, found.points, record, found.warnings, target.stem)
         own = Path(loaded.source)
@@ -185,7 +178,7 @@ def _measured(
         write(target, extended)
     found.journal.remove()
     for remark in found.warnings:
-        say(f"warning: {remark}")
+        progress.note(f"warning: {remark}")
     return Model(extended, str(target))
 
 
@@ -197,9 +190,6 @@ def grown(
     name: str,
 ) -> dict[str, Any]:
     """A model file with further points, fitted again; those that it has stay as they are written."""
-    from lolat.fitting.points import Point
-    from lolat.model.learning import FEW_BLOCKS, model_document
-
     old = [Point.from_dict(p) for p in document["points"]]
     where = document["environment"]
     where = {**where, "extended": [*where.get("extended", ()), dict(record)]}
@@ -218,10 +208,6 @@ def _remark(network: str) -> str:
 
 def without(document: Mapping[str, Any], network: str) -> Mapping[str, Any]:
     """A model file without what was measured for `network` when it was extended, fitted again."""
-    from lolat.fitting.points import Point
-    from lolat.model.learning import model_document
-    from microbench.jobs import job_key
-
     where = document["environment"]
     records = where.get("extended", ())
     gone = {key for r in records if r["network"] == network for key in r["points"]}
@@ -241,11 +227,6 @@ def standing(
     loaded: Model, graph: Graph, batch_sizes: Sequence[int], measured: bool
 ) -> Iterator[str]:
     """Whether the network is inside, and if not, why."""
-    from lolat.graph import floating_types
-    from lolat.graph.counts import FORMULAS
-    from lolat.model.prediction import domain_words
-    from lolat.report.text import latency
-
     outside = False
     for n in dict.fromkeys(batch_sizes):
         prediction = loaded.predict(graph, n)

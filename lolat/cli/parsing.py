@@ -1,0 +1,224 @@
+"""How a command line is read: groups of commands, options that were renamed, kinds of values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from lolat.cli.progress import say
+
+# ---- Former names of options work for a release: not shown, and with a line that says the new one.
+
+Former = Mapping[str, Mapping[str, str]]
+"""A former name -> its former values, and what they are called now (those that are not there stayed)."""
+
+
+_TOLD = "lolat.former"
+"""In the context's `meta`: what is to be said once the call is known to be right."""
+
+
+def _told(ctx: click.Context, old: str, new: str, value: Any, words: Mapping[str, str]) -> Any:
+    """The value of an option that was called `old`, as it is called now; remembers to say so."""
+    before, now = (f" {value}", f" {words[value]}") if value in words else ("", "")
+    ctx.meta.setdefault(_TOLD, []).append(f"{old}{before} is now {new}{now}")
+    return words.get(value, value)
+
+
+class Option(click.Option):
+    """An option that may have had other names: `was`."""
+
+    def __init__(self, *args: Any, was: str | Former = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.was: Former = {was: {}} if isinstance(was, str) and was else dict(was or {})
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """The option by all of its names."""
+        super().add_to_parser(parser, ctx)
+        for old in self.was:
+            parser.add_option(self, [old], dest=f"{self.name} {old}", action="store", nargs=1)
+
+    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
+        """The value by whichever name."""
+        for old, words in self.was.items():
+            if (value := opts.pop(f"{self.name} {old}", None)) is not None:
+                opts[self.name] = _told(ctx, old, self.opts[0], value, words)
+        return super().consume_value(ctx, opts)
+
+
+class Argument(click.Argument):
+    """An argument that was an option: `was`."""
+
+    def __init__(self, *args: Any, was: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.was = was
+
+
+class Command(click.Command):
+    """A command whose first argument may have been an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the value of what was an option where it stands now: first."""
+        first = next((p for p in self.params if isinstance(p, Argument)), None)
+        if first is not None:
+            args = _first(ctx, list(args), first)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Say the new names of what was called by former ones, and run."""
+        for line in ctx.meta.pop(_TOLD, ()):
+            say(line)
+        return super().invoke(ctx)
+
+
+def _first(ctx: click.Context, args: list[str], of: Argument) -> list[str]:
+    """The arguments of a call with the value of the option that `of` was in front."""
+    for i, word in enumerate(args):
+        old, is_joined, value = word.partition("=")
+        if of.was and old == of.was and (is_joined or i + 1 < len(args)):
+            rest = args[:i] + args[i + (1 if is_joined else 2) :]
+            value = value if is_joined else args[i + 1]
+            return [_told(ctx, old, f"the first argument, {of.metavar}", value, {}), *rest]
+    return args
+
+
+# ---- A group of commands that imports a command's module only when the command is used.
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when the command is used or its own help asked for."""
+
+    def __init__(
+        self, *args: Any, table: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+    ) -> None:
+        """`table`: name -> ("package.module:attribute", what the command does in a few words)."""
+        super().__init__(*args, **kwargs)
+        self.table = dict(table or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of the work."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command by name."""
+        import importlib
+
+        if cmd_name not in self.table:
+            return None
+        module, _, attribute = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in self.table.items()])
+
+
+# ---- Kinds of values. Not of a type each: click 8.1's ParamType is not generic.
+
+
+class Number(click.ParamType):
+    """A number: finite, of at least `least` or above `above`, at most `most`."""
+
+    def __init__(
+        self, unit: str = "N", what: str = "", *, whole: bool = False, such: str = "",
+        least: float = -math.inf, above: float = -math.inf, below: float = math.inf,
+        most: float = math.inf,
+    ) -> None:  # fmt: skip
+        """`unit`: as help shows it; `what` is counted, and an example, `such`, are said in errors."""
+        self.name, self.whole = unit, whole
+        self.limits = (("from", least), ("above", above), ("below", below), ("to", most))
+        limits = [f" {word} {limit:g}" for word, limit in self.limits if math.isfinite(limit)]
+        self.expected = (
+            ("whole number" if whole else "number") + "{}" + (f" of {what}" * bool(what))
+        )
+        self.expected += " and".join(limits).replace(" and to", " to") + (
+            f", such as {such}" * bool(such)
+        )
+
+    def number(self, text: str) -> float | None:
+        """The number of a text; None where it is none, or not within the limits."""
+        try:
+            found = int(text) if self.whole else float(text)
+        except ValueError:
+            return None
+        (_, least), (_, above), (_, below), (_, most) = self.limits
+        inside = least <= found <= most and above < found < below and math.isfinite(found)
+        return found if inside else None
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a number."""
+        found = self.number(str(value))
+        if found is None:
+            self.fail(f"{str(value)!r}: expected a {self.expected.format('')}", param, ctx)
+        return found
+
+
+class Percent(Number):
+    """Percent, as 90 or 90%: a share, 0.9."""
+
+    def __init__(self) -> None:
+        super().__init__("PERCENT", "percent", above=0.0, such="90")
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a share."""
+        found = self.number(str(value).removesuffix("%"))
+        if found is None or found >= 100.0:
+            self.fail(f"{str(value)!r}: expected percent above 0 and below 100, such as 90 (without a "
+                      "number, write the option last)", param, ctx)  # fmt: skip
+        return found / 100.0
+
+
+class Numbers(Number):
+    """Numbers with commas between them, each once: a tuple."""
+
+    def __init__(self, unit: str = "N[,N]", **about: Any) -> None:
+        super().__init__(unit, **about)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a tuple."""
+        if isinstance(value, tuple):
+            return value
+        found = [self.number(part) for part in str(value).split(",")]
+        if None in found:
+            self.fail(f"{str(value)!r}: expected {self.expected.format('s')}", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+class Size(click.ParamType):
+    """An input size: 224, or several numbers with commas."""
+
+    name = "H[,W,C]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """Text into a tuple of positive integers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            size = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            size = ()
+        if not size or min(size) < 1:
+            self.fail(f"{value!r}: expected a positive whole number (224) or several (224,224,3)")
+        return size
+
+
+class Names(click.ParamType):
+    """Names with commas between them; whether there are such is not looked at here."""
+
+    def __init__(self, what: str, such: str, lower: bool = False) -> None:
+        """`what` they name and an example, `such`, are said in errors."""
+        self.name, self.what, self.such, self.lower = "NAME[,NAME]", what, such, lower
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        """Text into a tuple of names, each once."""
+        if isinstance(value, tuple):
+            return value
+        text = str(value).lower() if self.lower else str(value)
+        names = tuple(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
+        if not names:
+            self.fail(f"{value!r}: expected at least one {self.what}, such as {self.such}")
+        return names

@@ -1,0 +1,31 @@
+"""Where something that takes long says how far it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Is told of stages, of their steps, and of what a person should know."""
+
+    def start(self, text: str, total: int) -> None:
+        """A stage of `total` steps begins."""
+
+    def step(self) -> None:
+        """One step of the stage is done."""
+
+    def note(self, text: str) -> None:
+        """A remark for the user."""
+
+
+class Silent:
+    """A `Progress` that shows nothing."""
+
+    def start(self, text: str, total: int) -> None:
+        """A stage begins."""
+
+    def step(self) -> None:
+        """A step of it is done."""
+
+    def note(self, text: str) -> None:
+        """A remark."""

@@ -1,0 +1,223 @@
+"""What a search is asked: which networks to measure, a space's latency from them, the front, all scores."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lolat.io.progress import Progress, Silent
+from lolat.io.results import Result
+from lolat.io.tables import is_table
+from lolat.model import Model, load
+from lolat.nas import scoring
+from lolat.nas.fewshot import model as fewshot
+from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
+from lolat.nas.fewshot.scorer import scorer_for
+from lolat.nas.fewshot.suggest import suggest as choose
+from lolat.nas.objective import (
+    FunctionObjective,
+    TableObjective,
+    find_function,
+    find_space,
+)
+from lolat.nas.pareto import Search, SearchAnswer, answer
+from lolat.nas.space import Space
+from lolat.units import milliseconds
+
+AnyPath = str | os.PathLike[str]
+Warn = Callable[[str], object]
+
+
+def suggest(
+    space: str,
+    count: int = 10,
+    *,
+    have: AnyPath | None = None,
+    among: AnyPath | None = None,
+    seed: int = 0,
+    warn: Warn | None = None,
+) -> list[str]:
+    """The networks of a space whose latencies would tell most about all the others.
+
+    `space`: "nasbench201" or "fbnet". `count`: how many. `have`: a CSV table (arch, latency_ms) of what
+    is measured already. `among`: choose from this table (arch) only. `seed`: another one, other networks.
+    `warn`: is told what is odd in `have`. Returns them as text, the most telling first. Raises InputError
+    for tables that cannot be used, and where fewer are left.
+    """
+    terms = space_terms(space)
+    samples = None if have is None else read_samples(os.fspath(have), terms, one_network=True)
+    given = None if among is None else read_archs(os.fspath(among), terms)[1]
+    if samples is not None and warn is not None:
+        for remark in samples.remarks:
+            warn(remark)
+    return [terms.write(row) for row in choose(terms, count, samples, given, seed)]
+
+
+def fit(
+    space: str, samples: AnyPath, output: AnyPath | None = None, name: str | None = None
+) -> fewshot.NasModel:
+    """Fit a space's latency on a device to a few measured networks; ten rank a space well.
+
+    `space`: "nasbench201" or "fbnet". `samples`: a CSV table with the columns arch and latency_ms.
+    `output`: the device's model file, made or added to; None writes none. `name`: what the device is called
+    where the file is new. Returns a `NasModel`, whose `warnings` say what is odd.
+    Raises InputError for a table that cannot be used.
+    """
+    model = fewshot.fit(space, read_samples(os.fspath(samples), space_terms(space)))
+    if output is not None:
+        fewshot.write(output, model, name)
+    return model
+
+
+def search(
+    space: str | Space,
+    model: str | Model,
+    objective: str | Callable[..., Any],
+    *,
+    max_ms: float | None = None,
+    method: str | None = None,
+    candidates: int = 200,
+    generations: int = 10,
+    seed: int = 0,
+    lower_is_better: bool = False,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    journal: str | None = None,
+    progress: Progress | None = None,
+) -> SearchAnswer:
+    """The fastest candidates of a space at each score, and the best at each latency, on a device.
+
+    `space`: a `Space`, a name (nasbench201, fbnet, ofa, mobile) or "package.module:callable". `model`: a
+    `Model`, or what `lolat.load` takes. `objective`: a function that scores one candidate (its parameter
+    is named arch, candidate or choices), "package.module:callable", or a CSV file (arch, score). `max_ms`:
+    only candidates that take at most this. `method`: "evolutionary" or "exhaustive"; None: exhaustive for
+    a table and for few candidates. `candidates`: how many an evolutionary search scores, in
+    `generations`; `seed`: of its draws. `lower_is_better`: a low score is good, such as a loss.
+    `journal`: a file where each score is kept as it comes, and read when the search is run again.
+
+    Returns a `SearchAnswer`. Raises AnswerIsNo where no candidate is within the time, InputError for what
+    cannot be.
+    """
+    shown = progress or Silent()
+    loaded = load(model) if isinstance(model, str) else model
+    if predictor is not None:
+        loaded.predictor(predictor)
+    searched = find_space(space) if isinstance(space, str) else space
+    if searched.decomposition is not None:
+        shown.note(f"{searched.name}: {searched.decomposition}")
+    scorer = scorer_for(searched, loaded, batch_size, predictor)
+    limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
+    how = (method, candidates, generations, seed)
+    if isinstance(objective, str) and (is_table(objective) or Path(objective).is_file()):
+        wanted = Search(searched, scorer, TableObjective(searched, objective), *limits)
+        return answer(wanted, wanted.run(*how), loaded)
+    scores = _function(searched, objective, journal)
+    wanted = Search(searched, scorer, scores, *limits)
+    if scores.reused:
+        shown.note(f"{scores.reused} scores are in {scores.journal} already")
+    try:
+        told = replace(wanted, started=partial(shown.start, "scoring"), done=shown.step)
+        return answer(wanted, told.run(*how), loaded)
+    except KeyboardInterrupt:
+        new = f"{scores.computed} new scores are in {scores.journal}"
+        again = f"interrupted; {new}; the same command goes on from there"
+        raise KeyboardInterrupt(again if scores.computed and journal else "interrupted") from None
+
+
+def _function(
+    space: Space, objective: str | Callable[..., Any], journal: str | None
+) -> FunctionObjective:
+    """Scores by a function, or by what names one."""
+    if isinstance(objective, str):
+        return FunctionObjective(space, find_function(objective), objective, journal)
+    name = f"{objective.__module__}:{getattr(objective, '__qualname__', 'objective')}"
+    return FunctionObjective(space, objective, name, journal)
+
+
+@dataclass(frozen=True, repr=False)
+class ScoreAnswer(Result):
+    """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it."""
+
+    space: str
+    size: int
+    batch_size: int
+    predictor: str
+    source: str
+    scores: scoring.Scores
+
+    def words(self) -> str:
+        """How many were scored and kept, and the fastest or best."""
+        told = f"{self.space}: {self.scores.scored:,} scored, {self.scores.kept:,} kept"
+        best = self.rows()
+        return f"{told}; best: {milliseconds(best[0]['latency_ms'])}" if best else told
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each of the best: index, latency_ms, (value,) arch."""
+        return list(self.scores.to_dict()["best"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer of `nas score --json`."""
+        about = {n: getattr(self, n) for n in ("space", "size", "batch_size", "predictor")}
+        return {**about, **self.scores.to_dict()}
+
+
+def score(
+    space: str | Space,
+    model: str | Model,
+    output: AnyPath,
+    *,
+    max_ms: float | None = None,
+    best: int = 10,
+    value: str | None = None,
+    label: str = "choices",
+    only_best: bool = False,
+    chunk: int = scoring.CHUNK,
+    limit: int | None = None,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    ranges: scoring.Ranges = scoring.here,
+    progress: Progress | None = None,
+) -> ScoreAnswer:
+    """Score all candidates of a space on a device: latencies as Parquet files, and the best.
+
+    `space`, `model`: as for `search`. `output`: a folder, a file for each `chunk` of candidates. `max_ms`:
+    only candidates that take at most this. `best`: how many of the best to list: the fastest, or those of
+    the largest `value`, "package.module:callable" from (n, positions) integers to (n,) numbers. `label`:
+    beside index and latency_ms, "choices" (a column for each position), "arch" (text) or "none".
+    `only_best`: write only the best of each file. `limit`: the first so many candidates only. `ranges`: how
+    they are scored, `lolat.nas.scoring.here` or `on_ray`.
+
+    Returns a `ScoreAnswer`. What an interrupted call has done stays, and the same call goes on. Raises
+    InputError for what cannot be, LolatError where the disk is full.
+    """
+    shown = progress or Silent()
+    loaded = load(model) if isinstance(model, str) else model
+    if predictor is not None:
+        loaded.predictor(predictor)
+    scored = find_space(space) if isinstance(space, str) else space
+    scored.grid.countable()
+    function = None if value is None else find_function(value)
+    job = scoring.make_job(
+        scored, loaded, os.fspath(output), batch_size, predictor,
+        math.inf if max_ms is None else max_ms, best, chunk, limit, only_best, label, function, value,
+    )  # fmt: skip
+
+    def begin(done: int, left: int) -> None:
+        if done:
+            shown.note(f"going on: {done} of {done + left} ranges are in {job.folder} already")
+        if left:
+            shown.start("scoring", left)
+
+    try:
+        found = scoring.run(job, ranges, begin, shown.step)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; what is done is in {job.folder}, the same command goes on from there"
+        ) from None
+    by = job.scorer
+    return ScoreAnswer(scored.name, scored.size, batch_size, by.predictor, by.source, found)

@@ -1,0 +1,365 @@
+"""The Python interface: one call for each question, of networks of every framework, with typed answers."""
+
+from __future__ import annotations
+
+import ast
+import html.parser
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+import lolat
+from lolat.api.answers import ANSWERS, COMMANDS, files
+from lolat.io.results import Result, json_text, notebook_html
+from tests import synthetic
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "reference" / "python.md"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> lolat.Model:
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(synthetic.document()))
+    return lolat.load(path)
+
+
+def keras_network() -> Any:
+    keras = pytest.importorskip("keras")
+    x = inputs = keras.Input((32, 32, 3))
+    x = keras.layers.Conv2D(8, 3, padding="same")(x)
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(10)(x))
+
+
+def torch_network() -> Any:
+    torch = pytest.importorskip("torch")
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+        torch.nn.Linear(8, 10),
+    )  # fmt: skip
+
+
+def onnx_network() -> Any:
+    onnx = pytest.importorskip("onnx")
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    shapes = {"conv": [8, 3, 3, 3], "bias": [8], "dense": [10, 8], "dense_bias": [10]}
+    weights = [
+        helper.make_tensor(name, floats, shape, [0.5] * pandas.Series(shape).prod())
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "conv", "bias"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["a"], ["b"]),
+        helper.make_node("Flatten", ["b"], ["c"]),
+        helper.make_node("Gemm", ["c", "dense", "dense_bias"], ["y"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes, "small", [helper.make_tensor_value_info("x", floats, ["n", 3, 32, 32])],
+        [helper.make_tensor_value_info("y", floats, ["n", 10])], weights,
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+# By hand: the convolution has 8 x 32 x 32 outputs of 3 x 3 x 3 products each, the dense layer 8 x 10.
+MACS = 8 * 32 * 32 * 27 + 80
+
+
+@pytest.mark.parametrize("network", [keras_network, torch_network, onnx_network])
+def test_a_network_of_any_framework_is_predicted(model: lolat.Model, network: Any) -> None:
+    made = network()
+    size = {"input_size": 32} if network is torch_network else {}
+    one, four = model.predict(made, batch_size=[1, 4], **size)
+    assert (one.counts["flops"], four.counts["flops"]) == (MACS, 4 * MACS)
+    assert one.batch_size == 1
+    assert one.latency_ms == model.predict(made, **size).latency_ms
+
+
+def test_a_file_of_onnx_is_read_as_what_is_in_memory(model: lolat.Model, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    made, path = onnx_network(), tmp_path / "small.onnx"
+    onnx.save(made, path)
+    told, read = model.predict(made), model.predict(path)
+    assert told.latency_ms == read.latency_ms
+    assert told.network == "small"
+    with pytest.raises(lolat.NetworkError, match="no operations"):
+        model.predict(onnx.ModelProto(opset_import=made.opset_import))
+    with pytest.raises(lolat.InputError, match="several input sizes"):
+        model.predict(made, input_size=[(3, 32, 32), (3, 8, 8)])
+
+
+def test_what_is_no_network_is_refused_with_what_is_expected(model: lolat.Model) -> None:
+    with pytest.raises(lolat.NetworkError, match=r"builtins\.int.*ONNX ModelProto"):
+        model.predict(3)
+
+
+def test_questions_of_a_graph(model: lolat.Model, tmp_path: Path) -> None:
+    """Each method answers what the functions below it do, for a graph by hand."""
+    graph = synthetic.network()
+    plain = model.predict(graph, 8)
+    report = model.report(graph, 8)
+    assert report.prediction.latency_ms == plain.latency_ms
+    assert f"{graph.name} · batch 8" in str(report)
+    report.write_html(tmp_path / "page.html")
+    report.write_csv(tmp_path / "blocks.csv")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert len((tmp_path / "blocks.csv").read_text().splitlines()) == 1 + len(plain.blocks)
+    found = model.explain(graph, 8)
+    parts = sum(a.latency_ms for a in found.blocks) + found.prediction.call_ms
+    assert parts == pytest.approx(plain.latency_ms)
+    limit = 2 * model.predict(graph).latency_ms
+    answer = model.budget(graph, limit, "batch")
+    assert answer.best.prediction.latency_ms <= limit < model.predict(
+        graph, int(answer.best.value) + 1
+    ).latency_ms  # fmt: skip
+    with pytest.raises(lolat.AnswerIsNo):
+        model.budget(graph, 1e-6, "batch")
+    with pytest.raises(lolat.InputError, match="coverage"):
+        model.predict(graph, coverage=2.0)
+
+
+def test_a_state_narrows_and_a_file_of_one_is_read(model: lolat.Model, tmp_path: Path) -> None:
+    state = {"computing": 2.0, "moving": 2.0, "starting": 2.0}
+    (tmp_path / "now.json").write_text(json.dumps(state))
+    graph = synthetic.network()
+    usual, now = model.predict(graph), model.predict(graph, state=tmp_path / "now.json")
+    assert now.latency_ms == pytest.approx(2 * usual.latency_ms)
+
+
+def test_training_and_its_cost() -> None:
+    """Of one device, and of four with a price: hours are those of training, dollars hours and price."""
+    model = lolat.load("rtx-5090-amp")
+    graph = lolat.read("generate:vgg?layers=1&filters=8", 32)
+    run = {"batch_size": 32, "samples": 3200, "epochs": 2}
+    trained = model.training(graph, **run)
+    of = trained.prediction.training
+    assert of.iterations == 100
+    assert of.total_s == pytest.approx(2 * 100 * of.iteration_ms / 1e3)
+    cost = model.cost(graph, **run, replicas=[1, 4], price_per_hour=3.0)
+    one, four = cost.plan.options
+    assert one.dollars == pytest.approx(3.0 * of.total_s / 3600)
+    assert (four.devices, four.price_per_hour) == (4, 12.0)
+    assert len(cost.rows()) == 2
+    with pytest.raises(lolat.InputError, match="samples"):
+        model.cost(graph, 32, None, price_per_hour=3.0)  # type: ignore[arg-type]
+
+
+def results(model: lolat.Model) -> list[Result]:
+    graph = synthetic.network(name="<b>net</b>")
+    trained = lolat.load("rtx-5090-amp")
+    run = {"batch_size": 8, "samples": 80}
+    return [
+        model, model.predict(graph), model.report(graph), model.explain(graph),
+        model.explain(graph, block=model.explain(graph).blocks[0].name),
+        model.budget(graph, 100.0, "batch"), lolat.models(), lolat.suggest(count=2),
+        trained.training(graph, **run), trained.cost(graph, **run, price_per_hour=1.0),
+    ]  # fmt: skip
+
+
+class Tags(html.parser.HTMLParser):
+    """Which elements a page has; every one that is opened is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.open.append(tag)
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_result_is_plain_data_rows_words_and_a_look_in_notebooks(model: lolat.Model) -> None:
+    for result in results(model):
+        name = type(result).__name__
+        assert repr(result).startswith(f"<{name}: ")
+        assert 1 <= len(result.words().splitlines()) <= 2, name
+        assert json.loads(json_text("x", result.to_dict()))["version"] == 1
+        frame = pandas.DataFrame(result.rows())
+        assert len(frame) == len(result.rows()) > 0, name
+        seen = Tags(result._repr_html_()).seen
+        assert "table" in seen
+        assert "b" not in seen, "text is escaped"
+
+
+def test_a_repr_tells_the_answer(model: lolat.Model) -> None:
+    found = model.predict(synthetic.network())
+    assert f"{found.latency_ms:.3g} ms" in repr(found)
+    assert "sure of" in repr(found)
+    assert "domain" in repr(found)
+    assert "a desk, 2 threads" in repr(model)
+    assert "extended" in repr(model)
+    assert "median error" in repr(model)
+
+
+def test_a_notebook_shows_a_part_of_many_rows() -> None:
+    shown = notebook_html("words", [{"n": n, "x": [1]} for n in range(40)])
+    assert "of 40 rows" in shown
+    assert shown.count("<tr>") == 13  # the heads, and twelve rows
+    assert "x" not in re.findall(r"<th[^>]*>([^<]*)", shown), "a list is no cell"
+
+
+def test_json_is_strict() -> None:
+    with pytest.raises(lolat.LolatError, match="finite"):
+        json_text("prediction", {"latency_ms": float("nan")})
+    assert json.loads(json_text("prediction", {})) == {"schema": "lolat-prediction", "version": 1}
+
+
+def test_models_lists_what_load_takes() -> None:
+    names = {m.name: m for m in lolat.models()}
+    assert "epyc-2t" in names
+    assert names["epyc-2t"].device == lolat.load("epyc-2t").device
+
+
+def test_fit_returns_what_it_writes(tmp_path: Path) -> None:
+    table = tmp_path / "points.csv"
+    columns = ["name", "batch_size", "latency_ms", *synthetic.FEATURES]
+    table.write_text(synthetic.table(synthetic.measured(), columns))
+    made = lolat.fit(table, tmp_path / "made.json", name="a shelf")
+    again = lolat.load(tmp_path / "made.json")
+    assert made.device == again.device == "a shelf"
+    graph = synthetic.network()
+    assert made.predict(graph).latency_ms == again.predict(graph).latency_ms
+    assert lolat.fit(table).predict(graph).latency_ms == made.predict(graph).latency_ms
+
+
+def score_of(candidate: Any) -> float:
+    return float(sum(candidate))
+
+
+def test_a_search_by_a_function(tmp_path: Path) -> None:
+    found = lolat.nas.search(
+        "nasbench201", "epyc-2t", score_of, candidates=12, generations=3,
+        journal=str(tmp_path / "scores.csv"),
+    )  # fmt: skip
+    front = found.rows()
+    assert front == sorted(front, key=lambda row: row["latency_ms"])
+    assert [r["score"] for r in front] == sorted(r["score"] for r in front)
+    assert len(found.result.scored) == 12
+    assert repr(found).startswith("<SearchAnswer: nasbench201: 12 scored")
+
+
+def test_a_space_from_samples(tmp_path: Path) -> None:
+    archs = lolat.nas.suggest("nasbench201", 12)
+    assert len(set(archs)) == 12
+    table = tmp_path / "samples.csv"
+    times = [f"{arch},{3.0 + 0.25 * arch.count('nor_conv_3x3')}" for arch in archs]
+    table.write_text("\n".join(["arch,latency_ms", *times]))
+    model = lolat.nas.fit("nasbench201", table, tmp_path / "space.json")
+    assert model.times_ms == tuple(float(t.rpartition(",")[2]) for t in times)
+    assert (tmp_path / "space.json").exists()
+
+
+# ---- What is public, and that the documents say it.
+
+
+def test_each_public_name_is_documented_and_typed() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for package in (lolat, lolat.nas):
+        for name in package.__all__:
+            value = getattr(package, name)
+            assert inspect.getdoc(value), name
+            dotted = f"{package.__name__}.{name}"
+            assert f"`{dotted}" in page, f"{dotted} is not in {PAGE.name}"
+            if inspect.isfunction(value):
+                assert inspect.signature(value).return_annotation is not inspect.Signature.empty
+    methods = [n for n, f in vars(lolat.Model).items() if inspect.isfunction(f) and n[0] != "_"]
+    for name in methods:
+        assert inspect.getdoc(getattr(lolat.Model, name)), name
+        assert f"`Model.{name}" in page, name
+
+
+def test_the_page_names_nothing_that_is_not_there() -> None:
+    """Each `lolat.x(...)` and `Model.x(...)` of a heading has the parameters that the code has."""
+    for owner, name, parameters in re.findall(
+        r"^### `([\w.]+)\.(\w+)\((.*?)\)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        place = lolat.Model if owner == "Model" else importlib.import_module(owner)
+        signature = inspect.signature(getattr(place, name))
+        told = [
+            p.split("=")[0].strip() for p in parameters.split(", ") if p.strip() not in ("", "*")
+        ]
+        assert told == [p for p in signature.parameters if p != "self"], name
+
+
+def test_the_examples_of_the_page_are_python() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        ast.parse(block)
+
+
+USER = """
+import lolat
+from lolat import InputError, Model, Prediction
+
+model: Model = lolat.load("epyc-2t")
+one: Prediction = model.predict("keras:ResNet50", batch_size=32, input_size=224)
+many: list[Prediction] = model.predict("keras:ResNet50", batch_size=[1, 4])
+times: list[float] = [p.latency_ms for p in many]
+try:
+    widest: float = model.budget("keras:ResNet50", 15.0, "width", sure=True).best.value
+except InputError as error:
+    print(error)
+print(model.report("keras:ResNet50").rows(), model.explain("keras:ResNet50").words())
+hours: float = model.cost("keras:ResNet50", 32, 50_000, 10, replicas=[1, 2]).plan.cheapest.hours
+fitted: Model = lolat.fit("points.csv", "mine.json", name="mine")
+names: list[str] = [m.name for m in lolat.models()]
+archs: list[str] = lolat.nas.suggest("fbnet", 10)
+"""
+"""What somebody writes who has mypy look at it."""
+WRONG = USER + 'text: str = one.latency_ms\nmodel.predict("a", batch_sizes=3)\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "errors"), [(USER, 0), (WRONG, 2)])
+def test_a_users_script_passes_strict_mypy(tmp_path: Path, text: str, errors: int) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent",
+         "--cache-dir", str(ROOT / ".mypy_cache" / "user"), str(script)],
+        capture_output=True, text=True, cwd=tmp_path, env={"MYPYPATH": str(ROOT), "PATH": ""},
+    )  # fmt: skip
+    assert len(re.findall(r"script.py:\d+: error", done.stdout)) == errors, done.stdout
+    assert (done.returncode == 0) == (errors == 0)
+
+
+def test_importing_the_interface_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, lolat; lolat.load, lolat.Model, lolat.InputError; from lolat import nas; "
+        "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    )
+    done = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
+    assert not {"keras", "tensorflow", "torch", "onnx", "scipy", "rich", "microbench"} & set(
+        done.split()
+    )
+
+
+# ---- The JSON answers.
+
+
+def test_the_schemas_in_the_documents_are_current() -> None:
+    folder = ROOT / "docs" / "reference" / "json"
+    known = dict(files())
+    assert {p.name for p in folder.glob("*.json")} == set(known)
+    for name, content in known.items():
+        stale = f"docs/reference/json/{name}: run `make schemas`"
+        assert (folder / name).read_text(encoding="utf-8") == content, stale
+
+
+def test_each_answer_is_of_a_command() -> None:
+    assert {name for names in COMMANDS.values() for name in names} == set(ANSWERS)
