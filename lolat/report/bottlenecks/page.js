@@ -296,6 +296,7 @@
         make("p", { class: "dim" }, `Batch size ${state.size}: ${per}${rate < 1000 ? digits(rate) : quantity(rate)} samples a second`),
         make("p", { class: "dim" }, `${quantity(macs, "MACs")} · ${quantity(weights)} weights · ${quantity(acts)} convolution activations`),
         make("p", { class: "dim" }, side.figures),
+        ...(answer && side.sentences[answer.memory] ? [make("p", { class: "dim" }, side.sentences[answer.memory])] : []),
         insideOf(side, answer));
       return make("div", { class: s ? "answer second" : two ? "answer" : "answer only" }, number, told);
     }));
