@@ -580,6 +580,7 @@ def chain(blocks: int) -> Graph:
     return builder.build([x])
 
 
+@pytest.mark.slow
 def test_a_thousand_blocks(opened: Any, browser: Chromium) -> None:
     """Bounds are ten times what an idle laptop core takes: they find quadratic work, not slow machines."""
     graph = chain(MANY)
