@@ -146,7 +146,7 @@ class Model(core.Model, Result):
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more. Raises NetworkError
         where the network cannot be read, InputError for a size, predictor or coverage that cannot be.
         """
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         known = _state(state)
         graph = self._graph(network, input_size)
         several = isinstance(batch_size, Sequence)
@@ -175,7 +175,7 @@ class Model(core.Model, Result):
         from lolat.api.report import Report
         from lolat.readers import as_size
 
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         graph = self._graph(network, input_size)
         found = self.predict(graph, batch_size, predictor, coverage)
         if not isinstance(network, (str, os.PathLike)):
@@ -229,7 +229,7 @@ class Model(core.Model, Result):
         from lolat.model.budget import Question, check_budget
 
         check_budget(max_ms)
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         graph = self._graph(network, input_size)
         asked = Question(
             self, graph, max_ms, batch_size, predictor, coverage, sure, _at_size(network)
@@ -400,7 +400,7 @@ class Model(core.Model, Result):
 
         return from_document(dict(self.document), self.source)
 
-    def _check(self, predictor: str | None, coverage: float | None) -> None:
+    def check(self, predictor: str | None, coverage: float | None) -> None:
         """InputError for what the model cannot answer, before a framework starts to read a network."""
         formula = self.predictor(predictor)
         if coverage is not None:

@@ -78,14 +78,22 @@ def bar(share: float, largest: float) -> str:
 # ---- The blocks of a prediction as a CSV table.
 
 
+BLOCK_HEADER = ("name", "latency_ms", "share", "bound_by", *COLUMNS)
+
+
 def write_csv(path: str | Path, prediction: Prediction) -> None:
     """One row per block: name, latency_ms, share, bound_by, counts. InputError if not writable.
 
     A name that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    rows = [
+    write_text(path, to_csv(BLOCK_HEADER, block_rows(prediction)))
+
+
+def block_rows(prediction: Prediction) -> list[list[Any]]:
+    """A row of BLOCK_HEADER for each block."""
+    return [
         [
-            _text(b.name),
+            csv_name(b.name),
             f"{b.latency_ms:.6g}",
             f"{b.share:.6g}",
             b.bound_by,
@@ -93,11 +101,10 @@ def write_csv(path: str | Path, prediction: Prediction) -> None:
         ]
         for b in prediction.blocks
     ]
-    header = ["name", "latency_ms", "share", "bound_by", *COLUMNS]
-    write_text(path, to_csv(header, rows))
 
 
-def _text(name: str) -> str:
+def csv_name(name: str) -> str:
+    """A name for a cell of a table, which a spreadsheet takes for no formula."""
     shown = plain(name)
     return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 

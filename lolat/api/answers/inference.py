@@ -62,6 +62,19 @@ class Prediction(TypedDict):
     blocks: list[Block]
 
 
+class OnDevice(Prediction):
+    """A prediction among others: `device`, the model as it was given."""
+
+    device: str
+
+
+class Predictions(TypedDict):
+    """Several networks, batch sizes or devices; `failures`: why some could not be read, by network."""
+
+    answers: list[OnDevice]
+    failures: dict[str, str]
+
+
 class Term(TypedDict):
     """So many units of a count, each `rate_ms`."""
 
