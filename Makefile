@@ -20,7 +20,7 @@ FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2]
 
 TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
 
-.PHONY: help learn test lint format docs package clean venv
+.PHONY: help learn test lint format docs schemas package clean venv
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -30,6 +30,7 @@ help:
 	@echo "make test    ruff, mypy, then all tests in two processes"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
+	@echo "make schemas write the schemas of the JSON answers into docs/reference/json/"
 	@echo "make docs    build the documentation into site/; a link that leads nowhere fails"
 	@echo "make package build the wheel and the source archive into dist/, and check them"
 	@echo "make clean   remove the virtual environment, caches and builds; models stay"
@@ -52,6 +53,9 @@ format: $(VENV)/.lolat-test
 
 docs: $(VENV)/.lolat-test
 	@$(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+
+schemas: $(VENV)/.lolat-test
+	@$(BIN)/python -c "from pathlib import Path; from lolat.api.answers import write_schemas; write_schemas(Path('docs/reference/json'))"
 
 package: $(VENV)/.lolat-test
 	@rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist >/dev/null

@@ -93,7 +93,7 @@ def python_page() -> str:
     types = [n for n, v in public.items() if isinstance(v, type) and n not in errors]
     head = (
         "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. What can "
-        "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are frozen dataclasses "
+        "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are dataclasses "
         "with `to_dict()`."
     )
     lines = ["# Python", MADE, head, "## Functions"]
@@ -133,7 +133,9 @@ INDENTED = re.compile(r"(?m)(?:^ {4}.*\n?(?:\n(?= {4}))?)+")
 
 def _doc(thing: Any) -> str:
     """A docstring as Markdown: its indented examples become blocks."""
-    text = re.sub(r"<(?=\w)", "&lt;", inspect.getdoc(thing) or "")  # else a browser takes it for a tag
+    text = re.sub(
+        r"<(?=\w)", "&lt;", inspect.getdoc(thing) or ""
+    )  # else a browser takes it for a tag
     return INDENTED.sub(lambda m: f"```\n{inspect.cleandoc(m[0])}\n```\n", text)
 
 

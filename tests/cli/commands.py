@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
+from jsonschema.exceptions import best_match
 
 from lolat.api.answers import COMMANDS as OF_COMMANDS
 from lolat.cli.common import run
@@ -85,7 +86,9 @@ def valid_answer(arguments: Sequence[str], out: str) -> dict[str, Any]:
     assert answer["schema"] in names
     path = SCHEMAS / f"{answer['schema']}.json"
     schema = closed(json.loads(path.read_text(encoding="utf-8")))
-    jsonschema.Draft202012Validator(schema).validate(answer)
+    fault = best_match(jsonschema.Draft202012Validator(schema).iter_errors(answer))
+    if fault is not None:
+        pytest.fail(f"{path.name}: {fault.json_path}: {fault.message[:300]}", pytrace=False)
     return answer
 
 
