@@ -2,7 +2,7 @@
 
     python benchmarks/importing.py timm     CHECKOUT FOLDER    huggingface/pytorch-image-models
     python benchmarks/importing.py neusight CHECKOUT FOLDER    sitar-lab/NeuSight
-    python benchmarks/importing.py help     CHECKOUT FOLDER    HayeonLee/HELP; needs PyTorch to open its files
+    python benchmarks/importing.py help     CHECKOUT FOLDER    HayeonLee/HELP; needs PyTorch
 
 CHECKOUT is a clone of the repository; the tables go to FOLDER. Those of Justus et al. have a command of
 their own, benchmarks/justus/importing.py.

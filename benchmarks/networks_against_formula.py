@@ -325,7 +325,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 @click.group()
 def main() -> None:
-    """The companion against the formula, on NeuSight's rows."""
+    """The deep network against the formula, on NeuSight's rows."""
 
 
 results_option = click.option("--results", type=click.Path(path_type=Path), required=True)

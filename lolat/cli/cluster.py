@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import INTERRUPTED, say, say_json
+from lolat.cli.common import INTERRUPTED, complain, say, say_json
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -242,7 +242,9 @@ def learn_fleet(
                         bar.note(f"{node.name}: {remark}")
                     bar.step()
             except KeyboardInterrupt:
-                say(f"interrupted; {len(written)} models are in {folder}, the same command goes on")
+                complain(
+                    f"interrupted; {len(written)} models are in {folder}, the same command goes on"
+                )
                 raise click.exceptions.Exit(INTERRUPTED) from None
     if as_json:
         told = [{"node": bad.name, "reason": bad.reason} for bad in failed]
