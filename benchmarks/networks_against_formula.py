@@ -2,7 +2,7 @@
 
     python benchmarks/networks_against_formula.py measure FOLDER --results FILE [--most ROWS]
     python benchmarks/networks_against_formula.py table --results FILE
-    python benchmarks/networks_against_formula.py draw --results FILE [--output docs/figures/networks-against-formula.svg]
+    python benchmarks/networks_against_formula.py draw --results FILE [--output FIGURE.svg]
 
 FOLDER holds kernels-DEVICE.csv.gz, networks.csv, networks/ and devices.csv of NeuSight's measurements. Each
 learner gets the same rows, so many of each operation (linear, bmm, convolutions, all that only moves), and
