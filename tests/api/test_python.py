@@ -276,10 +276,10 @@ def test_each_public_name_is_documented_and_typed() -> None:
             assert f"`{dotted}" in page, f"{dotted} is not in {PAGE.name}"
             if inspect.isfunction(value):
                 assert inspect.signature(value).return_annotation is not inspect.Signature.empty
-    methods = [n for n, f in vars(lolat.Model).items() if inspect.isfunction(f) and n[0] != "_"]
-    for name in methods:
-        assert inspect.getdoc(getattr(lolat.Model, name)), name
-        assert f"`Model.{name}" in page, name
+    for name, method in inspect.getmembers(lolat.Model, inspect.isfunction):
+        if not name.startswith("_"):
+            assert inspect.getdoc(method), name
+            assert f"### `Model.{name}(" in page, name
 
 
 def test_the_page_names_nothing_that_is_not_there() -> None:
@@ -287,11 +287,9 @@ def test_the_page_names_nothing_that_is_not_there() -> None:
     for owner, name, parameters in re.findall(
         r"^### `([\w.]+)\.(\w+)\((.*?)\)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     ):
-        place = lolat.Model if owner == "Model" else importlib.import_module(owner)
+        place: Any = lolat.Model if owner == "Model" else importlib.import_module(owner)
         signature = inspect.signature(getattr(place, name))
-        told = [
-            p.split("=")[0].strip() for p in parameters.split(", ") if p.strip() not in ("", "*")
-        ]
+        told = re.findall(r"(?:^|, )\**(\w+)", parameters)
         assert told == [p for p in signature.parameters if p != "self"], name
 
 
@@ -363,3 +361,10 @@ def test_the_schemas_in_the_documents_are_current() -> None:
 
 def test_each_answer_is_of_a_command() -> None:
     assert {name for names in COMMANDS.values() for name in names} == set(ANSWERS)
+
+
+def test_the_page_lists_the_schemas_of_each_command() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for command, names in COMMANDS.items():
+        (row,) = re.findall(rf"^\| `lolat {command}` \| (.*) \|$", page, re.MULTILINE)
+        assert re.findall(r"json/lolat-([\w-]+)\.json", row) == list(names)

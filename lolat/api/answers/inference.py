@@ -29,8 +29,8 @@ class Prediction(TypedDict):
 
     `interval_ms` has the stated `coverage`. `quiet_ms`: on the machine in its calmest moments. `state`: of
     the machine that it is for; null: as it usually is. `in_domain`: whether the network is like what was
-    measured; `inside_share`: the share of its time that is. `measure`: names of the blocks whose measuring would bring it inside. FLOPs are
-    multiply-accumulates.
+    measured; `inside_share`: the share of its time that is. `measure`: names of the blocks whose measuring
+    would bring it inside. FLOPs are multiply-accumulates.
     """
 
     network: str
