@@ -1,4 +1,4 @@
-"""Result pages in docs/results: tables between marks, put there by the command that makes them.
+"""Pages that commands make: tables of docs/results between marks, and two pages of docs/reference.
 
 A table stands between `<!-- table NAME -->` and `<!-- end of NAME -->`. A figure elsewhere is followed by
 `<!-- PAGE#NAME: ROW: COLUMN -->`, the cell that it is from; tests/test_docs.py compares them. Each page
@@ -7,11 +7,17 @@ says with which version of a formula it was made; docs/results/formula.json has 
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lolat.io.results import Result
 from lolat.io.writing import write_bytes
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
@@ -57,3 +63,106 @@ def update(page: Path, tables: Mapping[str, Sequence[str]]) -> None:
         lambda m: f"Measured with formula `{m[1]}` {now[m[1]]}, the present one.", text
     )
     write_bytes(page, text.encode())
+
+
+# ---- reference pages made from the code
+
+
+def _call(name: str, thing: Any) -> str:
+    """A call with its parameters, over several lines where it is long."""
+    signature = inspect.signature(thing)
+    told, only_named = [], False
+    for p in (p for p in signature.parameters.values() if p.name != "self"):
+        if p.kind == p.KEYWORD_ONLY and not only_named:
+            told, only_named = [*told, "*"], True
+        stars = {p.VAR_KEYWORD: "**", p.VAR_POSITIONAL: "*"}.get(p.kind, "")
+        default = "" if p.default is p.empty else f" = {p.default!r}"
+        told.append(f"{stars}{p.name}: {p.annotation}{default}")
+    text = ", ".join(told)
+    if len(text) > 70:
+        text = "".join(f"\n    {each}," for each in told) + "\n"
+    return f"```python\n{name}({text}) -> {signature.return_annotation}\n```\n"
+
+
+def python_page() -> str:
+    """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
+    import lolat
+    from lolat.api import Model, measuring, report, training
+    from lolat.model import attribution, budget
+    from lolat.nas import pareto, questions
+
+    public = {name: getattr(lolat, name) for name in lolat.__all__}
+    errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
+    types = [n for n, v in public.items() if isinstance(v, type) and n not in errors]
+    head = (
+        "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. What can "
+        "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are frozen "
+        "dataclasses with `to_dict()` and more, see Results."
+    )
+    lines = ["# Python", MADE, head, "## Functions"]
+    for name in (n for n, v in public.items() if inspect.isfunction(v)):
+        lines += [f"### lolat.{name}", _call(f"lolat.{name}", public[name]), _doc(public[name])]
+    lines += ["## Model", _doc(Model)]
+    for name, method in inspect.getmembers(Model, inspect.isfunction):
+        if not name.startswith("_") and inspect.getdoc(method):
+            lines += [f"### Model.{name}", _call(f"model.{name}", method), _doc(method)]
+    for name in (n for n in types if n != "Model"):
+        lines += [f"## {name}", _doc(public[name])]
+    results = [
+        report.Report, attribution.Explanation, budget.BudgetAnswer, training.TrainingAnswer,
+        training.CostAnswer, measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
+        pareto.SearchAnswer, questions.ScoreAnswer,
+    ]  # fmt: skip
+    lines += ["## Results", _doc(Result)]
+    for kind in results:
+        lines += [f"### {kind.__name__}", _doc(kind)]
+    lines += ["## lolat.nas", _doc(lolat.nas).partition("\n\n")[0]]
+    for name in lolat.nas.__all__:
+        value = getattr(lolat.nas, name)
+        lines += [f"### lolat.nas.{name}"]
+        lines += [_call(f"nas.{name}", value)] if inspect.isfunction(value) else []
+        lines += [_doc(value)]
+    table = "\n".join(
+        f"| `lolat.{n}` | {public[n].exit_code} | {_first(public[n])} |" for n in errors
+    )
+    lines += ["## Errors", f"| exception | exit code | when |\n| --- | --- | --- |\n{table}"]
+    return "\n\n".join(part.strip("\n") for part in lines) + "\n"
+
+
+def json_page() -> str:
+    """docs/reference/json.md: the schema of each command's --json."""
+    rows = []
+    for path in sorted((RESULTS.parent / "reference/json").glob("*.json")):
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        told = ", ".join(f"`{command}`" for command in schema["x-commands"])
+        what = schema["description"].split("\n\n")[0].replace("\n", " ")
+        rows.append(f"| [{path.stem}](json/{path.name}) | {told} | {what} |")
+    head = "| schema | printed by | what |\n| --- | --- | --- |\n"
+    text = (
+        "Every command that answers has `--json`: one object on stdout, nothing else there. It names its "
+        "schema and the schema's version; a reader of a version can read later additions to it."
+    )
+    return f"# JSON\n\n{MADE}\n\n{text}\n\n{head}" + "\n".join(rows) + "\n"
+
+
+INDENTED = re.compile(r"(?m)(?:^ {4}.*\n?(?:\n(?= {4}))?)+")
+
+
+def _doc(thing: Any) -> str:
+    """A docstring as Markdown: its indented examples become blocks."""
+    text = re.sub(
+        r"<(?=\w)", "&lt;", inspect.getdoc(thing) or ""
+    )  # else a browser takes it for a tag
+    return INDENTED.sub(lambda m: f"```\n{inspect.cleandoc(m[0])}\n```\n", text)
+
+
+def _first(thing: Any) -> str:
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+
+
+MADE = "<!-- made by: python benchmarks/pages.py -->"
+REFERENCE = {"python.md": python_page, "json.md": json_page}
+
+if __name__ == "__main__":
+    for name, make in REFERENCE.items():
+        write_bytes(RESULTS.parent / "reference" / name, make().encode())

@@ -22,12 +22,12 @@ from lolat.readers.shipped import FILE, installed_version  # noqa: E402
 
 TIMM = (
     "resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d wide_resnet50_2 regnetx_032 "
-    "regnety_016 "
-    "vgg16 inception_v3 densenet121 mobilenetv2_100 mobilenetv3_small_100 mobilenetv3_large_100 "
-    "mobilenetv4_conv_small mnasnet_100 ghostnet_100 efficientnet_b0 efficientnet_b3 tf_efficientnetv2_s "
-    "repvgg_a0 convnext_tiny convnext_base convnextv2_tiny vit_tiny_patch16_224 vit_small_patch16_224 "
-    "vit_base_patch16_224 vit_large_patch16_224 deit_small_patch16_224 swin_tiny_patch4_window7_224 "
-    "swin_base_patch4_window7_224 maxvit_tiny_tf_224 mixer_b16_224"
+    "regnety_016 vgg16 inception_v3 densenet121 mobilenetv2_100 mobilenetv3_small_100 "
+    "mobilenetv3_large_100 mobilenetv4_conv_small mnasnet_100 ghostnet_100 efficientnet_b0 "
+    "efficientnet_b3 tf_efficientnetv2_s repvgg_a0 convnext_tiny convnext_base convnextv2_tiny "
+    "vit_tiny_patch16_224 vit_small_patch16_224 vit_base_patch16_224 vit_large_patch16_224 "
+    "deit_small_patch16_224 swin_tiny_patch4_window7_224 swin_base_patch4_window7_224 maxvit_tiny_tf_224 "
+    "mixer_b16_224"
 )
 """Known ones of each family, none of them large as a graph."""
 

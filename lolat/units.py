@@ -9,16 +9,27 @@ from typing import Any
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
+LONGEST_MS = 9999.5
+"""Beyond it nobody counts in milliseconds."""
+
+
 def milliseconds(value: float) -> str:
-    """A time in ms: 0.0123, 2.91, 29.1, 291, 2910."""
-    return _digits(value) + " ms"
+    """A time given in ms: 0.0123 ms, 2.91 ms, 291 ms, 2910 ms; from ten seconds on as of `duration`."""
+    return digits(value) + " ms" if value < LONGEST_MS else duration(value / 1e3)
+
+
+def between(low: float, high: float) -> str:
+    """Two times given in ms, without the unit where it is ms: 26.4 .. 31.9, 52 min 10 s .. 1 h 04 min."""
+    if high < LONGEST_MS:
+        return f"{digits(low)} .. {digits(high)}"
+    return f"{milliseconds(low)} .. {milliseconds(high)}"
 
 
 def quantity(value: float, unit: str = "") -> str:
     """A count with a prefix: 4.09 GMACs, 25.6 M, 980."""
     for factor, prefix in _PREFIXES:
         if abs(value) >= 0.9995 * factor:
-            return f"{_digits(value / factor)} {prefix}{unit}"
+            return f"{digits(value / factor)} {prefix}{unit}"
     return f"{value:.0f} {unit}".rstrip()
 
 
@@ -39,9 +50,11 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _digits(value: float) -> str:
-    """Three significant digits without an exponent."""
+def digits(value: float) -> str:
+    """Three significant digits without an exponent; from five on with commas."""
     size = abs(value)  # limits are where rounding gains a digit
+    if size >= 9999.5:
+        return f"{value:,.0f}"
     if size >= 99.95:
         return f"{value:.0f}"
     if size >= 9.995:
@@ -105,10 +118,12 @@ def dollars(value: float) -> str:
     return f"${value:,.2f}" if value >= 0.0995 or value == 0 else f"${value:.2g}"
 
 
-def gibibytes(size_bytes: float) -> str:
-    """Memory: 0.05 GiB, 7.34 GiB, 120 GiB."""
-    gib = size_bytes / 2**30
-    return f"{gib:,.0f} GiB" if gib >= 99.5 else f"{gib:.2f} GiB"
+def byte_size(size: float) -> str:
+    """Memory: 640 B, 37.5 MiB, 7.34 GiB, 120 GiB, 1.50 TiB."""
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= 0.9995 * factor:
+            return f"{digits(size / factor)} {unit}"
+    return f"{size:.0f} B"
 
 
 def plural(count: int, word: str) -> str:

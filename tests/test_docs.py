@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,12 +20,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import lolat as api  # noqa: E402
 from benchmarks import pages  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-TUTORIALS = sorted((DOCS / "tutorial").glob("*.md"))
+TUTORIALS = [DOCS / "index.md", *sorted((DOCS / "tutorial").glob("*.md"))]
 OWN = [*PAGES, ROOT / "README.md", ROOT / "models" / "README.md"]
 FENCED = re.compile(r"(?:^<!-- (not run): [^>]+ -->\n)?^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 """A block: whether it is marked as not run, its language and title, its lines."""
@@ -145,35 +147,21 @@ def samples(text: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-DRIVER = """
-import contextlib, io, json, shlex, sys
-from lolat.cli.common import run
-from lolat.cli.main import lolat
-
-found = []
-for words in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = run(lolat, shlex.split(words)[1:], "lolat")
-    found.append([code, out.getvalue()])
-print(json.dumps(found))
-"""
-
-
 def answers(text: str, folder: Path) -> list[list[str]]:
-    """What the samples' commands print, one after the other in a folder with the tutorial's files."""
-    import json
-
+    """What the samples' commands print, each in a process of its own, in a folder with the page's files."""
     for name, content in files(text).items():
         (folder / name).write_text(content, encoding="utf-8")
-    told = json.dumps([command for command, _ in samples(text)])
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, told], cwd=folder, capture_output=True, text=True, timeout=400,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert [code for code, _ in found] == [0] * len(found), done.stderr
-    return [[line.rstrip() for line in out.strip("\n").splitlines()] for _, out in found]
+    found = []
+    for command, _ in samples(text):
+        done = subprocess.run(
+            [sys.executable, "-m", "lolat.cli.main", *shlex.split(command)[1:]],
+            cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        shown = done.stdout.strip("\n").replace(f"{ROOT}/", "")
+        found.append([line.rstrip() for line in shown.splitlines()])
+    return found
 
 
 def timeless(lines: list[str]) -> list[str]:
@@ -247,6 +235,26 @@ def test_the_accuracy_of_a_device_is_still_what_the_page_says() -> None:
     cells, *_ = judge.row(device, judge.REPORTED)
     text = (pages.RESULTS / "accuracy.md").read_text(encoding="utf-8")
     assert list(pages.table(text, "epyc-26-2-reported")["ort-1t"].values()) == cells
+
+
+def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
+    """A data sheet's answers are recorded with the version: where they change, raise it."""
+    facts = tmp_path / "facts.csv"
+    head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
+    facts.write_text(f"{head}\nprobe,80,14000,900\n", encoding="utf-8")
+    model = api.fit(facts=facts, name="probe")
+    recorded = json.loads((pages.RESULTS / "formula.json").read_text("utf-8"))["kernels"][
+        "probe_ms"
+    ]
+    found = {n: model.predict(n).latency_ms for n in recorded}
+    assert found == pytest.approx(recorded, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(pages.REFERENCE))
+def test_pages_made_from_the_code_are_up_to_date(name: str) -> None:
+    """Else: python benchmarks/pages.py"""
+    made = pages.REFERENCE[name]()
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == made
 
 
 # ---- English

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.units import (
+    between,
+    byte_size,
+    digits,
     dollars,
     duration,
-    gibibytes,
     milliseconds,
     one_line,
     percent,
@@ -29,18 +31,21 @@ from lolat.units import (
     [
         (milliseconds, {
             0: "0.000 ms", 0.0123: "0.012 ms", 0.00123: "0.0012 ms", 0.5: "0.500 ms", 2.914: "2.91 ms",
-            29.14: "29.1 ms", 291.4: "291 ms", 1234567: "1234567 ms", 9.996: "10.0 ms",
+            29.14: "29.1 ms", 291.4: "291 ms", 2910: "2910 ms", 12_340: "12.3 s", 3_614_697: "1 h 00 min",
+            9.996: "10.0 ms",
             99.96: "100 ms", 0.9996: "1.00 ms"}),
         (quantity, {980: "980", 25.6e6: "25.6 M", 1e3: "1.00 k", 0: "0", 999.7: "1.00 k",
                     999_950: "1.00 M"}),
         (lambda n: quantity(n, "MACs"), {980: "980 MACs", 4.09e9: "4.09 GMACs", 999.6e6: "1.00 GMACs",
-                                         2.5e16: "25000 TMACs"}),
+                                         2.5e16: "25,000 TMACs"}),
         (percent, {0.042: "4.2 %", 0.2: "20 %", 0: "0.0 %", 1.5: "150 %", -0.03: "-3.0 %",
                    0.0999: "10 %", 0.0994: "9.9 %"}),
         (duration, {0.25: "250 ms", 12.3: "12.3 s", 250: "4 min 10 s", 11100: "3 h 05 min",
                     1051200: "12 days 4 h"}),
         (dollars, {0: "$0.00", 0.012: "$0.012", 12.5: "$12.50", 1234.5: "$1,234"}),
-        (gibibytes, {2**29: "0.50 GiB", 120 * 2**30: "120 GiB"}),
+        (byte_size, {640: "640 B", 2**15: "32.0 KiB", 39_321_600: "37.5 MiB", 2**30 - 1: "1.00 GiB",
+                     120 * 2**30: "120 GiB", 1.5 * 2**40: "1.50 TiB"}),
+        (digits, {12_345.6: "12,346"}),
         (lambda n: plural(n, "device"), {1: "1 device", 50000: "50,000 devices"}),
     ],
 )  # fmt: skip
@@ -48,9 +53,16 @@ def test_numbers(say: Callable[[float], str], texts: dict[float, str]) -> None:
     assert {value: say(value) for value in texts} == texts
 
 
+def test_an_interval_has_the_units_of_its_ends() -> None:
+    assert between(26.41, 31.94) == "26.4 .. 31.9"
+    assert between(9000, 9999) == "9000 .. 9999"
+    assert between(9000, 13_000) == "9000 ms .. 13.0 s"
+    assert between(3_130_000, 3_870_000) == "52 min 10 s .. 1 h 04 min"
+
+
 @given(st.floats(1e-3, 1e6))
 def test_three_digits_are_kept(value: float) -> None:
-    shown = float(milliseconds(value).removesuffix(" ms"))
+    shown = float(digits(value).replace(",", ""))
     assert math.isclose(shown, value, rel_tol=0.006 if value >= 0.1 else 0.06)
 
 

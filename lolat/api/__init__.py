@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lolat.model.state import State
     from lolat.training.model import Training
 
+LINK_KEYS = ("replicas", "gbps", "latency_ms", "variable_ms", "fixed_ms", "error")
+"""What a summary tells of a link."""
 InputSize = int | Sequence[int] | None
 """Height = width of the input, or its shape without the batch; None: the network's own."""
 
@@ -47,9 +49,12 @@ class Model(core.Model, Result):
 
     def words(self) -> str:
         """The device, when and with what it was learned, and how far off its default formula is."""
+        from lolat.model.sections import knows
         from lolat.report.text import headline
         from lolat.units import percent
 
+        if not self.predictors:
+            return f"{headline(self)}\nknows {', '.join(knows(self.document))}"
         errors = self._errors(self.default)
         told = f"by default {self.default}"
         if {"median", "points"} <= errors.keys():
@@ -66,14 +71,16 @@ class Model(core.Model, Result):
     def to_dict(self) -> dict[str, Any]:
         """What the file says of its device, without its points: the answer of `show --json`."""
         from lolat.fitting.intervals import noise_floor
+        from lolat.model.sections import knows
 
         document = self.document
         return {
             "name": self.name,
             "device": self.device,
             "file": self.source,
-            "default": self.default,
-            "points": len(document["points"]),
+            "knows": knows(document),
+            "default": self.default or None,
+            "points": len(document.get("points", ())),
             "noise_floor": noise_floor(document),
             "environment": plain_data(document["environment"]),
             "predictors": {
@@ -83,8 +90,14 @@ class Model(core.Model, Result):
                 }
                 for name in self.predictors
             },
-            "domain": plain_data(document["domain"]),
+            "domain": plain_data(document.get("domain", {})),
             "training": "training" in document,
+            "epochs": len(document.get("epochs", {}).get("points", ())),
+            "spaces": {n: len(s.get("samples", ())) for n, s in document.get("spaces", {}).items()},
+            "links": {
+                name: {key: link[key] for key in LINK_KEYS if key in link}
+                for name, link in document.get("links", {}).items()
+            },
             "warnings": list(document.get("warnings", ())),
         }
 
@@ -133,7 +146,7 @@ class Model(core.Model, Result):
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more. Raises NetworkError
         where the network cannot be read, InputError for a size, predictor or coverage that cannot be.
         """
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         known = _state(state)
         graph = self._graph(network, input_size)
         several = isinstance(batch_size, Sequence)
@@ -162,7 +175,7 @@ class Model(core.Model, Result):
         from lolat.api.report import Report
         from lolat.readers import as_size
 
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         graph = self._graph(network, input_size)
         found = self.predict(graph, batch_size, predictor, coverage)
         if not isinstance(network, (str, os.PathLike)):
@@ -216,7 +229,7 @@ class Model(core.Model, Result):
         from lolat.model.budget import Question, check_budget
 
         check_budget(max_ms)
-        self._check(predictor, coverage)
+        self.check(predictor, coverage)
         graph = self._graph(network, input_size)
         asked = Question(
             self, graph, max_ms, batch_size, predictor, coverage, sure, _at_size(network)
@@ -246,12 +259,13 @@ class Model(core.Model, Result):
         `batch_size`: samples of an iteration on each device. `samples`: in the data set; None: iterations
         alone. `optimizer`: sgd, momentum, rmsprop, adagrad, adam or adadelta. `replicas`: devices that
         train together, exchanging gradients by `strategy` (ring, tree, one-to-all or mirrored) over links
-        of `link_gbps` Gbit/s, as such devices are usually linked if None; `no_overlap`: not during the
-        backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
+        of `link_gbps` Gbit/s, if None as was measured or as such devices usually are; `no_overlap`:
+        not during the backward pass. `input_ms_per_sample`: what the input pipeline takes beside training.
         `validation_samples`: evaluated after each epoch. `memory_gib`: of each device.
 
-        Returns a `TrainingAnswer`. Raises ModelFileError where the model knows nothing of training, with
-        the command that adds it, and InputError for what cannot be.
+        Returns a `TrainingAnswer`, of a model without measured training an estimate from its latencies,
+        which its warnings say. Raises ModelFileError where it knows neither, with the command that adds
+        it, and InputError for what cannot be.
         """
         from lolat.api.training import Exchange, Run, predict_training
 
@@ -287,7 +301,7 @@ class Model(core.Model, Result):
         """Hours and dollars of training a network, on one device or each number of them in `replicas`.
 
         The run is as for `training`. `price_per_hour`: US$ for one device; else what `prices` (a CSV file
-        in the layout of SkyPilot's catalogue, None: what `lolat prices` lists) has for `accelerator`, the
+        in the layout of SkyPilot's catalog, None: what `lolat prices` lists) has for `accelerator`, the
         model's device if None; `as_if`: take the price though it is another device's. `spot`: spot prices,
         with `interruptions_per_hour` of an instance and the seconds lost at each, `restart_cost_s`.
         `billing`: "second" or "hour", a begun one whole.
@@ -386,7 +400,7 @@ class Model(core.Model, Result):
 
         return from_document(dict(self.document), self.source)
 
-    def _check(self, predictor: str | None, coverage: float | None) -> None:
+    def check(self, predictor: str | None, coverage: float | None) -> None:
         """InputError for what the model cannot answer, before a framework starts to read a network."""
         formula = self.predictor(predictor)
         if coverage is not None:

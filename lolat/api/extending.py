@@ -82,7 +82,7 @@ def extend_model(
 
 def check_extendable(loaded: Model, name: str, device: str | None) -> None:
     """InputError for a model that nothing can be added to here."""
-    where = loaded.document["environment"]
+    where = loaded.inference["environment"]
     own = where.get("device")
     if own not in ("cpu", "gpu") or "framework" not in where:
         raise InputError(

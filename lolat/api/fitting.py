@@ -33,8 +33,9 @@ from lolat.io.paths import find_model, list_models
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import write_bytes
-from lolat.model.file import NotJsonError, read, write
+from lolat.model.file import SECTIONS, NotJsonError, read, write
 from lolat.model.learning import model_document
+from lolat.model.sections import OF_INFERENCE, lacks, with_sections
 from lolat.readers.many import Said
 from lolat.training.learning import refitted
 from lolat.units import plain
@@ -62,8 +63,9 @@ def fit(
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
     networks (network, batch_size, latency_ms). None of them: from the data sheet of `name` in `facts`
-    alone. `output`: the JSON file to write; None writes none. `name`: what the device is called.
-    `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the first one is an
+    alone. `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the
+    device is called. `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the
+    first one is an
     error. `said`: is told of each network that is counted; `warn`: of what was left out.
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
@@ -85,11 +87,12 @@ def fit(
             raise InputError(
                 "--facts is for tables of operations and networks; blocks say all that is needed"
             )
-        given, training = _points(paths[0])
+        given, sections = _points(paths[0])
         named = (given[0] if name is None else name, *given[1:])
-        document = model_document(stem, *named) | training
+        document = model_document(stem, *named) | sections
     if output is None:
         return Model(document)
+    document = with_sections(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
 
@@ -181,7 +184,7 @@ Given = tuple[str, list[Any], dict[str, Any], dict[str, Any], list[str]]
 
 
 def _points(path: str) -> tuple[Given, dict[str, Any]]:
-    """(device, points, environment, noise, warnings) of a model file or a table; {"training": ...}, if any.
+    """(device, points, environment, noise, warnings) of a model file or a table; its other sections.
 
     What a model file knows of training is fitted again on its own points.
     """
@@ -193,6 +196,8 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
         document = read(found)
     except NotJsonError as error:
         raise ModelFileError(f"{error}, or a CSV table, which must be named *.csv") from None
+    if "predictors" not in document:
+        raise lacks(document, str(found), OF_INFERENCE)
     if "kernels" in document["predictors"]:
         source = document["environment"].get("source", "its table")
         raise InputError(f"{found} was fitted to tables; give them again ({source}), not the model")
@@ -201,9 +206,10 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     points = [Point.from_dict(p) for p in document["points"]]
     where, noise = document["environment"], document["noise"]
     given = document["device"], points, where, noise, document.get("warnings", [])
-    if "training" not in document:
-        return given, {}
-    return given, {"training": refitted(document["training"], str(found))}
+    sections = {section: document[section] for section in SECTIONS if section in document}
+    if "training" in document:
+        sections["training"] = refitted(document["training"], str(found))
+    return given, sections
 
 
 # ---- `suggest`: which operations to time on a device of which little is known.
@@ -302,7 +308,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
         document = read(path)
     except ModelFileError as error:
         return ListedModel(name, str(path), origin, problem=str(error))
-    entry = document["predictors"].get("kernels", {})
+    entry = document.get("predictors", {}).get("kernels", {})
     left_out = entry.get("error", {}).get("left_out", {}) if isinstance(entry, dict) else {}
     source = document["environment"].get("source")
     about = (source, left_out["median"]) if left_out and isinstance(source, str) else (None, None)

@@ -15,7 +15,7 @@ from lolat.io import paths
 from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
 from lolat.model import learning as fitting
-from lolat.model.file import read, write
+from lolat.model.file import SECTIONS, read, write
 from microbench import backends, environment
 from microbench import learn as of_blocks
 from microbench import learn_training as of_training
@@ -72,9 +72,10 @@ def learn_device(
     if training:
         backends.check_trains(joined)
         known = None if restart else known_model(target, device, backends.threads_of(joined))
-        if known is not None:
+        if known is not None and "predictors" in known:
             shown.note(f"{target} is of this device: its latencies are kept, training is added")
             return _with_training(known, target, joined, device, restart, shown), False
+    kept_sections(target, device, joined, restart)  # or refused, before minutes are spent
     journal_path = target.with_name(target.name + ".journal.jsonl")
     with interruptible(journal_path):
         points, where, noise, warnings, journal = of_blocks.measure_blocks(
@@ -84,6 +85,7 @@ def learn_device(
         label = environment.label_of(device, where)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
         document |= kept_training(target, document)
+        document |= kept_sections(target, device, joined, restart)
         write(target, document)
     journal.remove()
     for remark in warnings:
@@ -134,6 +136,8 @@ def known_model(output: Path, device: str, threads: int | None = None) -> dict[s
         document = read(output)
     except LolatError:
         return None
+    if "predictors" not in document:  # nothing of it was measured: whoever gives it knows
+        return document
     learned, label = document["environment"], str(document["device"])
     here = environment.here({"threads_asked": threads}, device)
     other = device == "cpu" and environment.differences_of_device(label, learned, here)
@@ -144,6 +148,26 @@ def known_model(output: Path, device: str, threads: int | None = None) -> dict[s
             "or --restart to replace it"
         )
     return document
+
+
+def kept_sections(output: Path, device: str, backend: str, restart: bool) -> dict[str, Any]:
+    """What the model in `output` knows besides inference and training, which learning leaves as it is.
+
+    InputError for a model of another device, unless it is to be replaced: `restart`.
+    """
+    try:
+        old = read(output)
+    except LolatError:
+        return {}
+    kept = {s: old[s] for s in SECTIONS if s in old and s != "training"}
+    try:
+        if kept:
+            known_model(output, device, backends.threads_of(backend))
+    except InputError:
+        if not restart:
+            raise
+        return {}
+    return kept
 
 
 def kept_training(output: Path, learned: Mapping[str, Any]) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def evaluate(
 
     `name`: how messages call the model.
     """
-    where = model.document["environment"]
+    where = model.inference["environment"]
     backend, device = backends.of_model(where), device_of(where)
     check_networks(networks, backend, name)
     here = environment.here(where, device)
@@ -173,7 +173,7 @@ def evaluate(
         known = environment.differences_of_device(model.device, where, here)
         _tell(warn, known, "" if known else environment.unsaid(where))
     sizes = batch_sizes or measuring.DEFAULT_BATCH_SIZES
-    points = [Point.from_dict(p) for p in model.document["points"]]
+    points = [Point.from_dict(p) for p in model.inference["points"]]
     wanted = measuring.cases(networks or measuring.DEFAULT_NETWORKS, sizes, input_size)
     run = measuring.measure_cases(backend, device, wanted, points, progress or Silent())
     now = environment.differences(model.device, where, here | run.environment)
@@ -223,10 +223,10 @@ def state_of_now(model: Model, name: str, progress: Progress | None = None) -> S
 
 def examined(model: Model, progress: Progress | None = None) -> again.Examination:
     """What measuring networks of a model again finds; LolatError where that cannot be done."""
-    where = model.document["environment"]
+    where = model.inference["environment"]
     backend = backends.of_model(where)
     backends.check(backend)
-    points = [Point.from_dict(p) for p in model.document["points"]]
+    points = [Point.from_dict(p) for p in model.inference["points"]]
     shown = progress or Silent()
     return again.examine(points, model.device, where, backend, device_of(where), shown)
 

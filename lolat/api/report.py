@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat.api import Model
-from lolat.fitting.domain import for_network
+from lolat.fitting.domain import FOR_NETWORK, for_network
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.io.results import Result
@@ -33,6 +33,13 @@ class Report(Result):
     coverage: float | None = None
     at_size: AtSize | None = None
 
+    def again(self, model: Model, batch_size: int) -> Report:
+        """The same question to another model, or of another batch size; the network is not read again."""
+        found = model.predict(self.graph, batch_size, self.predictor, self.coverage)
+        advice = for_network(self.network, self.input_size)
+        warnings = tuple(w.replace(FOR_NETWORK, advice) for w in found.warnings)
+        return replace(self, model=model, prediction=replace(found, warnings=warnings))
+
     def words(self) -> str:
         """The prediction, and where its time goes."""
         return f"{self.prediction.words()}\n{bottleneck_sentence(self.prediction)}"
@@ -51,8 +58,11 @@ class Report(Result):
         if view is None or view.is_usual:
             print_report(self.model, self.prediction, *asked)
             return
-        paths = module_paths(self.graph, cut(self.graph))
-        print_report(self.model, self.prediction, *asked, view, paths, familiar(self.graph))
+        print_report(self.model, self.prediction, *asked, view, self.paths(), familiar(self.graph))
+
+    def paths(self) -> list[tuple[str, ...]]:
+        """For each block but the call, the modules that it is in; see `lolat.report.rows`."""
+        return module_paths(self.graph, cut(self.graph))
 
     def __str__(self) -> str:
         """What `show` prints."""
@@ -73,7 +83,7 @@ class Report(Result):
 
         sides = [
             Side(
-                r.model, r.graph, module_paths(r.graph, cut(r.graph)), r.model.given, r.network,
+                r.model, r.graph, r.paths(), r.model.given, r.network,
                 for_network(r.network, r.input_size), r.at_size,
             )
             for r in (self, against) if r is not None

@@ -119,6 +119,18 @@ def option(*names: str, **about: Any) -> Any:
     return decorate
 
 
+def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -> Any:
+    """The value of an option that may be given once, and not silently the last of several."""
+    if len(given) > 1:
+        several = " and ".join(map(str, given))
+        raise click.BadParameter(
+            f"{several}: this command takes one; give one, or ask lolat predict for several",
+            ctx,
+            param,
+        )
+    return given[0] if given else None
+
+
 model_argument = click.argument("model", metavar="MODEL")
 network_argument = click.argument("network", metavar="NETWORK")
 space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
@@ -126,7 +138,13 @@ device_argument = functools.partial(
     click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
 )
 json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-batch_option = option("--batch-size", type=WHOLE, show_default=True, help="Samples in one batch.")
+batch_option = option(
+    "--batch-size", type=WHOLE, multiple=True, callback=only_one, help="Samples in one batch."
+)
+devices_option = option(
+    "--device", "devices", multiple=True, metavar="MODEL",
+    help="A further device beside MODEL; may be given again.",
+)  # fmt: skip
 batches_option = option(
     "--batch-size", "batch_sizes", type=Numbers("N[,N]", whole=True, least=1, such="1,4,16"),
     multiple=True, callback=lambda _, __, found: tuple(dict.fromkeys(sum(found, ()))),
@@ -195,6 +213,16 @@ restart_option = option("--restart", is_flag=True, help="Throw away what an inte
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK and what goes with them."""
-    for one in (json_option, predictor_option, size_option, batch_option(default=1)):
+    one_batch = batch_option(default=(1,), show_default="1")
+    for one in (json_option, predictor_option, size_option, one_batch):
         command = one(command)
     return model_argument(network_argument(command))
+
+
+def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """MODEL NETWORK... and what goes with them, where several are answered at once."""
+    batches = batches_option(default=((1,),), show_default="1")
+    for one in (json_option, predictor_option, size_option, devices_option, batches):
+        command = one(command)
+    networks = click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
+    return model_argument(networks(command))

@@ -55,7 +55,7 @@ def compare(
             check_writable(str(path), name)
     check_sklearn()
     loaded = load(model)
-    points = [Point.from_dict(p) for p in loaded.document["points"]]
+    points = [Point.from_dict(p) for p in loaded.inference["points"]]
     require_points(loaded.source, points)
     networks, device = read_evaluation(evaluation) if evaluation is not None else ([], None)
     if device is not None and device != loaded.device:

@@ -27,7 +27,9 @@ from lolat.cli.parsing import Number
 
 @command()
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, type=click.Path())
-@output_option(required=True, more="The model file.")
+@output_option(
+    required=True, more="The device's model file: made, or its latencies are added or replaced."
+)
 @name_option(was="--device", more="Also its row in --facts, and in tables of several devices.")
 @facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
 @option(

@@ -155,7 +155,7 @@ MOST_NAMES = 3
 @click.argument("dense_model", metavar="DENSE_MODEL", type=click.Path())
 @network_argument
 @option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@batch_option(default=1)
+@batch_option(default=(1,), show_default="1")
 @optimizer_option(
     type=click.Choice(OPTIMIZERS, case_sensitive=False),
     default="none",

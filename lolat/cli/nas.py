@@ -24,6 +24,7 @@ from lolat.cli.common import (
     json_option,
     max_ms_option,
     model_argument,
+    name_option,
     option,
     output_option,
     plot_option,
@@ -64,9 +65,12 @@ def nas() -> None:
 @command()
 @space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
-@output_option(required=True, more="The model file.")
+@output_option(
+    required=True, more="The device's model file: made, or the space is added to what it knows."
+)
+@name_option()
 @json_option
-def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
+def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
     Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
@@ -74,7 +78,7 @@ def fit(space: str, samples: Path, output: Path, as_json: bool) -> None:
     """
     from lolat.nas.fewshot.samples import ENOUGH_SAMPLES
 
-    model = questions.fit(space, samples, output)
+    model = questions.fit(space, samples, output, name)
     for remark in model.warnings:
         say(f"warning: {remark}")
     count, error = len(model.times_ms), typical_error(model)
@@ -152,36 +156,45 @@ def suggest(
 
 
 @command()
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+@model_argument
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
 @output_option(required=True, more="A CSV table.")
 @coverage_option(more="Only with it: the columns latency_low_ms and latency_high_ms.")
 @json_option
-def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
-    """Predict the networks in ARCHS by MODEL, which `lolat nas fit` wrote.
+def predict(model: str, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
+    """Predict the networks in ARCHS, by MODEL's samples of their space or else by its inference.
 
     ARCHS: a CSV table (or .csv.gz) with the column arch. The table that is written has the columns
     arch and latency_ms, a row for each of ARCHS in the same order.
     """
-    from lolat.nas.fewshot.model import read
-    from lolat.nas.fewshot.samples import read_archs
+    from lolat.model import load
+    from lolat.nas.fewshot.samples import read_archs, space_of
+    from lolat.nas.fewshot.scorer import bounds_of, scorer_for
+    from lolat.nas.objective import find_space
 
-    fitted = read(model)
+    loaded = load(model)
+    terms = space_of(archs, loaded.document.get("spaces", {}), bool(loaded.predictors))
     try:
-        texts, rows = read_archs(archs, fitted.terms)
+        texts, rows = read_archs(archs, terms)
     except InputError as error:
-        raise InputError(f"{error} ({model} is a model of the space {fitted.space})") from error
-    columns = {"latency_ms": fitted.latency_ms(rows)}
+        raise InputError(f"{error} ({model} is a model of the space {terms.name})") from error
+    space = find_space(terms.name)
+    scorer = scorer_for(space, loaded)
+    columns = {"latency_ms": scorer.latency(rows)}
     if coverage is not None:
-        columns["latency_low_ms"], columns["latency_high_ms"] = fitted.interval_ms(rows, coverage)
+        ends = np.array([b.interval_ms for b in bounds_of(scorer, space, loaded, rows, coverage)])
+        columns["latency_low_ms"], columns["latency_high_ms"] = ends.reshape(-1, 2).T
     cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
     if as_json:
-        told = {"output": str(output), "space": fitted.space, "networks": len(texts)}
+        told = {"output": str(output), "space": terms.name, "networks": len(texts)}
+        told["predictor"] = scorer.predictor
         say_json("nas-predict", told)
     else:
-        click.echo(f"written: {output}, {len(texts)} networks of {fitted.space}")
+        click.echo(
+            f"written: {output}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
+        )
 
 
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
@@ -206,7 +219,7 @@ def predict(model: Path, archs: Path, output: Path, coverage: float | None, as_j
         help="In how many generations it does.")  # fmt: skip
 @seed_option
 @option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@batch_option(default=1)
+@batch_option(default=(1,), show_default="1")
 @predictor_option
 @output_option(more="The front as CSV.")
 @option(
@@ -239,7 +252,8 @@ def search(
 
         check_plot(plot)
     loaded = lolat.load(model)
-    loaded.predictor(predictor)
+    if predictor is not None:
+        loaded.predictor(predictor)
     searched = find_space(space)
     if not is_table(objective) and not Path(objective).is_file():
         beside = None if output is None else str(output.with_suffix(".scores.csv"))
@@ -305,7 +319,7 @@ MOST_ROWS = 20
     help="Candidates in a range, which is a file, and what a killed worker does again.",
 )  # fmt: skip
 @option("--limit", type=WHOLE, help="Score the first N candidates only.")
-@batch_option(default=1)
+@batch_option(default=(1,), show_default="1")
 @predictor_option
 @json_option
 def score(
@@ -344,16 +358,16 @@ def score(
     if as_json:
         say_json("nas-score", told)
     else:
-        click.echo("\n".join(_score_lines(told, scores.scores.reused, seconds)))
+        click.echo("\n".join(_score_lines(told, scores.source, scores.scores.reused, seconds)))
 
 
-def _score_lines(told: dict[str, Any], reused: int, seconds: float) -> list[str]:
+def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float) -> list[str]:
     """The answer as a person reads it."""
     budget = "" if told["max_ms"] is None else f", {told['kept']:,} within {told['max_ms']:g} ms"
     part = "" if told["scored"] == told["size"] else f" of {_candidates(told['size'])}"
     again = f" ({reused} of {told['files']} files were there already)" if reused else ""
     scored = f"{_candidates(told['scored'])}{part} candidates scored in {seconds:.1f} s"
-    lines = [f"{told['space']}: {scored}{budget}{again}"]
+    lines = [f"{told['space']}: {scored}{budget}{again}", f"latencies by {source}"]
     best = told["best"]
     if best:
         amount = f"  {'value':>10}" if "value" in best[0] else ""

@@ -64,7 +64,7 @@ def cache(clear: bool, as_json: bool) -> None:
     networks, held_bytes = kept.held()
     if clear:
         kept.trim(0)
-    folder, shipped = kept.folder and str(kept.folder), shipped_networks()
+    folder, shipped = None if kept.folder is None else str(kept.folder), shipped_networks()
     if as_json:
         found = {"folder": folder, "networks": networks, "held_bytes": held_bytes}
         more = {"most_bytes": kept.most_bytes, "cleared": clear, "shipped": shipped}
@@ -76,7 +76,7 @@ def cache(clear: bool, as_json: bool) -> None:
         size, most = quantity(held_bytes, "B"), quantity(kept.most_bytes, "B")
         verb = "removed" if clear else "kept"
         click.echo(
-            f"{plain(str(folder))}: {verb} {plural(networks, 'network')}, {size} (at most {most})"
+            f"{plain(folder)}: {verb} {plural(networks, 'network')}, {size} (at most {most})"
         )
     click.echo(
         f"{plural(len(shipped), 'network')} come with LoLat: keras.applications and known ones of timm"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,16 +22,20 @@ from lolat.cli.common import (
     progress,
     say,
     say_json,
+    several_options,
     sure_option,
 )
+from lolat.cli.limits import Limited, limit_options
 from lolat.cli.parsing import Names, Number
-from lolat.errors import AnswerIsNo, InputError, ModelFileError, NetworkError
+from lolat.errors import InputError, MissingPackageError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
 
 if TYPE_CHECKING:
     from lolat.api import Model
     from lolat.api.report import Report
     from lolat.model.state import State
+    from lolat.report.rows import View
+    from lolat.report.several import Answer
 
 
 def opened(model: str) -> Model:
@@ -55,51 +61,139 @@ def warn_of_processor(model: str, loaded: Model) -> None:
         say(f"warning: {loaded.source}: {unsaid}")
 
 
+@dataclass(frozen=True)
+class Question:
+    """What `predict` and `report` are asked: each network at each batch size on each device."""
+
+    devices: Sequence[str]
+    networks: Sequence[str]
+    batch_sizes: Sequence[int]
+    input_size: tuple[int, ...]
+    predictor: str | None
+    coverage: float | None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one answer, which then stands alone."""
+        return len(self.devices) == len(self.networks) == len(self.batch_sizes) == 1
+
+    def reports(self) -> tuple[list[Report], dict[str, str]]:
+        """The answers, by network; and why a network could not be read, where another could.
+
+        Devices come first, because a wrong one is found out faster; a network is read once.
+        """
+        models = [opened(device) for device in self.devices]
+        for model in models:
+            model.check(self.predictor, self.coverage)
+        found: list[Report] = []
+        failures: dict[str, str] = {}
+        for network in self.networks:
+            how = self.batch_sizes[0], self.predictor, self.coverage
+            try:
+                first = models[0].report(network, *how, input_size=self.input_size)
+            except (NetworkError, MissingPackageError) as error:
+                failures[network] = str(error)
+                continue
+            wanted = [(model, n) for n in self.batch_sizes for model in models]
+            found += [first, *(first.again(*asked) for asked in wanted[1:])]
+        if not found:
+            fail(failures)
+        return found, failures
+
+
+def asked_of(
+    model: str,
+    devices: Sequence[str],
+    networks: Sequence[str],
+    batch_sizes: Sequence[int],
+    **how: Any,
+) -> Question:
+    """The question of a command, with each device and network once."""
+    every = tuple(dict.fromkeys((model, *devices))), tuple(dict.fromkeys(networks))
+    return Question(*every, batch_sizes, **how)
+
+
+def fail(failures: dict[str, str]) -> None:
+    """Say which networks could not be read: exit code 2, whatever was answered of the others."""
+    if failures:
+        *others, last = failures.values()
+        for line in others:
+            say(line)
+        raise NetworkError(last)
+
+
 @command()
-@network_options
+@several_options
 @coverage_option
-@max_ms_option(more="Exit code 3 where it takes longer.")
+@limit_options
 @option(
     "--state",
     default=None,
     metavar="FILE|now",
     help="In this state of the machine: what `lolat doctor MODEL --json` wrote, or now (measured, 20 s).",
 )
+@csv_option(more="An answer a row.")
 def predict(
     model: str,
-    network: str,
-    batch_size: int,
-    input_size: tuple[int, ...],
-    predictor: str | None,
-    coverage: float | None,
+    networks: tuple[str, ...],
+    batch_sizes: tuple[int, ...],
+    devices: tuple[str, ...],
     as_json: bool,
-    max_ms: float | None,
+    limited: Limited,
     state: str | None,
+    csv_file: Path | None,
+    **how: Any,
 ) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
     The interval holds the machine's usual ups and downs. With --state it is for a machine that is known to
-    be so busy, and narrower.
+    be so busy, and narrower. Several networks, batch sizes and devices are answered in one table. With
+    limits it is a check of each: exit code 3 where one is not kept.
     """
+    if state is not None and devices:
+        raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
     if state is not None and state != "now":
         from lolat.model.state import read_state
 
         read_state(state)  # a wrong file is found out before a framework starts
-    loaded = opened(model)
-    prediction = loaded.predict(network, batch_size, predictor, coverage, input_size=input_size)
+    how["coverage"] = limited.coverage(how["coverage"])
+    limits = limited.limits(lolat.load(model), batch_sizes[0], how["predictor"], how["input_size"])
+    asked = asked_of(model, devices, networks, batch_sizes, **how)
+    reports, failures = asked.reports()
     if state is not None:
-        prediction = prediction.under(_state(state, loaded))
-    if as_json:
-        say_json("prediction", prediction.to_dict())
+        known = _state(state, reports[0].model)
+        reports = [replace(r, prediction=r.prediction.under(known)) for r in reports]
+    answers = _answers(reports)
+    _show_totals(asked, answers, failures, as_json)
+    if csv_file is not None:
+        from lolat.report.several import write_answers
+
+        write_answers(csv_file, answers)
+    fail(failures)
+    limited.check([answer.prediction for answer in answers], limits)
+
+
+def _answers(reports: Sequence[Report]) -> list[Answer]:
+    from lolat.report.several import Answer
+
+    return [Answer(r.model.given, r.network, r.prediction) for r in reports]
+
+
+def _show_totals(
+    asked: Question, answers: Sequence[Answer], failures: dict[str, str], as_json: bool
+) -> None:
+    """One answer as it is, several as a table; or as JSON."""
+    from lolat.report.several import document, totals_table
+    from lolat.report.text import summary
+
+    first = answers[0].prediction
+    if as_json and asked.is_one:
+        say_json("prediction", first.to_dict())
+    elif as_json:
+        say_json("predictions", document(answers, failures))
     else:
-        from lolat.report.text import summary
-
-        for line in summary(prediction):
+        for line in summary(first) if asked.is_one else totals_table(answers):
             click.echo(line)
-    if max_ms is not None and prediction.latency_ms > max_ms:
-        from lolat.report.text import over_budget
-
-        raise AnswerIsNo(over_budget(prediction, max_ms))
 
 
 def _state(given: str, loaded: Model) -> State:
@@ -115,7 +209,7 @@ def _state(given: str, loaded: Model) -> State:
 
 
 @command()
-@network_options
+@several_options
 @coverage_option
 @csv_option(more="A row for each block.")
 @html_option(more="To explore the blocks in a browser.")
@@ -138,11 +232,9 @@ def _state(given: str, loaded: Model) -> State:
 )
 def report(
     model: str,
-    network: str,
-    batch_size: int,
-    input_size: tuple[int, ...],
-    predictor: str | None,
-    coverage: float | None,
+    networks: tuple[str, ...],
+    batch_sizes: tuple[int, ...],
+    devices: tuple[str, ...],
     as_json: bool,
     csv_file: Path | None,
     html_file: str | None,
@@ -150,35 +242,75 @@ def report(
     depth: int | None,
     columns: tuple[str, ...] | None,
     sort: str | None,
+    **how: Any,
 ) -> None:
-    """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks."""
+    """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks.
+
+    Of several networks, batch sizes and devices: a table of all, then the blocks of each network with its
+    times beside each other.
+    """
     from lolat.report.rows import USUAL, View
 
-    if against is not None and html_file is None:
-        raise InputError("--against is for the page; give --html FILE too")
     view = View(depth, USUAL if columns is None else columns, "order" if sort is None else sort)
     if as_json and (depth, columns, sort) != (None, None, None):
         raise InputError(
             "--depth, --columns and --sort are for the table, --json has every block and all its counts; "
             "leave out one or the other"
         )
+    asked = asked_of(model, devices, networks, batch_sizes, **how)
+    if columns and not asked.is_one:
+        raise InputError("--columns is for one answer; ask for one network, batch size and device")
+    _check_page(asked, against, html_file)
+    reports, failures = asked.reports()
     if html_file is not None:
-        from lolat.cli.compare import check_writable
+        beside = reports[1:] if against is None else [_other_report(against, reports[0])]
+        reports[0].write_html(html_file, *beside)
+    answers = _answers(reports)
+    if csv_file is not None and asked.is_one:
+        reports[0].write_csv(csv_file)
+    elif csv_file is not None:
+        from lolat.report.several import write_blocks
 
-        check_writable(html_file, "--html")
-    asked = (batch_size, predictor, coverage)
-    found = opened(model).report(network, *asked, input_size=input_size)
-    if html_file is not None:
-        other = None if against is None else _other_report(against, found)
-        found.write_html(html_file, other)
-    if csv_file is not None:
-        found.write_csv(csv_file)
-    if as_json:
-        say_json("prediction", found.to_dict())
-    else:
-        found.show(view)
+        write_blocks(csv_file, answers)
+    if as_json or not asked.is_one:
+        _show_totals(asked, answers, failures, as_json)
+    if not as_json:
+        _show_blocks(asked, reports, view)
     if html_file is not None:
         say(f"written: {html_file}")
+    fail(failures)
+
+
+def _check_page(asked: Question, against: str | None, html_file: str | None) -> None:
+    """InputError for a page that cannot be, before anything is read."""
+    if html_file is None:
+        if against is not None:
+            raise InputError("--against is for the page; give --html FILE too")
+        return
+    from lolat.cli.compare import check_writable
+
+    check_writable(html_file, "--html")
+    sides = len(asked.devices) * len(asked.networks) + (against is not None)
+    if sides > 2 or len(asked.batch_sizes) > 1:
+        raise InputError(
+            "--html has at most two devices or two networks beside each other, at one batch size; give one "
+            "--device, one more NETWORK or --against, or leave --html out"
+        )
+
+
+def _show_blocks(asked: Question, reports: Sequence[Report], view: View) -> None:
+    """The blocks of each network: as its own report, or with the times of its answers in columns."""
+    from lolat.report.several import block_columns
+
+    for _, group in groupby(reports, key=lambda report: report.network):
+        of_network = list(group)
+        if not asked.is_one:
+            click.echo()
+        if len(of_network) == 1:
+            of_network[0].show(view)
+            continue
+        for line in block_columns(_answers(of_network), of_network[0].paths(), view):
+            click.echo(line)
 
 
 def _other_report(against: str, found: Report) -> Report:
@@ -196,8 +328,8 @@ def _other_report(against: str, found: Report) -> Report:
                 raise
             known = str(error).partition("expected ")[2]
         else:
-            on_other = other.report(found.graph, *asked)
-            return replace(on_other, network=found.network, input_size=found.input_size)
+            other.check(found.predictor, found.coverage)
+            return found.again(other, found.prediction.batch_size)
     try:
         return found.model.report(against, *asked, input_size=found.input_size)
     except NetworkError as error:

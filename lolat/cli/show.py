@@ -24,7 +24,7 @@ from lolat.cli.parsing import Number
 @plot_option(more="Points and fit.")
 @json_option
 def show(model: str, plot: str | None, as_json: bool) -> None:
-    """What MODEL says of its device: where measured, coefficients, errors, what bounds it, training."""
+    """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
     from lolat.report.text import describe
 
     if plot is not None:
@@ -84,7 +84,8 @@ def serve(models: tuple[str, ...], port: int) -> None:
     """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
 
     The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
-    `lolat models` does, and first any MODEL that is given.
+    `lolat models` does, and first any MODEL that is given. Training that was not measured is estimated
+    from the latencies of inference, and says so.
     """
     from lolat.errors import InputError
     from lolat.io.paths import find_model

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,7 +38,7 @@ from lolat.cli.common import (
 )
 from lolat.cli.parsing import Number
 from lolat.errors import InputError
-from lolat.units import duration, gibibytes, milliseconds, plain
+from lolat.units import byte_size, duration, milliseconds, plain
 
 if TYPE_CHECKING:
     from lolat.api.training import Exchange, Run
@@ -144,9 +145,9 @@ def predict(
 ) -> None:
     """Time of an iteration, an epoch and a whole training of NETWORK, and the memory that it needs.
 
-    MODEL: learned with `lolat learn --mode training` (a file, `local`, or a name), or written by `lolat
-    training fit`, or by `lolat fit` from tables of operations or of networks. Without --samples there are
-    only iterations.
+    By what MODEL knows best: epochs of `lolat training fit`, what `lolat learn --mode training` measured,
+    or else an estimate from its latencies of inference, which says so. Several devices are linked as `lolat
+    training link` measured it for MODEL. Without --samples there are only iterations.
     """
     from lolat.api.training import predict_training
     from lolat.training.file import load_training
@@ -169,10 +170,10 @@ def lines(
     answer: TrainingPrediction, device: str, available: int | None, largest: int | None
 ) -> list[str]:
     """What a person reads. `available`: bytes of memory; `largest`: the largest batch in them."""
-    memory = f"{gib(answer.memory_bytes)} of memory, estimated"
+    memory = f"{byte_size(answer.memory_bytes)} of memory, estimated"
     if available is not None:
         fits = "fits" if answer.memory_bytes <= available else "does not fit"
-        memory += f": {fits}, {gib(available)} are there, for a batch of up to {largest:,}"
+        memory += f": {fits}, {byte_size(available)} are there, for a batch of up to {largest:,}"
     shown = [
         f"{plain(answer.network)} · batch {answer.batch_size} · {answer.optimizer} · {plain(device)}",
         f"{milliseconds(answer.iteration_ms)} an iteration · {memory}",
@@ -209,19 +210,16 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
     return shown
 
 
-def gib(size_bytes: int) -> str:
-    """Memory, from 10 GiB on without a fraction."""
-    return gibibytes(size_bytes) if size_bytes < 10 * 2**30 else f"{size_bytes / 2**30:.0f} GiB"
-
-
 # ---- `lolat training fit`: a device's training time from a table of epochs that somebody
 # timed.
 
 
 @command()
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
-@output_option(required=True, more="The model file.")
-@name_option(more="The table's name if not given.")
+@output_option(
+    required=True, more="The device's model file: made, or the epochs are added to what it knows."
+)
+@name_option(more="If not given, as in MODEL, or as the table.")
 @option(
     "--drop-last",
     is_flag=True,
@@ -236,15 +234,19 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     """
     import numpy as np
 
-    from lolat.training.file import write
+    from lolat.cli.common import check_writable
+    from lolat.model.sections import put
+    from lolat.training.fitting import EpochTraining, read_epochs
     from lolat.training.fitting import fit as fit_model
-    from lolat.training.fitting import read_epochs
 
+    check_writable(output)
     rows = read_epochs(epochs)
-    model = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last)
-    write(output, model)
+    fitted = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last).document
+    called = name if output.exists() else fitted["device"]
+    document = put(output, "epochs", fitted["epochs"], called, fitted["environment"])
+    model = EpochTraining(document, str(output))
     error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
-    terms = [t for t, c in model.document["coefficients_ms"].items() if c > 0]
+    terms = [t for t, c in model.document["epochs"]["coefficients_ms"].items() if c > 0]
     if as_json:
         answer = {
             "output": str(output), "name": model.name, "epochs": len(rows),
@@ -299,28 +301,43 @@ OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
     more="tensorflow: its MirroredStrategy; torch: its DistributedDataParallel.",
 )
 @threads_option(more="Of each replica; the processors shared out, if not given.")
+@output_option(more="The device's model file, to which the link is added.")
 @json_option
-def link(device: str, replicas: int, backend: str, threads: int | None, as_json: bool) -> None:
+def link(
+    device: str, replicas: int, backend: str, threads: int | None, output: Path | None, as_json: bool
+) -> None:  # fmt: skip
     """Measure what a strategy adds to an iteration on this machine: half a minute.
 
     cpu: all replicas share this machine's processors. gpu: a GPU for each. Gradients of several sizes are
-    exchanged by the strategy itself, with nothing to compute. What comes out goes into `lolat training
-    predict --replicas K --link-gbps GBPS`. It holds for so many replicas.
+    exchanged by the strategy itself, with nothing to compute. It holds for so many replicas. `lolat
+    training predict` and `lolat cost` take it from MODEL.
     """
+    from lolat.api.learning import known_model
+    from lolat.cli.common import check_writable
+    from lolat.model.sections import put
+    from microbench.environment import label_of
     from microbench.exchange import measure_link
 
+    if output is not None:
+        check_writable(output)
+        known_model(output, device)  # InputError for another device, before it is measured
     measured = measure_link(OF_BACKEND[backend], replicas, threads, device)
+    if output is not None:
+        content = {measured.strategy: measured.to_dict()}
+        named = None if output.exists() else label_of(device, measured.environment)
+        put(output, "links", content, named, measured.environment)
+        say(f"written: {output}")
     for warning in measured.warnings:
         say(f"warning: {warning}")
     if as_json:
         say_json("link", measured.to_dict())
         return
-    for line in link_lines(measured):
+    for line in link_lines(measured, "" if output is None else quote(str(output))):
         click.echo(line)
 
 
-def link_lines(measured: MeasuredLink) -> list[str]:
-    """What a person reads."""
+def link_lines(measured: MeasuredLink, kept: str = "") -> list[str]:
+    """What a person reads; `kept`: the model file that has it now."""
     where = measured.environment
     each = f" of {measured.threads} thread{'s' * (measured.threads > 1)}" * (
         measured.device == "cpu"
@@ -337,19 +354,13 @@ def link_lines(measured: MeasuredLink) -> list[str]:
     for point in measured.points:
         line = measured.added_ms(point.variables, point.size_bytes)
         shown.append(
-            f"  {point.variables:>9}   {_size(point.size_bytes):>9}   "
+            f"  {point.variables:>9}   {byte_size(point.size_bytes):>9}   "
             f"{milliseconds(point.added_ms):>21}   {milliseconds(line):>11}"
         )
+    given = "" if kept else f" --link-gbps {measured.link.gbps:.3g}"
     return [
         *shown,
         "",
-        f"Next: lolat training predict MODEL NETWORK --batch-size N --replicas {measured.replicas} "
-        f"--strategy {OF_PREDICT[measured.strategy]} --link-gbps {measured.link.gbps:.3g}",
+        f"Next: lolat training predict {kept or 'MODEL'} NETWORK --batch-size N --replicas "
+        f"{measured.replicas} --strategy {OF_PREDICT[measured.strategy]}{given}",
     ]
-
-
-def _size(size_bytes: int) -> str:
-    """Bytes as people say them."""
-    if size_bytes >= 2**20:
-        return f"{size_bytes / 2**20:g} MiB"
-    return f"{size_bytes / 2**10:g} KiB"

@@ -12,7 +12,7 @@ import numpy as np
 from lolat.devices.fit import Times, predicted
 from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.errors import InputError, LolatError
-from lolat.fitting.domain import OUTSIDE_WIDENING, widened
+from lolat.fitting.domain import widened
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -135,7 +135,7 @@ def _answer(
     )
     if half is None:
         return latency, None
-    return latency, within(latency, widened(half, {OUTSIDE_WIDENING: sum(unlike.values())}))
+    return latency, within(latency, widened(half, sum(unlike.values())))
 
 
 def _answers_of_graphs(

@@ -33,11 +33,11 @@ from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.graph.counts import behaviors, count
+from lolat.graph.memory import FLOAT_BYTES
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
 from lolat.io.tables import ABOVE_ZERO, read_table
 from lolat.model.learning import assembled, errors, model_document
-from lolat.training.memory import FLOAT_BYTES
 
 FOLDS = 5
 MOST_POINTS = 300  # times that the formulas on counts are fitted to, and the file holds

@@ -20,13 +20,13 @@ from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
+from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.readers.cache import Cache
 from lolat.readers.many import Said, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED
-from lolat.training.memory import parameters
 
 # ---- Networks.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lolat.fitting.intervals import LARGEST
 from lolat.fitting.points import Point, matrix
 from lolat.graph import Graph, kind_label
 from lolat.graph.counts import FEATURES, behavior
@@ -22,8 +23,10 @@ MOSTLY_SHARE = 0.8  # of a network's time; with less inside it is outside
 PASSED_OVER_SHARE = (
     0.01  # of a network's time: the most extreme blocks that need not be brought inside
 )
-OUTSIDE_WIDENING = 2.0  # what is outside the domain is not known so many times as well (log)
-UNMEASURED_WIDENING = 4.0  # the same for a kind of operation or a data type that no block had
+OUTSIDE_WIDENING = 2.0  # the interval of what is outside is so many times as wide (log)
+UNMEASURED_FACTOR = (
+    4.0  # a kind of operation or a data type that no block had may be so many times off
+)
 MORE, FEWER = "more", "fewer"
 NAMED_KINDS = 6  # by a remark
 
@@ -189,20 +192,19 @@ class Domain:
             yield f"measured in {measured}, asked for {other}"
 
 
-def widened(half: float, shares: Mapping[float, float]) -> float:
+def widened(half: float, outside: float, unmeasured: float = 0.0) -> float:
     """Half the width, as a logarithm, of an interval of which some is known less well.
 
-    `half`: of what is inside; `shares`: how many times as wide -> the share of the time that is. The ends
-    of the parts add up, as if all parts were off together: nothing tells that they average out.
+    `half`: of what is inside; `outside`, `unmeasured`: shares of the time of what is larger than what was
+    measured or of other proportions, and of what was not measured at all. The ends of the parts add up, as
+    if all were off together: nothing tells that they average out. Where much is unmeasured, its share
+    is not well known either.
     """
-    parts = [math.log(s) + min(w * half, _LARGEST) for w, s in shares.items() if s > 0.0]
-    inside = 1.0 - sum(shares.values())
-    if inside > 0.0:
-        parts.append(math.log(inside) + half)
-    return float(np.logaddexp.reduce(parts))
-
-
-_LARGEST = 100.0  # a factor that a float still holds
+    inside, twice = max(1.0 - outside - unmeasured, 0.0), OUTSIDE_WIDENING * half
+    factor = math.log(UNMEASURED_FACTOR) * (1.0 + unmeasured)
+    parts = ((inside, half), (outside, twice), (unmeasured, max(twice, factor)))
+    with np.errstate(divide="ignore"):
+        return float(np.logaddexp.reduce([np.log(s) + min(w, LARGEST) for s, w in parts]))
 
 
 def _of_time(share: float) -> str:

@@ -269,7 +269,7 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
 
 def noise_floor(document: Mapping[str, Any]) -> float | None:
     """How far repeated measurements of a block disagree, relative; None where a file does not say."""
-    floor = document["noise"].get("floor")
+    floor = document.get("noise", {}).get("floor")
     good = isinstance(floor, (int, float)) and not isinstance(floor, bool) and floor >= 0.0
     return float(floor) if good else None
 

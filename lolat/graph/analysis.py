@@ -17,6 +17,7 @@ from lolat.graph import Graph, floating_types
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, behaviors, count
 from lolat.graph.edits import block_kinds
+from lolat.graph.memory import Liveness
 
 MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly
 KEPT_BATCH_SIZES = 64
@@ -48,6 +49,11 @@ class Analysis:
     def learnable(self, dtypes: Collection[str]) -> tuple[list[frozenset[str]], list[bool]]:
         """Of each block: its kinds of work, and whether a model of `dtypes` can learn of it."""
         return block_kinds(self.graph, dtypes)
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        """What is in memory while each operation runs."""
+        return Liveness.of(self.graph)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
         """(blocks, COLUMNS) at a batch size; kept. InputError where one does not fit in 64 bits."""

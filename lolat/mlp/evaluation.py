@@ -11,7 +11,7 @@ import numpy as np
 from lolat.mlp.devices import DEVICES, Device, known, merged
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.table import OPTIMIZERS, LayerTable, mapped
-from lolat.units import milliseconds, percent, plain
+from lolat.units import digits, percent, plain
 
 SPREAD = "time_ms_std"
 
@@ -117,7 +117,7 @@ def _part(table: LayerTable, predicted: np.ndarray, rows: np.ndarray) -> Errors:
 def _cells(errors: Errors) -> list[str]:
     return [
         f"{errors.rows:,}",
-        milliseconds(errors.rmse_ms).removesuffix(" ms"),
+        digits(errors.rmse_ms),
         percent(errors.mean_relative_error),
         percent(errors.median_relative_error),
         "" if errors.spread is None else percent(errors.spread),

@@ -32,7 +32,7 @@ MOST_OF_A_COUNT = 1e300  # above it is a mistake, and the latency would not be a
 
 
 class Model:
-    """Predicts latencies on the device that it was learned on."""
+    """What is known of a device: it predicts latencies where its file has those of inference."""
 
     def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
         """`document`: a valid model file's contents; `source`: where it is from, for messages."""
@@ -42,23 +42,32 @@ class Model:
         self.device: str = document["device"]
         self.predictors: dict[str, Formula] = {
             name: formula
-            for name, entry in document["predictors"].items()
+            for name, entry in document.get("predictors", {}).items()
             if (formula := from_dict(name, entry)) is not None
         }
-        self.default: str = document["default"]
-        if self.default not in self.predictors:
+        self.default: str = document.get("default", "")
+        if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
                 f"{', '.join(sorted(self.predictors)) or 'none of them'}); "
                 f"{newer()}"
             )
 
+    @property
+    def inference(self) -> Mapping[str, Any]:
+        """The file, which has latencies of inference; ModelFileError that says what adds them where not."""
+        if "predictors" not in self.document:
+            from lolat.model.sections import OF_INFERENCE, lacks
+
+            raise lacks(self.document, self.source, OF_INFERENCE)
+        return self.document
+
     @cached_property
     def knowledge(self) -> Knowledge:
         """What the file says besides its formulas."""
         from lolat.model.prediction import Knowledge
 
-        return Knowledge(self.document, self.source)
+        return Knowledge(self.inference, self.source)
 
     @property
     def domain(self) -> Domain | None:
@@ -66,7 +75,12 @@ class Model:
         return self.knowledge.domain
 
     def predictor(self, name: str | None = None) -> Formula:
-        """A predictor by name, or the default one; InputError for an unknown name."""
+        """A predictor by name, or the default one.
+
+        InputError for an unknown name, ModelFileError where the model knows no latencies of inference.
+        """
+        if not self.predictors:
+            _ = self.inference
         chosen = self.predictors.get(self.default if name is None else name)
         if chosen is None:
             raise InputError(

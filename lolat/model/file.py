@@ -1,12 +1,16 @@
-"""The JSON model file: what it must hold, read whole or refused, written whole or not at all.
+"""The JSON model file of a device: what it must hold, read whole or refused, written whole or not at all.
 
-Only the fields named here are checked: a later minor version may add keys anywhere, and a reader of
-version 1 still reads the file. What is under `training` is checked by who reads it
-(`lolat.training.model`).
+What is known of the device stands in sections, each of which may be missing: latencies of inference
+(INFERENCE, at the top), `training` that was measured, `epochs` of training, `spaces` with measured
+networks, `links`. Only the fields named here are checked: a later minor version may add keys anywhere, and
+a reader of version 1 still reads the file. What is under the other sections is checked by who reads it
+(`lolat.training`, `lolat.nas.fewshot`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -40,9 +44,13 @@ from lolat.io.writing import AnyPath, shown_path, write_bytes
 
 __all__ = [
     "FORMAT_VERSION",
+    "INFERENCE",
     "LARGEST_BYTES",
     "SCHEMA",
+    "SECTIONS",
+    "UNKNOWN",
     "NotJsonError",
+    "in_today_s_form",
     "read",
     "to_json",
     "validate",
@@ -52,6 +60,11 @@ __all__ = [
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
+INFERENCE = ("default", "predictors", "points", "noise", "domain")
+"""Fields of the latencies of inference: all of them, or none."""
+SECTIONS = ("training", "epochs", "spaces", "links")
+"""What else may be known of a device; `spaces` and `links` have a part for each."""
+UNKNOWN = "unknown"  # a device that nobody has named
 _EXPECTED = "expected a LoLat model file"
 
 # ---- What a model file must hold.
@@ -177,8 +190,20 @@ class Domain(Struct):
     sizes: dict[str, Range] | UnsetType = UNSET
 
 
+class Sections(Struct):
+    """A file without latencies of inference, and what every file has."""
+
+    name: str
+    device: str
+    environment: dict[str, Any]
+    warnings: list[str] | UnsetType = UNSET
+    epochs: dict[str, Any] | UnsetType = UNSET
+    spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
+    links: dict[str, dict[str, Any]] | UnsetType = UNSET
+
+
 class ModelFile(Struct):
-    """The whole file."""
+    """A file with latencies of inference."""
 
     name: str
     device: str
@@ -189,6 +214,9 @@ class ModelFile(Struct):
     noise: Noise
     domain: Domain
     warnings: list[str] | UnsetType = UNSET
+    epochs: dict[str, Any] | UnsetType = UNSET
+    spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
+    links: dict[str, dict[str, Any]] | UnsetType = UNSET
 
 
 PREDICTORS: dict[str, type[Struct]] = {
@@ -204,10 +232,12 @@ def validate(document: Any, source: str) -> None:
     `source` names where it came from and begins the message; it must be one line. The message goes
     on with the field, what it is and what is expected. Nothing is changed or converted.
     """
-    fault = _of_another_kind(document) or fault_of(document, ModelFile)
-    if fault is None:
+    fault = _of_another_kind(document)
+    inference = fault is None and _has_inference(document)
+    fault = fault or fault_of(document, ModelFile if inference else Sections)
+    if fault is None and inference:
         fault = next(filter(None, map(_fault_of_predictor, document["predictors"].items())), None)
-    if fault is None and document["default"] not in document["predictors"]:
+    if fault is None and inference and document["default"] not in document["predictors"]:
         names = ", ".join(map(show, sorted(document["predictors"]))) or "none"
         fault = (
             f"`default` is {show(document['default'])}; expected one of the predictors in the file: "
@@ -215,6 +245,11 @@ def validate(document: Any, source: str) -> None:
         )
     if fault is not None:
         raise ModelFileError(f"{source}: {fault}")
+
+
+def _has_inference(document: Mapping[str, Any]) -> bool:
+    """Whether a file is to have latencies of inference: it has some of it, or nothing at all."""
+    return any(f in document for f in INFERENCE) or not any(f in document for f in SECTIONS)
 
 
 def _of_another_kind(document: Any) -> str | None:
@@ -269,9 +304,35 @@ def read(path: AnyPath) -> dict[str, Any]:
     too large, not UTF-8, not JSON, cut off, something else than a LoLat model, or a wrong field.
     """
     hint = "`python learn_model.py cpu` makes one, `lolat models` lists those there are"
-    document: dict[str, Any] = read_json(path, _EXPECTED, hint=hint)
+    document: dict[str, Any] = in_today_s_form(
+        read_json(path, _EXPECTED, hint=hint), Path(path).stem
+    )
     validate(document, shown_path(path))
     return document
+
+
+# ---- Two kinds of files that had a schema of their own before a device had one file.
+
+OF_EPOCHS, OF_SPACE = "lolat-training-model", "lolat-nas-model"
+_HEAD = ("schema", "version", "name", "environment", "space")
+
+
+def in_today_s_form(document: Any, name: str) -> Any:
+    """A parsed file of `training fit` or `nas fit` as it was, with what it knows in its section.
+
+    `name`: of the model, where the file has none. Anything else comes back as it is; nothing is checked.
+    """
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema not in (OF_EPOCHS, OF_SPACE):
+        return document
+    known = {key: value for key, value in document.items() if key not in _HEAD}
+    head = {"schema": SCHEMA, "version": document.get("version", FORMAT_VERSION)}
+    head |= {key: document[key] for key in ("name", "environment") if key in document}
+    if schema == OF_EPOCHS:
+        called = {"device": document["name"]} if "name" in document else {}
+        return {"environment": {}, **head, **called, "epochs": known}
+    space = {str(document.get("space")): known}
+    return {"name": name, "environment": {}, **head, "device": UNKNOWN, "spaces": space}
 
 
 def write(path: AnyPath, document: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,9 +15,7 @@ from lolat.errors import InputError
 from lolat.fitting.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
-    OUTSIDE_WIDENING,
     PASSED_OVER_SHARE,
-    UNMEASURED_WIDENING,
     Domain,
     advice,
     widened,
@@ -28,10 +26,11 @@ from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
+from lolat.graph.memory import Memory
 from lolat.graph.work import work_of
 from lolat.io.results import Result
 from lolat.model.state import OF_GROUP, State
-from lolat.units import milliseconds, plain
+from lolat.units import between, byte_size, milliseconds, plain
 
 CALL = "call"
 MEMORY = "memory"
@@ -63,6 +62,17 @@ def other_framework(where: Mapping[str, Any], written_in: str) -> Iterator[str]:
         f"the model was learned with {named} and this is {words}: the answer is for the same network "
         f"run by {learned}; for {own}: lolat learn {device} --backend {own}"
     )
+
+
+def too_large(memory: Memory, where: Mapping[str, Any]) -> Iterator[str]:
+    """A remark where a forward pass needs more memory than the device had; `where`: its environment."""
+    free = where.get("available_bytes")
+    if isinstance(free, (int, float)) and memory.total_bytes > free:
+        yield (
+            f"it needs about {byte_size(memory.total_bytes)} of memory, the device had {byte_size(free)} "
+            "free when it was measured: it will not run there, or far slower; try a smaller batch size or "
+            "input"
+        )
 
 
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -126,6 +136,9 @@ class Prediction(Result):
     quiet_ms: float | None = None  # on the machine as it is in its calmest moments, where known
     state: State | None = None  # of the machine that it is for; None: as it usually is
     inside_share: float | None = None
+    memory: Memory | None = None  # of one forward pass
+    model: str = ""  # its name, and when it was learned
+    learned: str | None = None
 
     def under(self, state: State) -> Prediction:
         """The same in a state of the machine, with the interval of a machine whose state is known."""
@@ -191,6 +204,8 @@ class Prediction(Result):
     def to_dict(self) -> dict[str, Any]:
         """The answer of `predict --json`."""
         return {
+            "model": self.model,
+            "learned": self.learned,
             "network": self.network,
             "batch_size": self.batch_size,
             "predictor": self.predictor,
@@ -201,6 +216,8 @@ class Prediction(Result):
             "coverage": self.coverage,
             "in_domain": self.in_domain,
             "inside_share": self.inside_share,
+            "memory_bytes": None if self.memory is None else self.memory.total_bytes,
+            "memory": None if self.memory is None else asdict(self.memory),
             "warnings": list(self.warnings),
             "measure": list(self.measure),
             "counts": self.counts,
@@ -224,8 +241,7 @@ def interval_words(interval_ms: tuple[float, float] | None, coverage: float | No
     """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"; nothing where there is none."""
     if interval_ms is None or coverage is None:
         return ""
-    low, high = (milliseconds(t).removesuffix(" ms") for t in interval_ms)
-    return f", {100 * coverage:g} % sure of {low} .. {high}"
+    return f", {100 * coverage:g} % sure of {between(*interval_ms)}"
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:
@@ -242,23 +258,25 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
 class Outside:
     """What of a network lies outside the measured domain.
 
-    `shares`: how many times as wide its interval is -> its share of the time; None where the model does
-    not say what was measured. `measure`: names of the blocks whose measuring would bring it inside.
+    `beyond`, `unmeasured`: shares of its time, as of `widened`; `known`: whether the model says what was
+    measured. `measure`: names of the blocks whose measuring would bring it inside.
     """
 
-    shares: Mapping[float, float] | None = None
+    beyond: float = 0.0
+    unmeasured: float = 0.0
     remarks: tuple[str, ...] = ()
     measure: tuple[str, ...] = ()
+    known: bool = True
 
     @property
     def inside_share(self) -> float | None:
         """What is inside takes this share of the time; None where it is not known."""
-        return None if self.shares is None else max(1.0 - sum(self.shares.values()), 0.0)
+        return max(1.0 - self.beyond - self.unmeasured, 0.0) if self.known else None
 
     @property
     def negligible(self) -> bool:
         """Whether so little is outside that the network counts as inside."""
-        return self.shares is None or sum(self.shares.values()) < NEGLIGIBLE_SHARE
+        return self.beyond + self.unmeasured < NEGLIGIBLE_SHARE
 
 
 class Knowledge:
@@ -266,7 +284,10 @@ class Knowledge:
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         self.source = source
+        self.model: str = document["name"]
         self.environment: Mapping[str, Any] = document["environment"]
+        date = self.environment.get("date")
+        self.learned = date if isinstance(date, str) else None
         self.domain = Domain.from_dict(document["domain"])
         self.intervals = Intervals(document)
         self.remarks = of_its_source(document)
@@ -286,7 +307,7 @@ class Knowledge:
     ) -> Outside:
         """What lies outside where the blocks take `shares`, (blocks,), of the time by `formula`."""
         if self.domain is None:
-            return Outside()
+            return Outside(known=False)
         judged = self._outside.get(analysis)
         if judged is None:
             judged = self._outside[analysis] = {}
@@ -315,12 +336,8 @@ class Knowledge:
         strange = np.zeros(len(own), bool)
         strange[[*kinds, *dtypes]] = True
         by_block = np.bincount(analysis.owner, own * strange, len(shares))
-        outside = Outside(
-            {
-                UNMEASURED_WIDENING: float(by_block.sum()),
-                OUTSIDE_WIDENING: float((shares - by_block)[beyond].clip(0.0).sum()),
-            }
-        )
+        rest = float((shares - by_block)[beyond].clip(0.0).sum())
+        outside = Outside(rest, float(by_block.sum()))
         if outside.negligible:
             return outside
         of_blocks, able = analysis.learnable(domain.dtypes)
@@ -355,11 +372,12 @@ def predict_network(
     if outside is None:
         shares = times / latency if latency > 0.0 else np.zeros(len(times))
         outside = knowledge.outside(analysis, batch_size, formula, shares)
+    memory = analysis.liveness.memory(batch_size)
     inside, intervals = outside.inside_share, knowledge.intervals
     half, doubts = intervals.half(formula.name, coverage, times, counts[:, _OPS])
     interval = None
     if half is not None:
-        half = widened(half, outside.shares or {})
+        half = widened(half, outside.beyond, outside.unmeasured)
         interval = within(latency, math.hypot(half, intervals.drift))
     return Prediction(
         network=graph.name,
@@ -370,12 +388,16 @@ def predict_network(
         coverage=None if interval is None else COVERAGE if coverage is None else coverage,
         in_domain=None if inside is None else inside >= MOSTLY_SHARE,
         inside_share=inside,
+        memory=memory,
+        model=knowledge.model,
+        learned=knowledge.learned,
         warnings=(
             *analysis.counts.warnings,
             *outside.remarks,
             *doubts,
             *other_framework(knowledge.environment, graph.framework),
             *knowledge.remarks,
+            *too_large(memory, knowledge.environment),
         ),
         names=analysis.names,
         features=formula.features,
@@ -402,8 +424,8 @@ def _terms(
     terms = np.zeros((len(analysis.blocks), len(formula.features)))
     np.add.at(terms, analysis.owner, own)
     if unlike is None:
-        return terms, 0.0, Outside()
-    outside = Outside({OUTSIDE_WIDENING: sum(unlike.values())})
+        return terms, 0.0, Outside(known=False)
+    outside = Outside(sum(unlike.values()))
     if not outside.negligible:
         remarks = formula.unlike_remarks(unlike, PASSED_OVER_SHARE)
         outside = replace(outside, remarks=remarks)

@@ -21,10 +21,11 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
+from lolat.nas.fewshot.scorer import Bounds, bounds_of
 from lolat.nas.objective import Objective, TableObjective
 from lolat.nas.scorer import Scorer
 from lolat.nas.space import Space
-from lolat.units import milliseconds
+from lolat.units import between, milliseconds
 
 # ---- Which candidates no other is better than: faster, or of a higher score.
 
@@ -341,7 +342,7 @@ class SearchAnswer(Result):
 
     search: Search
     result: SearchResult
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Prediction | Bounds, ...]
 
     def words(self) -> str:
         """How many were scored, and the ends of the front."""
@@ -382,7 +383,7 @@ class SearchAnswer(Result):
             "space": search.space.name,
             "size": search.space.size,
             "batch_size": scorer.batch_size,
-            "predictor": scorer.formula.name,
+            "predictor": scorer.predictor,
             "method": self.result.method,
             "max_ms": None if math.isinf(search.max_ms) else search.max_ms,
             "scored": len(self.result.scored),
@@ -394,11 +395,9 @@ class SearchAnswer(Result):
 def answer(search: Search, result: SearchResult, model: Model) -> SearchAnswer:
     """The whole networks of a front, predicted: their intervals, whether they are inside the domain."""
     space, scorer = search.space, search.scorer
-    predictions = tuple(
-        model.predict(space.network(c.choices), scorer.batch_size, scorer.formula.name)
-        for c in result.front
-    )
-    return SearchAnswer(search, result, predictions)
+    rows = np.array([c.choices for c in result.front], space.grid.dtype)
+    rows = rows.reshape(-1, len(space.positions))
+    return SearchAnswer(search, result, bounds_of(scorer, space, model, rows))
 
 
 def lines(answer: SearchAnswer) -> Iterator[str]:
@@ -411,6 +410,7 @@ def lines(answer: SearchAnswer) -> Iterator[str]:
         f"{search.space.name}: {f'{size:,}' if size < 10**7 else f'{size:.2g}'} candidates, "
         f"{result.method} search: {len(result.scored):,} scored{budget}{without}, {count} on the front"
     )
+    yield f"latencies by {search.scorer.source}"
     if not result.front:
         return
     coverage = next((p.coverage for p in answer.predictions if p.coverage is not None), None)
@@ -419,8 +419,8 @@ def lines(answer: SearchAnswer) -> Iterator[str]:
     yield f"{'latency':>10}  {sure:<16}{'score':>10}   candidate"
     for number in np.linspace(0, count - 1, min(count, MOST_ROWS)).round().astype(int):
         candidate, prediction = result.front[number], answer.predictions[number]
-        bounds = prediction.interval_ms or ()
-        interval = " .. ".join(milliseconds(t).removesuffix(" ms") for t in bounds)
+        bounds = prediction.interval_ms
+        interval = between(*bounds) if bounds else ""
         mark = OUTSIDE if prediction.in_domain is False else " "
         time = milliseconds(candidate.latency_ms)
         yield f"{time:>10}{mark} {interval:<16}{candidate.score:>10.6g}   {candidate.arch}"

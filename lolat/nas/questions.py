@@ -17,6 +17,7 @@ from lolat.model import Model, load
 from lolat.nas import scoring
 from lolat.nas.fewshot import model as fewshot
 from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
+from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.fewshot.suggest import suggest as choose
 from lolat.nas.objective import (
     FunctionObjective,
@@ -57,16 +58,19 @@ def suggest(
     return [terms.write(row) for row in choose(terms, count, samples, given, seed)]
 
 
-def fit(space: str, samples: AnyPath, output: AnyPath | None = None) -> fewshot.NasModel:
+def fit(
+    space: str, samples: AnyPath, output: AnyPath | None = None, name: str | None = None
+) -> fewshot.NasModel:
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
     `space`: "nasbench201" or "fbnet". `samples`: a CSV table with the columns arch and latency_ms.
-    `output`: the file to write; None writes none. Returns a `NasModel`, whose `warnings` say what is odd.
+    `output`: the device's model file, made or added to; None writes none. `name`: what the device is called
+    where the file is new. Returns a `NasModel`, whose `warnings` say what is odd.
     Raises InputError for a table that cannot be used.
     """
     model = fewshot.fit(space, read_samples(os.fspath(samples), space_terms(space)))
     if output is not None:
-        fewshot.write(output, model)
+        fewshot.write(output, model, name)
     return model
 
 
@@ -101,11 +105,12 @@ def search(
     """
     shown = progress or Silent()
     loaded = load(model) if isinstance(model, str) else model
-    loaded.predictor(predictor)
+    if predictor is not None:
+        loaded.predictor(predictor)
     searched = find_space(space) if isinstance(space, str) else space
     if searched.decomposition is not None:
         shown.note(f"{searched.name}: {searched.decomposition}")
-    scorer = searched.scorer(loaded, batch_size, predictor)
+    scorer = scorer_for(searched, loaded, batch_size, predictor)
     limits = (math.inf if max_ms is None else max_ms, -1.0 if lower_is_better else 1.0)
     how = (method, candidates, generations, seed)
     if isinstance(objective, str) and (is_table(objective) or Path(objective).is_file()):
@@ -136,12 +141,13 @@ def _function(
 
 @dataclass(frozen=True, repr=False)
 class ScoreAnswer(Result):
-    """A space of `size` candidates scored at a batch size, and what came of it."""
+    """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it."""
 
     space: str
     size: int
     batch_size: int
     predictor: str
+    source: str
     scores: scoring.Scores
 
     def words(self) -> str:
@@ -191,7 +197,8 @@ def score(
     """
     shown = progress or Silent()
     loaded = load(model) if isinstance(model, str) else model
-    loaded.predictor(predictor)
+    if predictor is not None:
+        loaded.predictor(predictor)
     scored = find_space(space) if isinstance(space, str) else space
     scored.grid.countable()
     function = None if value is None else find_function(value)
@@ -212,5 +219,5 @@ def score(
         raise KeyboardInterrupt(
             f"interrupted; what is done is in {job.folder}, the same command goes on from there"
         ) from None
-    name = job.scorer.formula.name
-    return ScoreAnswer(scored.name, scored.size, batch_size, name, found)
+    by = job.scorer
+    return ScoreAnswer(scored.name, scored.size, batch_size, by.predictor, by.source, found)

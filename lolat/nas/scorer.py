@@ -7,6 +7,7 @@ constants, so that it can be pickled to a worker.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -172,51 +173,38 @@ class LookUp:
         return index
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Latencies of the candidates of one space, on one device, at one batch size.
-
-    `formula`: of the model, for what it makes of the sum; `constant`: milliseconds of the call and of
-    what no choice changes.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Scorer(ABC):
+    """Latencies of the candidates of one space, on one device, at one batch size."""
 
     grid: Grid
-    look_ups: tuple[LookUp, ...]
-    formula: Formula
-    constant: float
     batch_size: int
 
     @property
-    def size(self) -> int:
-        """How many candidates there are."""
-        return self.grid.size
+    @abstractmethod
+    def predictor(self) -> str:
+        """What answers: a predictor of the model, or SAMPLED."""
 
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """What answers, in words."""
+
+    @abstractmethod
+    def numbers(self) -> Any:
+        """All numbers that the latencies come from, as JSON."""
+
+    @abstractmethod
     def latency(self, candidates: Any) -> np.ndarray:
         """(n,) milliseconds of (n, positions) integers.
 
         InputError where a row is no candidate, which is named.
         """
-        rows = np.asarray(candidates)
-        self.grid.require_shape(rows)
-        times = np.empty(len(rows))
-        for start in range(0, len(rows), CHUNK):
-            self._into(times[start : start + CHUNK], rows[start : start + CHUNK], start)
-        return times
 
-    def _into(self, out: np.ndarray, rows: np.ndarray, start: int) -> None:
-        """Latencies of a few candidates, of which the first is number `start`."""
-        columns = np.ascontiguousarray(rows.T)
-        # Unsigned, a negative number is a large one.
-        columns = columns.view(columns.dtype.str.replace("i", "u"))
-        if (columns.max(axis=1) >= np.asarray(self.grid.sizes)).any():
-            self.grid.checked(rows, lambda row: f"row {start + row}")
-        if columns.dtype.itemsize > 2:
-            small = max(self.grid.sizes) <= SMALL_INDEX
-            columns = columns.astype(np.uint16 if small else np.uint32)
-        out.fill(self.constant)
-        for look_up in self.look_ups:
-            out += look_up.table.take(look_up.index(columns), mode="clip")
-        self.formula.bend(out)
+    @property
+    def size(self) -> int:
+        """How many candidates there are."""
+        return self.grid.size
 
     def indices(
         self, start: int = 0, stop: int | None = None
@@ -259,6 +247,60 @@ class Scorer:
         return rows, np.array([t for *_, t in kept]), np.array([-v for v, *_ in kept])
 
 
+SAMPLED = "samples"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableScorer(Scorer):
+    """Latencies by table look-ups.
+
+    `formula`: of the model, for what it makes of the sum; `constant`: milliseconds of the call and of
+    what no choice changes.
+    """
+
+    look_ups: tuple[LookUp, ...]
+    formula: Formula
+    constant: float
+
+    @property
+    def predictor(self) -> str:
+        """The formula's name."""
+        return self.formula.name
+
+    @property
+    def source(self) -> str:
+        """What answers, in words."""
+        return f"the formula {self.formula.name}, of inference"
+
+    def numbers(self) -> Any:
+        """The formula's."""
+        return [self.formula.name, self.formula.features, self.formula.to_dict()]
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """See `Scorer`."""
+        rows = np.asarray(candidates)
+        self.grid.require_shape(rows)
+        times = np.empty(len(rows))
+        for start in range(0, len(rows), CHUNK):
+            self._into(times[start : start + CHUNK], rows[start : start + CHUNK], start)
+        return times
+
+    def _into(self, out: np.ndarray, rows: np.ndarray, start: int) -> None:
+        """Latencies of a few candidates, of which the first is number `start`."""
+        columns = np.ascontiguousarray(rows.T)
+        # Unsigned, a negative number is a large one.
+        columns = columns.view(columns.dtype.str.replace("i", "u"))
+        if (columns.max(axis=1) >= np.asarray(self.grid.sizes)).any():
+            self.grid.checked(rows, lambda row: f"row {start + row}")
+        if columns.dtype.itemsize > 2:
+            small = max(self.grid.sizes) <= SMALL_INDEX
+            columns = columns.astype(np.uint16 if small else np.uint32)
+        out.fill(self.constant)
+        for look_up in self.look_ups:
+            out += look_up.table.take(look_up.index(columns), mode="clip")
+        self.formula.bend(out)
+
+
 def best_of(
     kept: Sequence[Ranked], values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int
 ) -> list[Ranked]:
@@ -272,7 +314,7 @@ def best_of(
     return sorted([*kept, *ranked])[:k]
 
 
-def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> Scorer:
+def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int) -> TableScorer:
     """A scorer from tables of milliseconds, merged to few look-ups.
 
     A table goes into one that depends on all its positions; then neighbors are merged as long as their
@@ -306,7 +348,13 @@ def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: i
         formula = replace(formula, six=None)
     elif isinstance(formula, Kernels):
         formula = replace(formula, nearby={})
-    return Scorer(grid, look_ups, formula, constant, batch_size)
+    return TableScorer(
+        grid=grid,
+        batch_size=batch_size,
+        look_ups=look_ups,
+        formula=formula,
+        constant=constant,
+    )
 
 
 def _sum(a: Times, b: Times, union: tuple[int, ...]) -> Times:

@@ -28,13 +28,13 @@ import numpy as np
 
 from lolat import __version__
 from lolat.errors import InputError, LolatError, not_written
-from lolat.fitting.predictors.formula import Formula
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.nas.adapters import needed
+from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.objective import brief
-from lolat.nas.scorer import Ranked
+from lolat.nas.scorer import Ranked, Scorer
 from lolat.nas.scoring_job import (
     FORMAT_VERSION,
     MANIFEST,
@@ -96,7 +96,7 @@ def make_job(
             f"best {best}, chunk {chunk}, limit {limit}: expected whole numbers from 1"
         )
     arrow()
-    scorer = space.scorer(model, batch_size, predictor)
+    scorer = scorer_for(space, model, batch_size, predictor)
     manifest = {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -104,8 +104,8 @@ def make_job(
         "space": space.name,
         "space_fingerprint": space_fingerprint(space, batch_size),
         "model": str(model.source),
-        "model_fingerprint": formula_fingerprint(scorer.formula),
-        "predictor": scorer.formula.name,
+        "model_fingerprint": fingerprint(scorer),
+        "predictor": scorer.predictor,
         "batch_size": batch_size,
         "max_ms": None if math.isinf(max_ms) else float(max_ms),
         "limit": stop,
@@ -133,9 +133,9 @@ def space_fingerprint(space: Space, batch_size: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def formula_fingerprint(formula: Formula) -> str:
-    """Of all numbers of a predictor."""
-    told = json.dumps([formula.name, formula.features, formula.to_dict()], sort_keys=True)
+def fingerprint(scorer: Scorer) -> str:
+    """Of all numbers that latencies come from."""
+    told = json.dumps(scorer.numbers(), sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

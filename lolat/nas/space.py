@@ -197,7 +197,8 @@ class Space:
     def scorer(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
         """What scores candidates on the device of `model`; small, and can be sent to other processes.
 
-        InputError for an unknown predictor and a batch size that is too large or none.
+        InputError for an unknown predictor and a batch size that is too large or none, ModelFileError where
+        the model knows no latencies of inference.
         """
         formula, times = self.tables_ms(model, batch_size, predictor)
         return compiled(self.grid, times, formula, batch_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lolat.report.words import table_lines
 from lolat.training.cost import HOUR, LEFT_OUT, Option, Plan
 from lolat.training.cost.prices import Offer
 from lolat.units import percent, plain
@@ -17,7 +18,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     between = f"{percent(plan.coverage)} between" if plan.options[0].interval_s else "between"
     header = ("devices", "rented", "$/hour", unit, between, "$", between, "$/epoch", "")
     rows = [_row(o, seconds, _mark(o, plan)) for o in plan.options]
-    yield from _table(header, rows, left={1, 8})
+    yield from table_lines(header, rows, left={1, 8})
     yield ""
     if plan.cheapest == plan.fastest:
         yield f"Cheapest and fastest: {_said(plan.cheapest)}"
@@ -47,7 +48,7 @@ def price_lines(offers: Sequence[Offer]) -> Iterator[str]:
         )
         for o in sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, _price(o)))
     ]  # fmt: skip
-    yield from _table(header, rows, left={0, 1, 2, 5, 6})
+    yield from table_lines(header, rows, left={0, 1, 2, 5, 6})
 
 
 def _unit(options: Iterable[Option]) -> tuple[str, float]:
@@ -96,15 +97,6 @@ def _notes(plan: Plan) -> Iterator[str]:
         )
     for source, date in dict.fromkeys((o.source, o.date) for o in plan.options):
         yield f"Price: {plain(source)}" + (f", read {date}" if date else "")
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]) -> Iterator[str]:
-    """Columns two blanks apart; empty ones are left out."""
-    shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
-    widths = {i: max(len(row[i]) for row in (header, *rows)) for i in shown}
-    for row in (header, *rows):
-        cells = (row[i].ljust(widths[i]) if i in left else row[i].rjust(widths[i]) for i in shown)
-        yield "  ".join(cells).rstrip()
 
 
 def _short(source: str) -> str:

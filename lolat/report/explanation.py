@@ -11,7 +11,7 @@ from lolat.model.budget import BudgetAnswer, told
 from lolat.report.rows import short_name
 from lolat.report.text import latency, title, totals, wide_console
 from lolat.report.words import TERMS
-from lolat.units import milliseconds, percent, plain, quantity
+from lolat.units import digits, milliseconds, percent, plain, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
 """Told of one, not of a million."""
@@ -137,17 +137,13 @@ def _blocks(blocks: Sequence[Attribution]) -> list[list[str]]:
         largest = max(block.terms, key=lambda t: t.latency_ms)
         part = percent(largest.latency_ms / (block.latency_ms or 1.0))
         most = f"{TERMS.get(largest.name, largest.name)} {part}" if block.latency_ms else "nothing"
-        rows.append([plain(block.name), _bare(block.latency_ms), percent(block.share), most])
+        rows.append([plain(block.name), digits(block.latency_ms), percent(block.share), most])
     rest = ordered[TOP_BLOCKS:]
     if rest:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
         words = f"{len(rest)} other block{'s' * (len(rest) > 1)}"
-        rows.append([words, _bare(times), percent(shares), ""])
+        rows.append([words, digits(times), percent(shares), ""])
     return rows
-
-
-def _bare(ms: float) -> str:
-    return milliseconds(ms).removesuffix(" ms")
 
 
 def shortened(text: str, most: int) -> str:
@@ -169,7 +165,7 @@ def _operations(block: Attribution, operations: Sequence[Attribution]) -> list[l
                 plain(short_name(operation.name, label)),
                 plain((operation.kind or "").replace("_", " ")),
                 *(quantity(n) if n else "" for n in sizes),
-                _bare(operation.latency_ms),
+                digits(operation.latency_ms),
                 percent(operation.latency_ms / whole) if whole else "",
             ]
         )
@@ -215,7 +211,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     if further is not None:
         takes = further.prediction.latency_ms
         # 12.0 ms would not look like more than 12 ms.
-        exactly = f" ({takes:.6g} ms)" if float(_bare(takes)) <= answer.budget_ms < takes else ""
+        exactly = f" ({takes:.6g} ms)" if float(digits(takes)) <= answer.budget_ms < takes else ""
         yield f"next: {told(answer.vary, further.value)} takes {latency(further.prediction)}{exactly}"
     elif answer.refusal is not None:
         yield f"next: refused: {plain(answer.refusal)}"

@@ -109,7 +109,7 @@ def fit_plot(model: Model, path: str) -> None:
 
     InputError where the model has no points; `path`: see `check_plot`.
     """
-    points = [Point.from_dict(p) for p in model.document["points"]]
+    points = [Point.from_dict(p) for p in model.inference["points"]]
     if not points:
         raise InputError(
             f"{model.source} has no points to draw: it was made from times of whole networks; expected a "

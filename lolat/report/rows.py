@@ -12,7 +12,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.model.prediction import CALL, BlockPrediction, Prediction, bound_by
 from lolat.report.words import TERMS
-from lolat.units import milliseconds, plain, quantity
+from lolat.units import digits, plain, quantity
 
 # ---- Where the blocks of a network belong: module paths from their labels and their
 # operations' paths.
@@ -150,7 +150,7 @@ class Row:
     def cell(self, column: str) -> str:
         """What stands in a column of HEADS."""
         if column == "ms":
-            return milliseconds(self.latency_ms).removesuffix(" ms")
+            return digits(self.latency_ms)
         if column == "share":
             return f"{100 * self.share:.1f} %"
         if column == "most":

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from statistics import median
 from typing import Any
 
 from lolat.errors import InputError
@@ -20,7 +21,7 @@ from lolat.model import Model
 from lolat.model.prediction import Prediction, domain_words, interval_words
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
-from lolat.units import milliseconds, percent, plain, quantity
+from lolat.units import byte_size, milliseconds, percent, plain, plural, quantity
 
 # ---- The table of a report in the terminal: a row for each block or module, the bottlenecks
 # marked.
@@ -77,14 +78,22 @@ def bar(share: float, largest: float) -> str:
 # ---- The blocks of a prediction as a CSV table.
 
 
+BLOCK_HEADER = ("name", "latency_ms", "share", "bound_by", *COLUMNS)
+
+
 def write_csv(path: str | Path, prediction: Prediction) -> None:
     """One row per block: name, latency_ms, share, bound_by, counts. InputError if not writable.
 
     A name that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    rows = [
+    write_text(path, to_csv(BLOCK_HEADER, block_rows(prediction)))
+
+
+def block_rows(prediction: Prediction) -> list[list[Any]]:
+    """A row of BLOCK_HEADER for each block."""
+    return [
         [
-            _text(b.name),
+            csv_name(b.name),
             f"{b.latency_ms:.6g}",
             f"{b.share:.6g}",
             b.bound_by,
@@ -92,11 +101,10 @@ def write_csv(path: str | Path, prediction: Prediction) -> None:
         ]
         for b in prediction.blocks
     ]
-    header = ["name", "latency_ms", "share", "bound_by", *COLUMNS]
-    write_text(path, to_csv(header, rows))
 
 
-def _text(name: str) -> str:
+def csv_name(name: str) -> str:
+    """A name for a cell of a table, which a spreadsheet takes for no formula."""
     shown = plain(name)
     return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 
@@ -112,17 +120,9 @@ def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
     yield f"{title(prediction)}: {latency(prediction)}"
     yield totals(prediction)
+    yield from memory_line(prediction)
     for warning in prediction.warnings:
         yield f"note: {plain(warning)}"
-
-
-def over_budget(prediction: Prediction, max_ms: float) -> str:
-    """What is said of a network that takes longer than it may."""
-    over = prediction.latency_ms / max_ms - 1.0
-    return (
-        f"{title(prediction)} takes {milliseconds(prediction.latency_ms)}, {percent(over)} more than "
-        f"the {max_ms:g} ms of --max-ms; `lolat report` says where the time goes"
-    )
 
 
 SAME_QUIET = 0.05  # a quiet machine that is faster by less is not spoken of
@@ -154,6 +154,17 @@ def totals(prediction: Prediction) -> str:
     )
 
 
+def memory_line(prediction: Prediction) -> Iterator[str]:
+    """What a forward pass needs in memory, and where it is most; nothing where that is not known."""
+    memory = prediction.memory
+    if memory is not None:
+        at = f", most at {plain(memory.at)}" if memory.at else ""
+        yield (
+            f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
+            f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
+        )
+
+
 def wide_console() -> Any:
     """In a file or a pipe there is no width to keep to; in a narrow terminal what is too wide is cut."""
     from rich.console import Console
@@ -182,7 +193,8 @@ def print_report(
     console.print(Text(title(prediction), style="bold"))
     console.print(Text(headline(model), style="dim"))
     console.print(Text(latency(prediction)))
-    console.print(Text(totals(prediction)))
+    for line in (totals(prediction), *memory_line(prediction)):
+        console.print(Text(line))
     if figures is not None:
         console.print(Text(str(figures)))
     console.print(block_table(prediction, view, paths))
@@ -226,6 +238,20 @@ def describe(model: Model) -> Iterator[str]:
     """What `lolat show` prints."""
     document = model.document
     yield headline(model)
+    if "predictors" in document:
+        yield from inference_lines(model)
+    yield from training_lines(document)
+    yield from section_lines(document)
+    for remark in document.get("warnings", ()):
+        yield f"note: {plain(remark)}"
+    training = document.get("training")
+    for remark in training.get("warnings", ()) if isinstance(training, Mapping) else ():
+        yield f"note on training: {plain(str(remark))}"
+
+
+def inference_lines(model: Model) -> Iterator[str]:
+    """What a model knows of latencies of inference, and how good it is."""
+    document = model.document
     yield (
         f"{len(document['points'])} points; default predictor: {model.default}; "
         "FLOPs are multiply-accumulates (1 MAC = 1 FLOP)"
@@ -247,12 +273,6 @@ def describe(model: Model) -> Iterator[str]:
             yield from (f"  {line}" for line in found)
     yield ""
     yield bound_sentence(model)
-    yield from training_lines(document)
-    for remark in document.get("warnings", ()):
-        yield f"note: {plain(remark)}"
-    training = document.get("training")
-    for remark in training.get("warnings", ()) if isinstance(training, Mapping) else ():
-        yield f"note on training: {plain(str(remark))}"
 
 
 def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -269,6 +289,31 @@ def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
     except (LookupError, TypeError, ValueError):
         if section is not None:
             yield "training: damaged; `lolat training predict` says where"
+
+
+def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """What a model file knows of timed epochs, search spaces and links."""
+    try:
+        if (epochs := document.get("epochs")) is not None:
+            networks = {p["network"] for p in epochs["points"]}
+            error = median(abs(math.expm1(-r)) for r in epochs["residuals"])
+            yield (
+                f"epochs of training (`lolat training predict`): {len(epochs['points'])} of "
+                f"{plural(len(networks), 'network')}; each network left out: median error "
+                f"{percent(error)}; {plain(', '.join(epochs['optimizers']))}"
+            )
+        for name, space in document.get("spaces", {}).items():
+            measured = plural(len(space["samples"]), "measured network")
+            yield f"{plain(name)} (`lolat nas search {plain(name)} MODEL`): {measured}"
+        for name, link in document.get("links", {}).items():
+            yield (
+                f"link by {plain(name)} on {link['replicas']} replicas (`lolat training predict`): "
+                f"{link['gbps']:.3g} Gbit/s, {milliseconds(link['latency_ms'])} a step, "
+                f"{milliseconds(link['variable_ms'])} a variable, "
+                f"{milliseconds(link['fixed_ms'])} an iteration"
+            )
+    except (LookupError, TypeError, ValueError, AttributeError):
+        yield "another section: damaged; the command that reads it says where"
 
 
 def equation(coefficients: Mapping[str, float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lolat.graph import Graph, Operation
@@ -227,3 +227,14 @@ def _usual(cost: Mapping[str, float], family: str) -> float:
     """The median cost of a family's kinds that cost anything; 0 of a formula that has none of them."""
     found = [cost[name] for name in KINDS[family] if cost.get(name, 0.0) > 0]
     return statistics.median(found) if found else 0.0
+
+
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]
+) -> Iterator[str]:
+    """Columns two blanks apart, those of `left` to the left; empty ones are left out."""
+    shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
+    widths = {i: max(len(row[i]) for row in (header, *rows)) for i in shown}
+    for row in (header, *rows):
+        cells = (row[i].ljust(widths[i]) if i in left else row[i].rjust(widths[i]) for i in shown)
+        yield "  ".join(cells).rstrip()

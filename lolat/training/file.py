@@ -1,4 +1,4 @@
-"""The models of training time in files: whichever kind a file holds, read whole or refused."""
+"""What a model file knows of training time, whichever way."""
 
 from __future__ import annotations
 
@@ -11,65 +11,51 @@ from typing import Any
 
 from lolat.errors import ModelFileError
 from lolat.fitting.predictors.kernels import Kernels
-from lolat.io.documents import read_json, show, to_json
 from lolat.io.paths import LOCAL, find_model, shipped_folder
-from lolat.io.writing import write_bytes
-from lolat.model.file import SCHEMA as LATENCY_SCHEMA
-from lolat.model.file import validate
-from lolat.training.fitting import FORMAT_VERSION, SCHEMA, EpochTraining
+from lolat.model.file import read
+from lolat.model.sections import OF_TRAINING, as_output, lacks
+from lolat.training.estimate import ForwardTraining
+from lolat.training.fitting import EpochTraining
 from lolat.training.model import EstimatedTraining, MeasuredTraining, Training
 
-_EXPECTED = "expected a file that `lolat training fit` wrote"
+TRAINED_BY = ("tensorflow", "torch")
+"""Frameworks that measure training."""
 BACKEND_OPTIONS = ("jit", "compile", "channels_last", "half")
 """Options of backends, as a model file's environment has them."""
 
 
-def write(path: str | PathLike[str], model: Training) -> None:
-    """Put the model's file at `path` in one step; errors as of `lolat.io.writing.write_bytes`."""
-    write_bytes(path, to_json(model.document, fspath(path)).encode("ascii"))
-
-
 def load_training(path: str | PathLike[str]) -> Training:
-    """A model: a path, `local` (the one learned last here) or a name (`lolat models`).
+    """What a model knows of training; `path`: or `local`, or a name, as for `lolat.load`.
 
-    ModelFileError for a file that is something else or damaged, or that knows nothing of training.
+    ModelFileError for a file that is something else or damaged, or knows of neither training nor inference.
     """
     name = fspath(path)
     place = path if name != LOCAL and os.path.exists(path) else find_model(name)
-    return from_document(read_json(place, _EXPECTED), str(place))
+    return from_document(read(place), str(place))
 
 
-def from_document(document: Any, source: str) -> Training:
-    """The model of a parsed file; `source` begins the message of a ModelFileError."""
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == LATENCY_SCHEMA:
-        return _of_latencies(document, source)
-    if schema != SCHEMA:
-        raise ModelFileError(f"{source}: not a training model; {_EXPECTED}")
-    if document.get("version") != FORMAT_VERSION:
-        raise ModelFileError(
-            f"{source}: format version {show(document.get('version'))}, and this LoLat reads "
-            f"{FORMAT_VERSION}; upgrade LoLat or fit the table again"
-        )
-    return EpochTraining(document, source)
+def from_document(document: dict[str, Any], source: str) -> Training:
+    """The training of a valid model file: by timed epochs, as it was measured, by what is known of
+    operations, or else estimated from latencies of inference.
 
-
-def _of_latencies(document: dict[str, Any], source: str) -> Training:
-    """The training of a latency model: as it was measured, or by what is known of operations."""
-    validate(document, source)
-    if "training" not in document and Kernels.name in document["predictors"]:
+    `source` begins the message of a ModelFileError.
+    """
+    if "epochs" in document:
+        return EpochTraining(document, source)
+    where = document["environment"]
+    how = how_to_add(where, source)
+    if "training" in document:
+        try:
+            return MeasuredTraining(document, source)
+        except ModelFileError as error:
+            raise ModelFileError(f"{error}; learn it again: {how}") from None
+    if "predictors" not in document:
+        raise lacks(document, source, OF_TRAINING)
+    if Kernels.name in document["predictors"]:
         return EstimatedTraining(document)
-    how = how_to_add(document["environment"], source)
-    if "training" not in document:
-        raise ModelFileError(
-            f"{source}: a model of latency, without training coefficients; on its device `{how}` adds "
-            "them, and `lolat training fit EPOCHS.csv --output MODEL` makes a model from a table of "
-            "epoch times"
-        )
-    try:
-        return MeasuredTraining(document, source)
-    except ModelFileError as error:
-        raise ModelFileError(f"{error}; learn it again: {how}") from None
+    measurable = where.get("device") in ("cpu", "gpu") and where.get("framework") in TRAINED_BY
+    of_table = f"lolat training fit EPOCHS.csv --output {as_output(source)}"
+    return ForwardTraining(document, source, f"`{how if measurable else of_table}`")
 
 
 def how_to_add(environment: Mapping[str, Any], source: str) -> str:

@@ -16,8 +16,9 @@ from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
-from lolat.io.documents import NotNegative, Number, check, show
+from lolat.io.documents import NotNegative, Number, fault_of, show
 from lolat.io.tables import Row, read_table
+from lolat.model.file import FORMAT_VERSION, SCHEMA
 from lolat.training.memory import OPTIMIZERS, Optimizer, check_sizes, optimizer_named
 from lolat.training.model import Doubts, Training
 from lolat.training.terms import (
@@ -73,8 +74,6 @@ def _epoch(row: Row) -> Epoch:
 
 # ---- The model.
 
-SCHEMA = "lolat-training-model"
-FORMAT_VERSION = 1
 KINDS = ("weighted_ops", "norm_ops", "flat_norm_ops", "conv_elements")
 """Terms that say that a network has a kind of operation; a table without that says nothing of its cost."""
 DENSER, LONGER = 1.5, 3.0  # than all rows: beyond that a prediction is warned of
@@ -92,10 +91,9 @@ class Domain(msgspec.Struct):
     absent: list[str]
 
 
-class EpochDocument(msgspec.Struct):
-    """A training model's file. `coefficients_ms`: for each unit of each of EPOCH_TERMS."""
+class EpochSection(msgspec.Struct):
+    """`epochs` of a model file. `coefficients_ms`: for each unit of each of EPOCH_TERMS."""
 
-    name: str
     coefficients_ms: dict[str, NotNegative]
     residuals: list[Number]
     drop_last: bool
@@ -110,9 +108,10 @@ class EpochTraining(Training):
     """
 
     def __init__(self, document: dict[str, Any], source: str) -> None:
-        """`document`: a model file's; ModelFileError, beginning with `source`, where it is damaged."""
-        self.document, self.contents = document, _checked(document, source)
-        self.name, self.drop_last = self.contents.name, self.contents.drop_last
+        """`document`: a valid model file's; ModelFileError, beginning with `source`, where its `epochs` are
+        damaged."""
+        self.document, self.contents = document, _checked(document["epochs"], source)
+        self.name, self.drop_last = str(document["device"]), self.contents.drop_last
         self.residuals = tuple(self.contents.residuals)
         self.optimizers = tuple(self.contents.optimizers)
         named = self.contents.coefficients_ms
@@ -171,9 +170,11 @@ class EpochTraining(Training):
         return Doubts(tuple(warnings), half)
 
 
-def _checked(document: dict[str, Any], source: str) -> EpochDocument:
-    check(document, EpochDocument, source)
-    contents = msgspec.convert(document, EpochDocument)
+def _checked(section: Any, source: str) -> EpochSection:
+    fault = fault_of(section, EpochSection, "epochs")
+    if fault is not None:
+        raise ModelFileError(f"{source}: {fault}")
+    contents = msgspec.convert(section, EpochSection)
     for field, names, known in (
         ("coefficients_ms", contents.coefficients_ms, EPOCH_TERMS),
         ("domain.absent", contents.domain.absent, EPOCH_TERMS),
@@ -182,13 +183,15 @@ def _checked(document: dict[str, Any], source: str) -> EpochDocument:
         unknown = [name for name in names if name not in known]
         if unknown:
             raise ModelFileError(
-                f"{source}: `{field}` has {show(unknown[0])}; expected of {', '.join(known)}"
+                f"{source}: `epochs.{field}` has {show(unknown[0])}; expected of {', '.join(known)}"
             )
     missing = [t for t in EPOCH_TERMS if t not in contents.coefficients_ms]
     if missing:
-        raise ModelFileError(f"{source}: the field `coefficients_ms.{missing[0]}` is missing")
+        raise ModelFileError(
+            f"{source}: the field `epochs.coefficients_ms.{missing[0]}` is missing"
+        )
     if not any(contents.coefficients_ms.values()):
-        raise ModelFileError(f"{source}: `coefficients_ms` are all 0; expected one above 0")
+        raise ModelFileError(f"{source}: `epochs.coefficients_ms` are all 0; expected one above 0")
     return contents
 
 
@@ -233,11 +236,7 @@ def fit(
     times_ms = np.array([1e3 * e.epoch_s for e in epochs])
     coefficients, residuals = fit_terms(rows, times_ms, same)
     steps = [iterations(e.samples, e.batch_size, drop_last) for e in epochs]
-    document = {
-        "schema": SCHEMA,
-        "version": FORMAT_VERSION,
-        "name": name,
-        "environment": {"device": name, "source": "a table of epochs"},
+    section = {
         "coefficients_ms": dict(zip(EPOCH_TERMS, coefficients.tolist(), strict=True)),
         "residuals": residuals.tolist(),
         "drop_last": drop_last,
@@ -257,6 +256,14 @@ def fit(
             for e, (graph, _), row in zip(epochs, used, rows, strict=True)
         ],
     }  # fmt: skip
+    document = {
+        "schema": SCHEMA,
+        "version": FORMAT_VERSION,
+        "name": name,
+        "device": name,
+        "environment": {"device": name, "source": "a table of epochs"},
+        "epochs": section,
+    }
     return EpochTraining(document, name)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from math import prod
 from numbers import Integral
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, Tensor
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph import Graph
 from lolat.graph.kinds import FREE, NORMALIZATIONS
+from lolat.graph.memory import FLOAT_BYTES, parameters, tensor_bytes
 
 # ---- What a training run is asked for with, checked: optimizers and sizes.
 
@@ -67,10 +66,7 @@ def check_sizes(batch_size: Any, samples: Any, epochs: Any, validation: Any = No
 
 # ---- memory ----------------------------------------
 
-FLOAT_BYTES = 4
 LARGEST_BATCH = 2**24
-SIZES = {"float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float16": 2, "bfloat16": 2, "int16": 2,
-         "uint16": 2, "int8": 1, "uint8": 1, "bool": 1}  # fmt: skip
 _OF_INPUT = """
 conv grouped_conv depthwise_conv transposed_conv dense matmul embedding multiply divide power square
 max_pool global_max_pool gelu silu hard_silu mish softplus erf log leaky_relu prelu
@@ -83,43 +79,6 @@ global_max_pool lstm gru simple_rnn dropout
 """
 OF_OUTPUT = frozenset(_OF_OUTPUT.split())
 """Kinds whose backward pass needs what they wrote (of a dropout, as much: its mask)."""
-NORM_VECTORS = {
-    "batch_norm": 2,
-    "layer_norm": 2,
-    "group_norm": 2,
-    "instance_norm": 2,
-    "rms_norm": 1,
-}
-
-
-def parameters(graph: Graph) -> int:
-    """How many numbers training changes: kernels, biases, tables, and the vectors of normalizations.
-
-    A layer that is used twice is counted twice: a graph does not say that they share.
-    """
-    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
-    return int(
-        sum(
-            operation_parameters(graph, o, int(w))
-            for o, w in zip(graph.operations, weights, strict=True)
-        )
-    )
-
-
-def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:
-    """What training changes of one operation, whose count of `weights` is known."""
-    a = operation.attributes
-    if operation.kind == "embedding" and "rows" in a and "out_features" in a:
-        return int(a["rows"] * a["out_features"])
-    vectors = NORM_VECTORS.get(operation.kind, 0)
-    return vectors * channels(graph, operation) if vectors and operation.inputs else weights
-
-
-def channels(graph: Graph, operation: Operation) -> int:
-    """Channels of what a normalization reads: last in Keras and of a layer norm, else after the batch."""
-    shape = graph.tensors[operation.inputs[0]].shape
-    last = graph.framework in ("", "keras") or operation.kind in ("layer_norm", "rms_norm")
-    return shape[-1] if last or len(shape) < 2 else shape[1]
 
 
 def kept_bytes(graph: Graph, batch_size: int) -> int:
@@ -139,14 +98,14 @@ def kept_bytes(graph: Graph, batch_size: int) -> int:
             kept.update(same.get(t, t) for t in operation.inputs)
         if operation.kind in OF_OUTPUT:
             kept.update(operation.outputs)
-    return sum(_bytes(graph.tensors[t], batch_size) for t in kept)
+    return sum(tensor_bytes(graph.tensors[t], batch_size) for t in kept)
 
 
 def working_bytes(graph: Graph, batch_size: int) -> int:
     """Bytes of the gradients alive at once in the backward pass: of the largest operation's tensors."""
     return max(
         (
-            sum(_bytes(graph.tensors[t], batch_size) for t in {*o.inputs, *o.outputs})
+            sum(tensor_bytes(graph.tensors[t], batch_size) for t in {*o.inputs, *o.outputs})
             for o in graph.operations
             if o.kind not in FREE
         ),
@@ -177,11 +136,3 @@ def largest_batch(graph: Graph, optimizer: Optimizer, available_bytes: float) ->
         fits = memory_bytes(graph, middle, optimizer) <= available_bytes
         least, most = (middle, most) if fits else (least, middle)
     return least
-
-
-def _bytes(tensor: Tensor, batch_size: int) -> int:
-    return (
-        prod(tensor.shape)
-        * (batch_size if tensor.batched else 1)
-        * SIZES.get(tensor.dtype, FLOAT_BYTES)
-    )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting.domain import NEGLIGIBLE_SHARE, OUTSIDE_WIDENING, widened
+from lolat.fitting.domain import NEGLIGIBLE_SHARE, widened
 from lolat.fitting.intervals import (
     COVERAGE,
     check_coverage,
@@ -23,19 +23,13 @@ from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors, count
+from lolat.graph.memory import FLOAT_BYTES, parameters
 from lolat.graph.work import ELEMENTS, Work, work_of
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.prediction import of_its_source, other_framework
 from lolat.training.learning import read_section
-from lolat.training.memory import (
-    FLOAT_BYTES,
-    Optimizer,
-    check_sizes,
-    memory_bytes,
-    optimizer_named,
-    parameters,
-)
+from lolat.training.memory import Optimizer, check_sizes, memory_bytes, optimizer_named
 from lolat.training.terms import PASS_TERMS, iterations, pass_rows, started, variables
 from lolat.units import duration, milliseconds, plain
 
@@ -479,7 +473,7 @@ class EstimatedTraining(Training):
         try:
             width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
             usual = width.half(len(graph.operations)) * (UNMEASURED if estimated else 1.0)
-            half: float | None = widened(usual, {OUTSIDE_WIDENING: sum(unlike.values())})
+            half: float | None = widened(usual, sum(unlike.values()))
         except InputError:
             half = None
         warnings = (

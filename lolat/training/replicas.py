@@ -12,9 +12,11 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.memory import FLOAT_BYTES, operation_parameters
 from lolat.training.exchange import BUCKET_BYTES, Link, checked_devices, exchange_ms, exposed_ms
-from lolat.training.memory import FLOAT_BYTES, operation_parameters, optimizer_named
+from lolat.training.memory import optimizer_named
 from lolat.training.model import Training, TrainingPrediction
+from lolat.training.terms import variables
 
 # ---- One iteration on several devices, from the time of one replica.
 
@@ -212,16 +214,16 @@ def predict_parallel(
                 f"{samples} samples; give a smaller batch size, fewer devices, or more samples"
             )
         share = samples // devices if model.drop_last else -(-samples // devices)
-    evaluated = None if validation is None else -(-validation // devices)
-    one = model.predict(graph, batch_size, share, epochs, optimizer, coverage, evaluated)
-    sizes: list[float] = [one.weights_bytes]
-    backward = None
+    validation = None if validation is None else -(-validation // devices)
+    one = model.predict(graph, batch_size, share, epochs, optimizer, coverage, validation)
+    sizes, backward = [float(one.weights_bytes)], None
     backward_ms = one.parts_ms["backward"]
     if overlap and devices > 1 and backward_ms is not None and strategy != "mirrored":
         each, _, _ = model.operation_times(graph, batch_size, optimizer_named(optimizer))
         sizes, backward = gradient_parts(graph, batch_size, backward_ms, each.tolist())
     times = one.iteration_ms, sizes, devices, link, strategy
-    iteration = parallel_iteration(*times, backward_ms=backward)
+    besides = link.besides_ms(variables(graph))
+    iteration = parallel_iteration(*times, backward_ms=backward, fixed_ms=besides)
     more_ms = iteration.synchronization_ms + iteration.exchange_ms
     training = replace(
         one,

@@ -15,7 +15,8 @@ import numpy as np
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS, PLAIN, count
 from lolat.graph.kinds import FREE, NORMALIZATIONS
-from lolat.training.memory import NORM_VECTORS, Optimizer, channels, parameters
+from lolat.graph.memory import NORM_VECTORS, channels, parameters
+from lolat.training.memory import Optimizer
 
 TERMS: Mapping[str, str] = {
     "weighted_ops": "operations with weights",

@@ -108,6 +108,7 @@ def opened(path: Path, key: str, own: bool) -> DeviceModel:
     latency, training, lacking = None, None, {}
     try:
         latency = load(path)
+        _ = latency.inference
     except LolatError as error:
         lacking = dict.fromkeys(("latency", "budget"), plain(str(error)).removeprefix(f"{path}: "))
     try:

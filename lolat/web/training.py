@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.training.cost import Duration, Machines, Option, Plan, Rent, device_of, link_of, plan
+from lolat.training.cost import Duration, Machines, Option, Plan, Rent, link_of, plan
 from lolat.training.cost.prices import Offer, Prices
 from lolat.training.exchange import Link
 from lolat.training.memory import largest_batch, optimizer_named
@@ -67,7 +67,7 @@ def _answer(
     rent, price_from = _rent(chosen, model, prices)
 
     def link(count: int) -> Link:
-        return question.link or link_of(rent(count), device_of(model))
+        return question.link or link_of(rent(count), model, question.strategy)
 
     def predict(count: int) -> Duration:
         training = predict_parallel(

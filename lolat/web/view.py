@@ -13,7 +13,7 @@ from lolat.report.charts import Dot, frontier_chart, key
 from lolat.training.cost import LEFT_OUT, Option, device_of, frontier
 from lolat.training.exchange import Link, assumed_link
 from lolat.training.model import PARTS
-from lolat.units import dollars, duration, gibibytes, milliseconds, percent, plain, plural
+from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.forms import ChosenModel, TrainingQuestion
 from lolat.web.parts import between, block_rows, command, named, options, shown_path
 from lolat.web.training import DeviceAnswer
@@ -117,7 +117,7 @@ def _card(question: TrainingQuestion, answer: DeviceAnswer, series: int | None) 
         source = ", ".join(filter(None, (_instances(option), plain(answer.price_from))))
         rows.append(("An hour costs", dollars(option.price_per_hour), source))
         rows.append(("An epoch costs", dollars(option.dollars_per_epoch), ""))
-    rows.append(("Memory", gibibytes(t.memory_bytes), _memory(answer)))
+    rows.append(("Memory", byte_size(t.memory_bytes), _memory(answer)))
     sure = between(t.interval_s, duration)
     return {
         "key": answer.device.key,
@@ -140,7 +140,7 @@ def _memory(answer: DeviceAnswer) -> str:
     """Whether an iteration fits into the device."""
     if answer.memory_bytes is None:
         return "estimated, on each device; give the device's to see whether it fits"
-    has = f"of {gibibytes(answer.memory_bytes)} on each device"
+    has = f"of {byte_size(answer.memory_bytes)} on each device"
     if answer.fits:
         return f"{has}: fits, and so would a batch of {answer.largest:,}"
     if answer.largest:

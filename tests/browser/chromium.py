@@ -35,6 +35,7 @@ KEYS = {
     "Tab": (9, ""),
     "Delete": (46, ""),
     "ArrowRight": (39, ""),
+    "ArrowLeft": (37, ""),
 }
 
 
@@ -224,6 +225,20 @@ class Chromium:
             elif method == "Network.requestWillBeSent" and found.get("type") != "Document":
                 told.append(f"request: {found['request']['url'][:200]}")
         return told
+
+
+# ---- What the tests of `lolat serve` ask of its page.
+
+ANSWER = "document.getElementById('answer').innerText"
+READY = (
+    f"{DONE} && !document.querySelector('[aria-busy]') && !document.querySelector('[data-waiting]')"
+)
+
+
+def answered(page: Chromium, words: str) -> str:
+    """The answer, once it has these words and nothing is being waited for."""
+    page.wait(f"{READY} && {ANSWER}.includes({json.dumps(words)})")
+    return str(page.run(ANSWER))
 
 
 def accessible(page: Chromium) -> list[tuple[str, str]]:

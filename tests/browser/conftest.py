@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from lolat.model.file import write
+from lolat.training.fitting import fit
+from tests import synthetic
 from tests.browser import chromium
+from tests.training.epoch_tables import epochs, read
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +29,32 @@ def browser() -> Iterator[chromium.Chromium]:
     running = chromium.Chromium()
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where `lolat serve` answers, with a device that knows of training alone and one of latency alone."""
+    desk = tmp_path_factory.mktemp("models") / "desk.json"
+    write(desk, fit(epochs(), read, "a desk"))
+    laptop = desk.with_name("laptop.json")
+    laptop.write_text(json.dumps(synthetic.document(name="laptop", device="a laptop")))
+    running = subprocess.Popen(
+        [sys.executable, "-u", "-m", "lolat.cli.main", "serve", str(desk), str(laptop), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert running.stdout is not None
+    found = re.search(r"http://\S+", running.stdout.readline())
+    assert found is not None
+    yield found[0]
+    running.terminate()
+    assert running.communicate(timeout=60)[1] == ""  # nothing went wrong in the server
+
+
+@pytest.fixture
+def served(browser: chromium.Chromium, address: str) -> Iterator[chromium.Chromium]:
+    """The browser, to visit `address` with; afterwards nothing went wrong in the page."""
+    browser.size(1280)
+    browser.media()
+    yield browser
+    browser.ask("Emulation.setScriptExecutionDisabled", value=False)
+    assert [f for f in browser.faults() if not f.startswith(f"request: {address}")] == []

@@ -1,14 +1,10 @@
-"""The calculator in a real browser, on a real server: as somebody uses it who has never seen it."""
+"""The tab of training in a real browser, on a real server: as somebody uses it who has never seen it."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
-import subprocess
-import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,53 +14,18 @@ pytest.importorskip("fastapi")
 pytest.importorskip("keras")
 
 from lolat.cli.main import lolat
-from lolat.training.file import write
-from lolat.training.fitting import fit
 from lolat.units import dollars, duration
-from tests.browser.chromium import DONE, Chromium, accessible, legible
-from tests.training.epoch_tables import epochs, read
+from tests.browser.chromium import ANSWER, DONE, Chromium, accessible, answered, legible
 from tests.web.test_reader import keras_file, onnx_file
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = tmp_path_factory.mktemp("models") / "desk.json"
-    write(path, fit(epochs(), read, "a desk"))
-    running = subprocess.Popen(
-        [sys.executable, "-u", "-m", "lolat.cli.main", "serve", str(path), "--port", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert running.stdout is not None
-    found = re.search(r"http://\S+", running.stdout.readline())
-    assert found is not None
-    yield found[0]
-    running.terminate()
-    assert running.communicate(timeout=60)[1] == ""  # nothing went wrong in the server
 
 
 @pytest.fixture
-def page(browser: Chromium, address: str) -> Iterator[Chromium]:
-    browser.size(1280)
-    browser.media()
-    browser.visit(address)
-    yield browser
-    browser.ask("Emulation.setScriptExecutionDisabled", value=False)
-    assert [f for f in browser.faults() if not f.startswith(f"request: {address}")] == []
+def page(served: Chromium, address: str) -> Chromium:
+    served.visit(f"{address}?view=training")
+    return served
 
 
-ANSWER = "document.getElementById('answer').innerText"
 BIG = "[...document.querySelectorAll('.big')].map(e => e.textContent)"
-READY = (
-    f"{DONE} && !document.querySelector('[aria-busy]') && !document.querySelector('[data-waiting]')"
-)
-
-
-def answered(page: Chromium, words: str) -> str:
-    """The answer, once it has these words and nothing is being waited for."""
-    page.wait(f"{READY} && {ANSWER}.includes({json.dumps(words)})")
-    return str(page.run(ANSWER))
 
 
 def test_a_first_time_user_reaches_a_cost(page: Chromium) -> None:
@@ -221,7 +182,7 @@ def test_by_keyboard_alone(page: Chromium) -> None:
 
 def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:
     page.ask("Emulation.setScriptExecutionDisabled", value=True)
-    page.visit(address)
+    page.visit(f"{address}?view=training")
     assert page.run("document.querySelector('[data-copy]').hidden")
     page.write("#f-epochs", "9")
     page.events.clear()
@@ -235,7 +196,7 @@ def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Pat
     page.click("#send")
     page.loaded()
     assert "plain 9 epochs" in page.run(ANSWER)
-    page.visit(f"{address}?name=VGG16")
+    page.visit(f"{address}?view=training&name=VGG16")
     page.wait(
         f"{ANSWER}.includes('VGG16 20 epochs')"
     )  # it may first have said that it is being read
@@ -268,7 +229,7 @@ def test_everything_has_a_name_for_who_does_not_see_it(page: Chromium) -> None:
 def test_words_can_be_read_and_nothing_is_wider_than_the_window(
     page: Chromium, address: str, width: int, scheme: str
 ) -> None:
-    for query in ("", "?samples=x&price.desk=-1"):
+    for query in ("?view=training", "?view=training&samples=x&price.desk=-1"):
         page.size(width, 844)
         page.media(scheme)
         page.visit(address + query)

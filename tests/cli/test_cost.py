@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lolat.io import paths as places
-from lolat.training.file import load_training, write
-from lolat.training.fitting import EpochTraining
+from lolat.model.file import write
+from lolat.training.file import load_training
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import document
@@ -276,7 +276,7 @@ def test_one_device_is_what_the_training_model_says(
 ) -> None:
     """With the file of a training model, as a user has it."""
     path = tmp_path / "desk.json"
-    write(path, EpochTraining(document(), "V100"))
+    write(path, document())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     lolat = Command(capsys)
     ask = (path, "n", "--samples", 1000, "--epochs", 3, "--batch-size", 32, "--json")

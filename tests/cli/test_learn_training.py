@@ -19,7 +19,7 @@ from microbench import environment
 from microbench.environment import UNSAID
 from tests import synthetic
 from tests.cli.commands import Command, Result, one_line
-from tests.training import training_points
+from tests.training import epoch_tables, training_points
 
 HERE = "EPYC, 2 threads"
 ENVIRONMENT = {
@@ -159,6 +159,34 @@ def test_latencies_learned_again_keep_the_training(
     found = lolat.done(*LEARN, output)
     assert "kept" not in found.out
     assert "training" not in read(output), "times of two frameworks are not mixed"
+
+
+OTHERS = {"epochs": epoch_tables.section(), "spaces": {"fbnet": {}}, "links": {"ddp": {}}}
+
+
+def test_what_else_is_known_is_kept(machine: Machine, output: Path, lolat: Command) -> None:
+    write(output, {**read(output), **OTHERS})
+    for more in ((), TRAINING, ("--restart",)):
+        lolat.done(*LEARN, output, *more)
+        found = read(output)
+        assert {name: found[name] for name in OTHERS} == OTHERS
+    write(output, {**found, "device": "Xeon, 8 threads"})
+    content, calls = output.read_bytes(), len(machine.calls)
+    assert "is a model of another device: Xeon" in lolat.refused(*LEARN, output)
+    assert (output.read_bytes(), len(machine.calls)) == (content, calls)
+
+
+@pytest.mark.parametrize("more", [(), TRAINING])
+def test_latencies_are_added_to_a_model_without(
+    machine: Machine, tmp_path: Path, lolat: Command, more: tuple[str, ...]
+) -> None:
+    output = tmp_path / "gpu.json"
+    write(output, epoch_tables.document())
+    lolat.done(*LEARN, output, *more)
+    found = read(output)
+    assert found["points"]
+    assert found["epochs"] == epoch_tables.section()
+    assert ("training" in found) == bool(more)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ import pytest
 pytest.importorskip("fastapi")
 
 from lolat.cli.show import serve
-from lolat.training.file import write
+from lolat.model.file import write
+from lolat.model.sections import put
 from lolat.training.fitting import fit
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import epochs, read
@@ -57,8 +58,10 @@ def test_a_package_that_is_missing(package: str) -> None:
     assert len(said.splitlines()) == 1
 
 
-def test_a_model_that_knows_nothing_of_training(lolat: Command, model: Path) -> None:
-    assert "without training coefficients" in lolat.refused("serve", model)
+def test_a_model_that_cannot_tell_of_training(lolat: Command, tmp_path: Path) -> None:
+    path = tmp_path / "space.json"
+    put(path, "spaces", {"fbnet": {}}, "a phone")
+    assert "no training; add them with `lolat learn" in lolat.refused("serve", path)
     assert "no such model" in lolat.refused("serve", "nothing-of-that-name")
 
 
@@ -66,7 +69,7 @@ def test_a_model_that_knows_nothing_of_training(lolat: Command, model: Path) -> 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, how: signal.Signals) -> None:
     path = tmp_path / "desk.json"
-    write(path, fit(epochs(), read, "a desk"))
+    write(path, fit(epochs(), read, "a desk").document)
     running = subprocess.Popen(
         [sys.executable, "-m", "lolat.cli.main", "serve", str(path), "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,

@@ -197,10 +197,13 @@ def test_a_model_is_read_as_it_was_written(
     intervals = np.array(found.interval_ms(rows)), np.array(model.interval_ms(rows))
     assert intervals[0] == pytest.approx(intervals[1], rel=1e-4)
     assert (found.space, found.archs, found.warnings) == (model.space, model.archs, model.warnings)
-    assert found.to_document() == json.loads(path.read_text())
+    document = json.loads(path.read_text())
+    assert document["spaces"] == {model.space: found.to_section()}
+    assert (document["schema"], document["device"]) == ("lolat-model", "unknown")
     assert path.stat().st_size < 400_000
-    fewshot.write(tmp_path / "again.json", found)
-    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+    again = tmp_path / "again" / "model.json"
+    fewshot.write(again, found)
+    assert again.read_bytes() == path.read_bytes()
 
 
 MISSING = object()
@@ -209,41 +212,60 @@ MISSING = object()
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (("schema",), "lolat-model", "a model of a device, for whole networks"),
-        (("schema",), "other", "not of a search space"),
-        (("schema",), MISSING, "not of a search space"),
-        (("version",), 2, "version 2, and this LoLat reads 1"),
-        (("space",), "darts", "'darts'; expected one of nasbench201, fbnet"),
-        (("space",), "fbnet", "unknown assumption 'all'"),
-        (("costs",), MISSING, "the field `costs` is missing"),
-        (("costs",), [], "`costs`"),
+        (("costs",), MISSING, "the field `spaces.nasbench201.costs` is missing"),
+        (("costs",), [], "`spaces.nasbench201.costs`"),
         (("costs", 0, "weight"), 0.1, "do not add up to 1"),
-        (("costs", 0, "weight"), "1", "`costs[0].weight` is '1'"),
-        (("costs", 0, "noise"), True, "`costs[0].noise` is true"),
+        (("costs", 0, "weight"), "1", "`spaces.nasbench201.costs[0].weight` is '1'"),
+        (("costs", 0, "noise"), True, "`spaces.nasbench201.costs[0].noise` is true"),
         (("costs", 0, "costs_ms"), [1.0], "`costs_ms`"),
-        (("costs", 0, "costs_ms"), [1.0, -1.0, 1.0, 1.0, 1.0], "`costs[0].costs_ms[1]` is -1.0"),
+        (("costs", 0, "costs_ms"), [1.0, -1.0, 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]` is -1.0"),
         (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0], "the first above 0"),
-        (("costs", 0, "costs_ms"), [1.0, "x", 1.0, 1.0, 1.0], "`costs[0].costs_ms[1]` is 'x'"),
+        (("costs", 0, "costs_ms"), [1.0, "x", 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]` is 'x'"),
         (("spreads_ms", "all"), [[1.0, 1.0]], "`spreads_ms`"),
         (("spreads_ms",), {}, "`spreads_ms`"),
         (("spreads_ms", "all"), [[1.0] * 4 + [1e999]], "spreads_ms"),
-        (("samples", 0, "latency_ms"), MISSING, "`samples[0].latency_ms` is missing"),
-        (("step_ms",), -1.0, "`step_ms` is -1.0"),
+        (("samples", 0, "latency_ms"), MISSING, "`spaces.nasbench201.samples[0].latency_ms` is missing"),
+        (("step_ms",), -1.0, "`spaces.nasbench201.step_ms` is -1.0"),
     ],
 )  # fmt: skip
-def test_a_damaged_document_is_refused(
+def test_a_damaged_section_is_refused(
     cells: NasModel, path: tuple[Any, ...], value: Any, words: str
 ) -> None:
-    document = json.loads(json.dumps(cells.to_document()))
-    holder = document
+    section = json.loads(json.dumps(cells.to_section()))
+    holder = section
     for key in path[:-1]:
         holder = holder[key]
     holder[path[-1]] = value
     if value is MISSING:
         del holder[path[-1]]
     with pytest.raises(ModelFileError, match=r"^m\.json: ") as caught:
-        from_document(document, "m.json")
+        from_document({"spaces": {"nasbench201": section}}, "m.json")
     assert words in str(caught.value)
+
+
+def test_what_a_file_lacks_is_told(cells: NasModel) -> None:
+    document = {"environment": {}, "spaces": {"nasbench201": cells.to_section()}}
+    with pytest.raises(ModelFileError) as caught:
+        from_document(document, "m.json", "fbnet")
+    assert "m.json knows networks of nasbench201, but no networks of fbnet" in str(caught.value)
+    assert "`lolat nas fit fbnet SAMPLES.csv --output m.json`" in str(caught.value)
+    document["spaces"]["darts"] = {}
+    with pytest.raises(ModelFileError, match="'darts'; expected one of nasbench201, fbnet"):
+        from_document(document, "m.json", "darts")
+    document["spaces"]["fbnet"] = cells.to_section()  # of another space
+    with pytest.raises(ModelFileError, match="unknown assumption 'all'"):
+        from_document(document, "m.json", "fbnet")
+
+
+def test_a_file_of_before_is_read(cells: NasModel, tmp_path: Path) -> None:
+    """As `nas fit` wrote it when it had a schema of its own."""
+    path = tmp_path / "phone.json"
+    head = {"schema": "lolat-nas-model", "version": 1, "space": "nasbench201"}
+    path.write_text(json.dumps(head | cells.to_section()))
+    found = fewshot.read(path)
+    assert (found.space, found.archs) == ("nasbench201", cells.archs)
+    rows = cells.terms.candidates(np.random.default_rng(0))[::100]
+    assert found.latency_ms(rows) == pytest.approx(cells.latency_ms(rows), rel=1e-6)
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"schema": "lolat-nas', b"\xff\xfe", b"[1]"])
@@ -251,7 +273,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes | Non
     path = tmp_path / "m.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"m\.json: .*expected a file that `lolat nas fit`"):
+    with pytest.raises(ModelFileError, match=r"m\.json: .*expected a LoLat model"):
         fewshot.read(path)
 
 

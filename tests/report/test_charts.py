@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.report.charts import SQUARE, Dot, bar, bars, frontier_chart, limits_of, scatter
-from lolat.units import dollars, duration, gibibytes, plural
+from lolat.units import dollars, duration, plural
 
 LEFT, TOP = SQUARE.left, SQUARE.top
 WIDTH, HEIGHT = SQUARE.across[1] - LEFT, SQUARE.up[0] - TOP
@@ -180,5 +180,4 @@ def test_money(value: float, said: str) -> None:
 
 
 def test_memory_and_plurals() -> None:
-    assert [gibibytes(n * 2**30) for n in (0.05, 7.344, 120)] == ["0.05 GiB", "7.34 GiB", "120 GiB"]
     assert [plural(n, "device") for n in (1, 4096)] == ["1 device", "4,096 devices"]

@@ -12,7 +12,7 @@ import pytest
 from lolat.model import Model
 from lolat.model.state import State
 from lolat.report import text
-from lolat.units import milliseconds
+from lolat.units import byte_size, milliseconds
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -38,11 +38,15 @@ def test_summary() -> None:
     )
     macs = synthetic.totals(synthetic.network(), 4)["flops"]
     assert f"{macs / 1e6:.0f} MMACs" in second or f"{macs / 1e9:.2f} GMACs" in second
-    assert [f"note: {w}" for w in PREDICTION.warnings] == rest
+    memory = PREDICTION.memory
+    assert memory is not None
+    assert rest[0].startswith(f"{byte_size(memory.total_bytes)} of memory: ")
+    assert memory.at in rest[0]
+    assert [f"note: {w}" for w in PREDICTION.warnings] == rest[1:]
 
 
 def test_summary_of_what_is_not_known() -> None:
-    nothing = {"interval_ms": None, "coverage": None, "in_domain": None}
+    nothing: dict[str, Any] = dict.fromkeys(("interval_ms", "coverage", "in_domain", "memory"))
     unknown = replace(PREDICTION, warnings=("careful",), **nothing)
     first, second, third = text.summary(unknown)
     assert "sure" not in first

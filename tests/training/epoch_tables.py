@@ -10,7 +10,8 @@ import numpy as np
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from lolat.training.fitting import FORMAT_VERSION, SCHEMA, Epoch
+from lolat.model.file import FORMAT_VERSION, OF_EPOCHS, SCHEMA
+from lolat.training.fitting import Epoch
 from lolat.training.terms import EPOCH_TERMS
 from tests import synthetic
 
@@ -77,10 +78,23 @@ def table(path: Path, rows: Sequence[Epoch], columns: Sequence[str] = COLUMNS) -
 
 
 def document(**more: Any) -> dict[str, Any]:
-    """A model file with a coefficient for each term, a millionth of 1, 2, 3 ..."""
+    """A model file with a coefficient for each term, a millionth of 1, 2, 3 ...; `more`: in its section."""
     return {
-        "schema": SCHEMA, "version": FORMAT_VERSION, "name": "V100",
-        "environment": {"device": "V100", "source": "a table of epochs"},
+        "schema": SCHEMA, "version": FORMAT_VERSION, "name": "V100", "device": "V100",
+        "environment": {"device": "V100", "source": "a table of epochs"}, "epochs": section(**more),
+    }  # fmt: skip
+
+
+def of_before(**more: Any) -> dict[str, Any]:
+    """The same as `training fit` wrote it when it had a schema of its own."""
+    return {
+        "schema": OF_EPOCHS, "version": 1, "name": "V100",
+        "environment": {"device": "V100", "source": "a table of epochs"}, **section(), **more,
+    }  # fmt: skip
+
+
+def section(**more: Any) -> dict[str, Any]:
+    return {
         "coefficients_ms": {t: 1e-6 * n for n, t in enumerate(EPOCH_TERMS, 1)},
         "residuals": np.linspace(-0.1, 0.1, 30).tolist(), "drop_last": False, "optimizers": ["sgd"],
         "domain": {"densest": 100.0, "longest_ms": 1e6, "absent": []}, "points": [], **more,

@@ -10,11 +10,12 @@ import pytest
 
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph
-from lolat.training.file import from_document, load_training, write
+from lolat.model.file import write
+from lolat.training.file import from_document, load_training
 from lolat.training.fitting import Epoch, EpochTraining, fit, read_epochs
 from lolat.training.terms import EPOCH_TERMS
 from tests import synthetic
-from tests.training.epoch_tables import epoch, epochs, iteration_ms, read
+from tests.training.epoch_tables import document, epoch, epochs, iteration_ms, read
 
 NEW = ("s3w24x20", "s2w48x40", "s1w100x30")  # none of `networks()`
 
@@ -121,13 +122,13 @@ def test_multiplications_are_never_free() -> None:
 
 def test_a_model_is_written_and_read(model: EpochTraining, tmp_path: Path) -> None:
     path = tmp_path / "m.json"
-    write(path, model)
+    write(path, model.document)
     document = json.loads(path.read_text())
     assert list(document) == sorted(document)
-    assert (document["schema"], document["version"]) == ("lolat-training-model", 1)
+    assert (document["schema"], document["version"]) == ("lolat-model", 1)
     assert document["environment"] == {"device": "a desk", "source": "a table of epochs"}
-    assert len(document["points"]) == 60
-    first, row = document["points"][0], epochs()[0]
+    assert len(document["epochs"]["points"]) == 60
+    first, row = document["epochs"]["points"][0], epochs()[0]
     assert first["epoch_s"] == row.epoch_s
     assert {k: first[k] for k in ("network", "batch_size", "samples", "optimizer")} == {
         "network": row.network, "batch_size": row.batch_size, "samples": row.samples,
@@ -141,27 +142,29 @@ def test_a_model_is_written_and_read(model: EpochTraining, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema": "else"}, "not a training model; expected a file that `lolat training fit`"),
-        ({"schema": "lolat-model"}, "the field `device` is missing"),
-        ({"version": 2}, "format version 2, and this LoLat reads 1"),
-        ({"coefficients_ms": {}}, "the field `coefficients_ms.weighted_ops` is missing"),
-        ({"coefficients_ms": None}, "`coefficients_ms` is null; expected an object"),
+        ({"coefficients_ms": {}}, "the field `epochs.coefficients_ms.weighted_ops` is missing"),
+        ({"coefficients_ms": None}, "`epochs.coefficients_ms` is null; expected an object"),
         ({"coefficients_ms": dict.fromkeys(EPOCH_TERMS, 0.0)}, "all 0"),
         ({"coefficients_ms": {**dict.fromkeys(EPOCH_TERMS, 1.0), "steps": -1}}, "-1"),
         ({"coefficients_ms": {**dict.fromkeys(EPOCH_TERMS, 1.0), "x": 1}}, "has 'x'; expected"),
-        ({"residuals": ["a"]}, r"`residuals\[0\]` is 'a'"),
-        ({"drop_last": "yes"}, "`drop_last` is 'yes'; expected true or false"),
-        ({"domain": {"densest": None}}, "`domain.densest` is null"),
-        ({"domain": {"densest": 1, "longest_ms": 1, "absent": ["x"]}}, "`domain.absent` has 'x'"),
-        ({"domain": {}}, "the field `domain.densest` is missing"),
-        ({"optimizers": ["x"]}, "`optimizers` has 'x'; expected of sgd"),
+        ({"residuals": ["a"]}, r"`epochs.residuals\[0\]` is 'a'"),
+        ({"drop_last": "yes"}, "`epochs.drop_last` is 'yes'; expected true or false"),
+        ({"domain": {"densest": None}}, "`epochs.domain.densest` is null"),
+        (
+            {"domain": {"densest": 1, "longest_ms": 1, "absent": ["x"]}},
+            "`epochs.domain.absent` has 'x'",
+        ),
+        ({"domain": {}}, "the field `epochs.domain.densest` is missing"),
+        ({"optimizers": ["x"]}, "`epochs.optimizers` has 'x'; expected of sgd"),
     ],
 )
 def test_a_damaged_document_is_refused(
     model: EpochTraining, change: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ModelFileError, match=f"^m.json: .*{said}"):
-        from_document({**model.document, **change}, "m.json")
+        from_document(
+            {**model.document, "epochs": {**model.document["epochs"], **change}}, "m.json"
+        )
 
 
 def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
@@ -169,8 +172,8 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"m.json: no such model; expected a model file"):
         load_training(path)
     for content, said in (
-        (b"{]", "truncated"), (b"\xff\xfe", "not UTF-8"), (b"[]", "not a training model"),
-        (json.dumps(synthetic.document()).encode(), "without training coefficients"),
+        (b"{]", "truncated"), (b"\xff\xfe", "not UTF-8"), (b"[]", "holds a list of 0; expected a LoLat"),
+        (json.dumps(document() | {"schema": "else"}).encode(), "not a LoLat model: its `schema` is 'else'"),
     ):  # fmt: skip
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=said):

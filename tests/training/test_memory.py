@@ -7,7 +7,8 @@ from math import prod
 import pytest
 
 from lolat.graph import GraphBuilder
-from lolat.training.memory import OPTIMIZERS, kept_bytes, memory_bytes, parameters, working_bytes
+from lolat.graph.memory import parameters
+from lolat.training.memory import OPTIMIZERS, kept_bytes, memory_bytes, working_bytes
 from tests.training.epoch_tables import by_hand, read
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.memory import parameters
 from lolat.training.exchange import Link
-from lolat.training.memory import parameters
 from lolat.training.replicas import ParallelPrediction, gradient_parts, predict_parallel
 from tests import synthetic
 from tests.training.known_training import KnownTraining

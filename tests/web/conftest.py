@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lolat.io import paths as places
-from lolat.training.file import write
+from lolat.model.file import write
 from lolat.training.fitting import fit
 from tests.training.epoch_tables import epochs, read
 
@@ -25,7 +25,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose device is in no list of prices."""
     path = tmp_path_factory.mktemp("models") / "desk.json"
-    write(path, fit(epochs(), read, "a desk"))
+    write(path, fit(epochs(), read, "a desk").document)
     return path
 
 

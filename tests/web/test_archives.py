@@ -165,6 +165,44 @@ def test_what_is_no_network(tmp_path: Path, content: bytes, name: str, words: st
     assert words in refusal(path, name)
 
 
+def pt2(path: Path, graph: bytes = b"{}", *more: tuple[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (("net/models/model.json", graph), *more):
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda p: pt2(p, b" " * (40 * MIB)), "zip bomb"),
+        (lambda p: pt2(p, b"{}", ("../x", b"a")), "leads out of the archive"),
+        (
+            lambda p: pt2(p, b"{}", ("b/models/other.json", b"{}")),
+            "a zip archive without one network",
+        ),
+        (another, "no .pt2 file: a zip archive without one network"),
+    ],
+)
+def test_an_exported_program_is_looked_at_likewise(
+    tmp_path: Path, make: Callable[[Path], Path], words: str
+) -> None:
+    with pytest.raises(NetworkError) as caught:
+        check_file(make(tmp_path / "n.pt2"), "n.pt2")
+    assert words in str(caught.value)
+    assert "expected what torch.export.save writes" in str(caught.value)
+    check_file(pt2(tmp_path / "good.pt2"), "good.pt2")
+
+
+def test_a_read_network_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "n.json"
+    path.write_text(" " * 2000)
+    check_file(path, "n.json")
+    monkeypatch.setattr(networks, "MOST_CONFIG", 1000)
+    with pytest.raises(NetworkError, match="expected a read network"):
+        check_file(path, "n.json")
+
+
 def test_damage_anywhere_is_refused_or_does_no_harm(tmp_path: Path) -> None:
     """What is let through comes out of Python's own unpacking as large as is declared, or not at all."""
     whole = keras_file(tmp_path / NAME, ("w", bytes(2000)), config=b"{}" * 500).read_bytes()

@@ -18,11 +18,12 @@ pytest.importorskip("fastapi")
 
 from lolat.cli.main import lolat
 from lolat.io import paths as places
+from lolat.model.sections import put
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.exchange import Link
 from lolat.training.file import load_training
 from lolat.training.replicas import predict_parallel
-from lolat.units import dollars, duration, gibibytes
+from lolat.units import byte_size, dollars, duration
 from lolat.web.forms import FIELDS, example
 from tests import synthetic
 from tests.training import known_device
@@ -50,7 +51,7 @@ def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
     assert duration(told.total_s) in said
     assert dollars(told.total_s / 3600) in said  # a dollar an hour
     assert f"90 % sure of {duration(told.interval_s[0])} to {duration(told.interval_s[1])}" in said
-    assert gibibytes(told.memory_bytes) in said
+    assert byte_size(told.memory_bytes) in said
     assert page.errors() == {}
     assert page.reader.calls == []  # nothing had to be read
     for name in ("samples", "epochs", "batch_size", "devices", "compare", "name"):
@@ -374,7 +375,7 @@ def test_what_a_model_says_of_its_device(
 ) -> None:
     path = v100(made, tmp_path / "m", **environment)
     if "V100" in words:
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"name": "Tesla V100"}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "Tesla V100"}))
     with site([path]) as page:
         page.get(batch_size=1)
         assert words in page.answer()
@@ -396,23 +397,26 @@ def test_a_device_without_any_price_has_times_alone(page: Site) -> None:
     assert [c.split()[1] for c in page.commands()] == ["training"]
 
 
-def test_a_model_without_training_coefficients_says_how_to_get_them(
+def test_a_model_without_training_or_inference_says_how_to_get_them(
     page: Site, tmp_path: Path
 ) -> None:
     folder = tmp_path / "shipped"
     folder.mkdir()
     (folder / "laptop.json").write_text(json.dumps(synthetic.document()))
+    put(folder / "phone.json", "spaces", {"fbnet": {}}, "a phone")
     (folder / "layers.json").write_text(json.dumps({"schema": "lolat-layer-model"}))
     (folder / "broken.json").write_text("{")
     page.get()
-    assert re.findall(r"<b>([^<]*)</b>\n", page.raw) == ["desk", "laptop"]
-    page.get(model="laptop")
+    assert re.findall(r"<b>([^<]*)</b>\n", page.raw) == ["desk", "laptop", "phone"]
+    page.get(model="phone")
     assert page.errors() == {}
-    assert "laptop cannot answer this" in page.answer()
+    assert "phone cannot answer this" in page.answer()
     assert "`lolat training fit EPOCHS.csv" in page.answer()
-    page.get("?model=laptop&model=desk&name=Mine")  # the one does not stand in the way of the other
-    assert "laptop cannot answer this" in page.answer()
+    page.get("?model=phone&model=desk&name=Mine")  # the one does not stand in the way of the other
+    assert "phone cannot answer this" in page.answer()
     assert "Mine 20 epochs" in page.answer()
+    page.get(model="laptop")
+    assert "training was never measured on this device: an estimate" in page.raw
 
 
 def test_where_no_model_knows_of_training(tmp_path: Path) -> None:
@@ -468,7 +472,8 @@ def test_while_a_network_is_being_read_the_page_says_so(made: Path) -> None:
 
 
 def test_a_model_that_never_saw_sgd_begins_with_what_it_saw(made: Path, tmp_path: Path) -> None:
-    document = json.loads(made.read_text()) | {"optimizers": ["momentum"]}
+    document = json.loads(made.read_text())
+    document["epochs"]["optimizers"] = ["momentum"]
     path = tmp_path / "m.json"
     path.write_text(json.dumps(document))
     with site([path]) as page:

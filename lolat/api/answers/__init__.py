@@ -20,6 +20,7 @@ from lolat.io.results import VERSION
 
 ANSWERS: dict[str, Any] = {
     "prediction": inference.Prediction,
+    "predictions": inference.Predictions,
     "explanation": inference.Explanation,
     "budget": inference.Budget,
     "evaluation": inference.Evaluation,
@@ -52,8 +53,8 @@ ANSWERS: dict[str, Any] = {
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "learn": ("model-summary", "fleet"),
-    "predict": ("prediction",),
-    "report": ("prediction",),
+    "predict": ("prediction", "predictions"),
+    "report": ("prediction", "predictions"),
     "explain": ("explanation",),
     "budget": ("budget",),
     "evaluate": ("evaluation", "table-evaluation"),

@@ -24,15 +24,26 @@ class Block(TypedDict):
     terms_ms: dict[str, float]
 
 
+class Memory(TypedDict):
+    """Bytes of a forward pass: weights, and the most of the tensors alive at once, `at` which operation."""
+
+    weights_bytes: int
+    activations_bytes: int
+    at: str
+
+
 class Prediction(TypedDict):
     """The latency of one forward pass. The blocks, the last one the call itself, add up to it.
 
     `interval_ms` has the stated `coverage`. `quiet_ms`: on the machine in its calmest moments. `state`: of
-    the machine that it is for; null: as it usually is. `in_domain`: whether the network is like what was
-    measured; `inside_share`: the share of its time that is. `measure`: names of the blocks whose measuring
-    would bring it inside. FLOPs are multiply-accumulates.
+    the machine that it is for; null: as it usually is. `inside_share`: of the time that is spent in what is
+    like what was measured; `in_domain`: whether that is most of it. `measure`: names of the blocks whose
+    measuring would bring it inside. `memory_bytes`: of weights and tensors at once. FLOPs are
+    multiply-accumulates.
     """
 
+    model: str
+    learned: str | None
     network: str
     batch_size: int
     predictor: str
@@ -43,10 +54,25 @@ class Prediction(TypedDict):
     coverage: float | None
     in_domain: bool | None
     inside_share: float | None
+    memory_bytes: int | None
+    memory: Memory | None
     warnings: list[str]
     measure: list[str]
     counts: Counts
     blocks: list[Block]
+
+
+class OnDevice(Prediction):
+    """A prediction among others: `device`, the model as it was given."""
+
+    device: str
+
+
+class Predictions(TypedDict):
+    """Several networks, batch sizes or devices; `failures`: why some could not be read, by network."""
+
+    answers: list[OnDevice]
+    failures: dict[str, str]
 
 
 class Term(TypedDict):
@@ -353,13 +379,34 @@ class FittedPredictor(TypedDict):
     error: dict[str, float]
 
 
+class KnownLink(TypedDict):
+    """A link as it was measured: ms of a step, of a variable, of an iteration; `error`: of the line."""
+
+    replicas: int
+    gbps: float
+    latency_ms: float
+    variable_ms: float
+    fixed_ms: float
+    error: NotRequired[float]
+
+
 class Model(TypedDict):
-    """What a model file says of its device, without its points; `training`: whether it knows of it."""
+    """What a model file says of its device, without its points.
+
+    `knows`: its sections, in words; `default`: null, and `predictors` empty, without latencies of
+    inference; `training`: whether it was measured; `epochs`: how many were fitted to; `spaces`: measured
+    networks of
+    each; `links`: by strategy.
+    """
 
     name: str
     device: str
     file: str
-    default: str
+    knows: list[str]
+    epochs: int
+    spaces: dict[str, int]
+    links: dict[str, KnownLink]
+    default: str | None
     points: int
     noise_floor: float | None
     environment: dict[str, Any]

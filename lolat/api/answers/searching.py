@@ -38,11 +38,12 @@ class NasSuggest(TypedDict):
 
 
 class NasPredict(TypedDict):
-    """A table of predicted latencies was written."""
+    """A table of predicted latencies was written; `predictor`: "samples" or a formula of inference."""
 
     output: str
     space: str
     networks: int
+    predictor: str
 
 
 class FrontCandidate(TypedDict):

@@ -25,6 +25,7 @@ from lolat.model import Model, load
 from lolat.model.prediction import operations_ms
 from lolat.nas.adapters import needed
 from lolat.nas.adapters.lookup_table import LookUpTable, look_up_table
+from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.space import Space
 from lolat.nas.tables import BORDER, joined, totals
 from lolat.readers import read
@@ -68,7 +69,7 @@ def profiler(
         return NetworkProfiler()
     space = as_space(model_space, input_size)
     times = look_up_table(space, model, batch_size, predictor)
-    scorer = space.scorer(model, batch_size, predictor)
+    scorer = scorer_for(space, model, batch_size, predictor)
     linear = not times.breakpoint_ms
 
     class TableProfiler(base.ExpressionProfiler if linear else base.Profiler):  # type: ignore[misc]

@@ -19,6 +19,7 @@ import numpy as np
 
 from lolat.model import Model
 from lolat.nas.adapters import budget, needed
+from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.space import Space
 from lolat.readers import read
 
@@ -70,7 +71,7 @@ class SpaceObjective:
         over the budget and `prune` is true. InputError as `Space.scorer`.
         """
         self.space, self.score, self.max_ms, self.prune = space, score, budget(max_ms), prune
-        self._scorer = space.scorer(model, batch_size, predictor)
+        self._scorer = scorer_for(space, model, batch_size, predictor)
 
     def __call__(self, trial: Any) -> tuple[float, float]:
         """Choose a candidate, predict it, and score it."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from lolat.model import Model
 from lolat.nas.adapters import budget, needed
+from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.space import Space
 from lolat.readers import read
 
@@ -54,7 +55,7 @@ class TrialLatency:
     @functools.cached_property
     def _scorer(self) -> Any:
         assert isinstance(self.network, Space)
-        return self.network.scorer(self.model, self.batch_size, self.predictor)
+        return scorer_for(self.network, self.model, self.batch_size, self.predictor)
 
     def metrics(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`latency_ms` and `over_budget`, to be reported with the trial's own metrics.

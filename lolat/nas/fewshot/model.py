@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 
 from lolat.errors import ModelFileError
-from lolat.io.documents import NotNegative, Number, Positive, check, read_json, to_json
-from lolat.io.writing import AnyPath, shown_path, write_bytes
+from lolat.io.documents import NotNegative, Number, Positive, fault_of
+from lolat.io.writing import AnyPath, shown_path
+from lolat.model.file import read as read_document
+from lolat.model.sections import lacks, put
 from lolat.nas.fewshot.pieces import Pieces
 from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, SPACES, Samples, SpaceTerms, space_terms
 from lolat.units import plural
@@ -154,14 +156,12 @@ def outlying(
 
 # ---- What became of a fit: the costs of pieces under each explanation, and how unsure they are.
 
-SCHEMA = "lolat-nas-model"
-FORMAT_VERSION = 1
 _DIRECTIONS = 32  # in which costs may be off together: at most so many are kept
 _KEPT = 0.99  # of their variance
 CHUNK = 16384  # networks whose counts are in memory at a time
 _DIGITS = 7
 TOO_MANY_FAR_OFF = 0.25  # of the samples far off: rather something wrong than a few absurd readings
-_EXPECTED = "expected a file that `lolat nas fit` wrote"
+_EXPECTED = "fit its samples again: lolat nas fit"
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,10 @@ class NasModel:
     costs: tuple[Costs, ...]
     spreads_ms: dict[str, np.ndarray]
     warnings: tuple[str, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the space's functions, which another process finds itself."""
+        return {k: v for k, v in self.__dict__.items() if k != "terms"}
 
     @cached_property
     def terms(self) -> SpaceTerms:
@@ -251,13 +255,10 @@ class NasModel:
         """(networks,) latencies in milliseconds of networks as text. InputError for what is none."""
         return self.latency_ms(self.terms.parse_many(archs))
 
-    def to_document(self) -> dict[str, Any]:
-        """The model as it stands in a file; see `_Document`."""
+    def to_section(self) -> dict[str, Any]:
+        """The model as it stands in a device's file, under its space; see `_Section`."""
         samples = zip(self.archs, self.times_ms, strict=True)
         return {
-            "schema": SCHEMA,
-            "version": FORMAT_VERSION,
-            "space": self.space,
             "samples": [{"arch": arch, "latency_ms": time} for arch, time in samples],
             "step_ms": self.step_ms,
             "costs": [{**vars(c), "costs_ms": _shortened(c.costs_ms)} for c in self.costs],
@@ -358,8 +359,8 @@ class _Costs(msgspec.Struct):
     costs_ms: list[NotNegative]
 
 
-class _Document(msgspec.Struct):
-    """What the JSON file of a NasModel holds, besides `schema`, `version` and `space`."""
+class _Section(msgspec.Struct):
+    """What a device's file holds of a space."""
 
     samples: list[_Sample]
     step_ms: NotNegative
@@ -368,69 +369,65 @@ class _Document(msgspec.Struct):
     warnings: list[str]
 
 
-def write(path: AnyPath, model: NasModel) -> None:
-    """Write the model's file in one step. InputError where it cannot be written."""
-    write_bytes(path, to_json(model.to_document(), shown_path(path)).encode())
+def write(path: AnyPath, model: NasModel, device: str | None = None) -> None:
+    """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
+    put(path, "spaces", {model.space: model.to_section()}, device)
 
 
-def read(path: AnyPath) -> NasModel:
-    """The model in the file at `path`.
+def read(path: AnyPath, space: str | None = None) -> NasModel:
+    """What the device's file at `path` knows of a space; None: of the only one.
 
-    ModelFileError names what is wrong: no such file, not JSON, another kind of model, a newer version, a
-    space that is not known, or a field that is missing or of another shape.
+    ModelFileError names what is wrong: no such file, not JSON, no such space in it, or a field that is
+    missing or of another shape.
     """
-    return from_document(read_json(path, _EXPECTED), shown_path(path))
+    return from_document(read_document(path), shown_path(path), space)
 
 
-def from_document(document: Any, source: str) -> NasModel:
-    """The model of a parsed file; `source` begins the message of a ModelFileError."""
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
-        what = "a device, for whole networks" if schema == "lolat-model" else "something else"
-        raise ModelFileError(f"{source}: a model of {what}, not of a search space; {_EXPECTED}")
-    version, space = document.get("version"), document.get("space")
-    if version != FORMAT_VERSION:
-        raise ModelFileError(
-            f"{source}: format version {version!r}, and this LoLat reads {FORMAT_VERSION}; upgrade "
-            "LoLat or fit the samples again"
-        )
+def from_document(document: Mapping[str, Any], source: str, space: str | None = None) -> NasModel:
+    """The same of a valid file's document; `source` begins the message of a ModelFileError."""
+    spaces = document.get("spaces", {})
+    if space is None:
+        space = next(iter(spaces)) if len(spaces) == 1 else "SPACE"
+    if space not in spaces:
+        raise lacks(document, source, space)
     if space not in SPACES:
         raise ModelFileError(
             f"{source}: a model of the space {space!r}; expected one of {', '.join(SPACES)}"
         )
-    check(document, _Document, source)
+    section = spaces[space]
+    if fault := fault_of(section, _Section, f"spaces.{space}"):
+        raise ModelFileError(f"{source}: {fault}")
     pieces = {p.name: len(p.terms) for p in space_terms(space).assumptions}
-    fault = _fault(document, pieces)
-    if fault:
-        raise ModelFileError(f"{source}: damaged ({fault}); {_EXPECTED}")
+    if fault := _fault(section, pieces):
+        raise ModelFileError(f"{source}: its `spaces.{space}` is damaged ({fault}); {_EXPECTED}")
     return NasModel(
         space,
-        tuple(s["arch"] for s in document["samples"]),
-        tuple(float(s["latency_ms"]) for s in document["samples"]),
-        float(document["step_ms"]),
+        tuple(s["arch"] for s in section["samples"]),
+        tuple(float(s["latency_ms"]) for s in section["samples"]),
+        float(section["step_ms"]),
         tuple(
             Costs(c["assumption"], c["weight"], c["noise"], np.array(c["costs_ms"], float))
-            for c in document["costs"]
+            for c in section["costs"]
         ),
         {
-            name: np.array(document["spreads_ms"][name], float)
-            for name in {c["assumption"] for c in document["costs"]}
+            name: np.array(section["spreads_ms"][name], float)
+            for name in {c["assumption"] for c in section["costs"]}
         },
-        tuple(document["warnings"]),
+        tuple(section["warnings"]),
     )
 
 
-def _fault(document: dict[str, Any], pieces: dict[str, int]) -> str:
-    """What is wrong with a document of the right shape, "" for nothing; `pieces`: by assumption."""
-    for costs in document["costs"]:
+def _fault(section: Mapping[str, Any], pieces: dict[str, int]) -> str:
+    """What is wrong with a section of the right shape, "" for nothing; `pieces`: by assumption."""
+    for costs in section["costs"]:
         name = costs["assumption"]
         if name not in pieces:
             return f"unknown assumption {name!r}"
         if len(costs["costs_ms"]) != pieces[name] or costs["costs_ms"][0] <= 0.0:
             return f"`costs_ms` are not {pieces[name]} numbers, the first above 0"
-        spreads = document["spreads_ms"].get(name)
+        spreads = section["spreads_ms"].get(name)
         if spreads is None or {len(direction) for direction in spreads} != {pieces[name]}:
             return f"`spreads_ms` has no directions of {pieces[name]} numbers for {name!r}"
-    if not math.isclose(sum(c["weight"] for c in document["costs"]), 1.0, rel_tol=1e-6):
+    if not math.isclose(sum(c["weight"] for c in section["costs"]), 1.0, rel_tol=1e-6):
         return "the weights of `costs` do not add up to 1"
     return ""

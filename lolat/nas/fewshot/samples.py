@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,6 +46,24 @@ def space_terms(name: str) -> SpaceTerms:
     return SpaceTerms(
         name, encoding.parse_many, encoding.write, terms.assumptions(), terms.candidates
     )
+
+
+def space_of(path: str | Path, sampled: Collection[str], others: bool) -> SpaceTerms:
+    """The space of the networks in a table, by the first of them.
+
+    `sampled`: names of spaces that a model has samples of; `others`: whether it can tell of others too. The
+    first space where the network is of none. InputError where there is no such table.
+    """
+    names = [*sampled, *(n for n in SPACES if others and n not in sampled)] or list(SPACES)
+    table = read_table(path, ("arch",))
+    first = table.columns[table.names.index("arch")][:1]
+    for name in names:
+        try:
+            space_terms(name).parse_many(first)
+        except InputError:
+            continue
+        return space_terms(name)
+    return space_terms(names[0])
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_front_as_a_table(lolat: Command, model: Path, here: Path) -> None:
     found = lolat("nas", "search", "searched:space", model, "--objective", "searched:score")
     assert found.code == 0
-    head, empty, columns, *rows = found.out.splitlines()
+    head, by, empty, columns, *rows = found.out.splitlines()
+    assert by == "latencies by the formula extended, of inference"
     assert head.startswith("tiny: 9 candidates, exhaustive search: 9 scored, ")
     assert empty == ""
     assert columns.split()[0] == "latency"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lolat.cli.training import predict
 from lolat.errors import MeasuringError
+from lolat.model.file import read
 from lolat.training.exchange import Link
 from microbench import exchange
+from microbench.environment import label_of
 from microbench.exchange import ExchangePoint, MeasuredLink
 from tests.cli.commands import Command
 
@@ -74,6 +77,66 @@ def test_what_predict_is_told_next_is_a_strategy_of_it(lolat: Command, asked: li
     given = last.partition("predict MODEL NETWORK ")[2].replace(" N ", " 8 ").split()
     parsed = predict.make_context("predict", ["m", "n", *given]).params
     assert (parsed["strategy"], parsed["replicas"], parsed["link_gbps"]) == ("ring", 2, 8.0)
+
+
+def test_it_is_added_to_a_model_and_used_from_there(
+    lolat: Command, asked: list[Any], model: Path
+) -> None:
+    before = json.loads(model.read_text())
+    mine = before | {"environment": {"device": "cpu"}, "device": label_of("cpu", {})}
+    model.write_text(json.dumps(mine))
+    done = lolat.done("training", "link", "--output", model)
+    assert done.out.splitlines()[-1].endswith(
+        f"predict {model} NETWORK --batch-size B --devices 2 --strategy mirrored"
+    )
+    after = json.loads(model.read_text())
+    assert {k: v for k, v in after.items() if k != "links"} == mine
+    assert after["links"]["mirrored"]["points"][1]["with_ms"] == [2.0, 2.0, 2.0]
+
+    network = "generate:fc?layers=32&input=16"
+    ask = ("training", "predict", model, network, "--batch-size", 8, "--devices", 2)
+    parts = [
+        json.loads(lolat.done(*ask, "--strategy", strategy, "--json").out)
+        for strategy in ("mirrored", "ring")
+    ]
+    # A ring of two: two steps of 0.25 ms, each with half of the bytes at a million a ms; two dense layers
+    # and a normalization between them, of two variables each; an iteration.
+    size = 4 * (16 * 32 + 32 + 2 * 32 + 32 * 2 + 2)
+    assert parts[0]["weights_bytes"] == size
+    added = 2 * (0.25 + size / 2 / 1e6) + 6 * 0.125 + 0.2
+    assert parts[0]["parts_ms"]["exchange"] == pytest.approx(added)
+    assert parts[0]["link"] == "mirrored measured on 2 replicas"
+    assert "measured" not in parts[1]["link"]  # of another strategy
+    told = lolat.done(*ask, "--strategy", "mirrored").out
+    assert "The link is assumed" not in told
+    given = lolat.done(*ask, "--strategy", "mirrored", "--link-gbps", 1, "--json").out
+    assert (json.loads(given)["link"], json.loads(given)["link_gbps"]) == (None, 1.0)
+
+    cost = ("cost", model, network, "--samples", 800, "--batch-size", 8, "--devices", "1,2,16")
+    cost = (*cost, "--price-per-hour", 1, "--strategy", "mirrored")
+    links = json.loads(lolat.done(*cost, "--json").out)["links"]
+    assert [(i["devices"], "measured" in i["link"]) for i in links] == [(2, True), (16, False)]
+    assert "mirrored over mirrored measured on 2 replicas, 8 Gbit/s (the model's)" in (
+        lolat.done(*cost).out
+    )
+
+
+def test_a_model_of_another_device_is_refused_before_measuring(
+    lolat: Command, asked: list[Any], model: Path
+) -> None:
+    content = model.read_bytes()
+    assert "is a model of another device" in lolat.refused("training", "link", "--output", model)
+    assert asked == []
+    assert model.read_bytes() == content
+
+
+def test_a_new_file_knows_the_link_alone(lolat: Command, asked: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "new.json"
+    lolat.done("training", "link", "--strategy", "ddp", "--output", path)
+    assert list(read(path)["links"]) == ["ddp"]
+    assert "link by ddp on 2 replicas" in lolat.done("show", path).out
+    said = lolat.refused("training", "predict", path, "generate:fc", "--batch-size", 8)
+    assert f"{path} knows the link of ddp, but no training; add them with" in said
 
 
 @pytest.mark.parametrize(

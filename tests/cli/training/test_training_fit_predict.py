@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.training.file import write
+from lolat.model.file import write
 from lolat.training.fitting import fit
 from tests.cli.commands import Command
 from tests.training.epoch_tables import epochs, read, table
@@ -19,7 +19,7 @@ KEYS = {"iteration_ms", "parts_ms", "epoch_s", "total_s", "interval_s", "memory_
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     path = tmp_path / "desk.json"
-    write(path, fit(epochs(), read, "a desk"))
+    write(path, fit(epochs(), read, "a desk").document)
     return path
 
 
@@ -77,7 +77,7 @@ def test_fit_says_as_much_in_json(lolat: Command, tmp_path: Path) -> None:
     assert (told["name"], told["epochs"], told["networks"]) == ("a desk", 12, 4)
     assert (told["drop_last"], told["optimizers"]) == (True, ["sgd"])
     assert 0.0 <= told["left_out_error"] < 0.1
-    assert json.loads(output.read_text())["drop_last"] is True
+    assert json.loads(output.read_text())["epochs"]["drop_last"] is True
 
 
 def test_people_read_lines(lolat: Command, made: Path) -> None:
@@ -134,13 +134,31 @@ def test_wrong_numbers_are_refused(
     assert said in lolat.refused("training", "predict", made, NETWORK, *options)
 
 
-def test_a_model_of_latency_is_refused(lolat: Command, model: Path) -> None:
-    said = lolat.refused("training", "predict", model, NETWORK, "--batch-size", 8)
-    assert (
-        "a model of latency, without training coefficients; on its device `lolat learn cpu" in said
+def test_a_model_of_latency_gives_an_estimate(lolat: Command, model: Path) -> None:
+    done = lolat.done("training", "predict", model, NETWORK, "--batch-size", 8, "--samples", 80)
+    warning = done.err.splitlines()[0]
+    assert "training was never measured on this device: an estimate" in warning
+    assert f"`lolat learn cpu --mode training --backend tensorflow --output {model}`" in warning
+    assert "% sure of" in done.out
+
+
+def test_epochs_are_added_to_what_a_model_knows(
+    lolat: Command, model: Path, tmp_path: Path
+) -> None:
+    before = json.loads(model.read_text())
+    fit = ("training", "fit", generated(tmp_path / "e.csv"), "--output", model)
+    lolat.done(*fit)
+    after = json.loads(model.read_text())
+    assert {k: v for k, v in after.items() if k != "epochs"} == before
+    assert len(after["epochs"]["points"]) == 12
+    answer = lolat.json(
+        "training", "predict", model, NETWORK, "--batch-size", 25, "--samples", 1000
     )
-    assert f"--mode training --backend tensorflow --output {model}` adds them" in said
-    assert "`lolat training fit EPOCHS.csv --output MODEL` makes a model from a table" in said
+    assert answer["epoch_s"] == pytest.approx(40 * 7e-3, rel=0.1)
+    refused = lolat.refused(*fit, "--name", "another desk")
+    assert "is a model of another device" in refused
+    assert "this is another desk" in refused
+    assert json.loads(model.read_text()) == after
 
 
 def test_wrong_tables_are_refused_and_nothing_written(lolat: Command, tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""The limits of `lolat predict`: with them it is a check, of a pull request for example."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lolat.cli.common import max_ms_option, option, sure_option
+from lolat.cli.parsing import Number
+from lolat.errors import AnswerIsNo, InputError
+
+if TYPE_CHECKING:
+    from lolat.api import Model
+    from lolat.model.check import Limits
+    from lolat.model.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Limited:
+    """The options of a check."""
+
+    max_ms: float | None
+    sure: float | None
+    max_ratio: float | None
+    against: str | None
+    github: bool
+    junit: str | None
+
+    def coverage(self, given: float | None) -> float | None:
+        """Of the interval. InputError where --sure and --coverage say two things."""
+        if self.sure is not None and given not in (None, self.sure):
+            raise InputError(
+                f"--sure and --coverage are two answers; give --sure {100 * self.sure:g} alone"
+            )
+        return given if self.sure is None else self.sure
+
+    def limits(
+        self, model: Model, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
+    ) -> Limits:
+        """The limits; `--against` a network is predicted. InputError where they are none."""
+        from lolat.model.check import Limits, before_of, is_prediction, read_before
+
+        if (self.github or self.junit is not None) and self.max_ms is self.max_ratio is None:
+            raise InputError(
+                "--github and --junit are of a check; expected --max-ms or --max-ratio too"
+            )
+        before = None
+        if self.against is not None and self.max_ratio is not None:
+            if is_prediction(self.against):
+                before = read_before(self.against)
+            else:
+                base = model.predict(self.against, batch_size, predictor, input_size=input_size)
+                before = before_of(base)
+        elif self.against is not None or self.max_ratio is not None:
+            raise InputError(
+                "--max-ratio and --against belong together; expected both: --max-ratio 1.05 --against "
+                "BASE.json, what `lolat predict --json` wrote of the base branch, or a network"
+            )
+        return Limits(self.max_ms, self.sure, self.max_ratio, before)
+
+    def check(self, predictions: Sequence[Prediction], limits: Limits) -> None:
+        """Say and write what was found; AnswerIsNo where a limit is not kept."""
+        from lolat.model.check import check
+        from lolat.report.check import github_lines, write_junit
+
+        found = check(predictions, limits)
+        if self.github:
+            for line in github_lines(found):
+                click.echo(line, err=True)
+        if self.junit is not None:
+            write_junit(self.junit, found)
+        if wrong := [f.words for f in found if not f.holds]:
+            raise AnswerIsNo("; ".join(wrong))
+
+
+_OPTIONS = (
+    max_ms_option(more="Exit code 3 where it takes longer."),
+    sure_option,
+    option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
+           help="Exit code 3 where it takes more than R times as long as --against."),
+    option("--against", metavar="BASE",
+           help="What `predict --json` wrote of the base branch, or a network."),
+    option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
+    option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
+)  # fmt: skip
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a check, which the command gets as one `limited`."""
+
+    @functools.wraps(command)
+    def called(**values: Any) -> Any:
+        limited = Limited(**{f.name: values.pop(f.name) for f in fields(Limited)})
+        return command(**values, limited=limited)
+
+    decorated: Callable[..., Any] = called
+    for one in reversed(_OPTIONS):
+        decorated = one(decorated)
+    return decorated

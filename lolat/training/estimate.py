@@ -1,0 +1,146 @@
+"""Training on a device of which nothing but latencies of inference is known: an estimate.
+
+A backward pass multiplies twice what its forward pass does: for the gradients of the inputs and of the
+weights. In training a normalization computes the statistics of its batch, and has a backward pass of many
+steps. So with share, the part of all elements moved that normalizations move (`pass_rows`):
+
+    forward  = (a + b share) latency,  backward = (c + d share) latency,
+    update   = parameters x accesses x what the device takes for an element
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError
+from lolat.fitting.domain import FOR_NETWORK
+from lolat.fitting.intervals import conformal_quantile
+from lolat.graph import Graph
+from lolat.graph.analysis import analyze
+from lolat.graph.memory import parameters
+from lolat.model import Model
+from lolat.training.memory import Optimizer
+from lolat.training.model import Doubts, Training
+from lolat.training.replicas import MACS_PER_ELEMENT
+from lolat.training.terms import PASS_TERMS, pass_rows
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """What passes of training take, in latencies: a constant, and for the share of normalizations."""
+
+    forward: float
+    forward_norms: float
+    backward: float
+    backward_norms: float
+
+
+KNOWN = {
+    "epyc-2t": Ratios(0.95, 1.5, 2.03, 2.56),
+    "epyc-2t-torch": Ratios(1.05, 1.8, 2.02, 1.24),
+    "rtx-3090-amp": Ratios(1.26, 0.55, 1.49, 0.6),
+}
+"""Of the shipped models that know inference and training both, over the 53 networks of benchmarks/zoo at
+two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last,
+has its training steps from an older PyTorch that was slow at it: no ratio of one device.
+"""
+LEFT_OUT = (
+    0.018, 0.028, 0.041, 0.059, 0.074, 0.085, 0.094, 0.095, 0.102, 0.109, 0.127, 0.149, 0.15, 0.161, 0.165,
+    0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
+    0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
+)  # fmt: skip
+"""|log(training / estimate)| of each of these devices by the ratios of the other two: quantiles of the
+networks, each of the device where it is largest; from the same command. In timm's own results (RTX 3090,
+PyTorch 1.12, 1.13) a training step takes 3.0 to 5.0 forward passes for 90 % of 585 networks, 3.7 at the
+median."""
+ELEMENTS = ("pair_elements", "weights", "traffic", "inp", "acts")
+"""Terms of a formula that tell what an element costs to move; the first that a device has."""
+
+
+def typical(known: Sequence[Ratios]) -> Ratios:
+    """The median of each number over devices."""
+    return Ratios(*np.median([astuple(r) for r in known], axis=0).tolist())
+
+
+class ForwardTraining(Training):
+    """By the latency of inference; every optimizer is answered."""
+
+    def __init__(
+        self, document: dict[str, Any], source: str, how: str, ratios: Ratios | None = None
+    ) -> None:
+        """`document`: a valid model file's, with latencies; `how`: the command that measures training."""
+        self.document, self.how = document, how
+        self.name = str(document["device"])
+        self.residuals = LEFT_OUT
+        self.latency = Model(document, source)
+        self.ratios = typical(list(KNOWN.values())) if ratios is None else ratios
+
+    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
+        """ms of the three parts."""
+        latency, of = self.latency.predict(graph, batch_size).latency_ms, self.ratios
+        share = float(_work(graph, batch_size)[1].sum())
+        return {
+            "forward": latency * (of.forward + of.forward_norms * share),
+            "backward": latency * (of.backward + of.backward_norms * share),
+            "update": self._update_ms(graph, optimizer),
+        }
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """See `Training`; a block's time is shared among its operations by what they multiply and move."""
+        prediction, of = self.latency.predict(graph, batch_size), self.ratios
+        work, norms = _work(graph, batch_size)
+        owner, blocks = analyze(graph).owner, prediction.block_terms.sum(axis=1)
+        in_block = np.bincount(owner, work, len(blocks))
+        each = blocks[owner] * work / np.where(in_block > 0.0, in_block, 1.0)[owner]
+        each *= prediction.latency_ms / each.sum() if each.any() else 0.0
+        more = prediction.latency_ms * (of.forward_norms + of.backward_norms) * norms
+        return (of.forward + of.backward) * each + more, self._update_ms(graph, optimizer), 0.0
+
+    def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
+        """A forward pass of inference."""
+        return self.latency.predict(graph, batch_size).latency_ms
+
+    def doubts(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
+    ) -> Doubts:
+        """How sure an answer is: as latencies are, and as far off as other devices' ratios are."""
+        prediction = self.latency.predict(graph, batch_size)
+        times = self.ratios.forward + self.ratios.backward
+        estimated = (
+            "training was never measured on this device: an estimate from its latencies of inference, of "
+            f"which forward and backward pass take {times:.1f} times as much and more for normalizations; "
+            f"{self.how} measures it"
+        )
+        half: float | None = None
+        try:
+            own = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
+            if own is not None:
+                of_ratios = conformal_quantile(self.residuals, coverage)
+                half = math.hypot(0.5 * math.log(own[1] / own[0]), of_ratios)
+        except InputError:  # the points cannot tell so much
+            pass
+        remarks = (w for w in prediction.warnings if FOR_NETWORK not in w)  # of measuring inference
+        return Doubts((estimated, *remarks), half)
+
+    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
+        formula = self.latency.predictor()
+        known = dict(zip(formula.features, formula.coefficients, strict=False))
+        element_ms = next((known[t] for t in ELEMENTS if known.get(t, 0.0) > 0.0), 0.0)
+        return float(parameters(graph) * optimizer.accesses * element_ms)
+
+
+def _work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(operations,) elements that take as long as each; (operations,) what normalizations move of all."""
+    rows = pass_rows(graph, batch_size)
+    flops, norms, *moved = (
+        rows[:, PASS_TERMS.index(t)] for t in ("flops", "norm_traffic", "acts", "inp", "traffic")
+    )
+    elements = sum(moved)
+    return flops / MACS_PER_ELEMENT + elements, norms / max(float(np.sum(elements)), 1.0)

@@ -1,0 +1,112 @@
+"""Memory of a forward pass: by hand, by Keras' own count of weights, and by PyTorch's allocator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import analyze
+from lolat.graph.memory import Liveness, Memory
+
+CONV = {
+    "kernel": (3, 3),
+    "in_channels": 8,
+    "out_channels": 8,
+    "groups": 1,
+    "bias": False,
+    "strides": (1, 1),
+}
+
+
+def residual() -> Graph:
+    """Tensors of 4x4x8 (128 elements): input, conv, bn, relu, conv, add of the input's bn, flatten, fc."""
+    b = GraphBuilder("residual", "keras")
+    shape = (1, 4, 4, 8)
+    image = b.input(shape)
+    short = b.add("batch_norm", [image], shape, "norm")
+    x = b.add("conv", [short], shape, "first", **CONV)
+    x = b.add("relu", [x], shape, "relu")
+    x = b.add("conv", [x], (1, 4, 4, 24), "wide", **{**CONV, "out_channels": 24})
+    x = b.add("conv", [x], shape, "second", **{**CONV, "in_channels": 24})
+    x = b.add("add", [x, short], shape, "add")
+    x = b.add("flatten", [x], (1, 128), "flat")
+    x = b.add("dense", [x], (1, 10), "head", in_features=128, out_features=10, bias=True)
+    return b.build([x])
+
+
+# Elements alive besides the image, which stays: what is read, what is written, what waits (`short`).
+ALIVE = [128, 256, 384, 128 + 128 + 384, 128 + 384 + 128, 384, 128, 138]
+PARAMETERS = (
+    2 * 8 + 2 * 8 + 9 * 8 * 8 + 2 * 9 * 8 * 24 + 128 * 10 + 10
+)  # bn: also mean and variance
+
+
+def test_what_is_alive_by_hand() -> None:
+    found = Liveness.of(residual())
+    assert found.fixed.tolist() == [0] * 8
+    assert found.scaled.tolist() == [4 * (128 + n) for n in ALIVE]
+    assert found.memory(3) == Memory(4 * PARAMETERS, 3 * 4 * 768, "wide")
+    assert found.memory(3).total_bytes == 4 * PARAMETERS + 9216
+
+
+def test_a_tensor_that_does_not_grow_with_the_batch_and_other_types() -> None:
+    b = GraphBuilder("text")
+    tokens = b.input((1, 16), "int64")
+    x = b.add(
+        "embedding", [tokens], (1, 16, 32), "table", dtype="float16", rows=100, out_features=32
+    )
+    position = b.tensor((1, 16, 32), batched=False, dtype="float16")
+    x = b.add("add", [x, position], (1, 16, 32), "sum")
+    found = Liveness.of(b.build([x]))
+    assert found.scaled.tolist() == [16 * 8 + 1024, 16 * 8 + 1024 + 1024]
+    assert found.fixed.tolist() == [0, 1024]
+    assert found.memory(5) == Memory(4 * 3200, 5 * (128 + 2048) + 1024, "sum")
+
+
+def test_nothing_but_inputs() -> None:
+    b = GraphBuilder("nothing")
+    x = b.input((1, 4))
+    assert Liveness.of(b.build([x])).memory(2) == Memory(0, 0, "")
+
+
+def test_a_batch_of_any_size() -> None:
+    assert Liveness.of(residual()).memory(2**40).activations_bytes == pytest.approx(2**40 * 4 * 768)
+
+
+@pytest.mark.slow
+def test_weights_are_those_of_keras() -> None:
+    from lolat.readers.keras import import_keras, read_model
+
+    keras = import_keras()
+    network = keras.applications.MobileNetV2(weights=None, input_shape=(96, 96, 3))
+    assert (
+        analyze(read_model(network)).liveness.memory(1).weights_bytes == 4 * network.count_params()
+    )
+
+
+@pytest.mark.slow
+def test_tensors_are_those_of_pytorchs_allocator() -> None:
+    """A chain, so that nothing but the rule itself keeps a tensor; each value computed, none in place.
+
+    The profiler's events are what the allocator took and gave back; the input was there before.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from lolat.readers.torch import read_model
+
+    module = torch.nn.Sequential(
+        torch.nn.Linear(256, 2048), torch.nn.Tanh(), torch.nn.Linear(2048, 4096), torch.nn.Sigmoid(),
+        torch.nn.Linear(4096, 64), torch.nn.Tanh(),
+    ).eval()  # fmt: skip
+    x = torch.randn(32, 256)
+    with torch.inference_mode():
+        module(x)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+            module(x)
+    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    taken = np.cumsum([e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())])
+    memory = analyze(read_model(module, (256,))).liveness.memory(32)
+    assert memory.activations_bytes == int(taken.max()) + x.numel() * 4
+    assert memory.weights_bytes == sum(p.numel() * 4 for p in module.parameters())
