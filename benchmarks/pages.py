@@ -76,7 +76,8 @@ def _call(name: str, thing: Any) -> str:
         if p.kind == p.KEYWORD_ONLY and not only_named:
             told, only_named = [*told, "*"], True
         stars = {p.VAR_KEYWORD: "**", p.VAR_POSITIONAL: "*"}.get(p.kind, "")
-        default = "" if p.default is p.empty else f" = {p.default!r}"
+        value = p.default.__name__ if inspect.isfunction(p.default) else repr(p.default)
+        default = "" if p.default is p.empty else f" = {value}"
         told.append(f"{stars}{p.name}: {p.annotation}{default}")
     text = ", ".join(told)
     if len(text) > 70:

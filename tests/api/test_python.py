@@ -16,7 +16,6 @@ import pandas
 import pytest
 
 import lolat
-from benchmarks import pages
 from lolat.api.answers import ANSWERS, COMMANDS, files
 from lolat.api.report import Report
 from lolat.io.results import Result, json_text, notebook_html
@@ -280,12 +279,6 @@ def test_each_public_name_is_documented_and_typed() -> None:
         if not name.startswith("_"):
             assert inspect.getdoc(method), name
             assert f"### Model.{name}\n" in page, name
-
-
-@pytest.mark.parametrize("name", pages.REFERENCE)
-def test_the_pages_of_the_reference_are_current(name: str) -> None:
-    text = (PAGE.parent / name).read_text(encoding="utf-8")
-    assert text == pages.REFERENCE[name](), "run: python benchmarks/pages.py"
 
 
 def test_the_calls_of_the_page_have_the_parameters_that_they_name() -> None:
