@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def asked(address: str, network: str, samples: int) -> tuple[float, str]:
     """Milliseconds of a page, and its text."""
-    query = urllib.parse.urlencode({"name": network, "samples": samples})
+    query = urllib.parse.urlencode({"view": "training", "name": network, "samples": samples})
     start = time.perf_counter()
     with urllib.request.urlopen(f"{address}?{query}", timeout=120) as reply:
         text = reply.read().decode()

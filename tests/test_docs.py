@@ -238,7 +238,7 @@ def test_the_accuracy_of_a_device_is_still_what_the_page_says() -> None:
 
 
 def test_the_formula_of_gpus_is_of_its_version(tmp_path: Path) -> None:
-    """A data sheet's answers are recorded with the version: where they change, raise it."""
+    """The answers of a data sheet are recorded with the version: where they change, raise it."""
     facts = tmp_path / "facts.csv"
     head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
     facts.write_text(f"{head}\nprobe,80,14000,900\n", encoding="utf-8")

@@ -101,7 +101,9 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     found = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
     assert found[True] == "pull_request"  # `on` is a truth value to YAML 1.1
     (job,) = found["jobs"].values()
-    install, predict, report = [s for s in job["steps"] if "run" in s]
+    install, before, predict, report = [s for s in job["steps"] if "run" in s]
+    checkouts = [s["with"]["path"] for s in job["steps"] if "path" in s.get("with", {})]
+    assert checkouts == [before["working-directory"]]
     assert report["if"] == "failure()"
     assert "if" not in predict
     (extra,) = re.findall(r"lolat\[(\w+)\]", install["run"])
@@ -117,24 +119,38 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     env |= {k: str(v) for k, v in job["env"].items()} | {
         "PATH": f"{command.parent}:{os.environ['PATH']}",
         "GITHUB_STEP_SUMMARY": str(summary),
+        "RUNNER_TEMP": str(tmp_path),
     }
+
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "examples").symlink_to(EXAMPLES)  # the workflow writes its results beside them
 
     def step(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-e", "-c", script],
-            capture_output=True, text=True, timeout=120, cwd=ROOT, env=env | changes, check=False,
+            capture_output=True, text=True, timeout=120, cwd=folder, env=env | changes, check=False,
         )  # fmt: skip
 
+    assert step(before["run"]).returncode == 0
     held = step(predict["run"])
     assert held.returncode == 0, held.stderr
+    assert held.stderr.count("::notice title=") == 2
+    assert 'tests="2" failures="0"' in (folder / "latency.xml").read_text(encoding="utf-8")
     (latency,) = re.findall(r"^network · batch 1: ([\d.]+) ms", held.stdout, re.MULTILINE)
     assert float(latency) < float(env["BUDGET_MS"])
     # A file is read faster than Keras is imported.
     file = saved(tmp_path, model([node("Conv", "x w", "y")], x=("N", 3, 64, 64), w=(8, 3, 3, 3)))
+    slower = step(predict["run"], MAX_RATIO="0.5")
+    assert slower.returncode == 3
+    assert "of --max-ratio" in slower.stderr.splitlines()[-1]
+    assert step(before["run"], NETWORK=file).returncode == 0
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3
-    assert broken.stderr.startswith("lolat: network · batch 1 takes ")
-    assert "of --max-ms" in broken.stderr
+    assert broken.stderr.startswith("::error title=latency")
+    *_, line = broken.stderr.splitlines()
+    assert line.startswith("lolat: network · batch 1 takes ")
+    assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr
     written = summary.read_text(encoding="utf-8")
@@ -147,11 +163,11 @@ def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> Non
     shown = [shlex.split(line) for block in blocks for line in block.splitlines()
              if line.startswith(("lolat ", "python "))]  # fmt: skip
     assert [words[:2] for words in shown] == [
-        ["python", "examples/train_torch.py"], ["python", "examples/train_keras.py"], ["lolat", "predict"],
+        ["lolat", "predict"], ["python", "examples/train_torch.py"], ["python", "examples/train_keras.py"],
     ]  # fmt: skip
-    for words in shown[:2]:  # run above; here: what they are asked exists
+    for words in shown[1:]:  # run above; here: what they are asked exists
         assert load(words[words.index("--lolat-model") + 1])
-    found = Command(capsys)(*shown[2][1:])
+    found = Command(capsys)(*shown[0][1:])
     assert (found.code, found.err) == (0, "")
 
 

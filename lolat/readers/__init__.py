@@ -101,6 +101,8 @@ def is_of_size(graph: Graph, size: Any) -> bool:
     shapes = [shape[1:] for shape in graph.shapes(graph.inputs)]
     if not size or [size] == shapes:
         return True
+    if not isinstance(size, tuple):
+        return False  # by argument, whose names a graph has not
     sides = size * 2 if len(size) == 1 else size
     return len(shapes) == 1 and len(shapes[0]) == 3 and sides in (shapes[0][:2], shapes[0][1:])
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from lolat.report.words import table_lines
 from lolat.training.cost import HOUR, LEFT_OUT, Option, Plan
 from lolat.training.cost.prices import Offer
-from lolat.units import percent, plain
+from lolat.units import TIME_UNITS, digits, dollars, duration, percent, plain
 
-_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))
+_LEAST_DAYS = 3
+"""Fewer are said in hours."""
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
@@ -51,10 +52,11 @@ def price_lines(offers: Sequence[Offer]) -> Iterator[str]:
     yield from table_lines(header, rows, left={0, 1, 2, 5, 6})
 
 
-def _unit(options: Iterable[Option]) -> tuple[str, float]:
+def _unit(options: Sequence[Option]) -> tuple[str, float]:
     """The unit of the column of times: the largest in which the shortest is 1 or more."""
-    shortest = min(o.total_s for o in options)
-    return [u for u in _UNITS if u[1] <= shortest][-1:][0] if shortest >= 1 else _UNITS[0]
+    shortest = max(min(o.total_s for o in options), 1.0)
+    least = (size * (_LEAST_DAYS if unit == "days" else 1) for unit, size in TIME_UNITS)
+    return [u for u, n in zip(TIME_UNITS, least, strict=True) if n <= shortest][-1]
 
 
 def _row(option: Option, seconds: float, mark: str) -> tuple[str, ...]:
@@ -67,8 +69,8 @@ def _row(option: Option, seconds: float, mark: str) -> tuple[str, ...]:
         str(option.devices),
         rented,
         _money(option.price_per_hour),
-        _digits(option.total_s / seconds),
-        "?" if times is None else " .. ".join(_digits(t / seconds) for t in times),
+        digits(option.total_s / seconds),
+        "?" if times is None else " .. ".join(digits(t / seconds) for t in times),
         _money(option.dollars),
         "?" if sums is None else " .. ".join(map(_money, sums)),
         _money(option.dollars_per_epoch),
@@ -83,8 +85,7 @@ def _mark(option: Option, plan: Plan) -> str:
 
 def _said(option: Option) -> str:
     devices = f"{option.devices} device{'s' * (option.devices != 1)}"
-    unit, seconds = _unit([option])
-    return f"{devices}, {_digits(option.total_s / seconds)} {unit}, ${_money(option.dollars)}"
+    return f"{devices}, {duration(option.total_s)}, {dollars(option.dollars)}"
 
 
 def _notes(plan: Plan) -> Iterator[str]:
@@ -110,16 +111,4 @@ def _price(offer: Offer) -> float:
 
 
 def _money(value: float | None) -> str:
-    """Cents; of a thousand dollars none, and of less than ten cents two digits."""
-    if value is None:
-        return ""
-    if value >= 999.5:
-        return f"{value:,.0f}"
-    return f"{value:,.2f}" if value >= 0.0995 or value == 0 else f"{value:.2g}"
-
-
-def _digits(value: float) -> str:
-    """Three significant digits without an exponent."""
-    if value >= 99.95:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    return "" if value is None else dollars(value).removeprefix("$")

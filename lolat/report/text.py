@@ -212,11 +212,16 @@ def print_report(
 
 
 def headline(model: Model) -> str:
-    """Name, device, framework, age and noise of a model, in one line."""
+    """A model in one line: name, file where that is another, device, framework, what of both is special,
+    when it was learned, noise: what tells two models of a processor apart.
+    """
     where: Mapping[str, Any] = model.document["environment"]
-    parts = [f"{plain(model.name)}: {plain(model.device)}"]
+    file = Path(model.source)
+    named = "" if file.stem in (model.name, "model") else f" ({plain(file.name)})"
+    parts = [f"{plain(model.name)}{named}: {plain(model.device)}"]
     if "framework" in where:
         parts.append(plain(f"{where['framework']} {where.get('framework_version', '')}".strip()))
+    parts += map(plain, conditions(where))
     age = _age(where.get("date"))
     if age:
         parts.append(f"learned {age}")
@@ -226,12 +231,40 @@ def headline(model: Model) -> str:
     return " · ".join(parts)
 
 
+SPECIAL = {
+    "compile": "compiled",
+    "jit": "XLA",
+    "channels_last": "channels last",
+    "half": "half precision",
+}
+"""What of an environment is said where it is on."""
+
+
+def conditions(where: Mapping[str, Any]) -> Iterator[str]:
+    """What of a model's environment makes its times others than those of the next on that processor."""
+    yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
+    libraries = where.get("libraries")
+    libraries = libraries if isinstance(libraries, Mapping) else {}
+    if False in (libraries.get("onednn"), libraries.get("onednn_enabled")):
+        yield "without oneDNN"
+    if "cpu_capability" in libraries:
+        yield str(libraries["cpu_capability"])
+    flags = where.get("flags")
+    yield from (f"{k}={v}" for k, v in flags.items()) if isinstance(flags, Mapping) else ()
+    load = where.get("load_at_start")
+    if isinstance(load, (int, float)):
+        yield f"load {load:.1f} at the start"
+
+
 def _age(date: Any) -> str:
+    """How long ago, and when; nothing where a file does not say it with its time zone."""
     try:
-        days = (datetime.now(UTC) - datetime.fromisoformat(date)).days
+        when = datetime.fromisoformat(date)
+        days = (datetime.now(UTC) - when).days
     except (TypeError, ValueError):
         return ""
-    return "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
+    ago = "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
+    return f"{ago}, {when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def describe(model: Model) -> Iterator[str]:

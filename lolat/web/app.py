@@ -36,7 +36,6 @@ except ImportError as error:
     ) from error
 
 from lolat.web.fields import as_size
-from lolat.web.forms import example
 from lolat.web.networks import (
     ENDINGS,
     MOST_BYTES,
@@ -145,7 +144,6 @@ def create_app(
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        cache.put(*example())
         cache.start()
         yield
         cache.close()

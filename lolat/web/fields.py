@@ -178,9 +178,8 @@ _ALL = (
     Field("max_ms", "At most, ms", "15", numeric=True, parse=_budget),
     Field("vary", "What may change", "width", choices=tuple((v, VARY_WORDS[v]) for v in VARY),
           parse=one_of(VARY)),
-    Field("sure", "Sure to stay within it, %", "",
-          "empty: the predicted time counts; 90: the upper end of the 90 % "
-          "interval does", numeric=True, parse=_sure),
+    Field("sure", "Sure to stay within it, %", "", numeric=True, parse=_sure,
+          hint="empty: the predicted time counts; 90: the upper end of the 90 % interval does"),
     Field("at_batch", "Batch size", "1", "samples at once", numeric=True, parse=whole("1", MOST_BATCH)),
     Field("samples", "Samples in the data set", "50000", numeric=True, parse=whole("50000")),
     Field("epochs", "Epochs", "20", numeric=True, parse=whole("20")),
@@ -207,17 +206,6 @@ RUN = _names[_names.index("samples") :]
 """The fields of how is trained: those of a TrainingQuestion beside its network and models."""
 OF_VIEW = {"latency": ("batch",), "budget": ("vary", "max_ms", "sure", "at_batch"), "training": RUN}
 """The fields that only matter in one tab."""
-
-_NAMES = """
-ConvNeXtBase ConvNeXtLarge ConvNeXtSmall ConvNeXtTiny ConvNeXtXLarge DenseNet121 DenseNet169
-DenseNet201 EfficientNetB0 EfficientNetB1 EfficientNetB2 EfficientNetB3 EfficientNetB4
-EfficientNetB5 EfficientNetB6 EfficientNetB7 EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2
-EfficientNetV2B3 EfficientNetV2L EfficientNetV2M EfficientNetV2S InceptionResNetV2 InceptionV3
-MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile ResNet101
-ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
-"""
-APPLICATIONS = tuple(_NAMES.split())
-"""What the page offers to choose from, before Keras is there to be asked; any other of its names works."""
 
 _KEY_LABELS = {
     "layers": "Layers by stage", "filters": "Filters by stage", "hidden": "Dense layers after it",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
 from lolat.errors import InputError, NetworkError
-from lolat.graph import Graph
 from lolat.readers import generated
 from lolat.readers.generated import FAMILIES, keys, wrong
 from lolat.training.exchange import Link
@@ -266,10 +263,3 @@ def upload_spec(digest: str) -> str:
             f"no file has been given yet; choose one of {', '.join(ENDINGS)} and send it"
         )
     return UPLOAD + digest
-
-
-def example() -> tuple[NetworkKey, Graph]:
-    """What the page shows first, ResNet-50, counted in advance, so that nothing is waited for: its Graph is
-    that of `lolat.read("keras:ResNet50")`."""
-    text = files("lolat.web").joinpath("example.json").read_text(encoding="utf-8")
-    return NetworkKey(spec_of(FIELDS["name"].default)), Graph.from_dict(json.loads(text))

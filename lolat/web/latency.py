@@ -16,7 +16,7 @@ from lolat.fitting.domain import FOR_NETWORK
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.model.budget import BudgetAnswer, Question, Step, told
-from lolat.model.prediction import Prediction
+from lolat.model.prediction import Prediction, domain_words
 from lolat.report.bottlenecks import Side, page
 from lolat.report.charts import bar, key
 from lolat.report.rows import View, module_paths, rows
@@ -94,6 +94,7 @@ def _card(answer: LatencyAnswer, series: int | None, advised: str) -> dict[str, 
         "beside": f"{float(f'{rate:.3g}'):,g} samples a second",
         "sure": sure_of(p),
         "inside": p.in_domain,
+        "domain": domain_words(p),
         "remarks": [plain(w.replace(FOR_NETWORK, advised)) for w in p.warnings],
     }
 
@@ -285,6 +286,7 @@ def _most(question: Question, vary: str) -> dict[str, Any]:
         "sure": f"takes {milliseconds(p.latency_ms)}, {sure_of(p)}",
         "rows": _changes(answer),
         "inside": p.in_domain,
+        "domain": domain_words(p),
         "remarks": [plain(w) for w in p.warnings],
     }
 

@@ -24,6 +24,8 @@ from starlette.types import Message
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
+from lolat.readers.cache import Cache
+from lolat.readers.shipped import shipped_graph
 from lolat.units import plain
 
 UPLOAD = "upload:"
@@ -74,6 +76,11 @@ class CachedNetwork:
     file_name: str = ""
 
 
+def read_before(network: str, size: tuple[int, ...]) -> Graph | None:
+    """A network that comes with LoLat, or is kept on disk since it was read: no framework is needed."""
+    return shipped_graph(network, size) or Cache().graph(network, size)
+
+
 class NetworkCache:
     """Reads in the background, one after the other, and keeps the last `most` that it read."""
 
@@ -119,6 +126,10 @@ class NetworkCache:
                     f"this file is not known (any more): of those given, the last {self._most} are kept, "
                     "and as long as the server runs; give it again"
                 )
+        graph = read_before(key.spec, key.size)
+        if graph is not None:
+            return self.put(key, graph)
+        with self._lock:
             if key not in self._jobs:
                 if len(self._jobs) >= MOST_WAITING:
                     raise NetworkError(

@@ -9,6 +9,7 @@ from typing import Any
 from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.readers.shipped import shipped_networks
 from lolat.training.cost.prices import Prices
 from lolat.units import dollars, plain
 from lolat.web import latency, training, view
@@ -21,7 +22,6 @@ from lolat.web.devices import (
     rented,
 )
 from lolat.web.fields import (
-    APPLICATIONS,
     FAMILY_WORDS,
     FIELDS,
     family_fields,
@@ -33,6 +33,9 @@ from lolat.web.networks import ENDINGS, MOST_BYTES, CachedNetwork, NetworkCache,
 
 PATIENCE_S = 1.0
 """How long a page waits for a network that is being read before it says so."""
+
+
+CHOSEN = "Chosen"
 
 
 class StillReading(Exception):
@@ -80,11 +83,11 @@ class Pages:
         return self._environment.get_template("page.html").render(
             **context,
             form=form,
-            groups=[(g, [m for m in listed if m["group"] == g]) for g in GROUPS],
+            groups=[(g, [m for m in listed if m["group"] == g]) for g in (CHOSEN, *GROUPS)],
             usable=usable,
             fields=FIELDS,
             families=[(f, w, family_fields(f)) for f, w in FAMILY_WORDS.items()],
-            networks=APPLICATIONS,
+            networks=[n.removeprefix("keras:") for n in shipped_networks()],
             link=f"/?{form.link()}",
             most_mib=MOST_BYTES // 2**20,
             most_bytes=MOST_BYTES,
@@ -193,7 +196,7 @@ class Pages:
             "key": model.key,
             "shown": plain(model.key),
             "device": model.device,
-            "group": model.group,
+            "group": CHOSEN if model.key in form.ticked else model.group,
             "without": [f"no-{v}" for v in model.lacking],
             "ticked": model.key in form.ticked,
             "price_name": price_name(model.key),

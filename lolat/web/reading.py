@@ -7,6 +7,7 @@ framework, or eats memory, ends that process alone.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -129,11 +130,14 @@ def _load_torch(network: str) -> None:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The Graph of the network that is asked for, as JSON has it; NetworkError, or what readers raise."""
-    from lolat.readers import read
+    from lolat.readers import open_network, read
 
-    _load_torch(request["network"])
+    network, size = request["network"], tuple(request["size"])
+    _load_torch(network)
     try:
-        return read(request["network"], tuple(request["size"])).to_dict()
+        if os.path.isfile(network):  # one that was sent to the page: nothing of it is kept on disk
+            return open_network(network, size).graph().to_dict()
+        return read(network, size).to_dict()
     except LolatError:
         raise
     except MemoryError:

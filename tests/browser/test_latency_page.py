@@ -1,4 +1,4 @@
-"""The tabs of latency and of what fits, in Chromium: narrow, wide, dark, by keys, printed, scriptless."""
+"""The tabs of latency in a real browser: by mouse, by keys, on a phone, in the dark, on paper, with axe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ pytest.importorskip("keras")
 
 import lolat
 from lolat.units import milliseconds
-from lolat.web.forms import example
 from tests.browser.chromium import ANSWER, DONE, Chromium, answered, violations
 from tests.web.test_reader import onnx_file, pt2_file
 
@@ -35,12 +34,14 @@ def page(served: Chromium, address: str) -> Chromium:
 
 
 def test_a_first_time_user_reads_a_latency_and_compares_a_gpu(page: Chromium) -> None:
-    told = milliseconds(float(lolat.load(synthetic_file(page)).predict(example()[1]).latency_ms))
+    told = milliseconds(
+        float(lolat.load(synthetic_file(page)).predict(lolat.read("keras:ResNet50")).latency_ms)
+    )
     assert told in answered(page, "a laptop")
     page.click(f"[name=model][value={GPU}]")
     said = answered(page, f"{GPU} is ")
     assert "Side by side" in said
-    assert milliseconds(lolat.load(GPU).predict(example()[1]).latency_ms) in said
+    assert milliseconds(lolat.load(GPU).predict(lolat.read("keras:ResNet50")).latency_ms) in said
     assert "Where the time goes" in said
     page.write("#f-batch", "1, 16")
     assert "Batch 16" in answered(page, "Batch 16")
@@ -79,7 +80,14 @@ def test_what_fits_is_found_by_typing(page: Chromium) -> None:
     page.write("#f-max_ms", "1000")
     said = answered(page, "the largest batch within 1000 ms")
     question = lolat.load(synthetic_file(page))
-    batch = next(n for n in range(2, 99) if question.predict(example()[1], n).latency_ms > 1000) - 1
+    batch = (
+        next(
+            n
+            for n in range(2, 99)
+            if question.predict(lolat.read("keras:ResNet50"), n).latency_ms > 1000
+        )
+        - 1
+    )
     assert f"batch {batch}\n" in said
 
 

@@ -152,7 +152,7 @@ def test_what_a_terminal_shows(lolat: Command, prices: Path) -> None:
         " ".join(lines[5].split())
         == "1 1 x one 3.00 40.0 33.3 .. 48.0 120.00 100.00 .. 144.00 24.00"
     )
-    assert "Cheapest and fastest: 8 devices, 5.00 h, $100.00" in lines
+    assert "Cheapest and fastest: 8 devices, 5 h 00 min, $100.00" in lines
     assert max(map(len, lines)) <= 110
 
 

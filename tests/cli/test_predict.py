@@ -197,6 +197,58 @@ def test_a_budget(lolat: Command, model: Path) -> None:
     assert (over.code, json.loads(over.out)["latency_ms"]) == (3, latency)
 
 
+def test_a_check_of_a_pull_request(lolat: Command, model: Path, tmp_path: Path) -> None:
+    base, xml = tmp_path / "base.json", tmp_path / "latency.xml"
+    base.write_text(lolat.text("predict", model, "keras:A", "--json"))
+    ask = ("predict", model, "keras:A")
+    upper = lolat.json(*ask, "--coverage", "0.95")["interval_ms"][1]
+    sure = (*ask, "--sure", "95", "--max-ms")
+    lolat.text(*sure, upper * 1.001)
+    assert lolat(*sure, upper / 1.001).code == 3
+    assert lolat.json(*sure, upper * 1.001, "--json")["coverage"] == 0.95
+    for against in (base, "keras:B"):  # networks by other names, as they are here, are the same
+        found = lolat(*ask, "--max-ratio", "1", "--against", against, "--github", "--junit", xml)
+        assert found.code == 0
+        assert found.err.startswith("::notice title=latency --max-ratio 1::A · batch 1 takes ")
+        assert 'failures="0"' in xml.read_text()
+    slower = lolat(*ask, "--max-ratio", "0.99", "--against", base, "--json")
+    assert (slower.code, json.loads(slower.out)["model"]) == (3, "desk")
+    assert "1 times the " in one_line(slower.err)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--sure",), "expected --max-ms T too"),
+        (("--max-ms", "3", "--sure", "100"), "expected percent above 0 and below 100"),
+        (
+            ("--max-ms", "3", "--sure", "90", "--coverage", "0.8"),
+            "--sure and --coverage are two answers",
+        ),
+        (("--max-ratio", "1.05"), "expected both"),
+        (("--against", "keras:B"), "expected both"),
+        (("--max-ratio", "0", "--against", "keras:B"), "expected a ratio above 0, such as 1.05"),
+        (("--github",), "expected --max-ms or --max-ratio too"),
+        (("--max-ratio", "2", "--against", "base.json"), "of another"),
+    ],
+)
+def test_a_check_that_is_none(
+    lolat: Command,
+    model: Path,
+    options: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.json").write_text(
+        json.dumps({"schema": "lolat-predictions", "of": "another"})
+    )
+    if "base.json" in options:
+        said = "expected what `lolat predict MODEL NETWORK --json` wrote"
+    assert said in lolat.refused("predict", model, "keras:A", *options)
+
+
 @pytest.mark.parametrize("wrong", ["0", "-3", "nan", "inf", "soon"])
 def test_a_budget_that_is_none(lolat: Command, model: Path, wrong: str) -> None:
     line = lolat.refused("predict", model, "keras:A", "--max-ms", wrong)

@@ -20,7 +20,7 @@ CONV = {
 
 
 def residual() -> Graph:
-    """Tensors of 4x4x8 (128 elements): input, conv, bn, relu, conv, add of the input's bn, flatten, fc."""
+    """A shortcut over three convolutions; tensors of 4x4x8, 128 elements, but for the wide one."""
     b = GraphBuilder("residual", "keras")
     shape = (1, 4, 4, 8)
     image = b.input(shape)
@@ -87,7 +87,7 @@ def test_weights_are_those_of_keras() -> None:
 
 @pytest.mark.slow
 def test_tensors_are_those_of_pytorchs_allocator() -> None:
-    """A chain, so that nothing but the rule itself keeps a tensor; each value computed, none in place.
+    """A chain without modules that hold on to their input; none of it is computed in place.
 
     The profiler's events are what the allocator took and gave back; the input was there before.
     """

@@ -22,9 +22,12 @@ SAMPLE = ["keras:MobileNetV2", "keras:DenseNet121", "keras:EfficientNetB1", "ker
     "network", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("timm:")) for n in SAMPLE]
 )
 def test_a_graph_is_what_the_framework_reads(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    framework = pytest.importorskip(network.partition(":")[0])
+    if importlib.util.find_spec(network.partition(":")[0]) is None:
+        pytest.skip(f"{network} needs a package that is not installed")
     if network.startswith("keras"):
-        framework.backend.clear_session()  # which counts the names that it gives to layers
+        pytest.importorskip(
+            "keras"
+        ).backend.clear_session()  # which counts the names that it gives to layers
     # Whatever version is installed: a newer one must not count other things unnoticed.
     monkeypatch.setattr(shipped, "installed_version", lambda package: "")
     assert shipped_graph(network) == open_network(network).graph(), AGAIN
@@ -133,5 +136,5 @@ def test_an_answer_imports_little() -> None:
     )
     heavy = {"keras", "tensorflow", "torch", "timm", "scipy", "pandas", "rich", "matplotlib"}
     if importlib.util.find_spec("keras") is None or shipped_graph("keras:ResNet50") is not None:
-        assert not heavy & set(done.stdout.split())
+        assert not heavy & set(done.stdout.splitlines()[-1].split())
     assert "ResNet50" in done.stdout

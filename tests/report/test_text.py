@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -99,11 +99,32 @@ def test_a_path_with_spaces_can_be_copied(capsys: pytest.CaptureFixture[str]) ->
 )  # fmt: skip
 def test_the_age_of_a_model(date: object, words: str) -> None:
     if isinstance(date, int):
-        date = (datetime.now(UTC) - timedelta(days=date, minutes=5)).isoformat()
+        then = datetime.now(UTC) - timedelta(days=date, minutes=5)
+        date = then.astimezone(timezone(timedelta(hours=-7))).isoformat()
+        words += f", {then:%Y-%m-%d %H:%M} UTC"
     model = Model(synthetic.document(environment={"date": date}))
     assert text.headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
     model = Model(synthetic.document(environment={"date": 17}, noise={"floor": "low"}))
     assert text.headline(model) == "desk: a desk, 2 threads"
+
+
+def test_two_models_of_a_processor_are_told_apart() -> None:
+    """By the file, and by what was set while each was measured."""
+    document = synthetic.document()
+    where = document["environment"]
+    first = text.headline(Model(document, "models/desk.json"))
+    assert first.startswith("desk: a desk, 2 threads · tensorflow")
+    assert "desk (busy.json): a desk" in text.headline(Model(document, "models/busy.json"))
+    for changes, words in (
+        ({"compile": True, "half": False}, "compiled"),
+        ({"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, "ONEDNN_MAX_CPU_ISA=AVX2"),
+        ({"libraries": {"onednn": False}}, "without oneDNN"),
+        ({"libraries": {"onednn": True, "cpu_capability": "AVX512"}}, "AVX512"),
+        ({"load_at_start": 2.03}, "load 2.0 at the start"),
+        ({"flags": None, "libraries": 3, "load_at_start": "low"}, ""),
+    ):
+        found = text.headline(Model({**document, "environment": {**where, **changes}}, "desk.json"))
+        assert set(found.split(" · ")) - set(first.split(" · ")) == ({words} - {""})
 
 
 def test_show() -> None:

@@ -184,8 +184,8 @@ def test_what_a_terminal_shows() -> None:
     row = "2 2 x one 6.00 80.0 72.0 .. 88.0 8.00 7.20 .. 8.80 0.80 *"
     assert " ".join(lines[2].split()) == row
     assert lines[1].endswith("* cheapest")
-    assert "Cheapest: 1 device, 2.33 h, $7.00" in lines
-    assert "Fastest:  8 devices, 35.0 min, $23.33" in lines
+    assert "Cheapest: 1 device, 2 h 20 min, $7.00" in lines
+    assert "Fastest:  8 devices, 35 min 00 s, $23.33" in lines
     assert any(line.startswith("Frontier: 1, 2, 4, 8 devices (*)") for line in lines)
     assert "storage, data transfer, setting up the machines left out" in "\n".join(lines)
 

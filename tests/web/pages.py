@@ -68,11 +68,8 @@ class Site:
         """The page's HTML; every page is well formed."""
         if "view=" not in query:
             fields = {"view": self.view, **fields}
-        address = query + "".join(
-            f"{'&' if query or i else '?'}{urlencode([(k, str(v))])}"
-            for i, (k, v) in enumerate(fields.items())
-        )
-        found = self.client.get("/" + address)
+        pairs = [urlencode([(name, str(value))]) for name, value in fields.items()]
+        found = self.client.get("/" + "&".join([query or "?", *pairs]))
         assert found.status_code == 200, found.text
         return self.taken(found.text)
 

@@ -25,9 +25,9 @@ from lolat.errors import AnswerIsNo
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
 from lolat.model.budget import Question
+from lolat.model.prediction import domain_words
 from lolat.units import milliseconds
 from lolat.web.devices import CPUS, GPUS, YOURS, DeviceModels
-from lolat.web.forms import example
 from tests import synthetic
 from tests.web.pages import FakeReader, Site, site
 from tests.web.test_uploads import send
@@ -65,13 +65,13 @@ BOTH = "?view=latency&model=laptop&model=board&name=Mine"
 
 def test_at_first_there_is_an_answer(page: Site, laptop: Path) -> None:
     page.get("?view=latency")
-    told = lolat.load(laptop).predict(example()[1])
+    told = lolat.load(laptop).predict(lolat.read("keras:ResNet50"))
     said = page.answer()
     assert told.interval_ms is not None
     assert f"laptop a laptop {milliseconds(told.latency_ms)} 90 % sure of" in said
     assert f"to {milliseconds(told.interval_ms[1])}" in said
     assert "ResNet50 224x224x3, batch 1 · 3.86 GMACs" in said
-    assert ("inside what was measured" in said) == told.in_domain
+    assert domain_words(told) in said
     assert page.errors() == {}
     assert page.reader.calls == []
     assert page.client.get("/").text == page.raw  # the first tab
@@ -112,8 +112,8 @@ def test_blocks_add_up_to_the_latency(page: Site, laptop: Path) -> None:
 
 def strange() -> Graph:
     builder = GraphBuilder("strange")
-    x = builder.input((1, 9, 9, 3))
-    x = builder.add("a_new_kind", [x], (1, 9, 9, 3), "odd")
+    x = builder.input((1, 99, 99, 64))
+    x = builder.add("a_new_kind", [x], (1, 99, 99, 64), "odd")
     return builder.build([x])
 
 
@@ -124,7 +124,7 @@ def test_what_is_outside_says_why(
     page.get(BOTH + "&name=Strange")
     told = lolat.load(laptop).predict(strange())
     assert told.in_domain is False
-    assert "outside what was measured" in page.answer()
+    assert page.answer().count(domain_words(told)) >= 2  # of each device
     assert "a_new_kind" in page.answer()
     assert "NETWORK" not in page.answer()  # the advice names the network
 
@@ -180,7 +180,7 @@ def test_at_most_six_devices(tmp_path: Path) -> None:
         assert "7 devices are ticked; tick 1 to 6" in page.errors()["model"]
 
 
-@pytest.mark.parametrize("name", ["timm:resnet50.a1_in1k", "torchvision:resnet18", "keras:VGG16"])
+@pytest.mark.parametrize("name", ["timm:net_50.a1_in1k", "torchvision:net18", "keras:Net"])
 def test_a_network_of_another_package(page: Site, name: str) -> None:
     page.get(name=name)
     assert page.reader.calls == [(name, ())]
@@ -325,12 +325,12 @@ def test_the_largest_input_is_read_anew(laptop: Path) -> None:
 def test_while_sizes_are_being_read_the_page_says_so(laptop: Path) -> None:
     reader = Sized()
     with site([laptop], reader, view="budget", patience_s=0.01) as page:
-        query = "?view=budget&name=ResNet50&vary=resolution&max_ms=99999&model=laptop"
+        query = "?view=budget&name=Mine&vary=resolution&max_ms=99&model=laptop"
         reader.go.clear()
         page.get(query)
-        assert "Reading ResNet50 ..." in page.answer()
+        assert "Reading Mine ..." in page.answer()
         reader.go.set()
-        for _ in range(3000):
+        for _ in range(300):
             if "Reading" not in page.answer():
                 break
             page.get(query)

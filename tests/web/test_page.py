@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
@@ -19,12 +18,13 @@ pytest.importorskip("fastapi")
 from lolat.cli.main import lolat
 from lolat.io import paths as places
 from lolat.model.sections import put
+from lolat.readers import read
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.exchange import Link
 from lolat.training.file import load_training
 from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration
-from lolat.web.forms import FIELDS, example
+from lolat.web.fields import FIELDS
 from tests import synthetic
 from tests.training import known_device
 from tests.web.pages import Site, site
@@ -42,7 +42,7 @@ def v100(made: Path, folder: Path, name: str = "v100", **environment: object) ->
 
 def test_at_first_there_is_an_answer(page: Site, made: Path) -> None:
     page.get()
-    told = load_training(made).predict(example()[1], 64, 50000, 20)
+    told = load_training(made).predict(read("keras:ResNet50"), 64, 50000, 20)
     assert told.total_s is not None
     assert told.interval_s is not None
     said = page.answer()
@@ -528,14 +528,3 @@ def test_a_list_of_prices_that_is_broken(page: Site, tmp_path: Path) -> None:
     page.get(epochs=7)
     assert "lacks the columns InstanceType" in page.answer()
     assert page.value("epochs") == "7"
-
-
-def test_the_example_is_what_the_reader_gives() -> None:
-    """Wrong after a change of the reader or of counts: write it again, it is `Graph.to_dict` as JSON."""
-    pytest.importorskip("keras")
-    import lolat as library
-
-    asked, graph = example()
-    assert asked.spec == "keras:ResNet50"
-    read: Any = library.read("keras:ResNet50")
-    assert json.dumps(graph.to_dict()) == json.dumps(read.to_dict())
