@@ -98,7 +98,7 @@ def python_page() -> str:
     head = (
         "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. What can "
         "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are frozen "
-        "dataclasses with `to_dict()` and more, see Results."
+        "dataclasses with `to_dict()` and more, see Results. What is not on this page may change."
     )
     lines = ["# Python", MADE, head, "## Functions"]
     for name in (n for n, v in public.items() if inspect.isfunction(v)):
