@@ -64,7 +64,9 @@ facts_of_gpus_option = facts_option(
 COLUMN = "predicted_ms"
 
 
-@command()
+@command(
+    "lolat mlp predict conv.json layers.csv --output predicted.csv",
+)
 @model_argument
 @table_argument
 @output_option(required=True, more="A CSV table, gzipped where it is named *.gz.")
@@ -98,7 +100,9 @@ def predict(model: str, table: str, output: Path, facts: str | None, as_json: bo
     click.echo(f"{output}: {plural(len(rows), 'row')}")
 
 
-@command()
+@command(
+    "lolat mlp evaluate conv.json layers.csv",
+)
 @model_argument
 @table_argument
 @facts_of_gpus_option
@@ -150,7 +154,9 @@ def _left_out(errors: Mapping[str, Any]) -> str:
 MOST_NAMES = 3
 
 
-@command()
+@command(
+    "lolat mlp network conv.json dense.json keras:VGG16 --gpu V100 --batch-size 32",
+)
 @click.argument("conv_model", metavar="CONV_MODEL", type=click.Path())
 @click.argument("dense_model", metavar="DENSE_MODEL", type=click.Path())
 @network_argument

@@ -27,6 +27,7 @@ class Before(msgspec.Struct, frozen=True):
     predictor: str
     batch_size: int
     latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
+    state: dict[str, float] | None
 
 
 def is_prediction(path: str) -> bool:
@@ -49,8 +50,16 @@ def read_before(path: str) -> Before:
 def before_of(prediction: Prediction) -> Before:
     """A prediction as what another is compared with."""
     p = prediction
+    state = None if p.state is None else p.state.to_dict()
     return Before(
-        "lolat-prediction", p.model, p.learned, p.network, p.predictor, p.batch_size, p.latency_ms
+        "lolat-prediction",
+        p.model,
+        p.learned,
+        p.network,
+        p.predictor,
+        p.batch_size,
+        p.latency_ms,
+        state,
     )
 
 
@@ -128,7 +137,7 @@ def _within(prediction: Prediction, max_ms: float, sure: float | None) -> Findin
 
 def _ratio(prediction: Prediction, max_ratio: float, before: Before) -> Finding:
     own = before_of(prediction)
-    for name in ("model", "learned", "predictor", "batch_size"):
+    for name in ("model", "learned", "predictor", "batch_size", "state"):
         given, expected = getattr(before, name), getattr(own, name)
         if given != expected:
             raise InputError(

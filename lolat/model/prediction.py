@@ -237,6 +237,17 @@ def domain_words(prediction: Prediction) -> str:
     return f"{where} the measured domain ({part})"
 
 
+def memory_words(prediction: Prediction) -> Iterator[str]:
+    """What a forward pass needs in memory, and where it is most; nothing where that is not known."""
+    memory = prediction.memory
+    if memory is not None:
+        at = f", most at {plain(memory.at)}" if memory.at else ""
+        yield (
+            f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
+            f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
+        )
+
+
 def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
     """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"; nothing where there is none."""
     if interval_ms is None or coverage is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ from lolat.model.prediction import Prediction
 from lolat.report.rows import View, rows
 from lolat.report.text import BLOCK_HEADER, block_rows, csv_name
 from lolat.report.words import table_lines
-from lolat.units import milliseconds, plain, shortened
+from lolat.units import byte_size, digits, plain, shortened
 
-DOMAIN = {True: "inside", False: "OUTSIDE", None: "not known"}
+DOMAIN = {
+    True: "inside",
+    False: "OUTSIDE",
+    None: "not known",
+}  # shown with the share of the time inside
 SUMMARY = 40  # characters of what is in a block
 ASKED = ("network", "device", "batch_size")
 HEADER = ("latency_ms", "low_ms", "high_ms", "coverage", "in_domain", "predictor", *FEATURES)
@@ -33,6 +38,10 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as its own JSON answer has it, and the device."""
         return {**self.prediction.to_dict(), "device": self.device}
+
+    def with_device(self) -> Prediction:
+        """The prediction as a check names it where there are several devices."""
+        return replace(self.prediction, network=f"{self.prediction.network} on {self.device}")
 
 
 def document(answers: Sequence[Answer], failures: dict[str, str]) -> dict[str, Any]:
@@ -51,12 +60,13 @@ def totals_table(answers: Sequence[Answer]) -> Iterator[str]:
     for answer in answers:
         found = answer.prediction
         low, high = found.interval_ms or (None, None)
-        interval = "" if low is None or high is None else f"{_digits(low)} .. {_digits(high)}"
+        interval = "" if low is None or high is None else f"{digits(low)} .. {digits(high)}"
         sample_ms = _per_sample_ms(answer)
         lines.append(
             [_name(answer, answers), plain(answer.device), str(found.batch_size),
-             _digits(found.latency_ms), interval, _digits(sample_ms) if len(batches) > 1 else "",
-             f"{sample_ms / first:.2f}x" if first else "", DOMAIN[found.in_domain]]
+             digits(found.latency_ms), interval, digits(sample_ms) if len(batches) > 1 else "",
+             f"{sample_ms / first:.2f}x" if first else "",
+             _inside(found), _memory(found)]
         )  # fmt: skip
     coverages = {a.prediction.coverage for a in answers} - {None}
     sure = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
@@ -69,6 +79,7 @@ def totals_table(answers: Sequence[Answer]) -> Iterator[str]:
         "ms a sample",
         "vs. first",
         "measured domain",
+        "memory",
     ]
     yield from table_lines(header, lines, {0, 1, 7})
     notes: dict[str, list[Answer]] = {}
@@ -124,12 +135,18 @@ def _asked(answer: Answer) -> list[Any]:
     return [*given, answer.prediction.batch_size]
 
 
+def _inside(prediction: Prediction) -> str:
+    share = prediction.inside_share
+    part = "" if share is None or share == 1.0 else f", {math.floor(100 * share)} %"
+    return f"{DOMAIN[prediction.in_domain]}{part}"
+
+
+def _memory(prediction: Prediction) -> str:
+    return "" if prediction.memory is None else byte_size(prediction.memory.total_bytes)
+
+
 def _per_sample_ms(answer: Answer) -> float:
     return answer.prediction.latency_ms / answer.prediction.batch_size
-
-
-def _digits(value_ms: float) -> str:
-    return milliseconds(value_ms).removesuffix(" ms")
 
 
 def _name(answer: Answer, answers: Sequence[Answer]) -> str:
@@ -159,7 +176,7 @@ def _head(answer: Answer, answers: Sequence[Answer]) -> str:
 
 
 def _side_by_side(times_ms: Sequence[float]) -> list[str]:
-    found = [_digits(t) for t in times_ms]
+    found = [digits(t) for t in times_ms]
     if len(times_ms) == 2:
         found.append(f"{times_ms[1] / times_ms[0]:.2f}x" if times_ms[0] else "")
     return found

@@ -18,10 +18,10 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.model.prediction import Prediction, domain_words, interval_words
+from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
-from lolat.units import byte_size, milliseconds, percent, plain, plural, quantity
+from lolat.units import milliseconds, percent, plain, plural, quantity
 
 # ---- The table of a report in the terminal: a row for each block or module, the bottlenecks
 # marked.
@@ -120,7 +120,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
     yield f"{title(prediction)}: {latency(prediction)}"
     yield totals(prediction)
-    yield from memory_line(prediction)
+    yield from memory_words(prediction)
     for warning in prediction.warnings:
         yield f"note: {plain(warning)}"
 
@@ -154,17 +154,6 @@ def totals(prediction: Prediction) -> str:
     )
 
 
-def memory_line(prediction: Prediction) -> Iterator[str]:
-    """What a forward pass needs in memory, and where it is most; nothing where that is not known."""
-    memory = prediction.memory
-    if memory is not None:
-        at = f", most at {plain(memory.at)}" if memory.at else ""
-        yield (
-            f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
-            f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
-        )
-
-
 def wide_console() -> Any:
     """In a file or a pipe there is no width to keep to; in a narrow terminal what is too wide is cut."""
     from rich.console import Console
@@ -191,10 +180,10 @@ def print_report(
 
     console = wide_console()
     console.print(Text(title(prediction), style="bold"))
-    console.print(Text(headline(model), style="dim"))
+    console.print(Text(headline(model), style="dim"), soft_wrap=True)
     console.print(Text(latency(prediction)))
-    for line in (totals(prediction), *memory_line(prediction)):
-        console.print(Text(line))
+    for line in (totals(prediction), *memory_words(prediction)):
+        console.print(Text(line), soft_wrap=True)
     if figures is not None:
         console.print(Text(str(figures)))
     console.print(block_table(prediction, view, paths))

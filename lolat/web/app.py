@@ -132,6 +132,13 @@ def _of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
     return [*texts, ("source", "upload")]
 
 
+def _one_file(page: str) -> HTMLResponse:
+    """A page that is one file, with its own policy: its script and its style are in it."""
+    own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
+    policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
+    return HTMLResponse(page, headers={_CSP: policy})
+
+
 def create_app(
     named: Sequence[Path] = (),
     networks: NetworkCache | None = None,
@@ -161,14 +168,9 @@ def create_app(
 
     @app.get("/report")
     def report(request: Request) -> Response:
-        query = request.query_params.multi_items()
-        found = pages.report(query, LIMIT_S)
-        if found is None:  # the page says why
-            return RedirectResponse(f"/?{request.url.query}", 303)
-        own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', found)
-        # The page's own: it is one file, whose script and style are in it.
-        policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
-        return HTMLResponse(found, headers={_CSP: policy})
+        found = pages.report(request.query_params.multi_items(), LIMIT_S)
+        # What cannot be answered is the page that says why.
+        return _one_file(found) if found else RedirectResponse(f"/?{request.url.query}", 303)
 
     @app.post("/upload")
     async def upload(request: Request) -> Response:

@@ -227,7 +227,7 @@ def test_a_check_of_a_pull_request(lolat: Command, model: Path, tmp_path: Path) 
         ),
         (("--max-ratio", "1.05"), "expected both"),
         (("--against", "keras:B"), "expected both"),
-        (("--max-ratio", "0", "--against", "keras:B"), "expected a ratio above 0, such as 1.05"),
+        (("--max-ratio", "0", "--against", "keras:B"), "expected a number above 0, such as 1.05"),
         (("--github",), "expected --max-ms or --max-ratio too"),
         (("--max-ratio", "2", "--against", "base.json"), "of another"),
     ],

@@ -140,7 +140,8 @@ def test_a_budget_of_several(lolat: Command, model: Path, slower: Path) -> None:
     over = lolat("predict", model, "keras:A", "--device", slower, "--max-ms", limit)
     assert over.code == 3
     line = one_line(over.err)
-    for words in ("1 of 2", "--max-ms", str(slower)):
+    assert str(model) not in line
+    for words in ("A on ", "--max-ms", str(slower)):
         assert words in line
 
 
@@ -153,6 +154,10 @@ def test_a_budget_of_several(lolat: Command, model: Path, slower: Path) -> None:
         (("predict", "keras:A", "--batch-size", 0), "0"),
         (("predict", "keras:A", "--device", "nothing"), "nothing"),
         (("predict", "keras:A", "--device", "MODEL2", "--state", "now"), "--state"),
+        (
+            ("predict", "keras:A", "keras:B", "--max-ratio", 2, "--against", "keras:A"),
+            "--max-ratio",
+        ),
         (("report", "keras:A", "keras:B", "--columns", "ms"), "--columns"),
         (("report", "keras:A", "keras:B", "--device", "MODEL2", "--html", "x.html"), "--html"),
         (("report", "keras:A", "--batch-size", "1,2", "--html", "x.html"), "--html"),

@@ -14,6 +14,7 @@ import pytest
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.model.check import Limits, before_of, check, is_prediction, read_before
+from lolat.model.state import State
 from lolat.report.check import github_lines, write_junit
 from tests import synthetic
 
@@ -86,6 +87,7 @@ def test_to_be_sure_takes_an_interval() -> None:
         ({"learned": "2026-01-02"}, "learned is 2026-01-02"),
         ({"predictor": "two-regime"}, "predictor is two-regime; expected extended"),
         ({"batch_size": 1}, "batch size is 1; expected 4"),
+        ({"state": State(1.5, 1.5, 1.5)}, "state is .*1.5.*; expected None"),
     ],
 )
 def test_what_cannot_be_compared(other: dict[str, Any], said: str) -> None:

@@ -437,8 +437,9 @@ class TestNetworks:
     def test_the_json_has_the_words_of_the_contract(self) -> None:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
-            "network", "batch_size", "predictor", "latency_ms", "quiet_ms", "state", "interval_ms",
-            "coverage", "in_domain", "inside_share", "warnings", "measure", "counts", "blocks",
+            "model", "learned", "network", "batch_size", "predictor", "latency_ms", "quiet_ms", "state",
+            "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory", "warnings",
+            "measure", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):

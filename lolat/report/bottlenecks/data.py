@@ -29,7 +29,7 @@ from lolat.graph.counts import COLUMNS, GROUPS, MEANINGS, STREAMED_FROM, THREADE
 from lolat.graph.edits import square_side
 from lolat.model import Model
 from lolat.model.attribution import AtSize, Counterfactual, explain_block, explain_network
-from lolat.model.prediction import CALL, Prediction, domain_words, operation_terms
+from lolat.model.prediction import CALL, Prediction, domain_words, memory_words, operation_terms
 from lolat.report.rows import named_parts, short_name
 from lolat.report.words import GLOSSARY, TERMS, bottleneck_sentence, bottlenecks, familiar
 from lolat.units import percent, plain
@@ -227,6 +227,7 @@ def _side(side: Side, answers: Sequence[Prediction], batch_size: int) -> dict[st
             "coverage": a.coverage,
             "inside": a.in_domain,
             "domain": domain_words(a),
+            "memory": "".join(memory_words(a)),
             "remarks": [remarks.at(w.replace(FOR_NETWORK, side.advice)) for w in a.warnings],
             "sentence": sentences.at(bottleneck_sentence(a)),
             "marked": [place[b.name] for b in bottlenecks(a)],

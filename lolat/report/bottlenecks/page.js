@@ -33,6 +33,20 @@
     return size >= 0.01 || size === 0 ? value.toFixed(3) : String(Number(value.toPrecision(2)));
   }
 
+  /** A time as people say it, and its unit: beyond ten seconds nobody counts in ms. */
+  const LONGEST_MS = 9999.5;
+  function timeOf(ms) {
+    if (ms < LONGEST_MS) return [digits(ms), "ms"];
+    if (ms < 99950) return [(ms / 1e3).toFixed(1), "s"];
+    const two = (value) => String(value).padStart(2, "0");
+    const seconds = Math.round(ms / 1e3);
+    if (seconds < 3600) return [`${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`, ""];
+    const minutes = Math.round(ms / 6e4);
+    if (minutes < 72 * 60) return [`${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`, ""];
+    const hours = Math.round(ms / 36e5);
+    return [`${Math.floor(hours / 24).toLocaleString("en")} days ${hours % 24} h`, ""];
+  }
+
   const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
   const prefixOf = (value) => PREFIXES.find(([factor]) => Math.abs(value) >= 0.9995 * factor) ?? [1, ""];
   function quantity(value, unit = "") {
@@ -281,12 +295,13 @@
       const answer = answerOf(side);
       const total = found[s];
       const rate = (1e3 * state.size) / total;
+      const [amount, unit] = timeOf(total);
       const per = state.size > 1 ? `${digits(total / state.size)} ms a sample, ` : "";
       const all = side.labels.map((_, block) => block);
       const [macs, weights, acts] = ["flops", "weights", "acts"].map((name) => countOf(side, name, all));
       const number = make("div", {},
         ...(two ? [make("h2", {}, side.name)] : []),
-        make("p", { class: "ms" }, make("data", { value: total }, digits(total)), " ", make("small", {}, "ms")),
+        make("p", { class: "ms" }, make("data", { value: total }, amount), ...(unit ? [" ", make("small", {}, unit)] : [])),
         ...(answer?.interval ? drawn(answer, total, most) : []));
       const ratio = found[0] / total;
       const told = make("div", { class: "words" },
@@ -296,6 +311,7 @@
         make("p", { class: "dim" }, `Batch size ${state.size}: ${per}${rate < 1000 ? digits(rate) : quantity(rate)} samples a second`),
         make("p", { class: "dim" }, `${quantity(macs, "MACs")} · ${quantity(weights)} weights · ${quantity(acts)} convolution activations`),
         make("p", { class: "dim" }, side.figures),
+        ...(answer?.memory ? [make("p", { class: "dim" }, answer.memory)] : []),
         insideOf(side, answer));
       return make("div", { class: s ? "answer second" : two ? "answer" : "answer only" }, number, told);
     }));
@@ -304,7 +320,9 @@
   /** The interval in words, and as a band on a line from 0 that all sides share. */
   function drawn(answer, total, most) {
     const [low, high] = answer.interval;
-    const told = `${+(100 * answer.coverage).toFixed(4)} % sure of ${digits(low)} to ${digits(high)} ms`;
+    const ends = high < LONGEST_MS ? `${digits(low)} to ${digits(high)} ms`
+      : [low, high].map((ms) => timeOf(ms).join(" ").trim()).join(" to ");
+    const told = `${+(100 * answer.coverage).toFixed(4)} % sure of ${ends}`;
     const band = make("i", { class: "band" });
     const point = make("i", { class: "point" });
     band.style.left = `${(100 * low) / most}%`;
