@@ -62,19 +62,22 @@ class Limited:
             )
         return Limits(self.max_ms, self.sure, self.max_ratio, before)
 
-    def check(self, predictions: Sequence[Prediction], limits: Limits) -> None:
-        """Say and write what was found; AnswerIsNo where a limit is not kept."""
+    def check(
+        self, predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str]
+    ) -> None:
+        """Say and write what was found; AnswerIsNo where a limit is not kept. `devices`: to be named."""
         from lolat.model.check import check
         from lolat.report.check import github_lines, write_junit
 
-        found = check(predictions, limits)
+        found = check(predictions, limits, devices)
         if self.github:
             for line in github_lines(found):
                 click.echo(line, err=True)
         if self.junit is not None:
             write_junit(self.junit, found)
         if wrong := [f.words for f in found if not f.holds]:
-            raise AnswerIsNo("; ".join(wrong))
+            many = f"{len(wrong)} of {len(found)} limits: " if len(found) > 1 else ""
+            raise AnswerIsNo(many + "; ".join(wrong))
 
 
 _OPTIONS = (

@@ -170,7 +170,8 @@ def predict(
 
         write_answers(csv_file, answers)
     fail(failures)
-    limited.check([answer.prediction for answer in answers], limits)
+    named = [answer.device for answer in answers] if devices else []
+    limited.check([answer.prediction for answer in answers], limits, named)
 
 
 def _answers(reports: Sequence[Report]) -> list[Answer]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.graph.counts import FEATURES
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
@@ -21,7 +22,7 @@ DOMAIN = {
     True: "inside",
     False: "OUTSIDE",
     None: "not known",
-}  # shown with the share of the time inside
+}
 SUMMARY = 40  # characters of what is in a block
 ASKED = ("network", "device", "batch_size")
 HEADER = ("latency_ms", "low_ms", "high_ms", "coverage", "in_domain", "predictor", *FEATURES)
@@ -133,8 +134,10 @@ def _asked(answer: Answer) -> list[Any]:
 
 def _inside(prediction: Prediction) -> str:
     share = prediction.inside_share
-    part = "" if share is None or share == 1.0 else f", {math.floor(100 * share)} %"
-    return f"{DOMAIN[prediction.in_domain]}{part}"
+    if share is None or share > 1.0 - NEGLIGIBLE_SHARE:
+        return DOMAIN[prediction.in_domain]
+    where = "mostly" if prediction.in_domain else DOMAIN[False]
+    return f"{where}, {math.floor(100 * share)} %"
 
 
 def _memory(prediction: Prediction) -> str:
