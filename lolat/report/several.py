@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lolat.fitting.domain import NEGLIGIBLE_SHARE
 from lolat.graph.counts import FEATURES
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
@@ -41,10 +42,6 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as its own JSON answer has it, and the device."""
         return {**self.prediction.to_dict(), "device": self.device}
-
-    def with_device(self) -> Prediction:
-        """The prediction as a check names it where there are several devices."""
-        return replace(self.prediction, network=f"{self.prediction.network} on {self.device}")
 
 
 def document(answers: Sequence[Answer], failures: dict[str, str]) -> dict[str, Any]:
@@ -140,8 +137,10 @@ def _asked(answer: Answer) -> list[Any]:
 
 def _inside(prediction: Prediction) -> str:
     share = prediction.inside_share
-    part = "" if share is None or share == 1.0 else f", {math.floor(100 * share)} %"
-    return f"{DOMAIN[prediction.in_domain]}{part}"
+    if share is None or share > 1.0 - NEGLIGIBLE_SHARE:
+        return DOMAIN[prediction.in_domain]
+    where = "mostly" if prediction.in_domain else DOMAIN[False]
+    return f"{where}, {math.floor(100 * share)} %"
 
 
 def _memory(prediction: Prediction) -> str:

@@ -524,7 +524,7 @@
     const told = sides.map((side, s) => {
       const { total } = solve(side, state.size);
       const part = shown < rows.length ? `, ${percent(ms[s] / (total || 1))} of the time` : "";
-      return `${digits(ms[s])} ms${two ? ` ${side.name}` : ""}${part}`;
+      return `${timeOf(ms[s]).join(" ").trim()}${two ? ` ${side.name}` : ""}${part}`;
     });
     const count = shown < rows.length ? `${shown} of ${plural(rows.length, "row")}` : plural(rows.length, "row");
     byId("status").textContent = `Batch size ${state.size}: ${count}, ${told.join("; ")}.`;
