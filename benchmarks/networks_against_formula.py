@@ -442,7 +442,9 @@ LOOKS = {
 @main.command()
 @results_option
 @click.option(
-    "--output", type=click.Path(path_type=Path), default=ROOT / "docs/figures/networks-against-formula.svg"
+    "--output",
+    type=click.Path(path_type=Path),
+    default=ROOT / "docs/figures/networks-against-formula.svg",
 )
 def draw(results: Path, output: Path) -> None:
     """Draw the curves of whole networks."""

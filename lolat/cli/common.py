@@ -238,7 +238,7 @@ restart_option = option("--restart", is_flag=True, help="Throw away what an inte
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK and what goes with them."""
-    one_batch = batch_option(default=(1,), show_default="1")
+    one_batch = batch_option(default=(1,), show_default=True)
     for one in (json_option, predictor_option, size_option, one_batch):
         command = one(command)
     return model_argument(network_argument(command))
@@ -246,7 +246,7 @@ def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK... and what goes with them, where several are answered at once."""
-    batches = batches_option(default=((1,),), show_default="1")
+    batches = batches_option(default=("1",), show_default=True)
     for one in (json_option, predictor_option, size_option, devices_option, batches):
         command = one(command)
     networks = click.argument(

@@ -54,7 +54,7 @@ def mlp() -> None:
 # ---- Arguments and options of the companion's commands.
 
 table_argument = click.argument("table", metavar="CSV", type=click.Path())
-model_argument = click.argument("model", metavar="MODEL", type=click.Path())
+model_argument = click.argument("model", metavar="LAYER_MODEL", type=click.Path())
 facts_of_gpus_option = facts_option(
     was="--devices", more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
 )
@@ -108,7 +108,7 @@ def predict(model: str, table: str, output: Path, facts: str | None, as_json: bo
 @facts_of_gpus_option
 @json_option
 def evaluate(model: str, table: str, facts: str | None, as_json: bool) -> None:
-    """Compare what MODEL predicts with the times in CSV: by GPU, by optimizer, beside their spread."""
+    """Compare LAYER_MODEL with the times in CSV: by GPU, by optimizer, beside their spread."""
     from lolat.mlp.devices import read_devices
     from lolat.mlp.evaluation import evaluate as errors_of
     from lolat.mlp.layer_model import read_layer_model
@@ -157,11 +157,11 @@ MOST_NAMES = 3
 @command(
     "lolat mlp network conv.json dense.json keras:VGG16 --gpu V100 --batch-size 32",
 )
-@click.argument("conv_model", metavar="CONV_MODEL", type=click.Path())
-@click.argument("dense_model", metavar="DENSE_MODEL", type=click.Path())
+@click.argument("conv_model", metavar="CONV_LAYER_MODEL", type=click.Path())
+@click.argument("dense_model", metavar="DENSE_LAYER_MODEL", type=click.Path())
 @network_argument
 @option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@batch_option(default=(1,), show_default="1")
+@batch_option(default=(1,), show_default=True)
 @optimizer_option(
     type=click.Choice(OPTIMIZERS, case_sensitive=False),
     default="none",
@@ -189,8 +189,8 @@ def network(
 ) -> None:
     """Predict NETWORK on a GPU: the sum of its convolutions and dense layers.
 
-    CONV_MODEL and DENSE_MODEL are files of `lolat mlp fit`. What they do not know (pooling, normalization
-    ...) is listed and not in the sum. NETWORK: as for `lolat predict`.
+    CONV_LAYER_MODEL and DENSE_LAYER_MODEL are files of `lolat mlp fit`. What they do not know (pooling,
+    normalization ...) is listed and not in the sum. NETWORK: as for `lolat predict`.
 
     With --alone, a table as for `lolat mlp fit`, convolutions take what they take inside a network of
     TensorFlow 1 on a GPU: no call each, no tensors turned.
@@ -220,7 +220,7 @@ def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:
 
     models = {}
     for word, kind, path in zip(
-        ("CONV_MODEL", "DENSE_MODEL"), LAYERS, (conv_model, dense_model), strict=True
+        ("CONV_LAYER_MODEL", "DENSE_LAYER_MODEL"), LAYERS, (conv_model, dense_model), strict=True
     ):
         model = read_layer_model(path)
         if model.layer != kind:

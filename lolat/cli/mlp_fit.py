@@ -62,7 +62,7 @@ recipe_option = option("--recipe", type=click.Choice(tuple(RECIPES)), default="b
 @recipe_option
 @only_option(was="--gpus", more="All if not given.")
 @facts_of_gpus_option
-@output_option(required=True, more="The model file.")
+@output_option(required=True, more="The layer model's file.")
 @option(
     "--max-batch-size",
     type=WHOLE,
@@ -130,8 +130,7 @@ def fit(
         return
     names = f"{plural(len(devices), 'GPU')}: {', '.join(devices)}"
     click.echo(f"{output}: {layer} layers, recipe {recipe}, {names}")
-    click.echo("\nErrors on rows left out of training:")
-    click.echo("\n".join(errors.lines()))
+    click.echo("\n".join(["\nErrors on rows left out of training:", *errors.lines()]))
 
 
 def chosen(table: LayerTable, only: Sequence[str] | None, max_batch_size: int | None) -> LayerTable:

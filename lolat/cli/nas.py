@@ -229,7 +229,7 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
         help="In how many generations it does.")  # fmt: skip
 @seed_option
 @option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@batch_option(default=(1,), show_default="1")
+@batch_option(default=(1,), show_default=True)
 @predictor_option
 @output_option(more="The front as CSV.")
 @option(
@@ -331,7 +331,7 @@ MOST_ROWS = 20
     help="Candidates in a range, which is a file, and what a killed worker does again.",
 )  # fmt: skip
 @option("--limit", type=WHOLE, help="Score the first N candidates only.")
-@batch_option(default=(1,), show_default="1")
+@batch_option(default=(1,), show_default=True)
 @predictor_option
 @json_option
 def score(

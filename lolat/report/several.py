@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ DOMAIN = {
     False: "OUTSIDE",
     None: "not known",
 }  # shown with the share of the time inside
+_OF_TIME = re.compile(r" \([\d.]+ % of its time\)")
+"""In a note: differs from answer to answer, and the note would stand there for each."""
 SUMMARY = 40  # characters of what is in a block
 ASKED = ("network", "device", "batch_size")
 HEADER = ("latency_ms", "low_ms", "high_ms", "coverage", "in_domain", "predictor", *FEATURES)
@@ -85,7 +88,7 @@ def totals_table(answers: Sequence[Answer]) -> Iterator[str]:
     notes: dict[str, list[Answer]] = {}
     for answer in answers:
         for warning in answer.prediction.warnings:
-            notes.setdefault(plain(warning), []).append(answer)
+            notes.setdefault(_OF_TIME.sub("", plain(warning)), []).append(answer)
     for note, whose in notes.items():
         who = "" if len(whose) == len(answers) else f" ({', '.join(_whose(whose, answers))})"
         yield f"note{who}: {note}"

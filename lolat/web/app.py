@@ -139,6 +139,34 @@ def _one_file(page: str) -> HTMLResponse:
     return HTMLResponse(page, headers={_CSP: policy})
 
 
+async def _taken(
+    request: Request, pages: Pages, cache: NetworkCache, patience_s: float, most_bytes: int
+) -> Response:
+    """The page of a file that is sent, or the page that says why it is none."""
+    query = _of_upload(request.query_params.multi_items())  # as the page was sent
+    form = FormData()
+    try:
+        form = await received(request, most_bytes)
+        query = _of_upload(form.multi_items())  # which says more
+        file = form.get("file")
+        if not isinstance(file, UploadFile) or not file.filename:
+            raise InputError(f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it")
+        size = as_size(dict(query).get("file_size", ""))
+        key = await run_in_threadpool(
+            read_upload, file.file, file.filename, size, cache, most_bytes
+        )
+    except (LolatError, HTTPException, ClientDisconnect) as error:
+        status = 413 if isinstance(error, TooLarge) else 400
+        reason = str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
+        page = await run_in_threadpool(pages.page, query, patience_s, reason)
+        return HTMLResponse(page, status)
+    finally:
+        await form.close()
+    digest = key.spec.removeprefix(UPLOAD)
+    link = await run_in_threadpool(pages.link, [*query, ("upload", digest)])
+    return RedirectResponse(link, 303)
+
+
 def create_app(
     named: Sequence[Path] = (),
     networks: NetworkCache | None = None,
@@ -174,32 +202,7 @@ def create_app(
 
     @app.post("/upload")
     async def upload(request: Request) -> Response:
-        query = _of_upload(request.query_params.multi_items())  # as the page was sent
-        form = FormData()
-        try:
-            form = await received(request, most_bytes)
-            query = _of_upload(form.multi_items())  # which says more
-            file = form.get("file")
-            if not isinstance(file, UploadFile) or not file.filename:
-                raise InputError(
-                    f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it"
-                )
-            size = as_size(dict(query).get("file_size", ""))
-            key = await run_in_threadpool(
-                read_upload, file.file, file.filename, size, cache, most_bytes
-            )
-        except (LolatError, HTTPException, ClientDisconnect) as error:
-            status = 413 if isinstance(error, TooLarge) else 400
-            reason = (
-                str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
-            )
-            page = await run_in_threadpool(pages.page, query, patience_s, reason)
-            return HTMLResponse(page, status)
-        finally:
-            await form.close()
-        digest = key.spec.removeprefix(UPLOAD)
-        link = await run_in_threadpool(pages.link, [*query, ("upload", digest)])
-        return RedirectResponse(link, 303)
+        return await _taken(request, pages, cache, patience_s, most_bytes)
 
     return Guard(app)  # around everything, answers to faults of ours too
 

@@ -80,9 +80,7 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, how: signal.Signal
     try:
         assert running.stdout is not None
         said = running.stdout.readline()
-        address = re.fullmatch(
-            r"LoLat: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", said
-        )
+        address = re.fullmatch(r"LoLat: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", said)
         assert address is not None, said
         with urllib.request.urlopen(address[1], timeout=60) as page:
             assert b"desk" in page.read()

@@ -40,19 +40,20 @@ def test_what_a_person_sees(score: Any, tmp_path: Path) -> None:
     found = score("--max-ms", 6, "--best", 25, "--chunk", 5000)
     assert found.code == 0
     lines = found.out.splitlines()
+    assert lines.pop(1).startswith("latencies by ")
     frame = pandas.read_parquet(tmp_path / "out")
     assert lines[0].startswith("nasbench201: 15,625 candidates scored in ")
     assert lines[0].endswith(f" s, {len(frame):,} within 6 ms")
-    assert lines[2].split() == ["latency", "candidate"]
-    assert lines[3].split()[:2] == [f"{frame['latency_ms'].min():.2f}", "ms"]
-    assert lines[3].endswith("|skip_connect~0|skip_connect~1|skip_connect~2|")
-    assert lines[23] == "20 of the best 25 are shown; _best.csv has them all"
+    assert lines[3].split() == ["latency", "candidate"]
+    assert lines[4].split()[:2] == [f"{frame['latency_ms'].min():.2f}", "ms"]
+    assert lines[4].endswith("|skip_connect~0|skip_connect~1|skip_connect~2|")
+    assert lines[24] == "20 of the best 25 are shown; _best.csv has them all"
     assert lines[-1] == f"written: {tmp_path / 'out'}, 4 Parquet files and _best.csv"
     assert max(map(len, lines)) <= 120
     again = score("--max-ms", 6, "--best", 25, "--chunk", 5000)
     assert "(4 of 4 files were there already)" in again.out.splitlines()[0]
     assert "going on: 4 of 4 ranges are in" in again.err
-    assert again.out.splitlines()[1:] == lines[1:]
+    assert again.out.splitlines()[2:] == lines[1:]
 
 
 def test_json(score: Any, tmp_path: Path) -> None:
@@ -69,8 +70,8 @@ def test_json(score: Any, tmp_path: Path) -> None:
     assert set(told["best"][0]) == {"index", "arch", "latency_ms", "value"}
     shown = score(*options[:-1]).out.splitlines()
     assert shown[0].startswith("nasbench201: 1,000 of 15,625 candidates scored")
-    assert shown[2].split() == ["latency", "value", "candidate"]
-    assert shown[3].split()[2] == "4"
+    assert shown[3].split() == ["latency", "value", "candidate"]
+    assert shown[4].split()[2] == "4"
 
 
 @pytest.mark.parametrize(
