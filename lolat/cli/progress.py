@@ -31,7 +31,11 @@ def complain(text: str) -> None:
     """One line on stderr, whatever was asked for: an error. Of a very long word the ends are shown."""
     words = (w if len(w) <= LONG else f"{w[: LONG // 2]}...{w[-20:]}" for w in str(text).split())
     line = " ".join(words)
-    shown = line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    shown = (
+        line
+        if line.isprintable()
+        else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    )
     click.echo(f"lolat: {shown}", err=True)
 
 
