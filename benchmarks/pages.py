@@ -1,4 +1,4 @@
-"""Pages that commands make: tables of docs/results between marks, and two pages of docs/reference.
+"""Pages that commands make: tables of docs/results between marks, and three pages of docs/reference.
 
 A table stands between `<!-- table NAME -->` and `<!-- end of NAME -->`. A figure elsewhere is followed by
 `<!-- PAGE#NAME: ROW: COLUMN -->`, the cell that it is from; tests/test_docs.py compares them. Each page
@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import command_line
 from lolat.io.writing import write_bytes
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
@@ -144,7 +145,9 @@ def _first(thing: Any) -> str:
 
 
 MADE = "<!-- made by: python benchmarks/pages.py -->"
-REFERENCE = {"python.md": python_page, "json.md": json_page}
+REFERENCE = {
+    "python.md": python_page, "json.md": json_page, "command-line.md": command_line.text,
+}  # fmt: skip
 
 if __name__ == "__main__":
     for name, make in REFERENCE.items():

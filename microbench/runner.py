@@ -25,6 +25,7 @@ from microbench.timing import (
 )
 
 REQUEST_LIMIT_S = 300.0
+AGAIN = "measuring again what other programs disturbed"  # a stage, as progress tells it
 MOST_DEATHS = 5  # in a row: then it is not the jobs
 MOST_LOOPS = 3  # calls of a network in a row that count
 
@@ -248,7 +249,7 @@ class Runner:
             ]
             if not noisy or self.clock() > end:
                 return
-            self.progress.start("once more", len(noisy))
+            self.progress.start(AGAIN, len(noisy))
             for job in noisy:
                 self.progress.step()
                 if self.clock() < end:

@@ -47,7 +47,6 @@ print("codes", codes)
 def test_the_commands_run(tmp_path: Path) -> None:
     """As they stand; `local` is the shipped model."""
     pytest.importorskip("keras")
-    pytest.importorskip("timm")
     told = [["epyc-2t" if w == "local" else w for w in words] for words in commands()]
     assert len(told) >= 6
     done = subprocess.run(

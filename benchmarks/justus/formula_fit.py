@@ -1,6 +1,6 @@
 """LoLat's own formula for single layers: one fit for each GPU and optimizer, from few rows.
 
-With it the companion is compared: how many measured layers does a deep network need before it beats six
+With it the deep network is compared: how many measured layers does a deep network need before it beats six
 coefficients and a constant?
 """
 

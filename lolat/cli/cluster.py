@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import INTERRUPTED, say, say_json
+from lolat.cli.common import INTERRUPTED, complain, progress, say, say_json
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -203,7 +203,6 @@ def learn_fleet(
     to do, `microbench.fleet.measure_here` if None. Models are written as they come. MeasuringError, in the
     end, where nodes failed; InputError for a wrong call and where the cluster has no such node.
     """
-    from lolat.cli.common import progress
     from lolat.io.paths import local_folder
     from microbench import backends, fleet
 
@@ -222,28 +221,9 @@ def learn_fleet(
         for node in there:
             say(f"{node.name}: measured already, {targets[node]} (--restart measures it again)")
         left = [node for node in nodes if node not in there]
-        written: list[Path] = []
-        with progress() as bar:
-            if left:
-                bar.start("measuring nodes", len(left))
-            todo = measure or fleet.measure_here
-            measured = fleet.measure_nodes(left, device, backend, tuple(options), restart, todo)
-            try:
-                for node, came in measured:
-                    model = keep(targets[node], came)
-                    if isinstance(model, Path):
-                        written.append(model)
-                        remarks = [f"written {model}"]
-                        remarks += [f"warning: {r}" for r in getattr(came, "warnings", ())]
-                    else:
-                        failed.append(model)
-                        remarks = [f"not measured: {model.reason}"]
-                    for remark in remarks:
-                        bar.note(f"{node.name}: {remark}")
-                    bar.step()
-            except KeyboardInterrupt:
-                say(f"interrupted; {len(written)} models are in {folder}, the same command goes on")
-                raise click.exceptions.Exit(INTERRUPTED) from None
+        todo = measure or fleet.measure_here
+        measured = fleet.measure_nodes(left, device, backend, tuple(options), restart, todo)
+        written = _gathered(measured, len(left), targets, failed)
     if as_json:
         told = [{"node": bad.name, "reason": bad.reason} for bad in failed]
         models = [str(path) for path in written]
@@ -255,6 +235,35 @@ def learn_fleet(
         click.echo(line)
     if failed:
         raise _not_measured(failed)
+
+
+def _gathered(
+    measured: Iterable[tuple[Node, Measured | Failed]], number: int, targets: Mapping[Node, Path],
+    failed: list[Failed],
+) -> list[Path]:  # fmt: skip
+    """The models written, as their nodes are done; nodes that were not measured go to `failed`."""
+    written: list[Path] = []
+    with progress() as bar:
+        if number:
+            bar.start("measuring nodes", number)
+        try:
+            for node, came in measured:
+                model = keep(targets[node], came)
+                if isinstance(model, Path):
+                    written.append(model)
+                    remarks = [f"written {model}"]
+                    remarks += [f"warning: {r}" for r in getattr(came, "warnings", ())]
+                else:
+                    failed.append(model)
+                    remarks = [f"not measured: {model.reason}"]
+                for remark in remarks:
+                    bar.note(f"{node.name}: {remark}")
+                bar.step()
+        except KeyboardInterrupt:
+            there = f"{len(written)} models are written"
+            complain(f"interrupted; {there}, the same command goes on")
+            raise click.exceptions.Exit(INTERRUPTED) from None
+    return written
 
 
 def _not_measured(failed: Sequence[Failed]) -> MeasuringError:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from lolat.cli.parsing import Argument, Command, Names, Number, Numbers, Option, Percent, Size
 from lolat.cli.parsing import LazyGroup as LazyGroup
+from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
@@ -37,7 +39,7 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (click.Abort, KeyboardInterrupt) as stop:
-        say(str(stop) or "interrupted")
+        complain(str(stop) or "interrupted")
         return INTERRUPTED
     except click.UsageError as error:
         return _report(error, _usage(error, name), 2)
@@ -79,7 +81,7 @@ def _report(error: BaseException, text: str, code: int) -> int:
         import traceback
 
         traceback.print_exception(error)
-    say(text)
+    complain(text)
     return code
 
 
@@ -102,7 +104,10 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 WHOLE = Number("N", whole=True, least=1)
 MILLISECONDS = Number("MS", "milliseconds", above=0.0, such="15")
 
-command = functools.partial(click.command, cls=Command)
+
+def command(*examples: str, **about: Any) -> Any:
+    """As `click.command`, with examples that its help shows."""
+    return click.command(cls=Command, examples=examples, **about)
 
 
 def option(*names: str, **about: Any) -> Any:
@@ -131,8 +136,27 @@ def only_one(ctx: click.Context, param: click.Parameter, given: Sequence[Any]) -
     return given[0] if given else None
 
 
-model_argument = click.argument("model", metavar="MODEL")
-network_argument = click.argument("network", metavar="NETWORK")
+def _complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
+    """Names of models, or else files."""
+    from lolat.io.paths import LOCAL, list_models
+
+    names = dict.fromkeys([LOCAL, *(name for name, *_ in list_models())])
+    found = [CompletionItem(n) for n in names if n.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
+    """Names of networks that come along, or else files."""
+    from lolat.readers.shipped import shipped_networks
+
+    found = [
+        CompletionItem(n) for n in shipped_networks() if incomplete and n.startswith(incomplete)
+    ]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
+network_argument = click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
 space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
 device_argument = functools.partial(
     click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
@@ -162,6 +186,7 @@ predictor_option = option(
 coverage_option = option(
     "--coverage", type=SHARE, help="How sure the interval is to be; 0.9 if not given."
 )
+against_option = option("--against", metavar="BASE", help="What to compare with.")
 max_ms_option = option("--max-ms", type=MILLISECONDS, help="The longest that it may take.")
 sure_option = option(
     "--sure", type=Percent(), is_flag=False, flag_value="90", metavar="[PERCENT]",
@@ -213,7 +238,7 @@ restart_option = option("--restart", is_flag=True, help="Throw away what an inte
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK and what goes with them."""
-    one_batch = batch_option(default=(1,), show_default="1")
+    one_batch = batch_option(default=(1,), show_default=True)
     for one in (json_option, predictor_option, size_option, one_batch):
         command = one(command)
     return model_argument(network_argument(command))
@@ -221,8 +246,10 @@ def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """MODEL NETWORK... and what goes with them, where several are answered at once."""
-    batches = batches_option(default=((1,),), show_default="1")
+    batches = batches_option(default=("1",), show_default=True)
     for one in (json_option, predictor_option, size_option, devices_option, batches):
         command = one(command)
-    networks = click.argument("networks", metavar="NETWORK...", nargs=-1, required=True)
+    networks = click.argument(
+        "networks", metavar="NETWORK...", nargs=-1, required=True, shell_complete=_complete_networks
+    )
     return model_argument(networks(command))

@@ -23,7 +23,9 @@ KIND = re.compile(r" \(family \d+ model \d+\)")
 """What newer labels of processors have behind the name."""
 
 
-@command()
+@command(
+    "lolat compare epyc-2t --html compare.html",
+)
 @model_argument
 @option(
     "--networks",
@@ -61,7 +63,7 @@ def compare(
     if device is not None and device != loaded.device:
         both = f"{evaluation} was measured for {device}; {model} was learned on {loaded.device}"
         say(f"warning: {both}{of_one_name(device, loaded.device)}")
-    with progress() as bar:
+    with progress("two to three minutes: every predictor is fitted eleven times") as bar:
         if networks:
             bar.start("reading networks", len(networks))
         networks, counts, skipped = count_networks(networks, done=bar.step)

@@ -19,7 +19,7 @@ from lolat.cli.common import (
     say_json,
     size_option,
 )
-from lolat.cli.parsing import Command, Number
+from lolat.cli.parsing import Command, Group, Number
 from lolat.cli.training import as_one, exchange_options, run_options
 from lolat.units import plain
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 prices_option = option(
     "--prices", "prices_file", type=click.Path(), metavar="FILE",
-    help="A CSV file in the layout of SkyPilot's catalogue; what `lolat prices` lists if not given.",
+    help="A CSV file in the layout of SkyPilot's catalog; what `lolat prices` lists if not given.",
 )  # fmt: skip
 accelerator_option = option(
     "--accelerator", metavar="NAME", help="In the prices, such as V100; cpu: instances without one."
@@ -55,7 +55,9 @@ payment_options = as_one(
 )  # fmt: skip
 
 
-@command()
+@command(
+    "lolat cost v100-fp32 keras:ResNet50 --samples 50000 --epochs 20 --batch-size 64 --replicas 1,2,4",
+)
 @model_argument
 @network_argument
 @run_options(samples_required=True)
@@ -119,7 +121,11 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
 # them.
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    examples=["lolat prices --accelerator V100", "lolat prices refresh --provider aws"],
+)
 @prices_option
 @accelerator_option(more="Only it.")
 @json_option
@@ -146,12 +152,16 @@ def prices(
         click.echo(line)
 
 
-@prices.command(cls=Command, short_help="Download the prices of today.")
+@prices.command(
+    cls=Command,
+    short_help="Download the prices of today.",
+    examples=["lolat prices refresh --provider aws"],
+)
 @option(
     "--url",
     "base",
     metavar="BASE",
-    help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalogue if not given.",
+    help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalog if not given.",
 )
 @option(
     "--provider",
@@ -162,7 +172,7 @@ def prices(
 )
 @json_option
 def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None:
-    """Download SkyPilot's catalogue of prices; it is used from then on, and says of which day it is."""
+    """Download SkyPilot's catalog of prices; it is used from then on, and says of which day it is."""
     from lolat.training.cost import prices as listed
 
     done = listed.refresh(

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from lolat.devices.compare import Compared
 
 
-@command()
+@command(
+    "lolat evaluate local keras:ResNet50 keras:MobileNetV2 --batch-size 1,4",
+    "lolat evaluate gpu.json --table networks.csv --predictions out.csv",
+)
 @model_argument
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @batches_option(more="1 and 4 if not given.")
@@ -106,7 +109,7 @@ def _measured(
 
         check_plot(plot)  # now rather than after minutes of measuring
     loaded = lolat.load(model)
-    with progress() as bar:
+    with progress("minutes: each network is timed in several rounds, at each batch size") as bar:
         found = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=say)
     result = found.to_dict()
     if as_json:
@@ -172,7 +175,9 @@ def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
 # ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.
 
 
-@command()
+@command(
+    "lolat doctor local",
+)
 @model_argument
 @json_option
 def doctor(model: str, as_json: bool) -> None:

@@ -25,7 +25,10 @@ from lolat.cli.common import (
 from lolat.cli.parsing import Number
 
 
-@command()
+@command(
+    "lolat fit points.csv --output model.json",
+    "lolat fit operations.csv --facts devices.csv --name l4 --output l4.json",
+)
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, type=click.Path())
 @output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
@@ -77,7 +80,10 @@ def fit(
 # ---- `lolat suggest`: which operations to time on a device of which little is known.
 
 
-@command()
+@command(
+    "lolat suggest --output todo.csv",
+    "lolat suggest --facts devices.csv --name l4 --count 30 --output todo.csv",
+)
 @output_option(
     required=True, more="A table of operations, for examples/time_operations.py --table."
 )

@@ -29,7 +29,11 @@ from lolat.cli.common import (
 from lolat.errors import InputError
 
 
-@command()
+@command(
+    "lolat learn cpu",
+    "lolat learn gpu --backend torch --mode training",
+    "lolat learn --extend local --for mynet.onnx",
+)
 @device_argument(required=False)
 @output_option(
     more="The model file; models/local/<device>.json (or your data folder) if not given. With --fleet a "
@@ -201,7 +205,8 @@ def _learn(
     from lolat.api.learning import learn_device
     from lolat.report.text import learned
 
-    with progress() as bar:
+    more = ", and four to six more for training" if training else ""
+    with progress(f"two to three minutes{more}; after Ctrl-C the same command goes on") as bar:
         made, is_new = learn_device(device, output, name, options, training, restart, bar)
     document: Mapping[str, Any] = made.document
     section = document.get("training")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import max_ms_option, option, sure_option
+from lolat.cli.common import against_option, max_ms_option, option, sure_option
 from lolat.cli.parsing import Number
 from lolat.errors import AnswerIsNo, InputError
 
@@ -62,19 +62,18 @@ class Limited:
             )
         return Limits(self.max_ms, self.sure, self.max_ratio, before)
 
-    def check(
-        self, predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str]
-    ) -> None:
-        """Say and write what was found; AnswerIsNo where a limit is not kept. `devices`: to be named."""
+    def check(self, predictions: Sequence[Prediction], limits: Limits) -> None:
+        """Say and write what was found; AnswerIsNo where a limit is not kept."""
         from lolat.model.check import check
-        from lolat.report.check import github_lines, write_junit
 
-        found = check(predictions, limits, devices)
-        if self.github:
-            for line in github_lines(found):
+        found = check(predictions, limits)
+        if self.github or self.junit is not None:  # with them XML is imported
+            from lolat.report.check import github_lines, write_junit
+
+            for line in github_lines(found) if self.github else ():
                 click.echo(line, err=True)
-        if self.junit is not None:
-            write_junit(self.junit, found)
+            if self.junit is not None:
+                write_junit(self.junit, found)
         if wrong := [f.words for f in found if not f.holds]:
             many = f"{len(wrong)} of {len(found)} limits: " if len(found) > 1 else ""
             raise AnswerIsNo(many + "; ".join(wrong))
@@ -85,8 +84,7 @@ _OPTIONS = (
     sure_option,
     option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
            help="Exit code 3 where it takes more than R times as long as --against."),
-    option("--against", metavar="BASE",
-           help="What `predict --json` wrote of the base branch, or a network."),
+    against_option(more="A network, or what `predict --json` wrote of the base branch."),
     option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
     option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
 )  # fmt: skip

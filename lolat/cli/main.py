@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 
 import click
 
 from lolat import __version__
-from lolat.cli.common import LazyGroup, run
+from lolat.cli.common import LazyGroup, command, run
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -27,26 +29,60 @@ COMMANDS = {
     "compare": ("lolat.cli.compare:compare", "All predictors on the same points, side by side."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
     "suggest": ("lolat.cli.fit:suggest", "Which operations to time on a GPU, the best first."),
-    "mlp": ("lolat.cli.mlp:mlp", "The companion: layers by a deep network (Justus et al. 2018)."),
+    "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": ("lolat.cli.cost:cost", "Hours and dollars of training, on one or several devices."),
     "prices": ("lolat.cli.cost:prices", "What instances cost an hour; refresh downloads it."),
     "serve": ("lolat.cli.show:serve", "Training time and cost as a page in the browser."),
-    "training": ("lolat.cli.training:training", "Time of iterations, epochs and whole trainings."),
+    "training": (
+        "lolat.cli.training:training",
+        "Time of iterations, epochs and whole training runs.",
+    ),
     "show": ("lolat.cli.show:show", "What a model says of its device."),
     "models": ("lolat.cli.show:models", "The models that there are."),
+    "completion": ("lolat.cli.main:completion", "What makes a shell complete commands."),
 }
 """Each command: where it is, and what it does in a few words."""
+
+
+COMPLETE = "_LOLAT_COMPLETE"
+"""The variable by which a shell asks for completions."""
+FIRST = """\
+How long does a neural network take on your device? Try:
+
+  lolat predict epyc-2t keras:ResNet50     an answer now, for a device that comes along
+  lolat learn cpu                          measure this device once: a few minutes
+  lolat report local keras:ResNet50        then ask about it: block by block, with the bottlenecks
+  lolat --help                             all commands"""
+PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "torch", "onnx", "onnxruntime")
+
+
+def _say_versions(context: click.Context, _: click.Parameter, given: bool) -> None:
+    """LoLat's version and those of what is installed, without importing it."""
+    if not given or context.resilient_parsing:
+        return
+    import importlib.metadata
+    import platform
+
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    used = ", ".join(f"{name} {version}" for name, version in found.items())
+    click.echo(f"lolat {__version__} ({used})")
+    context.exit()
 
 
 @click.group(
     cls=LazyGroup,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=False,  # a call without a command is an error, of one line
+    invoke_without_command=True,
 )
-@click.version_option(__version__, prog_name="lolat")
-def lolat() -> None:
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_versions,
+              help="The versions of LoLat and of what it uses.")  # fmt: skip
+@click.pass_context
+def lolat(context: click.Context) -> None:
     """How long does a neural network take on your device? Measure once, then ask.
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
@@ -54,6 +90,19 @@ def lolat() -> None:
     .pt2 file, what `lolat read` wrote, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or
     package.module:callable, which returns a Keras or PyTorch network.
     """
+    if context.invoked_subcommand is None:
+        click.echo(FIRST)
+
+
+@command("lolat completion bash >> ~/.bashrc", "lolat completion fish | source")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands, options, models and networks of `lolat`."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(lolat, {}, "lolat", COMPLETE).source())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,6 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
             stream.reconfigure(errors="replace")
+    if instruction := os.environ.get(COMPLETE):
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
     sys.exit(run(lolat, arguments, "lolat"))
 
 

@@ -54,7 +54,7 @@ def mlp() -> None:
 # ---- Arguments and options of the companion's commands.
 
 table_argument = click.argument("table", metavar="CSV", type=click.Path())
-model_argument = click.argument("model", metavar="MODEL", type=click.Path())
+model_argument = click.argument("model", metavar="LAYER_MODEL", type=click.Path())
 facts_of_gpus_option = facts_option(
     was="--devices", more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
 )
@@ -64,7 +64,9 @@ facts_of_gpus_option = facts_option(
 COLUMN = "predicted_ms"
 
 
-@command()
+@command(
+    "lolat mlp predict conv.json layers.csv --output predicted.csv",
+)
 @model_argument
 @table_argument
 @output_option(required=True, more="A CSV table, gzipped where it is named *.gz.")
@@ -98,13 +100,15 @@ def predict(model: str, table: str, output: Path, facts: str | None, as_json: bo
     click.echo(f"{output}: {plural(len(rows), 'row')}")
 
 
-@command()
+@command(
+    "lolat mlp evaluate conv.json layers.csv",
+)
 @model_argument
 @table_argument
 @facts_of_gpus_option
 @json_option
 def evaluate(model: str, table: str, facts: str | None, as_json: bool) -> None:
-    """Compare what MODEL predicts with the times in CSV: by GPU, by optimizer, beside their spread."""
+    """Compare LAYER_MODEL with the times in CSV: by GPU, by optimizer, beside their spread."""
     from lolat.mlp.devices import read_devices
     from lolat.mlp.evaluation import evaluate as errors_of
     from lolat.mlp.layer_model import read_layer_model
@@ -150,12 +154,14 @@ def _left_out(errors: Mapping[str, Any]) -> str:
 MOST_NAMES = 3
 
 
-@command()
-@click.argument("conv_model", metavar="CONV_MODEL", type=click.Path())
-@click.argument("dense_model", metavar="DENSE_MODEL", type=click.Path())
+@command(
+    "lolat mlp network conv.json dense.json keras:VGG16 --gpu V100 --batch-size 32",
+)
+@click.argument("conv_model", metavar="CONV_LAYER_MODEL", type=click.Path())
+@click.argument("dense_model", metavar="DENSE_LAYER_MODEL", type=click.Path())
 @network_argument
 @option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@batch_option(default=(1,), show_default="1")
+@batch_option(default=(1,), show_default=True)
 @optimizer_option(
     type=click.Choice(OPTIMIZERS, case_sensitive=False),
     default="none",
@@ -183,8 +189,8 @@ def network(
 ) -> None:
     """Predict NETWORK on a GPU: the sum of its convolutions and dense layers.
 
-    CONV_MODEL and DENSE_MODEL are files of `lolat mlp fit`. What they do not know (pooling, normalization
-    ...) is listed and not in the sum. NETWORK: as for `lolat predict`.
+    CONV_LAYER_MODEL and DENSE_LAYER_MODEL are files of `lolat mlp fit`. What they do not know (pooling,
+    normalization ...) is listed and not in the sum. NETWORK: as for `lolat predict`.
 
     With --alone, a table as for `lolat mlp fit`, convolutions take what they take inside a network of
     TensorFlow 1 on a GPU: no call each, no tensors turned.
@@ -214,7 +220,7 @@ def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:
 
     models = {}
     for word, kind, path in zip(
-        ("CONV_MODEL", "DENSE_MODEL"), LAYERS, (conv_model, dense_model), strict=True
+        ("CONV_LAYER_MODEL", "DENSE_LAYER_MODEL"), LAYERS, (conv_model, dense_model), strict=True
     ):
         model = read_layer_model(path)
         if model.layer != kind:

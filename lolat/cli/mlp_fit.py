@@ -14,6 +14,7 @@ import click
 from lolat.cli.common import (
     WHOLE,
     backend_option,
+    check_writable,
     command,
     count_option,
     csv_option,
@@ -23,6 +24,7 @@ from lolat.cli.common import (
     only_option,
     option,
     output_option,
+    progress,
     restart_option,
     say,
     say_json,
@@ -51,13 +53,16 @@ recipe_option = option("--recipe", type=click.Choice(tuple(RECIPES)), default="b
                        show_default=True, help="How it is trained; paper: as in 2018.")  # fmt: skip
 
 
-@command()
+@command(
+    "lolat mlp fit layers.csv --layer convolution --output conv.json",
+    "lolat mlp fit layers.csv --layer dense --only V100,P100 --output dense.json",
+)
 @table_argument
 @layer_option(required=True)
 @recipe_option
 @only_option(was="--gpus", more="All if not given.")
 @facts_of_gpus_option
-@output_option(required=True, more="The model file.")
+@output_option(required=True, more="The layer model's file.")
 @option(
     "--max-batch-size",
     type=WHOLE,
@@ -85,7 +90,6 @@ def fit(
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/tables.md).
     A run that is killed goes on where it was when the same command is given again.
     """
-    from lolat.cli.common import check_writable, progress
     from lolat.mlp.devices import DEVICES, known, merged, read_devices
     from lolat.mlp.layer_model import write_layer_model
     from lolat.mlp.recipes import find_recipe
@@ -188,7 +192,9 @@ BACKENDS = ("tensorflow", "torch")
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 
 
-@command()
+@command(
+    "lolat mlp learn cpu --count 300 --output layers.json",
+)
 @device_argument()
 @count_option(
     was="--points", type=Number("N", whole=True, least=20), default=2000, more="Layers to measure."

@@ -62,7 +62,9 @@ def nas() -> None:
 # ---- `lolat nas fit`: a search space's latency on a new device from a few measured networks.
 
 
-@command()
+@command(
+    "lolat nas fit nasbench201 samples.csv --output space.json",
+)
 @space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
 @output_option(
@@ -118,7 +120,10 @@ def typical_error(model: NasModel) -> float:
 # ---- `lolat nas suggest`: which networks of a space to measure next.
 
 
-@command()
+@command(
+    "lolat nas suggest nasbench201 --count 10",
+    "lolat nas suggest fbnet --have samples.csv --output next.csv",
+)
 @space_argument
 @count_option(default=10, more="Networks to name.")
 @option(
@@ -155,7 +160,9 @@ def suggest(
 # ---- `lolat nas predict`: the latencies of many networks of a space.
 
 
-@command()
+@command(
+    "lolat nas predict space.json archs.csv --output latencies.csv",
+)
 @model_argument
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
 @output_option(required=True, more="A CSV table.")
@@ -200,7 +207,10 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
 
 
-@command()
+@command(
+    "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
+    "lolat nas search fbnet local --objective package.module:score --plot front.svg",
+)
 @space_argument
 @model_argument
 @option(
@@ -219,7 +229,7 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
         help="In how many generations it does.")  # fmt: skip
 @seed_option
 @option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@batch_option(default=(1,), show_default="1")
+@batch_option(default=(1,), show_default=True)
 @predictor_option
 @output_option(more="The front as CSV.")
 @option(
@@ -284,7 +294,9 @@ def search(
 MOST_ROWS = 20
 
 
-@command()
+@command(
+    "lolat nas score nasbench201 epyc-2t --output scores --only-best",
+)
 @space_argument
 @model_argument
 @output_option(
@@ -319,7 +331,7 @@ MOST_ROWS = 20
     help="Candidates in a range, which is a file, and what a killed worker does again.",
 )  # fmt: skip
 @option("--limit", type=WHOLE, help="Score the first N candidates only.")
-@batch_option(default=(1,), show_default="1")
+@batch_option(default=(1,), show_default=True)
 @predictor_option
 @json_option
 def score(

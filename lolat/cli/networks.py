@@ -18,7 +18,9 @@ from lolat.cli.common import (
 )
 
 
-@command()
+@command(
+    "lolat read keras:ResNet50 --output resnet50.json",
+)
 @network_argument
 @size_option
 @output_option(required=True, more="A JSON file.")
@@ -26,7 +28,7 @@ from lolat.cli.common import (
 def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool) -> None:
     """Write NETWORK to a JSON file, which every command takes as NETWORK, without its framework.
 
-    It holds operations and shapes, no weights. Example: lolat read keras:ResNet50 --output net.json
+    It holds operations and shapes, no weights.
     """
     from lolat import readers
     from lolat.graph.counts import count
@@ -48,13 +50,16 @@ def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool)
         click.echo(f"written: {plain(str(output))} ({what}, {quantity(total.flops, 'MACs')})")
 
 
-@command()
+@command(
+    "lolat cache",
+    "lolat cache --clear",
+)
 @option("--clear", is_flag=True, help="Remove what is kept; it is read again when it is asked for.")
 @json_option
 def cache(clear: bool, as_json: bool) -> None:
     """Where networks that were read are kept, how many and how large; the least recently used go first.
 
-    LOLAT_CACHE names another folder; LOLAT_CACHE=off keeps nothing. Example: lolat cache --clear
+    LOLAT_CACHE names another folder; LOLAT_CACHE=off keeps nothing.
     """
     from lolat.readers.cache import Cache
     from lolat.readers.shipped import shipped_networks
@@ -64,7 +69,7 @@ def cache(clear: bool, as_json: bool) -> None:
     networks, held_bytes = kept.held()
     if clear:
         kept.trim(0)
-    folder, shipped = None if kept.folder is None else str(kept.folder), shipped_networks()
+    folder, shipped = kept.folder and str(kept.folder), shipped_networks()
     if as_json:
         found = {"folder": folder, "networks": networks, "held_bytes": held_bytes}
         more = {"most_bytes": kept.most_bytes, "cleared": clear, "shipped": shipped}
@@ -76,7 +81,7 @@ def cache(clear: bool, as_json: bool) -> None:
         size, most = quantity(held_bytes, "B"), quantity(kept.most_bytes, "B")
         verb = "removed" if clear else "kept"
         click.echo(
-            f"{plain(folder)}: {verb} {plural(networks, 'network')}, {size} (at most {most})"
+            f"{plain(str(folder))}: {verb} {plural(networks, 'network')}, {size} (at most {most})"
         )
     click.echo(
         f"{plural(len(shipped), 'network')} come with LoLat: keras.applications and known ones of timm"

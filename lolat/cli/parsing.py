@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from lolat.cli.progress import say
+from lolat.cli.progress import QUIET, say
 
 # ---- Former names of options work for a release: not shown, and with a line that says the new one.
 
@@ -56,8 +58,37 @@ class Argument(click.Argument):
         self.was = was
 
 
-class Command(click.Command):
-    """A command whose first argument may have been an option."""
+def _be_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        ctx.meta[QUIET] = True
+
+
+def quiet_option() -> click.Option:
+    """--quiet, before a command and behind it."""
+    return Option(
+        ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_be_quiet,
+        help="Nothing on stderr but errors: no progress, no remarks, no warnings.",
+    )  # fmt: skip
+
+
+class _Helpful(click.Command):
+    """A command with examples and --quiet."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.params.append(quiet_option())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, a line each."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+class Command(_Helpful):
+    """A command that does something; its first argument may have been an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the value of what was an option where it stands now: first."""
@@ -87,7 +118,11 @@ def _first(ctx: click.Context, args: list[str], of: Argument) -> list[str]:
 # ---- A group of commands that imports a command's module only when the command is used.
 
 
-class LazyGroup(click.Group):
+class Group(_Helpful, click.Group):
+    """A command with commands of its own."""
+
+
+class LazyGroup(Group):
     """Imports a command's module only when the command is used or its own help asked for."""
 
     def __init__(
@@ -110,6 +145,23 @@ class LazyGroup(click.Group):
         module, _, attribute = self.table[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command that is called; UsageError with the ones that are like it where there is none."""
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.table, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, without importing them, and options."""
+        items = [
+            CompletionItem(name, help=words)
+            for name, (_, words) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""

@@ -12,6 +12,7 @@ import click
 
 import lolat
 from lolat.cli.common import (
+    against_option,
     command,
     coverage_option,
     csv_option,
@@ -27,7 +28,7 @@ from lolat.cli.common import (
 )
 from lolat.cli.limits import Limited, limit_options
 from lolat.cli.parsing import Names, Number
-from lolat.errors import InputError, MissingPackageError, ModelFileError, NetworkError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
 
 if TYPE_CHECKING:
@@ -122,7 +123,10 @@ def fail(failures: dict[str, str]) -> None:
         raise NetworkError(last)
 
 
-@command()
+@command(
+    "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
+    "lolat predict local mynet.onnx --max-ms 20",
+)
 @several_options
 @coverage_option
 @limit_options
@@ -157,8 +161,12 @@ def predict(
 
         read_state(state)  # a wrong file is found out before a framework starts
     how["coverage"] = limited.coverage(how["coverage"])
-    limits = limited.limits(lolat.load(model), batch_sizes[0], how["predictor"], how["input_size"])
     asked = asked_of(model, devices, networks, batch_sizes, **how)
+    if limited.max_ratio is not None and not asked.is_one:
+        raise InputError(
+            "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
+        )
+    limits = limited.limits(lolat.load(model), batch_sizes[0], how["predictor"], how["input_size"])
     reports, failures = asked.reports()
     if state is not None:
         known = _state(state, reports[0].model)
@@ -169,9 +177,14 @@ def predict(
         from lolat.report.several import write_answers
 
         write_answers(csv_file, answers)
+    told = [a.with_device() if devices else a.prediction for a in answers]
+    try:
+        limited.check(told, limits)
+    except AnswerIsNo as no:
+        if not failures:
+            raise
+        say(str(no))
     fail(failures)
-    named = [answer.device for answer in answers] if devices else []
-    limited.check([answer.prediction for answer in answers], limits, named)
 
 
 def _answers(reports: Sequence[Report]) -> list[Answer]:
@@ -209,17 +222,15 @@ def _state(given: str, loaded: Model) -> State:
         return state_of_now(loaded, loaded.given, bar)
 
 
-@command()
+@command(
+    "lolat report epyc-2t keras:ResNet50",
+    "lolat report local mynet.keras --html report.html --against keras:MobileNetV2",
+)
 @several_options
 @coverage_option
 @csv_option(more="A row for each block.")
 @html_option(more="To explore the blocks in a browser.")
-@option(
-    "--against",
-    default=None,
-    metavar="MODEL_OR_NETWORK",
-    help="A second device or network beside it in the page.",
-)
+@against_option(more="A second device or network beside it in the page.")
 @option("--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep.")
 @option(
     "--columns",
@@ -344,7 +355,9 @@ def _other_report(against: str, found: Report) -> Report:
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
 
 
-@command()
+@command(
+    "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
+)
 @network_options
 @option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
@@ -372,7 +385,10 @@ def explain(
 # within a time.
 
 
-@command()
+@command(
+    "lolat budget epyc-2t keras:MobileNetV2 --max-ms 15 --vary width",
+    "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
+)
 @network_options
 @coverage_option
 @max_ms_option(required=True, was="--ms")

@@ -10,9 +10,24 @@ from typing import Any
 
 import click
 
+QUIET = "lolat.quiet"
+"""In the `meta` of a call's context: true with --quiet."""
+
+
+def is_quiet() -> bool:
+    """Whether the call was given --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
 
 def say(text: str) -> None:
-    """One line on stderr."""
+    """One line on stderr: a remark, a warning, how far it is; none with --quiet."""
+    if not is_quiet():
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """One line on stderr, whatever was asked for: an error."""
     click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
 
 
@@ -20,14 +35,25 @@ def say(text: str) -> None:
 # stderr.
 
 QUIET_S = 5.0  # between two plain lines of a stage, at least
+AGAIN_S = 60.0  # between two lines that the same stage begins
+FEW = 4  # steps: with fewer there is nothing to tell between beginning and end
+
+
+def announced(takes: str) -> str:
+    """Say how long something takes; "" as it is said now."""
+    if takes:
+        say(f"this takes {takes}")
+    return ""
 
 
 class PlainProgress:
     """A line at the start of a stage and at every quarter of it, unless they come thick and fast."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, takes: str = "") -> None:
+        """`takes`: how long it will be, said before the first stage: what is wrong is found out before."""
+        self.clock, self.takes = clock, takes
         self.text, self.total, self.done, self.began, self.said = "", 0, 0, 0.0, 0.0
+        self.told: dict[str, float] = {}  # stage -> when its beginning was said last
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -36,11 +62,12 @@ class PlainProgress:
         return None
 
     def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins; the same one again within QUIET_S of a line has none."""
+        """A stage of `total` steps begins; one that comes again and again is told once a minute."""
+        self.takes = announced(self.takes)
         now = self.clock()
-        if text != self.text or now - self.said >= QUIET_S:
-            say(f"{text}: {total} steps")
-            self.said = now
+        if now - self.told.get(text, -AGAIN_S) >= AGAIN_S:
+            say(f"{text}: {total} step{'s' * (total != 1)}")
+            self.said = self.told[text] = now
         self.text, self.total, self.done, self.began = text, total, 0, now
 
     def step(self) -> None:
@@ -48,7 +75,7 @@ class PlainProgress:
         self.done += 1
         now = self.clock()
         quarter = max(1, self.total // 4)
-        if self.done % quarter == 0 and now - self.said >= QUIET_S:
+        if self.done % quarter == 0 and self.total >= FEW and now - self.said >= QUIET_S:
             left = (now - self.began) / self.done * (self.total - self.done)
             say(f"{self.text}: {self.done} of {self.total}, about {left:.0f} s left")
             self.said = now
@@ -61,7 +88,7 @@ class PlainProgress:
 class BarProgress:
     """rich's progress bar."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes: str = "") -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -79,6 +106,7 @@ class BarProgress:
             console=Console(stderr=True),
         )
         self.task: Any = None
+        self.takes = takes
         self.text = ""
 
     def __enter__(self) -> BarProgress:
@@ -95,6 +123,7 @@ class BarProgress:
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins."""
+        self.takes = announced(self.takes)
         if text == self.text:
             self.bar.reset(self.task, total=total)
         else:
@@ -110,9 +139,10 @@ class BarProgress:
         self.bar.console.print(f"lolat: {text}", markup=False, highlight=False)
 
 
-def progress() -> PlainProgress | BarProgress:
-    """What suits stderr."""
-    return BarProgress() if sys.stderr.isatty() else PlainProgress()
+def progress(takes: str = "") -> PlainProgress | BarProgress:
+    """What suits stderr; `takes`: how long, of what takes more than a minute."""
+    shown = sys.stderr.isatty() and not is_quiet()
+    return BarProgress(takes) if shown else PlainProgress(takes=takes)
 
 
 def counting(bar: Any) -> Callable[[int, int, str], None]:

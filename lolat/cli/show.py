@@ -19,7 +19,10 @@ from lolat.cli.common import (
 from lolat.cli.parsing import Number
 
 
-@command()
+@command(
+    "lolat show epyc-2t",
+    "lolat show local --plot fit.svg",
+)
 @model_argument
 @plot_option(more="Points and fit.")
 @json_option
@@ -44,7 +47,9 @@ def show(model: str, plot: str | None, as_json: bool) -> None:
         (say if as_json else click.echo)(f"drawn: {plot}")
 
 
-@command()
+@command(
+    "lolat models",
+)
 @json_option
 def models(as_json: bool) -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
@@ -71,7 +76,9 @@ def models(as_json: bool) -> None:
 PORT = 8000
 
 
-@command()
+@command(
+    "lolat serve",
+)
 @click.argument("models", nargs=-1, metavar="[MODEL ...]")
 @option(
     "--port",
@@ -96,7 +103,7 @@ def serve(models: tuple[str, ...], port: int) -> None:
     for path in named:  # one that is given by name is to work, or to be refused here
         found = opened(path, path.stem, True)
         if found.latency is None and found.training is None:
-            raise InputError(f"{path}: {found.lacking['latency']}")
+            raise InputError(found.lacking["latency"])
 
     def told(address: str) -> None:
         click.echo(f"LoLat: {address}   (Ctrl-C ends it)")

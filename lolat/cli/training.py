@@ -110,7 +110,7 @@ exchange_options = as_one(
     link_option,
     option("--no-overlap", is_flag=True,
            help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
-    option("--input-ms-per-sample", "input_ms", default=0.0, show_default=True,
+    option("--input-ms-per-sample", "input_ms", default=0, show_default=True,
            type=Number("MS", "milliseconds", least=0.0),
            help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
@@ -120,7 +120,10 @@ exchange_options = as_one(
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
 
 
-@command()
+@command(
+    "lolat training predict epyc-2t keras:MobileNetV2 --batch-size 64 --samples 50000 --epochs 20",
+    "lolat training predict gpu.json mynet.onnx --batch-size 64 --replicas 4 --link-gbps 25",
+)
 @model_argument
 @network_argument
 @run_options(samples_required=False)
@@ -214,7 +217,9 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
 # timed.
 
 
-@command()
+@command(
+    "lolat training fit epochs.csv --output gpu.json",
+)
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
 @output_option(
     required=True, more="The device's model file: made, or the epochs are added to what it knows."
@@ -290,7 +295,9 @@ OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
 OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 
-@command()
+@command(
+    "lolat training link cpu --replicas 2 --backend torch",
+)
 @device_argument(was="--device", required=False, default="cpu")
 @replicas_option(was="", type=REPLICAS, default=2)
 @backend_option(

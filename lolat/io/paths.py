@@ -110,7 +110,7 @@ def _not_found(name: str, names: list[str]) -> str:
     if names:
         there = "there are " + ", ".join(map(shown_path, names))
         stem = Path(name).name.removesuffix(".json").lower()
-        by_lower = {known.lower(): known for known in names}
+        by_lower = {known.lower(): known for known in [*names, LOCAL]}
         near = [shown_path(by_lower[n]) for n in difflib.get_close_matches(stem, by_lower, n=3)]
         there += f"; did you mean {' or '.join(near)}?" if near else ""
     else:

@@ -17,6 +17,7 @@ from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
 from lolat.mlp.recipes import RECIPES, Facts, Recipe, find_recipe
 from lolat.mlp.table import COLUMNS, WORDS, LayerTable, mapped
+from lolat.model.file import OF_DEVICES, OF_LAYERS
 from lolat.units import plain
 
 # ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
@@ -114,7 +115,7 @@ def _forward(layers: Sequence[Layer], x: np.ndarray) -> np.ndarray:
 
 # ---- What a layer model's file holds; a reader of version 1 reads every later minor addition.
 
-SCHEMA = "lolat-layer-model"
+SCHEMA = OF_LAYERS
 VERSION = 1
 LARGEST_BYTES = 256 * 2**20
 _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
@@ -373,7 +374,7 @@ def _layer(document: LayerDocument) -> Layer:
 
 def _check_kind(document: Any, source: str) -> None:
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == "lolat-model":
+    if schema in OF_DEVICES:
         raise ModelFileError(
             f"{source}: is a model of a device, which `lolat predict` takes; {_EXPECTED}"
         )

@@ -94,27 +94,26 @@ class Finding:
     words: str
 
 
-def check(
-    predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str] = ()
-) -> list[Finding]:
-    """Each limit for each prediction, these with intervals of `limits.sure`; `devices`: what theirs are
-    called, where it is to be said.
+def check(predictions: Sequence[Prediction], limits: Limits) -> list[Finding]:
+    """Each limit for each prediction, these with intervals of `limits.sure`.
 
     InputError: to be sure is asked of a model that has no intervals; what it is compared with is of
     another model, predictor or batch size.
     """
     found = []
-    for number, prediction in enumerate(predictions):
-        title = f"{plain(prediction.network)} · batch {prediction.batch_size}"
-        title += f" on {plain(devices[number])}" if devices else ""
+    for prediction in predictions:
         if limits.max_ms is not None:
-            found.append(_within(title, prediction, limits.max_ms, limits.sure))
+            found.append(_within(prediction, limits.max_ms, limits.sure))
         if limits.max_ratio is not None and limits.before is not None:
-            found.append(_ratio(title, prediction, limits.max_ratio, limits.before))
+            found.append(_ratio(prediction, limits.max_ratio, limits.before))
     return found
 
 
-def _within(title: str, prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
+def _title(prediction: Prediction) -> str:
+    return f"{plain(prediction.network)} · batch {prediction.batch_size}"
+
+
+def _within(prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
     takes, words, limit = prediction.latency_ms, "", f"--max-ms {max_ms:g}"
     if sure is not None:
         if prediction.interval_ms is None:
@@ -126,7 +125,7 @@ def _within(title: str, prediction: Prediction, max_ms: float, sure: float | Non
         limit += f" --sure {100 * sure:g}"
         words = f" ({100 * sure:g} % sure of at most {milliseconds(takes)})"
     over = takes / max_ms - 1.0
-    told = f"{title} takes {milliseconds(prediction.latency_ms)}{words}"
+    told = f"{_title(prediction)} takes {milliseconds(prediction.latency_ms)}{words}"
     if over <= 0.0:
         return Finding(prediction, limit, True, f"{told}, within the {max_ms:g} ms of --max-ms")
     return Finding(
@@ -136,7 +135,7 @@ def _within(title: str, prediction: Prediction, max_ms: float, sure: float | Non
     )  # fmt: skip
 
 
-def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
+def _ratio(prediction: Prediction, max_ratio: float, before: Before) -> Finding:
     own = before_of(prediction)
     for name in ("model", "learned", "predictor", "batch_size", "state"):
         given, expected = getattr(before, name), getattr(own, name)
@@ -147,7 +146,7 @@ def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before)
             )
     ratio = prediction.latency_ms / before.latency_ms
     told = (
-        f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
+        f"{_title(prediction)} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
         f"{milliseconds(before.latency_ms)} of the base"
     )
     limit = f"--max-ratio {max_ratio:g}"

@@ -64,6 +64,8 @@ INFERENCE = ("default", "predictors", "points", "noise", "domain")
 """Fields of the latencies of inference: all of them, or none."""
 SECTIONS = ("training", "epochs", "spaces", "links")
 """What else may be known of a device; `spaces` and `links` have a part for each."""
+OF_LAYERS = "lolat-layer-model"
+"""The schema of another kind of file, a table to a table: `lolat.mlp.layer_model`."""
 UNKNOWN = "unknown"  # a device that nobody has named
 _EXPECTED = "expected a LoLat model file"
 
@@ -256,6 +258,11 @@ def _of_another_kind(document: Any) -> str | None:
     """Why a document is no model that this version reads, whatever its fields."""
     if not isinstance(document, dict):
         return f"holds {show(document)}; expected a LoLat model (a JSON object)"
+    if document.get("schema") == OF_LAYERS:
+        return (
+            "a layer model, which tells the time of single layers on many GPUs (`lolat mlp predict`, `mlp "
+            "network`); expected the model of a device, as `python learn_model.py cpu` writes it"
+        )
     if document.get("schema") != SCHEMA:
         schema = f"its `schema` is {show(document['schema'])}" if "schema" in document else None
         return (
@@ -314,6 +321,7 @@ def read(path: AnyPath) -> dict[str, Any]:
 # ---- Two kinds of files that had a schema of their own before a device had one file.
 
 OF_EPOCHS, OF_SPACE = "lolat-training-model", "lolat-nas-model"
+OF_DEVICES = (SCHEMA, OF_EPOCHS, OF_SPACE)
 _HEAD = ("schema", "version", "name", "environment", "space")
 
 

@@ -188,7 +188,17 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
     module, colon, attribute = spec.partition(":")
     if colon and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
         return _of_object(_called(spec, module, attribute, weights), attribute, size)
-    raise NetworkError(f"no network {shortened(spec)!r}: expected {FORMS}")
+    raise NetworkError(f"no network {shortened(spec)!r}: {_meant(spec)}expected {FORMS}")
+
+
+def _meant(spec: str) -> str:
+    """`did you mean keras:ResNet50?` for a name without its package, or near one; "" for others."""
+    from lolat.readers.shipped import shipped_networks
+
+    whole = {known.lower(): known for known in shipped_networks()}
+    bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}
+    near = difflib.get_close_matches(spec.lower(), [*bare, *whole], n=3)
+    return f"did you mean {' or '.join((bare | whole)[n] for n in near)}? " if near else ""
 
 
 def _frameworks(model: Any) -> set[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ DOMAIN = {
     True: "inside",
     False: "OUTSIDE",
     None: "not known",
-}
+}  # shown with the share of the time inside
+_OF_TIME = re.compile(r" \([\d.]+ % of its time\)")
+"""In a note: differs from answer to answer, and the note would stand there for each."""
 SUMMARY = 40  # characters of what is in a block
 ASKED = ("network", "device", "batch_size")
 HEADER = ("latency_ms", "low_ms", "high_ms", "coverage", "in_domain", "predictor", *FEATURES)
@@ -39,6 +42,10 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as its own JSON answer has it, and the device."""
         return {**self.prediction.to_dict(), "device": self.device}
+
+    def with_device(self) -> Prediction:
+        """The prediction as a check names it where there are several devices."""
+        return replace(self.prediction, network=f"{self.prediction.network} on {self.device}")
 
 
 def document(answers: Sequence[Answer], failures: dict[str, str]) -> dict[str, Any]:
@@ -82,7 +89,7 @@ def totals_table(answers: Sequence[Answer]) -> Iterator[str]:
     notes: dict[str, list[Answer]] = {}
     for answer in answers:
         for warning in answer.prediction.warnings:
-            notes.setdefault(plain(warning), []).append(answer)
+            notes.setdefault(_OF_TIME.sub("", plain(warning)), []).append(answer)
     for note, whose in notes.items():
         who = "" if len(whose) == len(answers) else f" ({', '.join(_whose(whose, answers))})"
         yield f"note{who}: {note}"

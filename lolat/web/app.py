@@ -132,6 +132,41 @@ def _of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
     return [*texts, ("source", "upload")]
 
 
+def _one_file(page: str) -> HTMLResponse:
+    """A page that is one file, with its own policy: its script and its style are in it."""
+    own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
+    policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
+    return HTMLResponse(page, headers={_CSP: policy})
+
+
+async def _taken(
+    request: Request, pages: Pages, cache: NetworkCache, patience_s: float, most_bytes: int
+) -> Response:
+    """The page of a file that is sent, or the page that says why it is none."""
+    query = _of_upload(request.query_params.multi_items())  # as the page was sent
+    form = FormData()
+    try:
+        form = await received(request, most_bytes)
+        query = _of_upload(form.multi_items())  # which says more
+        file = form.get("file")
+        if not isinstance(file, UploadFile) or not file.filename:
+            raise InputError(f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it")
+        size = as_size(dict(query).get("file_size", ""))
+        key = await run_in_threadpool(
+            read_upload, file.file, file.filename, size, cache, most_bytes
+        )
+    except (LolatError, HTTPException, ClientDisconnect) as error:
+        status = 413 if isinstance(error, TooLarge) else 400
+        reason = str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
+        page = await run_in_threadpool(pages.page, query, patience_s, reason)
+        return HTMLResponse(page, status)
+    finally:
+        await form.close()
+    digest = key.spec.removeprefix(UPLOAD)
+    link = await run_in_threadpool(pages.link, [*query, ("upload", digest)])
+    return RedirectResponse(link, 303)
+
+
 def create_app(
     named: Sequence[Path] = (),
     networks: NetworkCache | None = None,
@@ -161,43 +196,13 @@ def create_app(
 
     @app.get("/report")
     def report(request: Request) -> Response:
-        query = request.query_params.multi_items()
-        found = pages.report(query, LIMIT_S)
-        if found is None:  # the page says why
-            return RedirectResponse(f"/?{request.url.query}", 303)
-        own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', found)
-        # The page's own: it is one file, whose script and style are in it.
-        policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
-        return HTMLResponse(found, headers={_CSP: policy})
+        found = pages.report(request.query_params.multi_items(), LIMIT_S)
+        # What cannot be answered is the page that says why.
+        return _one_file(found) if found else RedirectResponse(f"/?{request.url.query}", 303)
 
     @app.post("/upload")
     async def upload(request: Request) -> Response:
-        query = _of_upload(request.query_params.multi_items())  # as the page was sent
-        form = FormData()
-        try:
-            form = await received(request, most_bytes)
-            query = _of_upload(form.multi_items())  # which says more
-            file = form.get("file")
-            if not isinstance(file, UploadFile) or not file.filename:
-                raise InputError(
-                    f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it"
-                )
-            size = as_size(dict(query).get("file_size", ""))
-            key = await run_in_threadpool(
-                read_upload, file.file, file.filename, size, cache, most_bytes
-            )
-        except (LolatError, HTTPException, ClientDisconnect) as error:
-            status = 413 if isinstance(error, TooLarge) else 400
-            reason = (
-                str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
-            )
-            page = await run_in_threadpool(pages.page, query, patience_s, reason)
-            return HTMLResponse(page, status)
-        finally:
-            await form.close()
-        digest = key.spec.removeprefix(UPLOAD)
-        link = await run_in_threadpool(pages.link, [*query, ("upload", digest)])
-        return RedirectResponse(link, 303)
+        return await _taken(request, pages, cache, patience_s, most_bytes)
 
     return Guard(app)  # around everything, answers to faults of ours too
 

@@ -16,7 +16,7 @@ from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_price
 from lolat.training.file import load_training
 from lolat.training.model import Training
 from lolat.units import plain
-from lolat.web.fields import VIEWS, price_name
+from lolat.web.fields import price_name
 
 EXAMPLE_PRICE = "1.00"
 """US$ an hour, filled in at first for a device that the price list does not know."""
@@ -78,7 +78,7 @@ class DeviceModels:
     def __init__(self, named: Sequence[Path] = ()) -> None:
         """`named`: files that whoever started the server gave; a page can never name a file."""
         self.named = [path.resolve() for path in named]
-        self._cache: dict[tuple[Path, str], tuple[object, DeviceModel]] = {}
+        self._cache: dict[tuple[Path, str], tuple[object, DeviceModel | None]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[DeviceModel]:
@@ -96,28 +96,29 @@ class DeviceModels:
                 continue
             with self._lock:
                 if self._cache.get((path, key), (None,))[0] != stamp:
-                    self._cache[path, key] = stamp, opened(path, key, own)
+                    try:
+                        self._cache[path, key] = stamp, opened(path, key, own)
+                    except LolatError:  # one of something else, such as of single layers
+                        self._cache[path, key] = stamp, None
                 model = self._cache[path, key][1]
-            if len(model.lacking) < len(VIEWS):  # one of something else, such as of single layers
+            if model is not None:
                 models[key] = model
         return list(models.values())
 
 
 def opened(path: Path, key: str, own: bool) -> DeviceModel:
-    """A file as it is listed, with what it lacks and why: everything, where it is of something else."""
+    """A file as it is listed, with what it cannot answer and why; ModelFileError where it is no model."""
+    model = load(path)
     latency, training, lacking = None, None, {}
     try:
-        latency = load(path)
-        _ = latency.inference
+        latency = model if model.inference else None
     except LolatError as error:
-        lacking = dict.fromkeys(("latency", "budget"), plain(str(error)).removeprefix(f"{path}: "))
+        lacking = dict.fromkeys(("latency", "budget"), plain(str(error)))
     try:
         training = load_training(path)
     except LolatError as error:
-        lacking["training"] = plain(str(error)).removeprefix(f"{path}: ")
-    known = latency or training
-    document = known.document if known else {}
-    label, where = document.get("device"), document.get("environment")
+        lacking["training"] = plain(str(error))
+    label, where = model.document.get("device"), model.document.get("environment")
     shown = plain(label if isinstance(label, str) else device_of(training) if training else key)
     kind = where.get("device") if isinstance(where, dict) else None
     cpu = kind == "cpu" if kind in ("cpu", "gpu") else _CPU.search(shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,10 +21,10 @@ from lolat.report.bottlenecks import Side, page
 from lolat.report.charts import bar, key
 from lolat.report.rows import View, module_paths, rows
 from lolat.report.words import bottleneck_sentence, enumeration, familiar
-from lolat.units import milliseconds, percent, plain, quantity, shapes_text
+from lolat.units import byte_size, milliseconds, percent, plain, quantity, shapes_text
 from lolat.web.devices import DeviceModel
 from lolat.web.forms import BudgetQuestion, FieldError, LatencyQuestion
-from lolat.web.parts import between, block_rows, command, named, shown_path
+from lolat.web.parts import between, block_rows, named, shown_path
 
 # ---- Latency.
 
@@ -88,10 +88,11 @@ def _card(answer: LatencyAnswer, series: int | None, advised: str) -> dict[str, 
     """The first batch size on one device, with what is to be said of it."""
     p = answer.predictions[0]
     rate = 1e3 * p.batch_size / (p.latency_ms or 1e-9)
+    memory = [] if p.memory is None else [f"{byte_size(p.memory.total_bytes)} of memory"]
     return {
         **card_of(answer.device, series),
         "total": milliseconds(p.latency_ms),
-        "beside": f"{float(f'{rate:.3g}'):,g} samples a second",
+        "beside": [f"{float(f'{rate:.3g}'):,g} samples a second", *memory],
         "sure": sure_of(p),
         "inside": p.in_domain,
         "domain": domain_words(p),
@@ -105,7 +106,7 @@ def card_of(device: DeviceModel, series: int | None) -> dict[str, Any]:
     told_later: dict[str, Any] = {
         "refusal": "",
         "report": "",
-        "beside": "",
+        "beside": [],
         "rows": [],
         "inside": None,
         "remarks": [],
@@ -197,12 +198,16 @@ def _commands(
     if not answers:
         return []
     first, *others = (shown_path(a.device.path) for a in answers)
-    sizes = ",".join(map(str, question.batch))
-    run = [first, *network, *(["--batch-size", sizes] if sizes != "1" else [])]
-    run += [word for other in others for word in ("--device", other)]
-    page_of = command("lolat", "report", *run, "--html", "report.html")
+
+    def line(name: str, sizes: Sequence[int], others: Sequence[str], *more: str) -> str:
+        batch = [] if list(sizes) == [1] else ["--batch-size", ",".join(map(str, sizes))]
+        beside = [word for other in others for word in ("--device", other)]
+        return join(["lolat", name, first, *network, *batch, *beside, *more])
+
+    # A page has two devices at most, at one batch size.
+    page_of = line("report", question.batch[:1], others[:1], "--html", "report.html")
     return [
-        ("The same times in a terminal", command("lolat", "predict", *run)),
+        ("The same times in a terminal", line("predict", question.batch, others)),
         ("Block by block, as a page in one file", page_of),
     ]
 
@@ -256,7 +261,7 @@ def budgets(
         run += [] if question.sure is None else ["--sure", f"{100 * question.sure:g}"]
         run += ["--batch-size", str(question.at_batch)] if question.at_batch > 1 else []
         words = f"The same in a terminal{f': {device.key}' if several else ''}"
-        lines.append((words, command("lolat", "budget", *run)))
+        lines.append((words, join(["lolat", "budget", *run])))
     at = "" if question.vary == "batch" else f", batch {question.at_batch:,}"
     sure = "" if question.sure is None else f", {percent(question.sure)} sure"
     what = {"width": "widest", "resolution": "largest input", "batch": "largest batch"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,6 @@ from lolat.web.networks import NetworkKey
 
 MOST_BLOCKS = 24
 """Rows of a table of blocks; of a longer network the rest is one row."""
-
-
-def command(*words: str) -> str:
-    """A line for a POSIX shell."""
-    return shlex.join(words)
 
 
 def named(network: NetworkKey, file_name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from lolat.training.exchange import Link, assumed_link
 from lolat.training.model import PARTS
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 from lolat.web.forms import ChosenModel, TrainingQuestion
-from lolat.web.parts import between, block_rows, command, named, options, shown_path
+from lolat.web.parts import between, block_rows, named, options, shown_path
 from lolat.web.training import DeviceAnswer
 
 # ---- The command lines that give what a page shows.
@@ -54,7 +55,7 @@ def commands(
         assumed = assumed_link(device_of(answer.device.training), question.devices)
         link = None if answer.link == assumed else answer.link
     lines.append(["lolat", "training", "predict", *run, *usual(link)])
-    return tuple(command(*line) for line in lines)
+    return tuple(map(shlex.join, lines))
 
 
 # ---- The page's plain data.

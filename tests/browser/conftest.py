@@ -35,7 +35,7 @@ def browser() -> Iterator[chromium.Chromium]:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `lolat serve` answers, with a device that knows of training alone and one of latency alone."""
     desk = tmp_path_factory.mktemp("models") / "desk.json"
-    write(desk, fit(epochs(), read, "a desk"))
+    write(desk, fit(epochs(), read, "a desk").document)
     laptop = desk.with_name("laptop.json")
     laptop.write_text(json.dumps(synthetic.document(name="laptop", device="a laptop")))
     running = subprocess.Popen(

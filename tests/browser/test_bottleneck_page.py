@@ -19,7 +19,7 @@ from lolat.report.bottlenecks import Side, write_page
 from lolat.report.explanation import rate
 from lolat.report.rows import module_paths
 from lolat.report.words import TERMS
-from lolat.units import milliseconds, quantity
+from lolat.units import byte_size, milliseconds, quantity
 from tests import synthetic
 from tests.browser.chromium import Chromium, accessible, legible, luminance, violations
 from tests.report.test_bottlenecks import evil, images, other_device, side
@@ -133,6 +133,8 @@ def check(page: Chromium, wanted: Prediction, rel: float = 1e-12) -> None:
     counts = wanted.counts  # in the words of the terminal
     assert f"{quantity(counts['flops'], 'MACs')} · {quantity(counts['weights'])} weights" in answer
     assert f"{quantity(counts['acts'])} convolution activations" in answer
+    assert wanted.memory is not None
+    assert f"{byte_size(wanted.memory.total_bytes)} of memory: " in answer
     assert ("outside the measured domain" in answer.lower()) == (wanted.in_domain is False)
     assert f"Batch size {wanted.batch_size}:" in page.run(
         "document.querySelector('#status').textContent"
@@ -578,6 +580,7 @@ def chain(blocks: int) -> Graph:
     return builder.build([x])
 
 
+@pytest.mark.slow
 def test_a_thousand_blocks(opened: Any, browser: Chromium) -> None:
     """Bounds are ten times what an idle laptop core takes: they find quadratic work, not slow machines."""
     graph = chain(MANY)

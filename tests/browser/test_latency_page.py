@@ -66,7 +66,7 @@ def test_each_tab_keeps_network_and_devices(page: Chromium) -> None:
     assert page.run("document.querySelector('#f-batch').offsetParent === null")
     page.click(".tabs label:nth-of-type(3)")
     said = answered(page, "MobileNetV2 20 epochs")
-    assert "laptop cannot answer this" in said
+    assert "an estimate" in said  # of a device whose training was not measured
     page.visit(page.run("location.href"))
     assert "MobileNetV2 20 epochs" in answered(page, "20 epochs")
     assert page.run(CHECKED) == "training"
@@ -99,7 +99,7 @@ def test_by_keys_alone(page: Chromium, address: str) -> None:
     for _ in range(6):
         page.press("Tab")
         order.append(page.run("document.activeElement.id || document.activeElement.value"))
-    assert order == ["latency", "keras", "f-name", "f-size", "desk", "laptop"]
+    assert order == ["latency", "keras", "f-name", "f-size", "laptop", "desk"]  # the chosen first
     page.run("document.querySelector('[name=view]:checked').focus()")
     outlined = "getComputedStyle(document.activeElement.nextElementSibling).outlineStyle"
     assert page.run(outlined) == "solid"

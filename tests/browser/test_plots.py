@@ -11,10 +11,12 @@ import pytest
 
 from lolat.model import Model
 from lolat.report.charts import Dot, bars, frontier_chart, limits_of, scatter
+from lolat.report.comparison import write_page
 from lolat.report.html import document, element
 from lolat.report.plots import evaluation_plot, fit_plot, front_plot
 from tests import synthetic
-from tests.browser.chromium import Chromium, cut_off, overlaps
+from tests.browser.chromium import Chromium, cut_off, overlaps, violations
+from tests.report.test_comparison import result as compared
 
 ROOT = Path(__file__).parents[2]
 FIGURES = sorted(ROOT.joinpath("docs", "figures").glob("*.svg"))
@@ -81,6 +83,20 @@ def test_no_text_lies_over_another(browser: Chromium, tmp_path: Path, name: str)
     assert browser.run("document.querySelectorAll('svg text, text').length") > 3
     assert overlaps(browser) == []
     assert cut_off(browser) == []
+
+
+def test_the_page_of_a_comparison(browser: Chromium, tmp_path: Path) -> None:
+    """That of `lolat compare --html`, with all its charts; axe-core too."""
+    path = tmp_path / "c.html"
+    write_page(str(path), compared())
+    for width, scheme in ((390, "dark"), (1280, "light")):
+        browser.size(width)
+        browser.media(scheme)
+        browser.open(path)
+        assert browser.run("document.querySelectorAll('svg').length") > 5
+        assert overlaps(browser) == []
+        assert cut_off(browser) == []
+        assert violations(browser) == []
 
 
 DOTS = {

@@ -43,7 +43,7 @@ def test_a_line_a_quarter_and_no_more_than_one_in_five_seconds(
         now[0] += 3
         bar.step()
     for _ in range(3):  # a short stage, again and again
-        bar.start("once more", 2)
+        bar.start("again", 2)
         bar.step()
         bar.step()
     bar.note("two\nlines")
@@ -55,6 +55,6 @@ def test_a_line_a_quarter_and_no_more_than_one_in_five_seconds(
         "lolat: measuring: 4 of 8, about 12 s left",
         "lolat: measuring: 6 of 8, about 6 s left",
         "lolat: measuring: 8 of 8, about 0 s left",
-        "lolat: once more: 2 steps",
+        "lolat: again: 2 steps",
         "lolat: two lines",
     ]

@@ -228,7 +228,7 @@ def test_a_warning_of_the_model_is_said(lolat: Command, monkeypatch: pytest.Monk
         (("--replicas", "1,two"), "'1,two': expected whole numbers from 1"),
         (("--price-per-hour", -1), "'-1': expected a number from 0"),
         (("--price-per-hour", "nan"), "'nan': expected a number from 0"),
-        (("--batch-size", 801), "a batch of 801 is larger than the data set of 800 samples"),
+        (("--samples", 8), "a batch of 10 is larger than the data set of 8 samples"),
         (("--price-per-hour", 1, "--replicas", "1,81"), "a batch of 10 on each of 81 devices is larger"),
         (("--link-gbps", 0), "'0': expected a number of Gbit/s above 0"),
         (("--price-per-hour", 1, "--strategy", "star"), "'star' is not one of 'ring', 'tree'"),

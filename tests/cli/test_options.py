@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from pathlib import Path
 
 import click
 import pytest
 
+from benchmarks import command_line
 from lolat.cli import common
 from lolat.cli.main import lolat as group
-from lolat.cli.parsing import Argument, Command, Option
+from lolat.cli.parsing import Argument, Command, Group, Option
 from tests.cli.commands import Command as Run
 
-
-def leaves(command: click.Command, *names: str) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, with its name as it is typed."""
-    if not isinstance(command, click.Group):
-        yield " ".join(names), command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from leaves(found, *names, name)
-
-
-LEAVES = dict(leaves(group))
+LEAVES = dict(command_line.leaves(group))
 
 RENAMED = [
     ("budget", "m n --vary batch --ms 3", "m n --vary batch --max-ms 3", "--ms is now --max-ms"),
@@ -105,7 +95,7 @@ def test_former_names_are_not_in_the_help(lolat: Run) -> None:
 
 def test_every_command_and_option_is_of_ours() -> None:
     for name, command in LEAVES.items():
-        assert isinstance(command, Command), f"{name}: write @command() of lolat.cli.common"
+        assert isinstance(command, Command | Group), f"{name}: write @command() of lolat.cli.common"
         options = [p for p in command.params if isinstance(p, click.Option)]
         assert all(isinstance(o, Option) for o in options), f"{name}: write @option() of it too"
 
@@ -123,3 +113,66 @@ def test_the_choices_are_those_there_are() -> None:
     assert set(common.BACKENDS) == set(BACKENDS)
     assert set(common.BACKENDS) - {"onnxruntime"} == set(TRAINING)
     assert set(common.PREDICTORS) == set(PREDICTORS)
+
+
+# ---- One table of options without two meanings: docs/reference/command-line.md.
+
+OWN_DEFAULT = {
+    "--count": "of operations, layers and networks that one can time in an afternoon",
+    "--optimizer": "mlp network predicts forward passes, training trains",
+    "--replicas": "a link needs two",
+}
+"""Options whose default is each command's own, and why."""
+
+
+def kind(value: str) -> set[str]:
+    """What an option takes, how many of it apart: its choices, or its unit."""
+    return set(re.sub(r"\[,.*?\]", "", value).strip("[]").split("|"))
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    widest = {one.name: kind(one.value) for one in command_line.table()}
+    meanings: dict[str, set[str]] = {}
+    defaults: dict[str, set[str]] = {}
+    for name, command in LEAVES.items():
+        for one in command_line.options(command):
+            assert one.help.endswith((".", ")")), f"{name} {one.name} says nothing"
+            assert kind(one.value) <= widest[one.name], f"{name} {one.name} takes {one.value}"
+            meanings.setdefault(one.name, set()).add(one.meaning)
+            defaults.setdefault(one.name, set()).update({one.default} - {"", "required"})
+    assert {name: said for name, said in meanings.items() if len(said) > 1} == {}
+    assert {name for name, given in defaults.items() if len(given) > 1} == set(OWN_DEFAULT)
+
+
+def test_no_help_names_a_type_of_click(lolat: Run) -> None:
+    for name in LEAVES:
+        shown = lolat.done(*name.split(), "--help").out
+        assert not re.search(r"INTEGER|FLOAT|TEXT\b|<=x", shown), name
+
+
+# ---- Examples.
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_shows_an_example_that_parses(lolat: Run, name: str) -> None:
+    command = LEAVES[name]
+    examples = command.examples  # type: ignore[attr-defined]
+    assert examples
+    shown = lolat.done(*name.split(), "--help").out
+    for example in examples:
+        assert f"  {example}\n" in shown
+        first, *rest = shlex.split(example.partition(">>")[0].partition("|")[0])
+        assert [first, *rest[: len(name.split())]] == ["lolat", *name.split()]
+        command.make_context(name, rest[len(name.split()) :])
+
+
+CHEAP = ("show", "models", "prices", "cache", "suggest", "nas suggest", "completion")
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_an_example_that_is_cheap_runs(
+    lolat: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = LEAVES[name].examples[0]  # type: ignore[attr-defined]
+    assert lolat.done(*shlex.split(example.partition(">>")[0])[1:]).out

@@ -323,13 +323,15 @@ def test_a_page_against_a_network_or_a_model(lolat: Command, model: Path, tmp_pa
     page = ("report", model, "keras:A", "--html", path, "--against")
     lolat.done(*page, "keras:B", "--input-size", 56)
     assert [s["name"] for s in sides(path)] == ["A", "B"]
-    assert READ == [("keras:A", (56,)), ("keras:B", (56,))]
+    assert READ[:2] == [("keras:A", (56,)), ("keras:B", (56,))]
+    # What a smaller input would save: six sevenths of 56.
+    assert READ[2:] == [("keras:A", (48,)), ("keras:B", (48,))]
     other = tmp_path / "other.json"
     other.write_text(json.dumps(synthetic.document(device="a laptop")))
     READ.clear()
     lolat.done(*page, other)
     assert [s["name"] for s in sides(path)] == ["a desk, 2 threads", "a laptop"]
-    assert READ == [("keras:A", ())]  # read once
+    assert [read for read in READ if read[1] == ()] == [("keras:A", ())]  # read once
 
 
 def test_against_what_is_neither(

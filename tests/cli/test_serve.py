@@ -58,10 +58,10 @@ def test_a_package_that_is_missing(package: str) -> None:
     assert len(said.splitlines()) == 1
 
 
-def test_a_model_that_cannot_tell_of_training(lolat: Command, tmp_path: Path) -> None:
+def test_a_model_that_can_answer_nothing(lolat: Command, tmp_path: Path) -> None:
     path = tmp_path / "space.json"
     put(path, "spaces", {"fbnet": {}}, "a phone")
-    assert "no training; add them with `lolat learn" in lolat.refused("serve", path)
+    assert "no latencies of inference; add them with `lolat learn" in lolat.refused("serve", path)
     assert "no such model" in lolat.refused("serve", "nothing-of-that-name")
 
 
@@ -80,9 +80,7 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, how: signal.Signal
     try:
         assert running.stdout is not None
         said = running.stdout.readline()
-        address = re.fullmatch(
-            r"LoLat's calculator: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", said
-        )
+        address = re.fullmatch(r"LoLat: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", said)
         assert address is not None, said
         with urllib.request.urlopen(address[1], timeout=60) as page:
             assert b"desk" in page.read()

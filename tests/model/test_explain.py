@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import lolat
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
@@ -283,3 +284,12 @@ def test_the_documentation_names_every_field_and_change() -> None:
     answer = Question(MODEL, NETWORK, 50.0).answer("batch").to_dict()
     fields |= {*answer, *answer["now"]}
     assert [f for f in sorted(fields) if f"`{f}`" not in text] == []
+
+
+def test_operations_that_are_timed_one_by_one_add_up() -> None:
+    """A GPU model's operations take what its own formula says: together they are their block."""
+    model, graph = lolat.load("rtx-4090-amp"), synthetic.network()
+    for batch_size in (1, 7):
+        for block in model.predict(graph, batch_size).blocks[:-1]:
+            found = explain_block(model, graph, block.name, batch_size)
+            assert sum(o.latency_ms for o in found.operations) == pytest.approx(block.latency_ms)

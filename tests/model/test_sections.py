@@ -12,6 +12,7 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, ModelFileError
+from lolat.mlp.layer_model import read_layer_model
 from lolat.model.file import read, write
 from lolat.model.sections import OF_TRAINING, lacks, put, with_sections
 from lolat.training.file import load_training
@@ -51,6 +52,19 @@ def test_a_damaged_file_of_before(change: dict[str, Any], said: str, tmp_path: P
         load_training(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert said in str(caught.value)
+
+
+def test_a_layer_model_is_told_from_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"schema": "lolat-layer-model", "version": 1}))
+    for ask in (lolat.load, load_training):
+        with pytest.raises(
+            ModelFileError, match=r"a layer model, .*`lolat mlp predict`.*expected the"
+        ):
+            ask(path)
+    path.write_text(json.dumps(epoch_tables.of_before()))
+    with pytest.raises(ModelFileError, match="is a model of a device, which `lolat predict` takes"):
+        read_layer_model(path)
 
 
 def test_a_model_without_inference_says_what_adds_it(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_a_network_has_the_name_that_it_is_given() -> None:
 
 
 def test_the_snippet_of_the_documentation_runs() -> None:
-    text = (ROOT / "docs/results/nas.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/search.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(
         r"```python\n(import lolat\nfrom lolat import nas\n.*?)```", text, re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""docs/results/training-devices.md: its Python runs, and its commands are commands."""
+"""docs/how-to/several-devices.md: its Python runs, and its commands are commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from lolat.cli.training import training
 from lolat.training.exchange import interconnect_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/results/training-devices.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/several-devices.md"
 
 
 def test_its_python_runs() -> None:

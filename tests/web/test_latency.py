@@ -366,6 +366,22 @@ def test_the_commands_give_the_same_figures(
     )
     assert milliseconds(json.loads(run.stdout)["latency_ms"]) in page.answer()
     page.get("?view=budget&model=laptop&name=Mine&vary=batch&max_ms=99&at_batch=2&sure=80")
-    words = shlex.split(page.commands()[0])
-    assert words[:4] == ["lolat", "budget", str(laptop), "keras:Mine"]
-    assert words[4:] == ["--vary", "batch", "--max-ms", "99", "--sure", "80", "--batch-size", "2"]
+    line = shlex.split(page.commands()[0])[1:]
+    assert "--sure 80" in " ".join(line)
+    run = CliRunner().invoke(commands, [*line, "--json"], catch_exceptions=False)
+    assert f"batch {json.loads(run.stdout)['answer']:g} takes" in page.answer()
+
+
+def test_the_commands_of_several_devices_and_batch_sizes_run(
+    page: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
+    monkeypatch.chdir(tmp_path)
+    page.get(BOTH + "&batch=1,4")
+    predict, report = page.commands()
+    run = CliRunner().invoke(commands, shlex.split(predict)[1:], catch_exceptions=False)
+    for time in re.findall(r"<b>([\d.]+) ms</b><small>", page.raw):
+        assert re.search(rf"\b{re.escape(time)}\b", run.stdout), time
+    run = CliRunner().invoke(commands, shlex.split(report)[1:], catch_exceptions=False)
+    assert run.exit_code == 0
+    assert (tmp_path / "report.html").is_file()

@@ -103,7 +103,7 @@ def test_a_long_network_has_its_shortest_blocks_in_one_row(
         ({"price.desk": "$2.5", "model": "desk", "devices": 2}, "An hour costs $5.00"),
         ({"price.desk": "0", "model": "desk"}, "An hour costs $0.00"),
         ({"memory.desk": "500"}, "of 500 GiB on each device: fits, and so would a batch of"),
-        ({"memory.desk": "0.001"}, "of 0.00 GiB on each device: does not fit; nor does a batch of 1"),
+        ({"memory.desk": "0.001"}, "of 1.02 MiB on each device: does not fit; nor does a batch of 1"),
         ({"memory.desk": "1"}, "does not fit; the largest batch that does is"),
         ({"memory.desk": "12.5"}, " --memory-gib 12.5"),
         ({"size": "160, 160,3"}, "--input-size 160,160,3"),
@@ -348,7 +348,7 @@ def test_several_models_are_compared(made: Path, tmp_path: Path) -> None:
             f"An hour costs ${listed.price:.2f} 1 × p3.2xlarge, V100 in the built-in table" in said
         )
         assert "An hour costs $2.00 the price given" in said
-        assert said.count("of 16.00 GiB on each device: fits") == 1
+        assert said.count("of 16.0 GiB on each device: fits") == 1
         assert len(page.commands()) == 4
         assert page.raw.count("<circle") >= 4
         assert re.search(r"Cheapest and fastest: . devices? of (desk|v100), ", said)

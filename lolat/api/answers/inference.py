@@ -359,7 +359,10 @@ class NetworkFile(TypedDict):
 
 
 class Cache(TypedDict):
-    """Where networks that were read are kept (`folder`; null: nowhere), and those that come with LoLat."""
+    """Where networks that were read are kept (`folder`; null: nowhere), and those that come with LoLat.
+
+    `networks`, `held_bytes`: before they were removed, where `cleared`.
+    """
 
     folder: str | None
     networks: int

@@ -124,6 +124,8 @@
     error.textContent = `Reading ${file.name} ...`;
     form.requestSubmit(byId("send"));
   });
+  // A list of names shows those that hold what is typed: all of them once it is typed over.
+  byId("f-name").addEventListener("focus", (event) => event.target.select());
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button);

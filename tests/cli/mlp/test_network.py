@@ -127,9 +127,12 @@ def test_facts_of_another_gpu(lolat: Command, asked: tuple[Any, ...], tmp_path: 
 def test_models_of_the_other_kind(lolat: Command, asked: tuple[Any, ...]) -> None:
     convolution, dense, network = asked
     refused = lolat.refused("mlp", "network", dense, convolution, network, *USUAL)
-    assert f"CONV_MODEL {dense} is a model of dense layers; expected one of convolution" in refused
+    assert (
+        f"CONV_LAYER_MODEL {dense} is a model of dense layers; expected one of convolution"
+        in refused
+    )
     refused = lolat.refused("mlp", "network", convolution, convolution, network, *USUAL)
-    assert f"DENSE_MODEL {convolution} is a model of convolution layers" in refused
+    assert f"DENSE_LAYER_MODEL {convolution} is a model of convolution layers" in refused
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def test_people_read_lines(lolat: Command, asked: list[Any]) -> None:
     ]
     # Two steps of 0.25 ms, a variable, and 4,096 bytes at a million a ms, beside what an iteration costs.
     assert [line.split() for line in lines[5:8]] == [
-        ["0", "0", "KiB", "0.200", "ms", "0.200", "ms"],
-        ["1", "4", "KiB", "1.00", "ms", "0.829", "ms"],
-        ["8", "32", "MiB", "45.0", "ms", "35.3", "ms"],
+        ["0", "0", "B", "0.200", "ms", "0.200", "ms"],
+        ["1", "4.00", "KiB", "1.00", "ms", "0.829", "ms"],
+        ["8", "32.0", "MiB", "45.0", "ms", "35.3", "ms"],
     ]
     assert lines[-1].endswith("--replicas 2 --strategy mirrored --link-gbps 8")
     assert max(map(len, lines[:-1])) <= 80
@@ -87,14 +87,14 @@ def test_it_is_added_to_a_model_and_used_from_there(
     model.write_text(json.dumps(mine))
     done = lolat.done("training", "link", "--output", model)
     assert done.out.splitlines()[-1].endswith(
-        f"predict {model} NETWORK --batch-size B --devices 2 --strategy mirrored"
+        f"predict {model} NETWORK --batch-size N --replicas 2 --strategy mirrored"
     )
     after = json.loads(model.read_text())
     assert {k: v for k, v in after.items() if k != "links"} == mine
     assert after["links"]["mirrored"]["points"][1]["with_ms"] == [2.0, 2.0, 2.0]
 
     network = "generate:fc?layers=32&input=16"
-    ask = ("training", "predict", model, network, "--batch-size", 8, "--devices", 2)
+    ask = ("training", "predict", model, network, "--batch-size", 8, "--replicas", 2)
     parts = [
         json.loads(lolat.done(*ask, "--strategy", strategy, "--json").out)
         for strategy in ("mirrored", "ring")
@@ -112,7 +112,7 @@ def test_it_is_added_to_a_model_and_used_from_there(
     given = lolat.done(*ask, "--strategy", "mirrored", "--link-gbps", 1, "--json").out
     assert (json.loads(given)["link"], json.loads(given)["link_gbps"]) == (None, 1.0)
 
-    cost = ("cost", model, network, "--samples", 800, "--batch-size", 8, "--devices", "1,2,16")
+    cost = ("cost", model, network, "--samples", 800, "--batch-size", 8, "--replicas", "1,2,16")
     cost = (*cost, "--price-per-hour", 1, "--strategy", "mirrored")
     links = json.loads(lolat.done(*cost, "--json").out)["links"]
     assert [(i["devices"], "measured" in i["link"]) for i in links] == [(2, True), (16, False)]

@@ -92,7 +92,7 @@ def test_people_read_lines(lolat: Command, made: Path) -> None:
     )
     first, iteration, epoch, total = found.out.splitlines()
     assert first.endswith("· batch 8 · adam · a desk")
-    assert " ms an iteration · 0.00 GiB of memory, estimated" in iteration
+    assert " KiB of memory, estimated" in iteration
     assert epoch.endswith(" an epoch of 125000 iterations")
     assert " for 2 epochs, 90 % sure of " in total
     assert max(map(len, found.out.splitlines())) <= 80

@@ -1,8 +1,8 @@
 """From how many operations is a deep network better than the formula? docs/results/gpus.md.
 
-    python benchmarks/companion_gpus.py measure FOLDER --results FILE [--most ROWS]
-    python benchmarks/companion_gpus.py table --results FILE
-    python benchmarks/companion_gpus.py draw --results FILE [--output docs/figures/companion-gpus.svg]
+    python benchmarks/networks_against_formula.py measure FOLDER --results FILE [--most ROWS]
+    python benchmarks/networks_against_formula.py table --results FILE
+    python benchmarks/networks_against_formula.py draw --results FILE [--output FIGURE.svg]
 
 FOLDER holds kernels-DEVICE.csv.gz, networks.csv, networks/ and devices.csv of NeuSight's measurements. Each
 learner gets the same rows, so many of each operation (linear, bmm, convolutions, all that only moves), and
@@ -325,7 +325,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 @click.group()
 def main() -> None:
-    """The companion against the formula, on NeuSight's rows."""
+    """The deep network against the formula, on NeuSight's rows."""
 
 
 results_option = click.option("--results", type=click.Path(path_type=Path), required=True)
@@ -442,7 +442,9 @@ LOOKS = {
 @main.command()
 @results_option
 @click.option(
-    "--output", type=click.Path(path_type=Path), default=ROOT / "docs/figures/companion-gpus.svg"
+    "--output",
+    type=click.Path(path_type=Path),
+    default=ROOT / "docs/figures/networks-against-formula.svg",
 )
 def draw(results: Path, output: Path) -> None:
     """Draw the curves of whole networks."""

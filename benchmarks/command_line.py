@@ -1,0 +1,145 @@
+"""docs/reference/command-line.md, made from the commands themselves.
+
+python benchmarks/command_line.py            # writes the page; --check only says whether it is up to date
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from lolat.cli.main import lolat
+
+OPENING = """\
+# Command line
+
+<!-- made by: python benchmarks/pages.py -->
+`lolat COMMAND --help` says the same.
+
+- MODEL: a JSON file, `local` (the model learned last on this machine) or a name that `lolat models` lists.
+- NETWORK: [one of many kinds](../how-to/networks.md), such as `keras:ResNet50` or `mynet.onnx`.
+- SPACE: `nasbench201`, `fbnet`, `ofa`, `mobile`, or `package.module:callable` that returns a
+  `lolat.nas.Space`.
+
+An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `--quiet`, before or
+behind the command, errors only. `lolat completion bash` (zsh, fish) prints what makes the shell complete
+commands, options, models and networks.
+
+## Exit codes
+
+| code | meaning |
+| --: | --- |
+| 0 | done |
+| 1 | something else went wrong, such as a full disk; one line says what |
+| 2 | the call or its input is wrong; one line says what was given, what is expected and how to mend it |
+| 3 | the answer is no: a time is exceeded, a model no longer holds |
+| 130 | interrupted by Ctrl-C; what was measured is kept |
+
+`LOLAT_TRACEBACK=1` shows where an error is from.
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An option of a command, as help has it."""
+
+    name: str
+    value: str
+    default: str
+    help: str
+    commands: tuple[str, ...] = ()
+
+    @property
+    def meaning(self) -> str:
+        """The first sentence of its help."""
+        return re.split(r"(?<=\.) ", self.help, maxsplit=1)[0]
+
+
+def leaves(command: click.Command, *names: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with its name as it is typed."""
+    group = isinstance(command, click.Group)
+    if names and not (group and not command.invoke_without_command):
+        yield " ".join(names), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from leaves(found, *names, name)
+
+
+def options(command: click.Command) -> list[Shown]:
+    """The options of a command that are not hidden."""
+    context = click.Context(command)
+    found = []
+    for p in command.params:
+        if isinstance(p, click.Option) and not p.hidden:
+            names = ", ".join(o for o in p.opts if o.startswith("--"))
+            value = "" if p.is_flag else p.make_metavar(context).strip("[]" * p.is_flag)
+            shown = p.get_help_extra(context).get("default") or ("required" if p.required else "")
+            found.append(Shown(names, value, shown, " ".join((p.help or "").split())))
+    return found
+
+
+def table() -> list[Shown]:
+    """Each name of an option, once: its longest value, its defaults, the commands that have it."""
+    every: dict[str, list[tuple[str, Shown]]] = {}
+    for name, command in leaves(lolat):
+        for shown in options(command):
+            every.setdefault(shown.name, []).append((name, shown))
+    return [
+        Shown(
+            name,
+            max((s.value for _, s in found), key=len),
+            " or ".join(dict.fromkeys(s.default for _, s in found if s.default)),
+            found[0][1].meaning,
+            tuple(command for command, _ in found),
+        )
+        for name, found in sorted(every.items())
+    ]
+
+
+def code(text: str) -> str:
+    """Text as code in a cell of a table."""
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def lines() -> Iterator[str]:
+    """The page."""
+    yield from OPENING.splitlines()
+    yield from ("", "## Options", "", "Each name means one thing, wherever it stands.", "")
+    yield from (
+        "| option | value | default | meaning | commands |",
+        "| --- | --- | --- | --- | --- |",
+    )
+    commands = sum(1 for _ in leaves(lolat))
+    for one in table():
+        where = "all" if len(one.commands) == commands else ", ".join(one.commands)
+        cells = (code(one.name), code(one.value), one.default, one.help.replace("|", "\\|"), where)
+        yield f"| {' | '.join(cells)} |"
+    for name, command in leaves(lolat):
+        context = click.Context(command, info_name=f"lolat {name}")
+        usage = " ".join(command.collect_usage_pieces(context))
+        yield from ("", f"## lolat {name}", "", f"`lolat {name} {usage}`", "")
+        text = re.sub(
+            r"\x08\n(.*?)(?=\n\n|\Z)",
+            r"```\n\1\n```",
+            inspect.cleandoc(command.help or ""),
+            flags=re.S,
+        )
+        yield from text.strip().splitlines()
+        yield from ("", "| option | value | default | |", "| --- | --- | --- | --- |")
+        for one in options(command):
+            if one.name != "--quiet":
+                cells = (code(one.name), code(one.value), one.default, one.help.replace("|", "\\|"))
+                yield f"| {' | '.join(cells)} |"
+        yield from ("", "```", *getattr(command, "examples", ()), "```")
+
+
+def text() -> str:
+    """The page as it is to stand in the file."""
+    return "\n".join(lines()) + "\n"
