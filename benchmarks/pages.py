@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import command_line
+from lolat.io.results import Result
 from lolat.io.writing import write_bytes
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
@@ -76,7 +77,8 @@ def _call(name: str, thing: Any) -> str:
         if p.kind == p.KEYWORD_ONLY and not only_named:
             told, only_named = [*told, "*"], True
         stars = {p.VAR_KEYWORD: "**", p.VAR_POSITIONAL: "*"}.get(p.kind, "")
-        default = "" if p.default is p.empty else f" = {p.default!r}"
+        value = p.default.__name__ if inspect.isfunction(p.default) else repr(p.default)
+        default = "" if p.default is p.empty else f" = {value}"
         told.append(f"{stars}{p.name}: {p.annotation}{default}")
     text = ", ".join(told)
     if len(text) > 70:
@@ -87,15 +89,17 @@ def _call(name: str, thing: Any) -> str:
 def python_page() -> str:
     """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
     import lolat
-    from lolat.api import Model
+    from lolat.api import Model, measuring, report, training
+    from lolat.model import attribution, budget
+    from lolat.nas import pareto, questions
 
     public = {name: getattr(lolat, name) for name in lolat.__all__}
     errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
     types = [n for n, v in public.items() if isinstance(v, type) and n not in errors]
     head = (
         "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. What can "
-        "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are dataclasses "
-        "with `to_dict()`."
+        "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are frozen "
+        "dataclasses with `to_dict()` and more, see Results. What is not on this page may change."
     )
     lines = ["# Python", MADE, head, "## Functions"]
     for name in (n for n, v in public.items() if inspect.isfunction(v)):
@@ -106,6 +110,20 @@ def python_page() -> str:
             lines += [f"### Model.{name}", _call(f"model.{name}", method), _doc(method)]
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
+    results = [
+        report.Report, attribution.Explanation, budget.BudgetAnswer, training.TrainingAnswer,
+        training.CostAnswer, measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
+        pareto.SearchAnswer, questions.ScoreAnswer,
+    ]  # fmt: skip
+    lines += ["## Results", _doc(Result)]
+    for kind in results:
+        lines += [f"### {kind.__name__}", _doc(kind)]
+    lines += ["## lolat.nas", _doc(lolat.nas).partition("\n\n")[0]]
+    for name in lolat.nas.__all__:
+        value = getattr(lolat.nas, name)
+        lines += [f"### lolat.nas.{name}"]
+        lines += [_call(f"nas.{name}", value)] if inspect.isfunction(value) else []
+        lines += [_doc(value)]
     table = "\n".join(
         f"| `lolat.{n}` | {public[n].exit_code} | {_first(public[n])} |" for n in errors
     )

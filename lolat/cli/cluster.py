@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import INTERRUPTED, complain, progress, say, say_json
+from lolat.cli.common import progress, say, say_json
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -225,14 +225,9 @@ def learn_fleet(
         measured = fleet.measure_nodes(left, device, backend, tuple(options), restart, todo)
         written = _gathered(measured, len(left), targets, failed)
     if as_json:
-        told = [{"node": bad.name, "reason": bad.reason} for bad in failed]
-        models = [str(path) for path in written]
-        say_json(
-            "fleet",
-            {"folder": str(folder), "written": models, "before": len(there), "failed": told},
-        )
-    for line in () if as_json else summary(folder, len(nodes), len(written), len(there)):
-        click.echo(line)
+        say_json("fleet", fleet_answer(folder, written, len(there), failed))
+    else:
+        click.echo("\n".join(summary(folder, len(nodes), len(written), len(there))))
     if failed:
         raise _not_measured(failed)
 
@@ -251,19 +246,31 @@ def _gathered(
                 model = keep(targets[node], came)
                 if isinstance(model, Path):
                     written.append(model)
-                    remarks = [f"written {model}"]
-                    remarks += [f"warning: {r}" for r in getattr(came, "warnings", ())]
                 else:
                     failed.append(model)
-                    remarks = [f"not measured: {model.reason}"]
-                for remark in remarks:
+                for remark in _remarks(model, came):
                     bar.note(f"{node.name}: {remark}")
                 bar.step()
         except KeyboardInterrupt:
             there = f"{len(written)} models are written"
-            complain(f"interrupted; {there}, the same command goes on")
-            raise click.exceptions.Exit(INTERRUPTED) from None
+            raise KeyboardInterrupt(f"interrupted; {there}, the same command goes on") from None
     return written
+
+
+def _remarks(model: Path | Failed, came: Measured | Failed) -> list[str]:
+    """What is said of a node."""
+    if not isinstance(model, Path):
+        return [f"not measured: {model.reason}"]
+    return [f"written {model}", *(f"warning: {r}" for r in getattr(came, "warnings", ()))]
+
+
+def fleet_answer(
+    folder: Path, written: Sequence[Path], before: int, failed: Sequence[Failed]
+) -> dict[str, Any]:
+    """The answer of `learn --fleet --json`."""
+    told = [{"node": bad.name, "reason": bad.reason} for bad in failed]
+    models = [str(path) for path in written]
+    return {"folder": str(folder), "written": models, "before": before, "failed": told}
 
 
 def _not_measured(failed: Sequence[Failed]) -> MeasuringError:

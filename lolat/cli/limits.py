@@ -62,11 +62,13 @@ class Limited:
             )
         return Limits(self.max_ms, self.sure, self.max_ratio, before)
 
-    def check(self, predictions: Sequence[Prediction], limits: Limits) -> None:
-        """Say and write what was found; AnswerIsNo where a limit is not kept."""
+    def check(
+        self, predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str]
+    ) -> None:
+        """Say and write what was found; AnswerIsNo where a limit is not kept. `devices`: to be named."""
         from lolat.model.check import check
 
-        found = check(predictions, limits)
+        found = check(predictions, limits, devices)
         if self.github or self.junit is not None:  # with them XML is imported
             from lolat.report.check import github_lines, write_junit
 

@@ -130,8 +130,7 @@ def fit(
         return
     names = f"{plural(len(devices), 'GPU')}: {', '.join(devices)}"
     click.echo(f"{output}: {layer} layers, recipe {recipe}, {names}")
-    click.echo("\nErrors on rows left out of training:")
-    click.echo("\n".join(errors.lines()))
+    click.echo("\n".join(["\nErrors on rows left out of training:", *errors.lines()]))
 
 
 def chosen(table: LayerTable, only: Sequence[str] | None, max_batch_size: int | None) -> LayerTable:

@@ -177,9 +177,9 @@ def predict(
         from lolat.report.several import write_answers
 
         write_answers(csv_file, answers)
-    told = [a.with_device() if devices else a.prediction for a in answers]
+    named = [answer.device for answer in answers] if devices else []
     try:
-        limited.check(told, limits)
+        limited.check([answer.prediction for answer in answers], limits, named)
     except AnswerIsNo as no:
         if not failures:
             raise

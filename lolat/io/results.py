@@ -10,6 +10,7 @@ from typing import Any
 
 from lolat.errors import LolatError
 from lolat.io.html import element, table
+from lolat.units import plural
 
 VERSION = 1
 """Of every JSON answer; it is raised where a reader of this one would read another wrongly."""
@@ -63,7 +64,8 @@ def notebook_html(words: str, rows: Sequence[Mapping[str, Any]]) -> str:
     heads = heads[:MOST_COLUMNS]
     shown = [[_cell(row.get(name)) for name in heads] for row in rows[:MOST_ROWS]]
     more = len(rows) - len(shown)
-    caption = f"the first {len(shown)} of {len(rows)} rows" if more > 0 else "rows()"
+    all_rows = plural(len(rows), "row")
+    caption = f"the first {len(shown)} of {all_rows}" if more > 0 else all_rows
     return f"<div>{lines}{table(caption, heads, shown)}</div>"
 
 

@@ -94,26 +94,27 @@ class Finding:
     words: str
 
 
-def check(predictions: Sequence[Prediction], limits: Limits) -> list[Finding]:
-    """Each limit for each prediction, these with intervals of `limits.sure`.
+def check(
+    predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str] = ()
+) -> list[Finding]:
+    """Each limit for each prediction, these with intervals of `limits.sure`; `devices`: what theirs are
+    called, where it is to be said.
 
     InputError: to be sure is asked of a model that has no intervals; what it is compared with is of
     another model, predictor or batch size.
     """
     found = []
-    for prediction in predictions:
+    for number, prediction in enumerate(predictions):
+        title = f"{plain(prediction.network)} · batch {prediction.batch_size}"
+        title += f" on {plain(devices[number])}" if devices else ""
         if limits.max_ms is not None:
-            found.append(_within(prediction, limits.max_ms, limits.sure))
+            found.append(_within(title, prediction, limits.max_ms, limits.sure))
         if limits.max_ratio is not None and limits.before is not None:
-            found.append(_ratio(prediction, limits.max_ratio, limits.before))
+            found.append(_ratio(title, prediction, limits.max_ratio, limits.before))
     return found
 
 
-def _title(prediction: Prediction) -> str:
-    return f"{plain(prediction.network)} · batch {prediction.batch_size}"
-
-
-def _within(prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
+def _within(title: str, prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
     takes, words, limit = prediction.latency_ms, "", f"--max-ms {max_ms:g}"
     if sure is not None:
         if prediction.interval_ms is None:
@@ -125,7 +126,7 @@ def _within(prediction: Prediction, max_ms: float, sure: float | None) -> Findin
         limit += f" --sure {100 * sure:g}"
         words = f" ({100 * sure:g} % sure of at most {milliseconds(takes)})"
     over = takes / max_ms - 1.0
-    told = f"{_title(prediction)} takes {milliseconds(prediction.latency_ms)}{words}"
+    told = f"{title} takes {milliseconds(prediction.latency_ms)}{words}"
     if over <= 0.0:
         return Finding(prediction, limit, True, f"{told}, within the {max_ms:g} ms of --max-ms")
     return Finding(
@@ -135,7 +136,7 @@ def _within(prediction: Prediction, max_ms: float, sure: float | None) -> Findin
     )  # fmt: skip
 
 
-def _ratio(prediction: Prediction, max_ratio: float, before: Before) -> Finding:
+def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
     own = before_of(prediction)
     for name in ("model", "learned", "predictor", "batch_size", "state"):
         given, expected = getattr(before, name), getattr(own, name)
@@ -146,7 +147,7 @@ def _ratio(prediction: Prediction, max_ratio: float, before: Before) -> Finding:
             )
     ratio = prediction.latency_ms / before.latency_ms
     told = (
-        f"{_title(prediction)} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
+        f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
         f"{milliseconds(before.latency_ms)} of the base"
     )
     limit = f"--max-ratio {max_ratio:g}"

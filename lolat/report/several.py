@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,6 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as its own JSON answer has it, and the device."""
         return {**self.prediction.to_dict(), "device": self.device}
-
-    def with_device(self) -> Prediction:
-        """The prediction as a check names it where there are several devices."""
-        return replace(self.prediction, network=f"{self.prediction.network} on {self.device}")
 
 
 def document(answers: Sequence[Answer], failures: dict[str, str]) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def test_what_is_measured_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         (["--fleet", "tpu"], "'tpu' is no address: expected host:port"),
         (["--fleet", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
-        (["--fleet", "--backend", "jax"], "no backend 'jax'"),
+        (["--fleet", "--backend", "jax"], "'jax' is not one of"),
         (["--fleet", "--output", "README.md"], "README.md is a file; with --fleet expected a folder"),
         (["--fleet", "--for", "n"], "--for goes with --extend MODEL only"),
         (["--fleet", "--extend", "m", "--for", "n"], "--fleet does not go with --extend MODEL"),
