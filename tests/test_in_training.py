@@ -149,7 +149,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert broken.returncode == 3
     assert broken.stderr.startswith("::error title=latency")
     *_, line = broken.stderr.splitlines()
-    assert line.startswith("lolat: network · batch 1 takes ")
+    assert line.startswith("lolat: 1 of 2 limits: network · batch 1 takes ")
     assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr
