@@ -28,6 +28,7 @@ from lolat.errors import (
     NetworkError,
 )
 from lolat.graph import SCHEMA, Graph
+from lolat.io.apart import FILES_APART
 from lolat.io.documents import read_json
 from lolat.units import one_line, shortened
 
@@ -70,8 +71,17 @@ def read(network: Any, input_size: Any = None) -> Graph:
         from lolat.readers.cache import Cache
 
         spec = os.fspath(network)
-        return Cache().read(spec, size, lambda: open_network(spec, size).graph())
+        return Cache().read(spec, size, lambda: _read_now(spec, size))
     return _of_object(network, "", size).graph()
+
+
+def _read_now(spec: str, size: Any) -> Graph:
+    """The network that a string names; in a process of its own where files are read so."""
+    from lolat.readers.apart import ENDINGS, ending_of, read_apart
+
+    if FILES_APART.get() and ending_of(spec) in ENDINGS and os.path.isfile(spec):
+        return read_apart(spec, size)
+    return open_network(spec, size).graph()
 
 
 def as_size(size: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -165,6 +175,7 @@ def _of_document(path: str, size: tuple[int, ...]) -> Graph:
         raise NetworkError(f"{shortened(path)}: its schema is {schema!r}; {expected}{mend}")
     try:
         graph = Graph.from_dict(document)
+        graph.check_sizes()
     except InputError as error:
         raise NetworkError(f"{shortened(path)}: {error}") from error
     if not is_of_size(graph, size):
