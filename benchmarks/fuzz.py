@@ -39,6 +39,8 @@ from benchmarks.fuzzing.whole import make_archives, make_whole
 LIMIT_S = 60
 LIMIT_BYTES = 2 * 2**30
 """On top of what the process had before the case."""
+
+
 # ---- Running one, and what is wrong with what came of it.
 
 
@@ -59,7 +61,7 @@ def run(case: Case, folder: Path) -> Outcome:
     began = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        _run_here(case.arguments, folder, out, err)
+        _run_here(case, folder, out, err)
     _, status = os.waitpid(pid, 0)
     took = time.monotonic() - began
     code = os.waitstatus_to_exitcode(status)
@@ -67,7 +69,7 @@ def run(case: Case, folder: Path) -> Outcome:
     return Outcome(code if code >= 0 else None, -code if code < 0 else None, stdout, stderr, took)
 
 
-def _run_here(arguments: Sequence[str], folder: Path, out: Path, err: Path) -> None:
+def _run_here(case: Case, folder: Path, out: Path, err: Path) -> None:
     """In the forked process: never returns."""
     code = 99
     try:
@@ -87,7 +89,7 @@ def _run_here(arguments: Sequence[str], folder: Path, out: Path, err: Path) -> N
         resource.setrlimit(resource.RLIMIT_AS, (now + LIMIT_BYTES, now + LIMIT_BYTES))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT_S)
-        code = _get(arguments[1]) if arguments[0] == "<get>" else _command(arguments)
+        code = _get(case.arguments[1]) if case.kind == "queries" else _command(case)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -96,11 +98,14 @@ def _run_here(arguments: Sequence[str], folder: Path, out: Path, err: Path) -> N
         os._exit(code)
 
 
-def _command(arguments: Sequence[str]) -> int:
+def _command(case: Case) -> int:
+    """As `lolat` does; files of networks in a process of their own only where that is looked at."""
     from lolat.cli.common import run as run_command
     from lolat.cli.main import lolat
+    from lolat.io.apart import FILES_APART
 
-    return run_command(lolat, list(arguments), "lolat")
+    FILES_APART.set(case.kind in SLOW_KINDS)
+    return run_command(lolat, case.arguments, "lolat")
 
 
 def _get(path: str) -> int:

@@ -274,8 +274,11 @@ KINDS: dict[str, Callable[[random.Random, Path], Any]] = {
 }
 
 
-SLOW_KINDS = {"archives": archive_case}
-"""Asked for by name: each case waits for a framework."""
+SLOW_KINDS: dict[str, Callable[[random.Random, Path], Any]] = {
+    "archives": archive_case,
+    "files": network_case,
+}
+"""Asked for by name: files in a process of its own, which waits for its framework."""
 
 
 def make_case(kind: str, seed: int, folder: Path) -> Case:
