@@ -60,7 +60,7 @@ def models(as_json: bool) -> None:
         say_json("models", found.to_dict())
         return
     if not len(found):
-        click.echo("no models yet: learn one with `python learn_model.py cpu`")
+        click.echo("no models yet: learn one with `lolat learn cpu`")
     width = max((len(m.name) for m in found), default=0)
     for m in found:
         about = str(m.device)

@@ -44,7 +44,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
 def test_no_models_yet(lolat: Command, folders: tuple[Path, Path]) -> None:
     found = lolat.done("models")
-    assert found.out == "no models yet: learn one with `python learn_model.py cpu`\n"
+    assert found.out == "no models yet: learn one with `lolat learn cpu`\n"
 
 
 def test_models_are_listed_with_their_device(lolat: Command, folders: tuple[Path, Path]) -> None:

@@ -196,6 +196,10 @@ def test_other_strings_are_no_network(spec: str) -> None:
 def test_other_files_and_folders(here: Path) -> None:
     (here / "model.h5").write_bytes(b"something")
     refused("model.h5", "'model.h5' is not a file that LoLat can read", "expected keras:NAME")
+    (here / "nets.py").write_text("")
+    refused("nets.py", "for a function in it that returns a network: nets:FUNCTION")
+    refused(str(here / "nets.py"), "is not a file that LoLat can read; expected")
+    refused("gone.onnx", "no file 'gone.onnx'")
     (here / "folder").mkdir()
     refused("folder", "'folder' is a folder", "expected keras:NAME")
 
