@@ -39,7 +39,7 @@ commands, options, models and networks.
 | 3 | the answer is no: a time is exceeded, a model no longer holds |
 | 130 | interrupted by Ctrl-C; what was measured is kept |
 
-`LOLAT_TRACEBACK=1` shows where an error is from.
+`LOLAT_DEBUG=1` shows where an error is from.
 """
 
 

@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 
 def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
-    """Run a click command; returns the exit code. LOLAT_TRACEBACK=1 shows where an error is from."""
+    """Run a click command; returns the exit code. LOLAT_DEBUG=1 shows where an error is from."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         # Not command.main(), which on Ctrl-C prints an empty line of its own.
@@ -57,7 +57,10 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     except MemoryError as error:
         return _report(error, "not enough memory; try a smaller batch size or network", 1)
     except Exception as error:
-        text = f"unexpected {type(error).__name__}: {error} (set LOLAT_TRACEBACK=1 to see where)"
+        text = (
+            f"unexpected {type(error).__name__}: {error}; this is a fault of LoLat: please report it with "
+            "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
+        )
         return _report(error, text, 1)
 
 
@@ -77,7 +80,7 @@ def say_json(kind: str, answer: Mapping[str, Any]) -> None:
 
 
 def _report(error: BaseException, text: str, code: int) -> int:
-    if os.environ.get("LOLAT_TRACEBACK"):
+    if os.environ.get("LOLAT_DEBUG"):
         import traceback
 
         traceback.print_exception(error)

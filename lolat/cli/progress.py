@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+LONG = 200  # characters of a word: no path that people use, but what damaged files hold
 QUIET = "lolat.quiet"
 """In the `meta` of a call's context: true with --quiet."""
 
@@ -27,8 +28,15 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """One line on stderr, whatever was asked for: an error."""
-    click.echo(f"lolat: {' '.join(str(text).split())}", err=True)
+    """One line on stderr, whatever was asked for: an error. Of a very long word the ends are shown."""
+    words = (w if len(w) <= LONG else f"{w[: LONG // 2]}...{w[-20:]}" for w in str(text).split())
+    line = " ".join(words)
+    shown = (
+        line
+        if line.isprintable()
+        else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    )
+    click.echo(f"lolat: {shown}", err=True)
 
 
 # ---- How far a run is: a bar with the time left on a terminal, plain lines elsewhere; both on

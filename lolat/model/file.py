@@ -107,11 +107,32 @@ class Networks(Struct):
     count: Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
 
 
+Figure = NotNegative | UnsetType | None
+
+
+class Figures(Struct):
+    """Relative errors of predictions; null: of no points."""
+
+    median: Figure = UNSET
+    median_below_2_ms: Figure = UNSET
+    median_from_2_ms: Figure = UNSET
+    within_10_percent: Figure = UNSET
+    points: Count | UnsetType = UNSET
+
+
+class Errors(Struct):
+    """On its own points, on blocks left out of the fit, on whole networks left out."""
+
+    fitted: Figures | UnsetType = UNSET
+    left_out: Figures | UnsetType = UNSET
+    networks_left_out: Figures | UnsetType = UNSET
+
+
 class Predictor(Struct):
     """Any formula: its coefficients, and how it did on what it was not fitted on."""
 
     coefficients: dict[str, NotNegative]
-    error: NotNegative | dict[str, Any] | UnsetType = UNSET  # a number in the first files
+    error: NotNegative | Errors | UnsetType = UNSET  # a number in the first files
     residuals: list[Number] | UnsetType = UNSET
     training_residuals: list[Number] | UnsetType = UNSET
     interval: Interval | UnsetType = UNSET

@@ -220,4 +220,4 @@ def test_an_exception_that_nobody_foresaw_is_one_line(capsys: pytest.CaptureFixt
     assert run(command, [], "it") == 1
     line = one_line(capsys.readouterr().err)
     assert "unexpected RuntimeError: a b" in line
-    assert "LOLAT_TRACEBACK=1" in line
+    assert "LOLAT_DEBUG=1" in line

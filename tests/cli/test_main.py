@@ -130,7 +130,7 @@ def test_whatever_happens_it_is_one_line_and_a_code(
     lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch,
     error: BaseException, code: int, words: str,
 ) -> None:  # fmt: skip
-    monkeypatch.delenv("LOLAT_TRACEBACK", raising=False)
+    monkeypatch.delenv("LOLAT_DEBUG", raising=False)
     monkeypatch.setattr("lolat.readers.read", raising(error))
     found = lolat("predict", model, "keras:X")
     assert found.code == code
@@ -141,12 +141,20 @@ def test_whatever_happens_it_is_one_line_and_a_code(
 def test_where_an_error_is_from_can_be_asked(
     lolat: Command, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOLAT_TRACEBACK", "1")
+    monkeypatch.setenv("LOLAT_DEBUG", "1")
     monkeypatch.setattr("lolat.readers.read", raising(ZeroDivisionError("x")))
     found = lolat("predict", model, "keras:X")
     assert found.code == 1
     assert "Traceback" in found.err
     assert found.err.splitlines()[-1].startswith("lolat: unexpected ZeroDivisionError")
+
+
+def test_what_is_not_to_be_printed_and_what_is_very_long(lolat: Command, model: Path) -> None:
+    found = lolat("predict", model, "keras:\x1b[31m\u202e" + "A" * 5000)
+    assert found.code == 2
+    line = one_line(found.err)
+    assert line.isprintable()
+    assert len(line) < 1500
 
 
 class TestAsAProcess:

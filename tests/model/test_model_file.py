@@ -340,6 +340,7 @@ class TestFields:
             ((*_EXTENDED, "networks"), None, "is null; expected an object"),
             ((*_EXTENDED, "networks", "ops"), -0.5, "is -0.5; expected a finite number of 0 or more"),
             ((*_EXTENDED, "networks", "count"), 1, "is 1; expected a whole number of 2 or more"),
+            ((*_EXTENDED, "error", "left_out"), 0.1, "is 0.1; expected an object"),
             (("noise", "quiet"), 0, "is 0; expected a finite number above 0"),
             (("points", 0, "whole"), 1, "is 1; expected true or false"),
             (("points", 0, "ops"), "x", "is 'x'; expected a whole number or null"),
