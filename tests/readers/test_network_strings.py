@@ -232,7 +232,7 @@ def test_keras_missing_says_what_to_install(tmp_path: Path, spec: str) -> None:
         "    print(error.exit_code, error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(HERE)},
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(HERE), "LOLAT_CACHE": "off"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.startswith("2 Keras with TensorFlow is needed for this")
