@@ -58,7 +58,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {p: p.read_text(encoding="utf-8") for p in tmp_path.rglob("*.html")}
-    assert [p.name for p, text in pages.items() if "```" in text] == []  # a block that is shown as text
+    assert [
+        p.name for p, text in pages.items() if "```" in text
+    ] == []  # a block that is shown as text
     built = pages[tmp_path / "index.html"]
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css|woff2?)"', built)
 
