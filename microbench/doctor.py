@@ -111,7 +111,7 @@ def references_of(
     if not able:
         raise InputError(
             f"none of the model's {len(points)} points is a whole network of this version, so there is "
-            "nothing to measure again; expected a model learned by measuring: python learn_model.py cpu"
+            "nothing to measure again; expected a model learned by measuring: lolat learn cpu"
         )
     return [r for name, r in able.items() if name in REFERENCES] or list(able.values())
 

@@ -141,7 +141,7 @@ def refuse_another(
     differences = environment.differences(label, learned, now)
     if differences:
         each = "; ".join(f"{d.field}: {d.learned}, here {d.now}" for d in differences)
-        usual = "extend it where it was learned, or learn this one: python learn_model.py"
+        usual = "extend it where it was learned, or learn this one: lolat learn"
         raise InputError(
             f"the model was learned elsewhere ({each}) and times of two places are not to be mixed; "
             + (advice or f"{usual} {learned.get('device', 'cpu')}")

@@ -57,7 +57,11 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    built = (tmp_path / "index.html").read_text(encoding="utf-8")
+    pages = {p: p.read_text(encoding="utf-8") for p in tmp_path.rglob("*.html")}
+    assert [
+        p.name for p, text in pages.items() if "```" in text
+    ] == []  # a block that is shown as text
+    built = pages[tmp_path / "index.html"]
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css|woff2?)"', built)
 
 

@@ -20,6 +20,7 @@ def test_the_names_of_the_contract_are_there() -> None:
     for name in lolat.__all__:
         assert getattr(lolat, name) is names[name]
         assert name in dir(lolat)
+    assert sorted(lolat.__all__) == [name for name in dir(lolat) if not name.startswith("_")]
     with pytest.raises(AttributeError, match="'lod'"):
         _ = lolat.lod
 

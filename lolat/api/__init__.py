@@ -45,7 +45,6 @@ class Model(core.Model, Result):
     def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
         """`document`: a valid model file's contents; `source`: where it is from, for messages."""
         super().__init__(document, source)
-        self.given = source
 
     def words(self) -> str:
         """The device, when and with what it was learned, and how far off its default formula is."""

@@ -87,7 +87,7 @@ def check_extendable(loaded: Model, name: str, device: str | None) -> None:
     if own not in ("cpu", "gpu") or "framework" not in where:
         raise InputError(
             f"{name} does not say on which device and with which framework it was measured, so nothing "
-            "can be added to it; learn a model: python learn_model.py cpu"
+            "can be added to it; learn a model: lolat learn cpu"
         )
     if device is not None and device != own:
         raise InputError(
@@ -97,7 +97,7 @@ def check_extendable(loaded: Model, name: str, device: str | None) -> None:
     if loaded.domain is None:
         raise InputError(
             f"{name} does not say what was measured, so there is nothing to bring a network into; learn "
-            f"again: python learn_model.py {own}"
+            f"again: lolat learn {own}"
         )
 
 

@@ -311,5 +311,14 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
     entry = document.get("predictors", {}).get("kernels", {})
     left_out = entry.get("error", {}).get("left_out", {}) if isinstance(entry, dict) else {}
     source = document["environment"].get("source")
-    about = (source, left_out["median"]) if left_out and isinstance(source, str) else (None, None)
-    return ListedModel(name, str(path), origin, document["device"], *about)
+    if isinstance(source, dict):  # of single layers: which
+        source = source.get("sample")
+    error = left_out["median"] if left_out and isinstance(source, str) else None
+    return ListedModel(
+        name,
+        str(path),
+        origin,
+        document["device"],
+        source if isinstance(source, str) else None,
+        error,
+    )

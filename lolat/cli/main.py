@@ -87,9 +87,10 @@ def lolat(context: click.Context) -> None:
     """How long does a neural network take on your device? Measure once, then ask.
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
-    from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), a .keras, .onnx or
-    .pt2 file, what `lolat read` wrote, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or
-    package.module:callable, which returns a Keras or PyTorch network.
+    from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), timm:resnet50 (any of
+    timm's, or torchvision:), transformers:CONFIG.json, a .keras, .onnx or .pt2 file, what `lolat read`
+    wrote, generate:vgg?layers=2,2&filters=16,32 (or resnet, inception, fc), or package.module:callable,
+    which returns a Keras or PyTorch network.
     """
     if context.invoked_subcommand is None:
         click.echo(FIRST)

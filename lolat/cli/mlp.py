@@ -1,4 +1,4 @@
-"""The companion of Justus et al. 2018: one command per job."""
+"""The layer model of Justus et al. 2018: one command per job."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def mlp() -> None:
     """Predict the time of a layer by a deep network (Justus et al. 2018)."""
 
 
-# ---- Arguments and options of the companion's commands.
+# ---- Arguments and options of these commands.
 
 table_argument = click.argument("table", metavar="CSV", type=click.Path())
 model_argument = click.argument("model", metavar="LAYER_MODEL", type=click.Path())

@@ -105,7 +105,7 @@ def fit(
     if restart:
         checkpoint.unlink(missing_ok=True)
     elif checkpoint.exists():
-        say(f"{checkpoint} is there: a training of the same rows and options goes on from it")
+        say(f"{checkpoint} is there: a run on the same rows with the same options goes on from it")
     parts = split(len(rows), seed)
     with progress() as shown:
         model = learn(

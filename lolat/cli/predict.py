@@ -57,7 +57,7 @@ def warn_of_processor(model: str, loaded: Model) -> None:
     found = comparable.differences_of_device(loaded.device, where, here)
     if found:
         said = "; ".join(map(str, found))
-        say(f"warning: {loaded.source}: {said}; learn again with: python learn_model.py cpu")
+        say(f"warning: {loaded.source}: {said}; learn again with: lolat learn cpu")
     elif unsaid := comparable.unsaid(where):
         say(f"warning: {loaded.source}: {unsaid}")
 
@@ -177,6 +177,8 @@ def predict(
         from lolat.report.several import write_answers
 
         write_answers(csv_file, answers)
+        if not as_json:
+            say(f"written: {csv_file}")
     named = [answer.device for answer in answers] if devices else []
     try:
         limited.check([answer.prediction for answer in answers], limits, named)
@@ -288,8 +290,9 @@ def report(
         _show_totals(asked, answers, failures, as_json)
     if not as_json:
         _show_blocks(asked, reports, view)
-    if html_file is not None:
-        say(f"written: {html_file}")
+    for file in (None if as_json else csv_file, html_file):
+        if file is not None:
+            say(f"written: {file}")
     fail(failures)
 
 

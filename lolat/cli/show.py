@@ -60,12 +60,14 @@ def models(as_json: bool) -> None:
         say_json("models", found.to_dict())
         return
     if not len(found):
-        click.echo("no models yet: learn one with `python learn_model.py cpu`")
+        click.echo("no models yet: learn one with `lolat learn cpu`")
     width = max((len(m.name) for m in found), default=0)
     for m in found:
         about = str(m.device)
         if m.error is not None:
-            about += f"; {m.source}; {100 * m.error:.0f} % off at the median where left out"
+            about += f"; {100 * m.error:.0f} % off at the median where left out"
+        elif m.source is not None:
+            about += f"; from {m.source}"
         if m.problem is not None:
             about = f"cannot be read: {m.problem}"
         click.echo(f"{plain(m.name):{width}}  {m.origin:7}  {plain(about)}")

@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.training:fit", "A device from a table of epochs timed already."),
     "predict": (
         "lolat.cli.training:predict",
-        "Time of an iteration, an epoch, a training.",
+        "Time of an iteration, an epoch, a whole run.",
     ),
     "link": ("lolat.cli.training:link", "What exchanging gradients costs here, measured."),
 }

@@ -225,7 +225,8 @@ def for_network(network: str, input_size: Sequence[int] = ()) -> str:
 def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int) -> tuple[str, ...]:
     """What to do about a network outside, in words; nothing where measuring blocks does not help.
 
-    `source`: the model's file; `measure`: names of blocks to measure; `complete`: whether that is all.
+    `source`: the model, as a command takes it; `measure`: names of blocks to measure; `complete`: whether
+    that is all.
     """
     if not measure:
         return ()
@@ -235,7 +236,7 @@ def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int)
     aim = "to bring it inside" if complete else "to bring it nearer"
     batch = f" --batch-size {batch_size}" if batch_size != 1 else ""
     return (
-        f"{aim}, measure {many} of its blocks ({named}{more}): "
+        f"{aim}, measure {many} of its blocks ({named}{more}) on the model's device: "
         f"lolat learn --extend {quote(source)} {FOR_NETWORK}{batch}",
     )
 

@@ -16,7 +16,12 @@ from lolat.io.writing import shown_path
 LOCAL = "local"
 SHIPPED = "shipped"
 
-_LEARN = "`python learn_model.py cpu`"
+_LEARN = "`lolat learn cpu`"
+_OF_NETWORKS = (
+    ("keras:", "timm:", "torchvision:", "transformers:", "generate:"),
+    (".keras", ".onnx", ".pt2"),
+)
+"""How names of networks begin or end."""
 
 
 def repository_root() -> Path | None:
@@ -115,6 +120,8 @@ def _not_found(name: str, names: list[str]) -> str:
         there += f"; did you mean {' or '.join(near)}?" if near else ""
     else:
         there = f"none there is yet, {_LEARN} makes one"
+    if name.startswith(_OF_NETWORKS[0]) or name.endswith(_OF_NETWORKS[1]):
+        wrong += ", it looks like a network, which comes after the model"
     return f"{shown_path(name)}: {wrong}; expected a model file, `local` or the name of a model: {there}"
 
 

@@ -37,7 +37,7 @@ class Model:
     def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
         """`document`: a valid model file's contents; `source`: where it is from, for messages."""
         self.document = document
-        self.source = source
+        self.source = self.given = source  # `given`: as commands that messages name take it
         self.name: str = document["name"]
         self.device: str = document["device"]
         self.predictors: dict[str, Formula] = {
@@ -67,7 +67,7 @@ class Model:
         """What the file says besides its formulas."""
         from lolat.model.prediction import Knowledge
 
-        return Knowledge(self.inference, self.source)
+        return Knowledge(self.inference, self.given)
 
     @property
     def domain(self) -> Domain | None:

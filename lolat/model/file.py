@@ -282,13 +282,13 @@ def _of_another_kind(document: Any) -> str | None:
     if document.get("schema") == OF_LAYERS:
         return (
             "a layer model, which tells the time of single layers on many GPUs (`lolat mlp predict`, `mlp "
-            "network`); expected the model of a device, as `python learn_model.py cpu` writes it"
+            "network`); expected the model of a device, as `lolat learn cpu` writes it"
         )
     if document.get("schema") != SCHEMA:
         schema = f"its `schema` is {show(document['schema'])}" if "schema" in document else None
         return (
             f"not a LoLat model: {schema or 'it has no field `schema`'}; expected "
-            f'"schema": "{SCHEMA}", as `python learn_model.py cpu` writes it'
+            f'"schema": "{SCHEMA}", as `lolat learn cpu` writes it'
         )
     if "version" not in document:
         return f"the field `version` is missing; expected {FORMAT_VERSION}"
@@ -331,7 +331,7 @@ def read(path: AnyPath) -> dict[str, Any]:
     Raises ModelFileError, one line that names the path: no such file, a folder, no permission,
     too large, not UTF-8, not JSON, cut off, something else than a LoLat model, or a wrong field.
     """
-    hint = "`python learn_model.py cpu` makes one, `lolat models` lists those there are"
+    hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document: dict[str, Any] = in_today_s_form(
         read_json(path, _EXPECTED, hint=hint), Path(path).stem
     )

@@ -57,10 +57,11 @@ def other_framework(where: Mapping[str, Any], written_in: str) -> Iterator[str]:
     if not own or not isinstance(learned, str) or learned == own:
         return
     named = f"{learned} {where.get('framework_version') or ''}".strip()
-    device = "gpu" if where.get("device") == "gpu" else "cpu"
+    device = where.get("device")  # "unknown" of one that was fitted to published times
+    mend = f"; for {own}: lolat learn {device} --backend {own}" if device in ("cpu", "gpu") else ""
     yield (
         f"the model was learned with {named} and this is {words}: the answer is for the same network "
-        f"run by {learned}; for {own}: lolat learn {device} --backend {own}"
+        f"run by {learned}{mend}"
     )
 
 

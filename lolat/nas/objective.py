@@ -17,6 +17,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError, not_written
 from lolat.io.tables import Table, read_table, to_csv
 from lolat.nas.space import Space
+from lolat.readers import import_keras_quietly, names_keras, text_of
 
 # ---- What the command line names as `package.module:attribute`: spaces, and functions that score.
 
@@ -64,6 +65,8 @@ def find_attribute(spec: str, what: str, expected: str) -> Any:
         raise InputError(f"no {what} {spec!r}; {expected}")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    if names_keras(text_of(module)):
+        import_keras_quietly()
     with contextlib.redirect_stdout(sys.stderr):
         try:
             value: Any = importlib.import_module(module)

@@ -195,11 +195,15 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
         refuse_pickle(spec)
     if os.path.exists(spec):
         kind = "a folder" if os.path.isdir(spec) else "not a file that LoLat can read"
+        module = spec.removesuffix(".py").removeprefix("./").replace("/", ".")
+        if spec.endswith(".py") and all(part.isidentifier() for part in module.split(".")):
+            kind += f"; for a function in it that returns a network: {module}:FUNCTION"
         raise NetworkError(f"network {shortened(spec)!r} is {kind}; expected {FORMS}")
     module, colon, attribute = spec.partition(":")
     if colon and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
         return _of_object(_called(spec, module, attribute, weights), attribute, size)
-    raise NetworkError(f"no network {shortened(spec)!r}: {_meant(spec)}expected {FORMS}")
+    what = "file" if spec.endswith((".keras", ".onnx", ".pt2")) else "network"
+    raise NetworkError(f"no {what} {shortened(spec)!r}: {_meant(spec)}expected {FORMS}")
 
 
 def _meant(spec: str) -> str:
@@ -292,11 +296,9 @@ def _without_weights(make: Callable[[], Any]) -> Any:
 
 def _attribute(spec: str, module: str, attribute: str) -> Any:
     """The object that `module:attribute` names; NetworkError when there is none."""
-    if not _is_of_torch(module):
-        with contextlib.suppress(MissingPackageError):
-            from lolat.readers.keras import import_keras
-
-            import_keras()  # quietly; the module's own import would let TensorFlow greet on stderr
+    text = text_of(module)
+    if "torch" not in text or names_keras(text):
+        import_keras_quietly()
     try:
         value: Any = importlib.import_module(module)
     except (Exception, SystemExit) as error:
@@ -320,13 +322,25 @@ def _attribute(spec: str, module: str, attribute: str) -> Any:
     return value
 
 
-def _is_of_torch(module: str) -> bool:
-    """Whether a module's text names PyTorch and not Keras, whose import would take seconds for nothing."""
+def import_keras_quietly() -> None:
+    """Before a module that does so itself, which would let TensorFlow greet on stderr."""
+    with contextlib.suppress(MissingPackageError):
+        from lolat.readers.keras import import_keras
+
+        import_keras()
+
+
+def names_keras(text: str) -> bool:
+    """Whether a module's text names Keras, whose import takes seconds for nothing where it does not."""
+    return "keras" in text or "tensorflow" in text
+
+
+def text_of(module: str) -> str:
+    """The text of a module by its name, which is not imported; "" where it cannot be read."""
     with contextlib.suppress(Exception):
         place = importlib.util.find_spec(module)
-        text = Path(str(place and place.origin)).read_text(encoding="utf-8", errors="replace")
-        return "torch" in text and "keras" not in text and "tensorflow" not in text
-    return False
+        return Path(str(place and place.origin)).read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def _brief(error: BaseException) -> str:

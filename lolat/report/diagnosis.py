@@ -36,7 +36,7 @@ def lines(model: Model, model_name: str, result: Mapping[str, Any]) -> Iterator[
     yield ""
     yield from _answer(result)
     device = "gpu" if model.document["environment"].get("device") == "gpu" else "cpu"
-    yield from _advice(result, quote(plain(model_name)), f"`python learn_model.py {device}`")
+    yield from _advice(result, quote(plain(model_name)), f"`lolat learn {device}`")
     starting = result["starting_seconds"]
     yield f"{result['seconds']:.1f} s" + (
         f", {starting:.1f} of them starting the framework" if starting else ""

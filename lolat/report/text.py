@@ -293,8 +293,8 @@ def inference_lines(model: Model) -> Iterator[str]:
             yield f"  with six counts alone: {equation(entry['six_counts']['coefficients'])}"
             found = error_lines(entry["six_counts"], noise_floor(document))
             yield from (f"  {line}" for line in found)
-    yield ""
-    yield bound_sentence(model)
+    if bound := bound_sentence(model):
+        yield from ("", bound)
 
 
 def training_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS, KINDS, MEANINGS, count
 from lolat.graph.kinds import NORMALIZATIONS
@@ -201,8 +202,13 @@ def enumeration(names: Sequence[str]) -> str:
 
 
 def bound_sentence(model: Model) -> str:
-    """What the device is bound by, from the coefficients of the default predictor."""
+    """What the device is bound by, from the coefficients of the default predictor.
+
+    Nothing of `kernels`, whose linear part is the best of all classes and what no network reaches.
+    """
     formula = model.predictor()
+    if isinstance(formula, Kernels):
+        return ""
     cost = dict(zip(formula.features, formula.coefficients, strict=True))
     flop = cost.get("flops", 0.0) or _usual(cost, "flops")
     element = max(cost.get("traffic", 0.0), cost.get("acts", 0.0), cost.get("inp", 0.0))

@@ -93,6 +93,6 @@ def _for_gpu(
         others = f" ({'; '.join(passed_over)})" if passed_over else ""
         return backend, f"measuring with {version}{place}{others}; --backend chooses another"
     raise DeviceError(
-        f"no gpu here: {'; '.join(passed_over)}; use `learn_model.py cpu`, or install one of these for "
+        f"no gpu here: {'; '.join(passed_over)}; use `lolat learn cpu`, or install one of these for "
         "your GPU, and its driver"
     )

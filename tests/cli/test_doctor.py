@@ -84,7 +84,7 @@ def test_a_model_without_networks(lolat: Command, tmp_path: Path, points: int) -
     path.write_text(json.dumps(document | {"points": document["points"][:points]}))
     line = lolat.refused("doctor", path)
     assert f"none of the model's {points} points is a whole network of this version" in line
-    assert "python learn_model.py cpu" in line
+    assert "lolat learn cpu" in line
 
 
 def test_an_unknown_framework_and_model(lolat: Command, tmp_path: Path, doctor: Doctor) -> None:

@@ -152,7 +152,7 @@ def test_a_model_that_cannot_tell(lolat: Command, tmp_path: Path) -> None:
 
 def test_report(lolat: Command, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "blocks.csv"
-    out = lolat.text("report", model, "keras:ResNet", "--batch-size", 2, "--csv", path)
+    out = lolat.done("report", model, "keras:ResNet", "--batch-size", 2, "--csv", path).out
     for words in ("ResNet · batch 2", "conv1_block1", "call", "Bottleneck", "Next: lolat explain"):
         assert words in out
     with path.open(newline="") as file:
@@ -388,7 +388,7 @@ def test_the_local_model_of_another_processor(
     found = lolat.done("predict", "local", "keras:A", "--json")
     if words:
         assert one_line(found.err).startswith(f"lolat: warning: {local}: {words}")
-        assert words == UNSAID or found.err.endswith("python learn_model.py cpu\n")
+        assert words == UNSAID or found.err.endswith("lolat learn cpu\n")
     else:
         assert found.err == ""
     json.loads(found.out)

@@ -124,7 +124,7 @@ def test_tables_for_a_spreadsheet(
     lolat: Command, model: Path, slower: Path, tmp_path: Path
 ) -> None:
     ask = (model, "keras:A", "--device", slower, "--batch-size", "1,2", "--csv", tmp_path / "t.csv")
-    lolat.text("predict", *ask)
+    assert lolat.done("predict", *ask).err == f"lolat: written: {tmp_path / 't.csv'}\n"
     with open(tmp_path / "t.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     answers = lolat.json("predict", *ask)["answers"]
@@ -134,7 +134,7 @@ def test_tables_for_a_spreadsheet(
         assert float(row["latency_ms"]) == pytest.approx(answer["latency_ms"], rel=1e-5)
         assert float(row["high_ms"]) == pytest.approx(answer["interval_ms"][1], rel=1e-5)
         assert int(row["flops"]) == answer["counts"]["flops"]
-    lolat.text("report", *ask)
+    assert lolat.done("report", *ask).err == f"lolat: written: {tmp_path / 't.csv'}\n"
     with open(tmp_path / "t.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     total = sum(float(r["latency_ms"]) for r in rows if r["device"] == str(model))
@@ -148,7 +148,7 @@ def test_a_budget_of_several(lolat: Command, model: Path, slower: Path) -> None:
     assert over.code == 3
     line = one_line(over.err)
     assert str(model) not in line
-    for words in ("A on ", "--max-ms", str(slower)):
+    for words in ("A · batch 1 on ", "--max-ms", str(slower)):
         assert words in line
 
 

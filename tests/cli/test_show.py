@@ -44,7 +44,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
 def test_no_models_yet(lolat: Command, folders: tuple[Path, Path]) -> None:
     found = lolat.done("models")
-    assert found.out == "no models yet: learn one with `python learn_model.py cpu`\n"
+    assert found.out == "no models yet: learn one with `lolat learn cpu`\n"
 
 
 def test_models_are_listed_with_their_device(lolat: Command, folders: tuple[Path, Path]) -> None:
@@ -52,11 +52,15 @@ def test_models_are_listed_with_their_device(lolat: Command, folders: tuple[Path
     (local / "mine.json").write_text(json.dumps(synthetic.document(device="a desk")))
     (shipped / "a-longer-name.json").write_text(json.dumps(synthetic.document(device="a \x1brack")))
     (local / "broken.json").write_text("{")
+    layers = synthetic.document(device="a card")
+    layers["environment"]["source"] = {"sample": "200 convolutions"}
+    (shipped / "layers.json").write_text(json.dumps(layers))
     found = lolat.done("models")
     lines = found.out.splitlines()
     assert [line.split()[:2] for line in lines] == [
-        ["broken", "local"], ["mine", "local"], ["a-longer-name", "shipped"],
+        ["broken", "local"], ["mine", "local"], ["a-longer-name", "shipped"], ["layers", "shipped"],
     ]  # fmt: skip
+    assert lines[3].endswith("a card; from 200 convolutions")
     assert lines[1].endswith("a desk")
     assert lines[2].endswith(r"a \x1brack")
     assert "cannot be read" in lines[0]

@@ -329,10 +329,11 @@ def test_what_measuring_can_mend_is_named_all_the_same(graph: Graph) -> None:
 def test_the_advice_names_the_first_few() -> None:
     assert advice("m.json", [], False, 1) == ()
     assert advice("m.json", ["a · conv", "b"], True, 1) == (
-        "to bring it inside, measure 2 of its blocks ('a', 'b'): lolat learn --extend m.json --for NETWORK",
+        "to bring it inside, measure 2 of its blocks ('a', 'b') on the model's device: "
+        "lolat learn --extend m.json --for NETWORK",
     )
     (said,) = advice("m.json", list("abcde"), False, 8)
     assert said == (
-        "to bring it nearer, measure 5 of its blocks ('a', 'b', 'c' and 2 more): "
+        "to bring it nearer, measure 5 of its blocks ('a', 'b', 'c' and 2 more) on the model's device: "
         "lolat learn --extend m.json --for NETWORK --batch-size 8"
     )

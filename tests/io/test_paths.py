@@ -64,13 +64,13 @@ def test_without_folders_nothing_is_listed(folders: tuple[Path, Path]) -> None:
     for folder in folders:
         folder.rmdir()
     assert paths.list_models() == []
-    assert "`python learn_model.py cpu`" in refusal("cpu")
+    assert "`lolat learn cpu`" in refusal("cpu")
 
 
 def test_local_is_the_one_learned_last(folders: tuple[Path, Path]) -> None:
     local, shipped = folders
     put(shipped / "newest.json", age_s=-10)
-    assert "`python learn_model.py cpu`" in refusal("local")
+    assert "`lolat learn cpu`" in refusal("local")
     put(local / "a.json", age_s=100)
     last = put(local / "b.json", age_s=1)
     put(local / "c.json", age_s=50)
@@ -106,6 +106,9 @@ def test_what_is_not_there_names_what_is(folders: tuple[Path, Path]) -> None:
     assert "there are desk, EPYC-2t; did you mean EPYC-2t?" in message
     assert "did you mean" not in refusal("something else")
     assert "is a folder" in refusal(str(local))
+    for network in ("keras:ResNet50", "net.onnx"):
+        assert "looks like a network, which comes after the model" in refusal(network)
+    assert "network" not in message
     assert "did you mean desk?" in refusal("models/dsk.json")
     for name in ("", "a\nb", "a\0b", "x" * 5000, "\udcff", "/", "..", "nothing/"):
         refusal(name)

@@ -276,7 +276,7 @@ class Started:
         return {"environment": self.answer}
 
 
-NO_TORCH = DeviceError("no gpu here: PyTorch 2.13 looked; use `learn_model.py cpu`")
+NO_TORCH = DeviceError("no gpu here: PyTorch 2.13 looked; use `lolat learn cpu`")
 CARD = {"framework_version": "2.13.0", "device_name": "NVIDIA T4"}
 
 
@@ -301,7 +301,7 @@ def test_no_gpu_says_what_was_looked_for(installed: set[str], problem: Exception
         choice.pick("gpu", [], start)
     assert str(caught.value).startswith(
         f"no gpu here: torch: PyTorch 2.13 looked; tensorflow: {problem}; "
-        "onnxruntime: onnxruntime not installed; use `learn_model.py cpu`, or install"
+        "onnxruntime: onnxruntime not installed; use `lolat learn cpu`, or install"
     )
     assert start.closed == 1
 

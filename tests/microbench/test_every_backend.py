@@ -246,7 +246,7 @@ def test_a_gpu_where_there_is_none(name: str) -> None:
     backend(name)
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is one")
-    said = "no gpu here: .* looked for .*; use `learn_model.py cpu`, or install"
+    said = "no gpu here: .* looked for .*; use `lolat learn cpu`, or install"
     with pytest.raises(DeviceError, match=said):
         create(name, "gpu")
 

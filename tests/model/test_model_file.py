@@ -73,7 +73,7 @@ class TestReading:
     def test_missing_file_folder_pipe_and_bad_names(self, tmp_path: Path) -> None:
         missing = _refusal(tmp_path / "none.json")
         assert "no such file" in missing
-        assert "learn_model.py cpu" in missing
+        assert "lolat learn cpu" in missing
         assert _refusal(tmp_path).startswith("is a folder")
         (tmp_path / "file").write_text("x")
         assert "cannot be read" in _refusal(tmp_path / "file" / "model.json")

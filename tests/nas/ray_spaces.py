@@ -32,6 +32,17 @@ class KillsOnce:
     def grid(self) -> Any:
         return self.scorer.grid
 
+    @property
+    def predictor(self) -> str:
+        return self.scorer.predictor
+
+    @property
+    def source(self) -> str:
+        return self.scorer.source
+
+    def numbers(self) -> Any:
+        return self.scorer.numbers()
+
     def latency(self, rows: np.ndarray) -> np.ndarray:
         away = os.getpid() != self.home
         if away and self.at in self.grid.encode(rows) and not os.path.exists(self.mark):
@@ -54,6 +65,17 @@ class Waits:
     @property
     def formula(self) -> Any:
         return self.scorer.formula
+
+    @property
+    def predictor(self) -> str:
+        return self.scorer.predictor
+
+    @property
+    def source(self) -> str:
+        return self.scorer.source
+
+    def numbers(self) -> Any:
+        return self.scorer.numbers()
 
     def latency(self, rows: np.ndarray) -> np.ndarray:
         if len(rows) == CHUNK and self.grid.encode(rows[:1])[0] >= 3 * CHUNK:

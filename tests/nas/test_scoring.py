@@ -109,7 +109,7 @@ def test_the_best_by_a_value_of_ones_own(job: JobOf, truth: Any) -> None:
     middle = len(times) // 2
     above = ordered[middle:][ordered[middle:] > ordered[middle] * (1 + 1e-9)][0]
     limit = float(above + ordered[ordered < above * (1 - 1e-9)][-1]) / 2
-    options = {"chunk": 2000, "best": 30, "columns": "arch", "value_name": "most_convolutions"}
+    options = {"chunk": 2000, "best": 30, "label": "arch", "value_name": "most_convolutions"}
     found = run(job(max_ms=limit, value=most_convolutions, **options))
     able = np.flatnonzero(times <= limit)
     convolutions = (rows == 3).sum(axis=1)
@@ -283,7 +283,7 @@ def test_a_position_that_cannot_be_a_column(names: tuple[str, ...], tmp_path: Pa
     make_job(odd, MODEL, tmp_path / "o", label="arch")
 
 
-@pytest.mark.parametrize("options", [{}, {"max_ms": 7.0}, {"columns": "none"}, {"only_best": True}])
+@pytest.mark.parametrize("options", [{}, {"max_ms": 7.0}, {"label": "none"}, {"only_best": True}])
 def test_what_the_files_will_take_is_known_before(
     options: dict[str, Any], job: JobOf, tmp_path: Path
 ) -> None:

@@ -196,6 +196,10 @@ def test_other_strings_are_no_network(spec: str) -> None:
 def test_other_files_and_folders(here: Path) -> None:
     (here / "model.h5").write_bytes(b"something")
     refused("model.h5", "'model.h5' is not a file that LoLat can read", "expected keras:NAME")
+    (here / "nets.py").write_text("")
+    refused("nets.py", "for a function in it that returns a network: nets:FUNCTION")
+    refused(str(here / "nets.py"), "is not a file that LoLat can read; expected")
+    refused("gone.onnx", "no file 'gone.onnx'")
     (here / "folder").mkdir()
     refused("folder", "'folder' is a folder", "expected keras:NAME")
 
@@ -228,7 +232,7 @@ def test_keras_missing_says_what_to_install(tmp_path: Path, spec: str) -> None:
         "    print(error.exit_code, error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(HERE)},
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(HERE), "LOLAT_CACHE": "off"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.startswith("2 Keras with TensorFlow is needed for this")

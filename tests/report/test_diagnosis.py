@@ -116,10 +116,10 @@ def test_the_verdict_says_how_much_and_what_to_do(
     assert told == verdict
     assert words in text
     assert ("What to do: learn" in text) == (verdict == "drifted")
-    assert ("python learn_model.py cpu" in text) == (verdict == "drifted")
+    assert ("lolat learn cpu" in text) == (verdict == "drifted")
     assert ("10 % is noise" in text) == (verdict == "ok")
     gpu = Model(synthetic.document(environment={"device": "gpu"}))
-    assert "with `python learn_model.py gpu`" in said(found(2.0, 2.0, 2.0), gpu)[1]
+    assert "with `lolat learn gpu`" in said(found(2.0, 2.0, 2.0), gpu)[1]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lolat.model import Model
+from lolat.model import Model, load
 from lolat.model.state import State
 from lolat.report import text
 from lolat.units import byte_size, milliseconds
@@ -165,6 +165,8 @@ def test_what_a_device_is_bound_by(coefficients: dict[str, float]) -> None:
     for words in ("50.0 GMACs a second", "100 in the time of moving one element",
                   "one operation costs 10 µs", "one call costs 0.150 ms"):  # fmt: skip
         assert words in sentence
+    # The rates of `kernels` are each of another class: together no network has them.
+    assert text.bound_sentence(load("rtx-4090-amp")) == ""
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_cost_passes_it_on(
 
     monkeypatch.setattr("lolat.training.file.load_training", lambda _: known())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
-    monkeypatch.setattr("lolat.training.replicas.predict_parallel", predict)
+    monkeypatch.setattr("lolat.api.training.predict_parallel", predict)
     done = Command(capsys)("cost", "m", "n", "--samples", 100, "--batch-size", 10, "--replicas", 2,
                            "--price-per-hour", 1, *given)  # fmt: skip
     assert (done.code, done.err) == (0, "")
@@ -139,10 +139,10 @@ def test_cost_passes_it_on(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--replicas", 0), "0 devices cannot train"),
-        (("--replicas", 2, "--link-gbps", 0), "link of 0 Gbit/s"),
-        (("--link-gbps", 0), "link of 0 Gbit/s"),
-        (("--strategy", "star"), "'star' is no strategy; expected one of ring, tree"),
+        (("--replicas", 0), "'0': expected a whole number from 1"),
+        (("--replicas", 2, "--link-gbps", 0), "'0': expected a number of Gbit/s above 0"),
+        (("--link-gbps", 0), "'0': expected a number of Gbit/s above 0"),
+        (("--strategy", "star"), "'star' is not one of 'ring', 'tree'"),
         (("--replicas", 101), "batch of 10 on each of 101 devices is larger than the data set"),
     ],
 )

@@ -176,8 +176,8 @@ def _inputs(model: Any, size: tuple[int, ...]) -> Any:
     flat = layers and type(layers[0]).__name__ in ("Embedding", "Dense")
     if not size:
         raise NetworkError(
-            f"the input shape of {model.name!r} is not known (it was not built); give it with "
-            "--input-size, for example --input-size 224 or --input-size 224,224,3"
+            f"the input shape of {model.name!r} is not known (it was not built); give it: --input-size "
+            "224 or --input-size 224,224,3, in Python input_size=(224, 224, 3)"
         )
     return keras.KerasTensor((None, *(size if flat or len(size) > 1 else (size[0], size[0], 3))))
 

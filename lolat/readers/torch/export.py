@@ -24,7 +24,7 @@ from lolat.readers.torch.program import (
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
-_GIVE = "give it with --input-size, for example --input-size 224 or --input-size 3,224,224"
+_GIVE = "give it: --input-size 224 or --input-size 3,224,224, in Python input_size=(3, 224, 224)"
 
 
 def calls(model: Any, name: str, size: Any, example: Any) -> Iterator[Any]:

@@ -53,7 +53,7 @@ class OnnxRuntimeBackend:
         if self.provider not in providers:
             raise DeviceError(
                 f"no {device} here: ONNX Runtime {self.runtime.__version__} looked for "
-                f"{self.provider} and has {', '.join(providers)}; use `learn_model.py cpu`, or install "
+                f"{self.provider} and has {', '.join(providers)}; use `lolat learn cpu`, or install "
                 "onnxruntime-gpu"
             )
         self.device_name, _ = self._graphics_card() if device == "gpu" else (None, None)

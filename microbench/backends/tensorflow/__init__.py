@@ -71,7 +71,7 @@ class TensorFlowBackend:
             others = [d.name for d in self.tf.config.list_physical_devices()]
             raise DeviceError(
                 f"no {device} here: TensorFlow {self.tf.__version__} looked for physical devices of "
-                f"type {device.upper()} and has {', '.join(others)}; use `learn_model.py cpu`, or "
+                f"type {device.upper()} and has {', '.join(others)}; use `lolat learn cpu`, or "
                 "install a TensorFlow with CUDA and a driver"
             )
         self.device = f"/{device.upper()}:0"
@@ -125,8 +125,8 @@ class TensorFlowBackend:
         if not isinstance(network.model, self.keras.Layer):  # a model is one
             raise NetworkError(
                 f"{shortened(spec)!r} is no Keras network, and the tensorflow backend runs those alone; "
-                "evaluate it with a model learned with the backend of its framework (learn_model.py "
-                "--backend)"
+                "evaluate it with a model learned with the backend of its framework (lolat learn "
+                "cpu --backend)"
             )
         with self.tf.device(self.device):
             return self._call(network.model, batch_size, network.graph())

@@ -72,7 +72,7 @@ def cuda_device(torch: Any) -> Device:
         built = f"with CUDA {version}, but finds no device" if version else "without it"
         raise DeviceError(
             f"no gpu here: PyTorch {torch.__version__} looked for a CUDA device and is built {built}; "
-            "use `learn_model.py cpu`, or install a PyTorch with CUDA and a driver"
+            "use `lolat learn cpu`, or install a PyTorch with CUDA and a driver"
         )
 
     def free_bytes() -> int:

@@ -44,10 +44,10 @@ def test_what_a_person_sees(score: Any, tmp_path: Path) -> None:
     frame = pandas.read_parquet(tmp_path / "out")
     assert lines[0].startswith("nasbench201: 15,625 candidates scored in ")
     assert lines[0].endswith(f" s, {len(frame):,} within 6 ms")
-    assert lines[3].split() == ["latency", "candidate"]
-    assert lines[4].split()[:2] == [f"{frame['latency_ms'].min():.2f}", "ms"]
-    assert lines[4].endswith("|skip_connect~0|skip_connect~1|skip_connect~2|")
-    assert lines[24] == "20 of the best 25 are shown; _best.csv has them all"
+    assert lines[2].split() == ["latency", "candidate"]
+    assert lines[3].split()[:2] == [f"{frame['latency_ms'].min():.2f}", "ms"]
+    assert lines[3].endswith("|skip_connect~0|skip_connect~1|skip_connect~2|")
+    assert lines[23] == "20 of the best 25 are shown; _best.csv has them all"
     assert lines[-1] == f"written: {tmp_path / 'out'}, 4 Parquet files and _best.csv"
     assert max(map(len, lines)) <= 120
     again = score("--max-ms", 6, "--best", 25, "--chunk", 5000)

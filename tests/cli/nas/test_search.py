@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, Command
+from tests.cli.commands import ROOT, Command, one_line
 
 MODULE = """
 import time
@@ -189,3 +190,16 @@ def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
     assert f"{kept} new scores are in tiny.scores.csv; the same command goes on from there" in err
     assert last(err).startswith("lolat: interrupted; ")
     assert 2 <= kept < 9
+
+
+def test_keras_greets_nobody(lolat: Command, model: Path, here: Path) -> None:
+    """TensorFlow writes to stderr from C++ when a module imports it; a refusal stays one line."""
+    (here / "talking.py").write_text("import keras\n")
+    ask = ["nas", "search", "talking:space", str(model), "--objective", "talking:score"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(here)])}
+    code = f"from lolat.cli.main import main; main({ask!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=here, env=env, check=False
+    )
+    assert done.returncode == 2
+    assert "has no 'space'" in one_line(done.stderr)
