@@ -65,7 +65,7 @@ def make_whole(folder: Path) -> None:
     ]
     _write(folder / "operations.csv", "op,batch,m,n,k,rows,width,latency_ms", rows)
     head = "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s"
-    _write(folder / "facts.csv", head, [("l4", 58, 30300, 300), ("t4", 40, 8100, 320)])
+    _write(folder / "facts.csv", head, [("l4", 58, 30300, 300)])
     _write(folder / "gpus.csv", "name,bandwidth,cores,clock", [("X1", 900, 5120, 1380)])
     _of_layers(folder)
     _answers(folder)

@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -263,7 +263,7 @@ def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
     """
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    with contextlib.redirect_stdout(sys.stderr):
+    with _stdout_to_stderr():
         made = _attribute(spec, module, attribute)
         if {"keras", "torch"} & _frameworks(made) and not isinstance(made, type):
             return made  # a network itself, not a function that makes one
@@ -274,13 +274,25 @@ def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
             )
         try:
             return made() if weights else _without_weights(made)
-        except LolatError:
+        except (LolatError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise NetworkError(
                 f"calling {spec!r} failed: {_brief(error)}; expected a function that returns a "
                 "network when it is called without arguments"
             ) from error
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """What is written to stdout goes to stderr, what code in C or os.write puts there too."""
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a program without them
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+        yield
 
 
 def _without_weights(make: Callable[[], Any]) -> Any:
@@ -301,7 +313,9 @@ def _attribute(spec: str, module: str, attribute: str) -> Any:
         import_keras_quietly()
     try:
         value: Any = importlib.import_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise NetworkError(
