@@ -222,8 +222,16 @@ class LayerModel:
         facts = self._facts(table, devices or {})
         features = recipe.features(table, facts)
         self._check_features(recipe, features)
-        output = self.network((features - self.mean) / self.scale)
-        return recipe.decode(output, table, facts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            output = self.network((features - self.mean) / self.scale)
+            times = recipe.decode(output, table, facts)
+        if not np.isfinite(times).all():
+            row = int(np.argmin(np.isfinite(times)))
+            raise ModelFileError(
+                f"the model gives row {row + 1} no finite time, as no trained one does; train it again "
+                "with `lolat mlp fit`"
+            )
+        return times
 
     def outside(self, table: LayerTable) -> str | None:
         """One line where rows lie outside what the model was trained on, column by column; else None."""

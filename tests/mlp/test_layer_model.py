@@ -63,6 +63,15 @@ def test_features_are_standardised_first(tmp_path: Path) -> None:
     assert model.predict(rows).tolist() == [(8 - 2) / 4]
 
 
+@pytest.mark.parametrize("mean", [1e300, -1e300])
+def test_a_time_that_is_not_finite_is_none(tmp_path: Path, mean: float) -> None:
+    """Numbers that a file may have, which no training gives."""
+    model = hand_model(slope=1)
+    model = replace(model, mean=model.mean + mean, scale=model.scale * 1e-9)
+    with pytest.raises(ModelFileError, match="gives row 1 no finite time"):
+        model.predict(table(tmp_path, rows_of("dense", {})))
+
+
 def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
     rows = table(tmp_path, rows_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"}))
