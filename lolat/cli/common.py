@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -53,7 +54,8 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     except OSError as error:
         _discard_stdout()
         where = f" {error.filename}" if error.filename else ""
-        return _report(error, f"the system refused{where}: {error.strerror or error}", 1)
+        wrong = error.errno == errno.ENAMETOOLONG  # of what was given, not of the system
+        return _report(error, f"the system refused{where}: {error.strerror or error}", 1 + wrong)
     except MemoryError as error:
         return _report(error, "not enough memory; try a smaller batch size or network", 1)
     except Exception as error:

@@ -12,6 +12,7 @@ import click
 
 from lolat import __version__
 from lolat.cli.common import LazyGroup, command, run
+from lolat.io.apart import FILES_APART
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -115,7 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
-    sys.exit(run(lolat, arguments, "lolat"))
+    # What a child raises has no traceback, which is what LOLAT_DEBUG asks for.
+    before = FILES_APART.set(not os.environ.get("LOLAT_DEBUG"))
+    try:
+        sys.exit(run(lolat, arguments, "lolat"))
+    finally:
+        FILES_APART.reset(before)
 
 
 if __name__ == "__main__":

@@ -197,12 +197,12 @@ def network(
     """
     from lolat.mlp.devices import read_devices
     from lolat.mlp.networks import network_time
-    from lolat.readers import open_network
+    from lolat.readers import read
 
     given = read_devices(facts) if facts else None
     models = load_models(conv_model, dense_model)
     formula = formula_model(gpu)
-    graph = open_network(network, input_size).graph()
+    graph = read(network, input_size)
     alone = None if timed is None else alone_formula(timed, gpu, optimizer, given)
     answer = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula, alone)
     name = None if formula is None else formula.name

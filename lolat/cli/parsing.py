@@ -172,6 +172,10 @@ class LazyGroup(Group):
 # ---- Kinds of values. Not of a type each: click 8.1's ParamType is not generic.
 
 
+LARGEST = 2**53
+"""Of a whole number: what arithmetic in floats still tells from its neighbors."""
+
+
 class Number(click.ParamType):
     """A number: finite, of at least `least` or above `above`, at most `most`."""
 
@@ -182,8 +186,10 @@ class Number(click.ParamType):
     ) -> None:  # fmt: skip
         """`unit`: as help shows it; `what` is counted, and an example, `such`, are said in errors."""
         self.name, self.whole = unit, whole
+        most = min(most, LARGEST) if whole else most
         self.limits = (("from", least), ("above", above), ("below", below), ("to", most))
-        limits = [f" {word} {limit:g}" for word, limit in self.limits if math.isfinite(limit)]
+        said = (math.inf, -math.inf, LARGEST)
+        limits = [f" {word} {limit:g}" for word, limit in self.limits if limit not in said]
         self.expected = (
             ("whole number" if whole else "number") + "{}" + (f" of {what}" * bool(what))
         )
@@ -198,14 +204,19 @@ class Number(click.ParamType):
         except ValueError:
             return None
         (_, least), (_, above), (_, below), (_, most) = self.limits
-        inside = least <= found <= most and above < found < below and math.isfinite(found)
+        inside = least <= found <= most and above < found < below and abs(found) < math.inf
         return found if inside else None
+
+    def _wanted(self, text: str, plural: str) -> str:
+        """What is expected; that numbers have an end is only said where one is long."""
+        too_long = self.whole and any(len(part) > 15 for part in text.split(","))
+        return self.expected.format(plural) + " (at most 2**53)" * too_long
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Text into a number."""
         found = self.number(str(value))
         if found is None:
-            self.fail(f"{str(value)!r}: expected a {self.expected.format('')}", param, ctx)
+            self.fail(f"{str(value)!r}: expected a {self._wanted(str(value), '')}", param, ctx)
         return found
 
 
@@ -236,7 +247,7 @@ class Numbers(Number):
             return value
         found = [self.number(part) for part in str(value).split(",")]
         if None in found:
-            self.fail(f"{str(value)!r}: expected {self.expected.format('s')}", param, ctx)
+            self.fail(f"{str(value)!r}: expected {self._wanted(str(value), 's')}", param, ctx)
         return tuple(dict.fromkeys(found))
 
 
@@ -253,7 +264,7 @@ class Size(click.ParamType):
             size = tuple(int(part) for part in str(value).split(","))
         except ValueError:
             size = ()
-        if not size or min(size) < 1:
+        if not size or min(size) < 1 or max(size) > LARGEST:
             self.fail(f"{value!r}: expected a positive whole number (224) or several (224,224,3)")
         return size
 

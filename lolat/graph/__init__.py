@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from lolat.errors import InputError
+from lolat.graph.checks import check_sizes, fault_of_attributes
 from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
 from lolat.io.documents import fault_of
 
@@ -106,6 +107,17 @@ class Graph:
         """Shapes (at batch size 1) of the tensors at `indices`."""
         return [self.tensors[i].shape for i in indices]
 
+    def check_sizes(self) -> None:
+        """InputError where an operation reads or writes what it cannot: nothing, or of another rank."""
+        shapes = self.shapes
+        check_sizes(
+            self.name,
+            (
+                (o.full_name, o.kind, o.attributes, shapes(o.inputs), shapes(o.outputs))
+                for o in self.operations
+            ),
+        )
+
     def consumers(self) -> dict[int, list[int]]:
         """For each tensor that is read: the positions of the operations that read it."""
         readers: dict[int, list[int]] = {}
@@ -141,6 +153,8 @@ class Graph:
             raise InputError(
                 f"not a graph document: {fault_of(document, _Document)}; write it with Graph.to_dict"
             ) from None
+        if fault := fault_of_attributes((o.name, o.attributes) for o in found.operations):
+            raise InputError(f"not a graph document: {fault}")
         return Graph(
             found.name,
             tuple(Tensor(*t) for t in found.tensors),

@@ -127,7 +127,11 @@ class Liveness:
             steps[int(tensor.batched), last[t] + 1] -= size
         fixed, scaled = steps.cumsum(axis=1)[:, :end]
         names = tuple(o.full_name for o in graph.operations)
-        kept = sum(RUNNING_VECTORS.get(o.kind, 0) * channels(graph, o) for o in graph.operations)
+        kept = sum(
+            RUNNING_VECTORS[o.kind] * channels(graph, o)
+            for o in graph.operations
+            if o.kind in RUNNING_VECTORS and o.inputs
+        )
         return cls(names, (parameters(graph) + kept) * FLOAT_BYTES, fixed, scaled)
 
     def memory(self, batch_size: int) -> Memory:

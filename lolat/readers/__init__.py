@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -28,6 +28,7 @@ from lolat.errors import (
     NetworkError,
 )
 from lolat.graph import SCHEMA, Graph
+from lolat.io.apart import FILES_APART
 from lolat.io.documents import read_json
 from lolat.units import one_line, shortened
 
@@ -70,8 +71,17 @@ def read(network: Any, input_size: Any = None) -> Graph:
         from lolat.readers.cache import Cache
 
         spec = os.fspath(network)
-        return Cache().read(spec, size, lambda: open_network(spec, size).graph())
+        return Cache().read(spec, size, lambda: _read_now(spec, size))
     return _of_object(network, "", size).graph()
+
+
+def _read_now(spec: str, size: Any) -> Graph:
+    """The network that a string names; in a process of its own where files are read so."""
+    from lolat.readers.apart import ENDINGS, ending_of, read_apart
+
+    if FILES_APART.get() and ending_of(spec) in ENDINGS and os.path.isfile(spec):
+        return read_apart(spec, size)
+    return open_network(spec, size).graph()
 
 
 def as_size(size: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -165,6 +175,7 @@ def _of_document(path: str, size: tuple[int, ...]) -> Graph:
         raise NetworkError(f"{shortened(path)}: its schema is {schema!r}; {expected}{mend}")
     try:
         graph = Graph.from_dict(document)
+        graph.check_sizes()
     except InputError as error:
         raise NetworkError(f"{shortened(path)}: {error}") from error
     if not is_of_size(graph, size):
@@ -252,7 +263,7 @@ def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
     """
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    with contextlib.redirect_stdout(sys.stderr):
+    with _stdout_to_stderr():
         made = _attribute(spec, module, attribute)
         if {"keras", "torch"} & _frameworks(made) and not isinstance(made, type):
             return made  # a network itself, not a function that makes one
@@ -263,13 +274,25 @@ def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
             )
         try:
             return made() if weights else _without_weights(made)
-        except LolatError:
+        except (LolatError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise NetworkError(
                 f"calling {spec!r} failed: {_brief(error)}; expected a function that returns a "
                 "network when it is called without arguments"
             ) from error
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """What is written to stdout goes to stderr, what code in C or os.write puts there too."""
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a program without them
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+        yield
 
 
 def _without_weights(make: Callable[[], Any]) -> Any:
@@ -290,7 +313,9 @@ def _attribute(spec: str, module: str, attribute: str) -> Any:
         import_keras_quietly()
     try:
         value: Any = importlib.import_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise NetworkError(

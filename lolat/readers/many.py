@@ -184,8 +184,8 @@ def _lacks_memory(error: BaseException) -> bool:
     return any(isinstance(e, MemoryError) or any(n in str(e) for n in _NO_MEMORY) for e in seen)
 
 
-class _TooLongError(BaseException):
-    """The time is over. No Exception: readers turn those into answers of their own, and go on."""
+class _TooLongError(KeyboardInterrupt):
+    """The time is over. As Ctrl-C: readers turn whatever else is raised into answers of their own."""
 
 
 @contextlib.contextmanager

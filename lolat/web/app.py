@@ -35,9 +35,10 @@ except ImportError as error:
         f"the page needs packages that are not here ({error})", "web"
     ) from error
 
+from lolat.readers.apart import LIMIT_S
+from lolat.readers.archives import ENDINGS
 from lolat.web.fields import as_size
 from lolat.web.networks import (
-    ENDINGS,
     MOST_BYTES,
     UPLOAD,
     NetworkCache,
@@ -46,7 +47,7 @@ from lolat.web.networks import (
     received,
 )
 from lolat.web.page import PATIENCE_S, Pages
-from lolat.web.reading import LIMIT_S, Reader
+from lolat.web.reading import Reader
 
 # ---- Who may ask the server: this machine's own browser, on the page that the server gave it.
 #

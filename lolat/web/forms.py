@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from lolat.errors import InputError, NetworkError
 from lolat.readers import generated
+from lolat.readers.archives import ENDINGS
 from lolat.readers.generated import FAMILIES, keys, wrong
 from lolat.training.exchange import Link
 from lolat.units import shortened
@@ -25,7 +26,7 @@ from lolat.web.fields import (
     memory_name,
     price_name,
 )
-from lolat.web.networks import ENDINGS, UPLOAD, NetworkKey
+from lolat.web.networks import UPLOAD, NetworkKey
 
 EXAMPLES = ("epyc-2t", "rtx-4090-amp")
 """Shipped models that are ticked at first where none was given or learned here: a CPU and a GPU."""

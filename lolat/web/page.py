@@ -9,6 +9,7 @@ from typing import Any
 from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.readers.archives import ENDINGS
 from lolat.readers.shipped import shipped_networks
 from lolat.training.cost.prices import Prices
 from lolat.units import dollars, plain
@@ -29,7 +30,7 @@ from lolat.web.fields import (
     price_name,
 )
 from lolat.web.forms import BudgetQuestion, FieldError, Form, LatencyQuestion, TrainingQuestion
-from lolat.web.networks import ENDINGS, MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
+from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
 
 PATIENCE_S = 1.0
 """How long a page waits for a network that is being read before it says so."""

@@ -6,24 +6,15 @@ framework, or eats memory, ends that process alone.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from lolat.errors import InputError, LolatError, NetworkError
+from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
-from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
+from lolat.io.process import Child, ProcessDied, RequestFailed
+from lolat.readers.apart import LIMIT_S, NO_GPU, START
 
-LIMIT_S = 60.0
-"""For one network; the largest of keras.applications takes about ten."""
-MEMORY_BYTES = 4 * 2**30
-"""What reading may take on top of what the frameworks take themselves."""
-TORCH_BYTES = 16 * 2**30
-"""What PyTorch may take while it is loaded."""
 AT_ONCE_S = 0.5
 
 
@@ -82,10 +73,7 @@ class Reader:
             if self._closed:
                 raise NetworkError("the server is stopping")
             if self._process is None:
-                # No GPU is needed, and one would take its memory from whoever is training on it.
-                self._process = Child(
-                    "lolat.web.reading:start_reading", environment={"CUDA_VISIBLE_DEVICES": "-1"}
-                )
+                self._process = Child(START, ".keras", environment=NO_GPU)
             process = self._process
         try:
             process.ready()
@@ -101,55 +89,3 @@ class Reader:
             process, self._process = self._process, None
         if process is not None:
             process.close()
-
-
-# ---- What goes on in that process
-
-
-def start_reading(memory_bytes: int = MEMORY_BYTES) -> Handler:
-    """What it does with requests, once what takes long is loaded; its memory is limited from then on."""
-    from lolat.readers.keras import import_keras
-
-    with contextlib.suppress(LolatError):  # without Keras the error is the answer to who needs it
-        import_keras()
-    limit_memory(memory_bytes, on_top=True)
-    return answer
-
-
-def _load_torch(network: str) -> None:
-    """Load PyTorch for what needs it, once, on top of the limit of memory."""
-    of_torch = network.endswith(".pt2") or network.partition(":")[0] in ("timm", "torchvision")
-    if of_torch and "torch" not in sys.modules:
-        from lolat.readers.torch import import_torch
-
-        limit_memory(TORCH_BYTES, on_top=True)
-        with contextlib.suppress(LolatError):
-            import_torch()
-        limit_memory(MEMORY_BYTES, on_top=True)
-
-
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The Graph of the network that is asked for, as JSON has it; NetworkError, or what readers raise."""
-    from lolat.readers import open_network, read
-
-    network, size = request["network"], tuple(request["size"])
-    _load_torch(network)
-    try:
-        if os.path.isfile(network):  # one that was sent to the page: nothing of it is kept on disk
-            return open_network(network, size).graph().to_dict()
-        return read(network, size).to_dict()
-    except LolatError:
-        raise
-    except MemoryError:
-        raise NetworkError(
-            f"reading it needs more than {MEMORY_BYTES / 2**30:.0f} GiB of memory; expected a "
-            "network, whose weights are never loaded: is the file damaged?"
-        ) from None
-    except RecursionError:
-        raise NetworkError(
-            "it is nested too deeply to be read; expected a network's file"
-        ) from None
-    except Exception as error:  # what a damaged file makes a framework raise, whatever it is
-        raise NetworkError(
-            f"it cannot be read ({type(error).__name__}); expected a network's file"
-        ) from error

@@ -8,6 +8,8 @@ import click
 import pytest
 
 from lolat.cli import parsing as options
+from lolat.cli.common import run
+from lolat.cli.main import lolat
 from lolat.cli.progress import PlainProgress
 
 
@@ -27,10 +29,26 @@ def test_a_click_whose_types_are_not_generic(monkeypatch: pytest.MonkeyPatch) ->
     assert module.Size().convert("3,224,128", None, None) == (3, 224, 128)
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "2.5", "3,,4", "224x224"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "2.5", "3,,4", "224x224", "9" * 400])
 def test_a_size_that_is_none(text: str) -> None:
     with pytest.raises(click.BadParameter, match="expected a positive whole number"):
         options.Size().convert(text, None, None)
+
+
+@pytest.mark.parametrize("kind", [options.Number, options.Numbers])
+@pytest.mark.parametrize("digits", [16, 400, 5000])
+def test_a_whole_number_that_no_float_holds(kind: type[options.Number], digits: int) -> None:
+    with pytest.raises(
+        click.BadParameter, match=r"expected (a )?whole numbers? from 1 \(at most 2"
+    ):
+        kind(whole=True, least=1).convert("9" * digits, None, None)
+    assert kind(whole=True, least=1).convert(str(2**53), None, None) in (2**53, (2**53,))
+
+
+def test_a_name_that_no_file_can_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was given is wrong, not the system: exit code 2."""
+    assert run(lolat, ["prices", "--prices", "p" * 5000], "lolat") == 2
+    assert "File name too long" in capsys.readouterr().err
 
 
 def test_a_line_a_quarter_and_no_more_than_one_in_five_seconds(

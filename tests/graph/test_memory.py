@@ -70,6 +70,14 @@ def test_nothing_but_inputs() -> None:
     assert Liveness.of(b.build([x])).memory(2) == Memory(0, 0, "")
 
 
+def test_an_operation_that_reads_nothing() -> None:
+    b = GraphBuilder("constant")
+    x = b.input((1, 4))
+    filled = b.add("fill", [], (1, 4))
+    found = Liveness.of(b.build([b.add("add", [x, filled], (1, 4))]))
+    assert found.memory(1) == Memory(0, 4 * 3 * 4, "add")
+
+
 def test_a_batch_of_any_size() -> None:
     assert Liveness.of(residual()).memory(2**40).activations_bytes == pytest.approx(2**40 * 4 * 768)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,10 @@ MISSING = object()
         (("costs", 0, "costs_ms"), [1.0, -1.0, 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]` is -1.0"),
         (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0], "the first above 0"),
         (("costs", 0, "costs_ms"), [1.0, "x", 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]` is 'x'"),
+        (("costs", 0, "costs_ms"), [1e300, 1.0, 1.0, 1.0, 1.0], "costs_ms[0]` is 1e+300"),
+        (("costs", 0, "weight"), 1e300, "costs[0].weight` is 1e+300"),
+        (("costs", 0, "noise"), 1e300, "costs[0].noise` is 1e+300"),
+        (("spreads_ms", "all"), [[1.0] * 4 + [-1e300]], "spreads_ms"),
         (("spreads_ms", "all"), [[1.0, 1.0]], "`spreads_ms`"),
         (("spreads_ms",), {}, "`spreads_ms`"),
         (("spreads_ms", "all"), [[1.0] * 4 + [1e999]], "spreads_ms"),
@@ -241,6 +246,14 @@ def test_a_damaged_section_is_refused(
     with pytest.raises(ModelFileError, match=r"^m\.json: ") as caught:
         from_document({"spaces": {"nasbench201": section}}, "m.json")
     assert words in str(caught.value)
+
+
+def test_an_interval_ends_somewhere(cells: NasModel) -> None:
+    """Spreads that a file may have, against costs that are small."""
+    wild = replace(cells, spreads_ms={n: s * 1e12 for n, s in cells.spreads_ms.items()})
+    low, high = wild.interval_ms(cells.terms.candidates(np.random.default_rng(0))[:9])
+    assert np.isfinite(high).all()
+    assert (low > 0).all()
 
 
 def test_what_a_file_lacks_is_told(cells: NasModel) -> None:

@@ -47,6 +47,17 @@ def raises():
 def rings():
     raise RuntimeError("\\n\\x1b[1mbell \\x07 \\tand " + "long " * 100)
 
+def writes():
+    import os
+    os.write(1, b"by its number")
+    return good()
+
+class Stop(BaseException):
+    pass
+
+def stops():
+    raise Stop("at once")
+
 def leaves():
     raise SystemExit(0)
 
@@ -132,6 +143,13 @@ def test_a_callable_of_the_working_directory(here: Path, name: str, capsys: Any)
     assert capsys.readouterr().out == ""
 
 
+def test_what_a_network_writes_to_descriptor_1(here: Path, capfd: Any) -> None:
+    lolat.read("lolat_nets:writes")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "by its number" in err
+
+
 def test_what_a_network_prints_is_not_on_stdout(here: Path, capsys: Any) -> None:
     assert [o.kind for o in lolat.read("lolat_nets:Loud", (5, 2)).operations] == ["dense"]
     out, err = capsys.readouterr()
@@ -149,6 +167,7 @@ def test_what_a_network_prints_is_not_on_stdout(here: Path, capsys: Any) -> None
         ("lolat_nets:number", "is of type int; expected a network, or a function"),
         ("lolat_nets:raises", "calling 'lolat_nets:raises' failed: RuntimeError: no; expected"),
         ("lolat_nets:rings", "failed: RuntimeError: bell \\x07 and long long"),
+        ("lolat_nets:stops", "calling 'lolat_nets:stops' failed: Stop: at once; expected"),
         ("lolat_nets:leaves", "calling 'lolat_nets:leaves' failed: SystemExit: 0; expected"),
         ("lolat_nets:needs", "missing 1 required positional argument"),
         ("lolat_nets:text", "text is a builtins.str, not a network"),

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import NetworkError
-from lolat.web import networks
-from lolat.web.networks import check_file
+from lolat.readers import archives
+from lolat.readers.archives import check_file
 
 MIB = 2**20
 NAME = "net.keras"
@@ -144,7 +144,7 @@ def test_limits(
 ) -> None:  # fmt: skip
     path = keras_file(tmp_path / NAME, *more, config=b"x" * 1001)
     check_file(path, NAME)
-    monkeypatch.setattr(networks, limit, value)
+    monkeypatch.setattr(archives, limit, value)
     assert words in refusal(path)
 
 
@@ -198,7 +198,7 @@ def test_a_read_network_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "n.json"
     path.write_text(" " * 2000)
     check_file(path, "n.json")
-    monkeypatch.setattr(networks, "MOST_CONFIG", 1000)
+    monkeypatch.setattr(archives, "MOST_CONFIG", 1000)
     with pytest.raises(NetworkError, match="expected a read network"):
         check_file(path, "n.json")
 

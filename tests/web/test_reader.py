@@ -13,8 +13,8 @@ pytest.importorskip("keras")
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.web import reading
-from lolat.web.networks import check_file
+from lolat.readers import apart
+from lolat.readers.archives import check_file
 from lolat.web.reading import Reader
 from tests.processes import is_running, wait_until
 
@@ -131,7 +131,7 @@ def test_a_reader_that_is_closed_reads_nothing() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (MemoryError(), "reading it needs more than 4 GiB of memory"),
+        (MemoryError(), "reading it needs more than 2 GiB of memory"),
         (RecursionError(), "nested too deeply"),
         (KeyError("x"), "it cannot be read (KeyError)"),
         (NetworkError("no such network"), "no such network"),
@@ -145,5 +145,5 @@ def test_whatever_a_framework_raises_is_an_answer(
 
     monkeypatch.setattr("lolat.readers.read", read)
     with pytest.raises(NetworkError) as caught:
-        reading.answer({"network": "n", "size": []})
+        apart.answer({"network": "n", "size": []})
     assert said in str(caught.value)

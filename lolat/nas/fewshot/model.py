@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import ModelFileError
-from lolat.io.documents import NotNegative, Number, Positive, fault_of
+from lolat.io.documents import fault_of
 from lolat.io.writing import AnyPath, shown_path
 from lolat.model.file import read as read_document
 from lolat.model.sections import lacks, put
@@ -160,6 +160,7 @@ _DIRECTIONS = 32  # in which costs may be off together: at most so many are kept
 _KEPT = 0.99  # of their variance
 CHUNK = 16384  # networks whose counts are in memory at a time
 _DIGITS = 7
+WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million says nothing any more
 TOO_MANY_FAR_OFF = 0.25  # of the samples far off: rather something wrong than a few absurd readings
 _EXPECTED = "fit its samples again: lolat nas fit"
 
@@ -248,7 +249,8 @@ class NasModel:
                 apart = (np.log(times) - center) ** 2
                 variance[some] += costs.weight * (unsure + apart + costs.noise**2)
         variance += self.step_ms**2 / 12.0 / middle**2
-        factor = np.exp(t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance))
+        width = t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance)
+        factor = np.exp(np.minimum(width, WIDEST))
         return middle / factor, middle * factor
 
     def predict(self, archs: Sequence[str]) -> np.ndarray:
@@ -347,25 +349,31 @@ def _shortened(values: np.ndarray) -> list[float]:
 # ---- The file.
 
 
+MOST_MS, MOST_NOISE = 1e15, 100.0
+"""Nothing takes longer, and sums are finite; a hundredth of such noise says nothing any more."""
+_Cost = Annotated[float, msgspec.Meta(ge=0.0, le=MOST_MS)]
+_Spread = Annotated[float, msgspec.Meta(ge=-MOST_MS, le=MOST_MS)]
+
+
 class _Sample(msgspec.Struct):
     arch: str
-    latency_ms: Positive
+    latency_ms: Annotated[float, msgspec.Meta(gt=0.0, le=MOST_MS)]
 
 
 class _Costs(msgspec.Struct):
     assumption: str
-    weight: NotNegative
-    noise: NotNegative
-    costs_ms: list[NotNegative]
+    weight: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
+    noise: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_NOISE)]
+    costs_ms: list[_Cost]
 
 
 class _Section(msgspec.Struct):
     """What a device's file holds of a space."""
 
     samples: list[_Sample]
-    step_ms: NotNegative
+    step_ms: _Cost
     costs: Annotated[list[_Costs], msgspec.Meta(min_length=1)]
-    spreads_ms: dict[str, Annotated[list[list[Number]], msgspec.Meta(min_length=1)]]
+    spreads_ms: dict[str, Annotated[list[list[_Spread]], msgspec.Meta(min_length=1)]]
     warnings: list[str]
 
 

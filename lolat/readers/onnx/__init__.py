@@ -187,4 +187,9 @@ def _graph(model: Any, name: str, input_size: Sequence[int] | None, folder: str)
     patterns.fuse(net)
     heads = patterns.fuse_attention(net)
     mark(net, heads)
-    return Writer(net).graph()
+    graph = Writer(net).graph()
+    try:
+        graph.check_sizes()
+    except InputError as error:
+        raise NetworkError(f"{error}; export it again") from None
+    return graph

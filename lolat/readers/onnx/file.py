@@ -7,11 +7,11 @@ protobuf concerns the graph alone. The field numbers are those of onnx/onnx.prot
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -130,10 +130,46 @@ def _texts(graph: Any) -> Iterator[Any]:
     yield from (v.name for v in (*graph.input, *graph.output, *graph.initializer))
 
 
+MOST_NODES = 1_000_000
+"""With functions put in place of their calls; the largest networks have some 100,000 operations."""
+
+
+def _with_functions(model: Any) -> float:
+    """How many operations there are with functions in place of their calls; infinite in a circle."""
+    bodies = {(f.domain, f.name): f.node for f in model.functions}
+    known: dict[tuple[str, str], float] = {}
+
+    def nodes(of: Any) -> float:
+        attributes = [a for node in of for a in node.attribute]
+        graphs = [a.g for a in attributes if a.HasField("g")]
+        graphs += [graph for a in attributes for graph in a.graphs]
+        calls = sum(called((node.domain, node.op_type)) for node in of)
+        return calls + sum(nodes(graph.node) for graph in graphs)
+
+    def called(name: tuple[str, str]) -> float:
+        if name in bodies and name not in known:
+            known[name] = (
+                math.inf
+            )  # while it is being counted: who comes back here goes in a circle
+            known[name] = nodes(bodies[name])
+        return known.get(name, 1)
+
+    return nodes(model.graph.node)
+
+
 def _inlined(model: Any, shown: str) -> Any:
     """The model with its local functions written out."""
     if not model.functions:
         return model
+    try:
+        nodes = _with_functions(model)
+    except RecursionError:
+        nodes = math.inf
+    if nodes > MOST_NODES:
+        raise NetworkError(
+            f"the functions in {shown!r} call each other so often, or themselves, that more than "
+            f"{MOST_NODES:,} operations come of it; export it without local functions"
+        )
     try:
         from onnx import inliner
 
@@ -224,7 +260,7 @@ def constant(onnx: Any, tensor: Any, folder: str) -> Any:
     Small tensors in files of their own (external data) are read; FileNotFoundError names a file that is not
     there, or that lies outside of `folder`.
     """
-    count = prod(tensor.dims)
+    count = math.prod(tensor.dims)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if count * 8 > KEPT_BYTES:
             return None
