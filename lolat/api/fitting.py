@@ -313,12 +313,12 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
     source = document["environment"].get("source")
     if isinstance(source, dict):  # of single layers: which
         source = source.get("sample")
-    error = left_out["median"] if left_out and isinstance(source, str) else None
+    off = left_out["median"] if left_out and isinstance(source, str) else None
     return ListedModel(
         name,
         str(path),
         origin,
         document["device"],
         source if isinstance(source, str) else None,
-        error,
+        off,
     )

@@ -171,6 +171,11 @@ def evaluate(
     known: tuple[environment.Difference, ...] = ()
     if device == "cpu":  # known before measuring; what a GPU is called, the backend says
         known = environment.differences_of_device(model.device, where, here)
+        if known and where.get("device") not in ("cpu", "gpu"):  # fitted to times of others
+            raise InputError(
+                f"{name} is of {model.device}, which this machine is not, so measuring here says nothing "
+                f"of it; compare it with times from there: lolat evaluate {name} --table TIMES.csv"
+            )
         _tell(warn, known, "" if known else environment.unsaid(where))
     sizes = batch_sizes or measuring.DEFAULT_BATCH_SIZES
     points = [Point.from_dict(p) for p in model.inference["points"]]
