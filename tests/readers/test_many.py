@@ -249,7 +249,7 @@ def test_what_cannot_be_read_costs_itself_alone(kept: Cache, nets: Any) -> None:
     )
     assert set(found) == set(here) == {*FILES, *bad}
     assert errors(found) == errors(here)
-    assert "no network 'gone.onnx'" in errors(found)["gone.onnx"]
+    assert "no file 'gone.onnx'" in errors(found)["gone.onnx"]
     assert "input size 'big'" in errors(found)["a.onnx"]
     assert f"module '{NAME}' has no 'none'" in errors(found)[f"{NAME}:none"]
     assert "SystemExit" in errors(found)[f"{NAME}:leaves"]
