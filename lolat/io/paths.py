@@ -117,12 +117,13 @@ def _not_found(name: str, names: list[str]) -> str:
         stem = Path(name).name.removesuffix(".json").lower()
         by_lower = {known.lower(): known for known in [*names, LOCAL]}
         near = [shown_path(by_lower[n]) for n in difflib.get_close_matches(stem, by_lower, n=3)]
-        there += f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
     else:
-        there = f"none there is yet, {_LEARN} makes one"
+        hint, there = "", f"none there is yet, {_LEARN} makes one"
     if name.startswith(_OF_NETWORKS[0]) or name.endswith(_OF_NETWORKS[1]):
         wrong += ", it looks like a network, which comes after the model"
-    return f"{shown_path(name)}: {wrong}; expected a model file, `local` or the name of a model: {there}"
+    expected = f"expected a model file, `local` or the name of a model: {there}"
+    return f"{shown_path(name)}: {wrong}; {hint}{expected}"
 
 
 def _user_data_folder() -> Path:

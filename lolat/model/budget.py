@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
 from lolat.io.results import Result
@@ -271,6 +271,8 @@ class _Varied:
             value = round(i * self.unit, 2) if self.vary == "width" else int(i * self.unit)
             try:
                 self.steps[i] = Step(value, self.question.predict(*self.network(i)))
+            except MissingPackageError:  # no answer about the network
+                raise
             except InputError as error:
                 self.steps[i] = str(error).partition("; give ")[0]  # which the answer says
         return self.steps[i]

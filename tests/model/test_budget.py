@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lolat.errors import AnswerIsNo, InputError, NetworkError
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.channels import scaled
 from lolat.graph.edits import widened
@@ -205,3 +205,11 @@ def test_words() -> None:
     assert [told("batch", 8), told("width", 0.75), told("resolution", 192)] == [
         "batch 8", "width x0.75", "192 px",
     ]  # fmt: skip
+
+
+def test_a_missing_package_is_no_answer_about_the_network() -> None:
+    def missing(side: int) -> Graph:
+        raise MissingPackageError("Keras with TensorFlow", "tensorflow")
+
+    with pytest.raises(MissingPackageError):
+        Question(MODEL, NETWORK, 5.0, at_size=missing).answer("resolution")
