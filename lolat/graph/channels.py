@@ -475,6 +475,8 @@ class Channels:
     def layer(self, operation: Operation, inside: Size, outside: int) -> Size:
         """What a layer with weights makes of `inside`: a new size, or that of its other call."""
         name = operation.name.partition(":")[0]
+        if self.graph.framework == "onnx" and name == operation.kind:
+            name = operation.name  # a node without a name is not the same layer again
         key = (operation.path, name, operation.kind, self.sizes.value(inside), outside)
         known, made = self.layers.get(key) or (inside, self.sizes.unknown(outside))
         self.layers[key] = known, made

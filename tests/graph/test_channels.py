@@ -316,3 +316,26 @@ def test_a_very_deep_network(order: int) -> None:
     found = widened(b.build([x]), 0.5)
     inside = [o.attributes["in_features"] for o in found.operations if o.kind == "dense"]
     assert inside == [16] * 2002
+
+
+def test_nodes_without_a_name_are_not_one_layer() -> None:
+    """ONNX' nodes are then named after their kind; a layer of Keras' called again is the same layer."""
+
+    def chain(framework: str) -> Graph:
+        builder = GraphBuilder("chain", framework)
+        tensor = builder.input((1, 8, 8, 32))
+        about = {
+            "in_channels": 32,
+            "out_channels": 32,
+            "kernel": (1, 1),
+            "groups": 1,
+            "strides": (1, 1),
+        }
+        for _ in range(3):
+            tensor = builder.add("conv", [tensor], (1, 8, 8, 32), bias=False, **about)
+        return builder.build([tensor])
+
+    wide = widened(chain("onnx"), 2.0)
+    assert [o.attributes["out_channels"] for o in wide.operations] == [64, 64, 32]
+    with pytest.raises(InputError, match="none of its channel counts is free"):
+        widened(chain("keras"), 2.0)
