@@ -72,7 +72,7 @@ def test_what_is_no_onnx_file(tmp_path: Path, contents: bytes, part: str) -> Non
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(LolatError, match=r"no file '.*none\.onnx'; expected an \.onnx file"):
         read_file(str(tmp_path / "none.onnx"))
-    refused(tmp_path / "none.onnx", "no network", "none.onnx", "expected")
+    refused(tmp_path / "none.onnx", "no file", "none.onnx", "expected")
     (tmp_path / "a.onnx").mkdir()
     refused(tmp_path / "a.onnx", "is a folder")
 

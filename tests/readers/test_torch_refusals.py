@@ -111,7 +111,7 @@ HERE_LINE = "test_torch_refusals.py:"
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 4, 4),
          ["cannot be read at --input-size 3,4,4: ", "48", "12", "give an input size that fits"]),
         (nn.Sequential(nn.Conv2d(3, 4, 3)), None,
-         ["the input size of 'Sequential' is not known; give it with --input-size"]),
+         ["the input size of 'Sequential' is not known; give it: --input-size"]),
         (Does(_raises), 8, ["missing", HERE_LINE]),
         (Picks(), 8,
          ["depends on the values of a tensor (as that of x[x > 0] does)", HERE_LINE]),

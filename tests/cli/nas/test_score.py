@@ -88,7 +88,7 @@ def test_json(score: Any, tmp_path: Path) -> None:
         ("nasbench201", ["--value", "nothing"], "no objective 'nothing'"),
         ("nasbench201", ["--value", "tests.nas.ray_spaces:wrong_shape"], "returned an array of shape"),
         ("nasbench201", ["--predictor", "x"], "'x' is not one of 'two-regime'"),
-        ("nasbench201", ["--batch-size", "9" * 17], "too large"),
+        ("nasbench201", ["--batch-size", "9" * 17], "at most 2**53"),
         ("nasbench201", ["--ray", "fbnet"], "'fbnet' is no address: expected host:port of the "
          "cluster's head, such as 10.0.0.1:6379, or auto; if it is an argument of the command, write"),
         ("nasbench201", ["--ray", "ray://h:10001"], "Ray's client is not supported; expected host:port"),
