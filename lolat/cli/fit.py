@@ -23,6 +23,7 @@ from lolat.cli.common import (
     say_json,
 )
 from lolat.cli.parsing import Number
+from lolat.units import plain
 
 
 @command(
@@ -110,7 +111,8 @@ def suggest(
     if as_json:
         say_json("suggestion", found.to_dict())
         return
+    named = plain(str(output))
     click.echo(
-        f"written: {output}, {len(found.operations)} operations\n"
-        f"Next: python examples/time_operations.py operations.csv --table {output}"
+        f"written: {named}, {len(found.operations)} operations\n"
+        f"Next: python examples/time_operations.py operations.csv --table {named}"
     )

@@ -27,6 +27,7 @@ from lolat.cli.common import (
     threads_option,
 )
 from lolat.errors import InputError
+from lolat.units import plain
 
 
 @command(
@@ -241,6 +242,6 @@ def learned_training(section: Mapping[str, Any], output: Path) -> list[str]:
         f"in {section['environment']['seconds']:.0f} s",
         f"  forward and backward of blocks left out: median error {100 * both:.1f} %; noise "
         f"{100 * noise['floor']:.1f} %, calm for {100 * noise['calm_share']:.0f} % of the run",
-        f"written: {output}",
+        f"written: {plain(str(output))}",
         f"Next: lolat training predict {quote(str(output))} keras:ResNet50 --batch-size 32 --samples 50000",
     ]

@@ -39,7 +39,7 @@ from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
 from lolat.io.writing import write_bytes
-from lolat.units import milliseconds, plural
+from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.nas.fewshot.model import NasModel
@@ -107,7 +107,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
         click.echo(f"Half of all networks of the space should be within {100 * error:.1f} %.")
     else:
         click.echo(f"Half of all networks of the space may be off by a factor of {1 + error:.2g}.")
-    click.echo(f"written: {output}")
+    click.echo(f"written: {plain(str(output))}")
 
 
 def typical_error(model: NasModel) -> float:
@@ -200,7 +200,7 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
         say_json("nas-predict", told)
     else:
         click.echo(
-            f"written: {output}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
+            f"written: {plain(str(output))}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
         )
 
 
@@ -390,7 +390,7 @@ def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float)
     if len(best) > MOST_ROWS:
         lines.append(f"{MOST_ROWS} of the best {len(best)} are shown; _best.csv has them all")
     files = plural(told["files"], "Parquet file")
-    return [*lines, "", f"written: {told['output']}, {files} and _best.csv"]
+    return [*lines, "", f"written: {plain(told['output'])}, {files} and _best.csv"]
 
 
 def _candidates(number: int) -> str:

@@ -111,7 +111,7 @@ exchange_options = as_one(
     option("--no-overlap", is_flag=True,
            help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
     option("--input-ms-per-sample", "input_ms", default=0, show_default=True,
-           type=Number("MS", "milliseconds", least=0.0),
+           type=Number("MS", "milliseconds", least=0.0, most=1e9),
            help="What the input pipeline takes beside training; a device that is faster waits for "
                  "it."),
 )  # fmt: skip
@@ -263,7 +263,7 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     click.echo(f"{model.name}: {len(rows)} epochs of {len({r.network for r in rows})} networks")
     click.echo(f"  left out of the fit, half of them are within {100 * error:.1f} %")
     click.echo(f"  time goes by {', '.join(terms)}")
-    click.echo(f"written: {output}")
+    click.echo(f"written: {plain(str(output))}")
 
 
 def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:

@@ -37,8 +37,8 @@ def on_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
         )
     yield from _everywhere(graph, positions)
     smaller = halved(graph, positions)
-    if smaller is not None:
-        before, after = (_largest(g, positions) for g in (graph, smaller))
+    before, after = (None if g is None else _largest(g, positions) for g in (graph, smaller))
+    if smaller is not None and before is not None and after is not None:
         words = f"images half as high and wide ({_size(before)} -> {_size(after)})"
         yield Change("resolution", words, smaller, {"from": list(before), "to": list(after)})
     yield from _narrower_inside(graph, positions)
@@ -119,9 +119,9 @@ def _size(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
 
 
-def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int]:
-    """Height and width of the largest image that the operations read."""
-    sizes = []
+def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int] | None:
+    """Height and width of the largest image that the operations read; None where they read none."""
+    sizes: list[tuple[int, int]] = []
     for p in positions:
         operation = graph.operations[p]
         for t in operation.inputs:
@@ -130,5 +130,6 @@ def _largest(graph: Graph, positions: Sequence[int]) -> tuple[int, int]:
                 first = is_convolution(operation.kind) and (
                     shape[-1] != operation.attributes["in_channels"]
                 )
-                sizes.append(tuple(shape[2:] if first else shape[1:3]))
-    return max(sizes)  # type: ignore[return-value]
+                height, width = shape[2:] if first else shape[1:3]
+                sizes.append((height, width))
+    return max(sizes, default=None)

@@ -426,6 +426,6 @@ def learned(document: Mapping[str, Any], path: str) -> Iterator[str]:
     if floor is not None:
         yield f"noise: repeated measurements of a block disagree by {percent(floor)} at the median"
     yield from training_lines(document)
-    yield f"written: {path}"
-    named = quote(path)
+    yield f"written: {plain(path)}"
+    named = quote(plain(path))
     yield f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}"
