@@ -200,7 +200,8 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
         say_json("nas-predict", told)
     else:
         click.echo(
-            f"written: {plain(str(output))}, {len(texts)} networks of {terms.name}; latencies by {scorer.source}"
+            f"written: {plain(str(output))}, {len(texts)} networks of {terms.name}; "
+            f"latencies by {scorer.source}"
         )
 
 
