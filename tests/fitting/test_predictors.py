@@ -69,7 +69,8 @@ def test_the_parts_add_up_to_the_whole(formula: Formula, rows: list[list[int]]) 
     parts = np.array(rows, float)[:, : len(formula.features)]
     terms, call = formula.shares(parts)
     whole = formula.one(parts.sum(axis=0))
-    assert terms.sum() + call == pytest.approx(whole, rel=1e-9, abs=1e-300)
+    # Below 1e-280 ms the shares of a time are drawn from next to nothing.
+    assert terms.sum() + call == pytest.approx(whole, rel=1e-9, abs=1e-280)
     assert terms.min() >= 0
     assert call >= 0
 
