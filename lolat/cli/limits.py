@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import lolat
 from lolat.cli.common import against_option, max_ms_option, option, sure_option
 from lolat.cli.parsing import Number
 from lolat.errors import AnswerIsNo, InputError
 
 if TYPE_CHECKING:
-    from lolat.api import Model
     from lolat.model.check import Limits
     from lolat.model.prediction import Prediction
 
@@ -39,9 +39,9 @@ class Limited:
         return given if self.sure is None else self.sure
 
     def limits(
-        self, model: Model, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
+        self, model: str, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
     ) -> Limits:
-        """The limits; `--against` a network is predicted. InputError where they are none."""
+        """The limits; the model is for `--against` a network. InputError: none are meant."""
         from lolat.model.check import Limits, before_of, is_prediction, read_before
 
         if (self.github or self.junit is not None) and self.max_ms is self.max_ratio is None:
@@ -53,8 +53,8 @@ class Limited:
             if is_prediction(self.against):
                 before = read_before(self.against)
             else:
-                base = model.predict(self.against, batch_size, predictor, input_size=input_size)
-                before = before_of(base)
+                asked = (self.against, batch_size, predictor)
+                before = before_of(lolat.load(model).predict(*asked, input_size=input_size))
         elif self.against is not None or self.max_ratio is not None:
             raise InputError(
                 "--max-ratio and --against belong together; expected both: --max-ratio 1.05 --against "

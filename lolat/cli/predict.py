@@ -166,7 +166,7 @@ def predict(
         raise InputError(
             "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
         )
-    limits = limited.limits(lolat.load(model), batch_sizes[0], how["predictor"], how["input_size"])
+    limits = limited.limits(model, batch_sizes[0], how["predictor"], how["input_size"])
     reports, failures = asked.reports()
     if state is not None:
         known = _state(state, reports[0].model)

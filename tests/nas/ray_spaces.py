@@ -20,13 +20,10 @@ GATE = "LOLAT_TEST_GATE"
 
 
 @dataclass(frozen=True)
-class KillsOnce:
-    """Kills its process, if it is not `home`, when it first scores candidate number `at`; writes `mark`."""
+class Around:
+    """All that a scorer says but its latencies."""
 
     scorer: Scorer
-    mark: str
-    at: int
-    home: int
 
     @property
     def grid(self) -> Any:
@@ -42,6 +39,15 @@ class KillsOnce:
 
     def numbers(self) -> Any:
         return self.scorer.numbers()
+
+
+@dataclass(frozen=True)
+class KillsOnce(Around):
+    """Kills its process, if it is not `home`, when it first scores candidate number `at`; writes `mark`."""
+
+    mark: str
+    at: int
+    home: int
 
     def latency(self, rows: np.ndarray) -> np.ndarray:
         away = os.getpid() != self.home
@@ -52,30 +58,10 @@ class KillsOnce:
 
 
 @dataclass(frozen=True)
-class Waits:
+class Waits(Around):
     """Scores ranges of CHUNK from the fourth on only when the file that GATE names is there."""
 
-    scorer: Scorer
     gate: str
-
-    @property
-    def grid(self) -> Any:
-        return self.scorer.grid
-
-    @property
-    def formula(self) -> Any:
-        return self.scorer.formula
-
-    @property
-    def predictor(self) -> str:
-        return self.scorer.predictor
-
-    @property
-    def source(self) -> str:
-        return self.scorer.source
-
-    def numbers(self) -> Any:
-        return self.scorer.numbers()
 
     def latency(self, rows: np.ndarray) -> np.ndarray:
         if len(rows) == CHUNK and self.grid.encode(rows[:1])[0] >= 3 * CHUNK:
