@@ -41,7 +41,7 @@ class Limited:
     def limits(
         self, model: str, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
     ) -> Limits:
-        """The limits; the model is for `--against` a network. InputError: none are meant."""
+        """The limits; the model is for `--against` a network. InputError for wrong ones."""
         from lolat.model.check import Limits, before_of, is_prediction, read_before
 
         if (self.github or self.junit is not None) and self.max_ms is self.max_ratio is None:
