@@ -141,10 +141,9 @@ class Model:
         formula, positions = plan
         given = (acts, inp, flops, traffic, weights, ops, *map(extra.get, names), 0.0)
         values = [given[i] for i in positions]
-        if _NUMBERS.issuperset(map(type, values)) or all(
-            isinstance(v, (int, float)) for v in values
-        ):
-            if 0.0 <= min(values) and max(values) < MOST_OF_A_COUNT:
+        kinds = set(map(type, values))
+        if kinds <= _NUMBERS or all(issubclass(kind, (int, float)) for kind in kinds):
+            if not values or (min(values) >= 0.0 and max(values) < MOST_OF_A_COUNT):
                 answer = formula.one(values)
                 if answer == answer:  # no NaN among them
                     return float(answer)
@@ -168,9 +167,13 @@ class Model:
                 "two-regime formula answers) or traffic, weights and ops too"
             )
         formula = self.predictor(predictor or "two-regime" if missing else predictor)
-        if isinstance(formula, Extended) and formula.six is not None:
-            if not set(extra) & (FAMILY.keys() & set(formula.features) or set(EXTRAS)):
-                formula = formula.six
+        told_apart = FAMILY.keys() & set(formula.features) or set(EXTRAS)
+        if (
+            isinstance(formula, Extended)
+            and formula.six is not None
+            and told_apart.isdisjoint(extra)
+        ):
+            formula = formula.six
         if lacking := [name for name in formula.features if name in missing]:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"

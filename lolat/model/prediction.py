@@ -354,7 +354,7 @@ def predict_network(
     coverage: float | None,
     knowledge: Knowledge,
 ) -> Prediction:
-    """What `Model.predict` answers, which says what comes in and what is raised; the last answers are kept."""
+    """What `Model.predict` answers, which says what comes in and what is raised; the last ones are kept."""
     if not isinstance(network, (Graph, Analysis)):
         raise InputError(
             f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
@@ -380,6 +380,7 @@ def _predicted(
 ) -> Prediction:
     graph, counts = analysis.graph, analysis.block_counts(batch_size)
     terms, call_ms, outside = _terms(formula, analysis, batch_size)
+    terms.setflags(write=False)  # all answers to this question have it
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     if outside is None:

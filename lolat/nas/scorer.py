@@ -305,7 +305,8 @@ def best_of(
     kept: Sequence[Ranked], values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int
 ) -> list[Ranked]:
     """The `k` best of those kept and of a piece, best first; a value that is NaN is none."""
-    known = np.flatnonzero(~np.isnan(values))
+    least = -kept[-1][0] if len(kept) == k else -math.inf
+    known = np.flatnonzero(values >= least)  # of a NaN it is not
     if len(known) > k:
         least = np.partition(values[known], len(known) - k)[len(known) - k]
         known = known[values[known] >= least]
