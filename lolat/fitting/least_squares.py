@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.units import plural
 
