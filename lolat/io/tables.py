@@ -220,6 +220,9 @@ def _unquoted(
     lines = _lines(content)
     if not lines:
         raise InputError(f"{source} is empty; {expected}")
+    limit = csv.field_size_limit()  # of the reader that tells a row's line
+    if max(map(len, lines)) > limit and any(len(c) > limit for x in lines for c in x.split(",")):
+        raise InputError(f"{source} has a cell of more than {limit:,} characters; {expected}")
     header = lines.pop(0).split(",")
     width = len(header)
     if {line.count(",") for line in lines} - {width - 1}:
