@@ -279,7 +279,7 @@ def _score() -> Command:
 
     return Command(
         "score", "lolat nas score", RANGES,
-        ("nas", "score", "fbnet", MODEL, "--output", "out", "--limit", "3000000", "--chunk", "100000"),
+        ("nas", "score", "nasbench201", MODEL, "--output", "out", "--chunk", "400"),
         "files of candidates", 1, _notes, kept, ("out",), half,
         result=lambda f: sorted((p.name, _hash(p)) for p in (f / "out").iterdir()), some_units=10,
     )  # fmt: skip

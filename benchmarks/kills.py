@@ -49,6 +49,7 @@ class Told:
     faults: dict[str, list[str]] = field(
         default_factory=lambda: {k: [] for k in ("lost", "half", "left", "different")}
     )
+    left_over: set[str] = field(default_factory=set)
     slowest_end_s: float = 0.0
 
     def fault(self, kind: str, text: str) -> None:
@@ -137,10 +138,11 @@ def after_kill(
         told.fault("left", f"{len(left)} processes live on after {GONE_S:.0f} s")
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-    if rest := [p.name for p in (attempt.folder / "tmp").iterdir()]:
-        told.fault("left", f"temporary files {rest[:3]}")
-    if odd := sorted(files(attempt.folder) - expected - set(command.while_running)):
-        told.fault("left", f"files {odd[:3]}")
+    odd = files(attempt.folder) - expected - set(command.while_running)
+    odd |= {f"tmp/{p.name}" for p in (attempt.folder / "tmp").iterdir()}
+    if new := sorted(odd - told.left_over):
+        told.left_over |= odd
+        told.fault("left", f"files {new[:3]}")
     for name in command.outputs:
         if (attempt.folder / name).exists() and (why := command.half(attempt.folder / name)):
             told.fault("half", f"{name}: {why}")
