@@ -401,7 +401,7 @@ def _table() -> Command:
     def make(folder: Path) -> None:
         _notes(folder, files=True)
         draw = np.random.default_rng(0)
-        counts = draw.integers(10_000, 10_000_000, (20_000, 3))
+        counts = draw.integers(10_000, 10_000_000, (5_000, 3))
         ms = counts @ [2e-6, 1e-6, 3e-8] * np.exp(draw.normal(0, 0.1, len(counts)))
         rows = (f"{a},{i},{f},{t:.6f}" for (a, i, f), t in zip(counts, ms, strict=True))
         (folder / "points.csv").write_text("\n".join(["acts,inp,flops,latency_ms", *rows]) + "\n")
