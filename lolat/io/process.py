@@ -230,8 +230,12 @@ def serve() -> None:
             os._exit(0)
 
     def answer(function: Handler, request: Any) -> None:
-        answers.write(json.dumps(_answer(function, request)) + "\n")
-        answers.flush()
+        line = json.dumps(_answer(function, request)) + "\n"
+        try:
+            answers.write(line)
+            answers.flush()
+        except OSError:  # nobody reads it: `listen` ends this process, but has to tidy up first
+            listener.join()
 
     handlers: list[Handler] = []
 
@@ -239,7 +243,8 @@ def serve() -> None:
         module, _, function = start.partition(":")
         handlers.append(getattr(importlib.import_module(module), function)(*arguments))
 
-    threading.Thread(target=listen, daemon=True).start()
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
     _is_starting = True
     answer(make_ready, None)
     _is_starting = False
