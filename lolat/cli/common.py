@@ -20,6 +20,7 @@ from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import LolatError
+from lolat.io.apart import FILES_APART, LIMITS, USUAL
 from lolat.io.results import json_text
 from lolat.io.writing import check_writable as check_writable
 
@@ -64,6 +65,18 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
             "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
         )
         return _report(error, text, 1)
+
+
+def run_apart(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
+    """`run` where the networks may be anybody's: those that may do harm are read apart.
+
+    Not with LOLAT_DEBUG, which asks for a traceback: what a child raises has none.
+    """
+    before = FILES_APART.set(not os.environ.get("LOLAT_DEBUG"))
+    try:
+        return run(command, arguments, name)
+    finally:
+        FILES_APART.reset(before)
 
 
 def _discard_stdout() -> None:
@@ -160,8 +173,39 @@ def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) 
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def _limit_reading(ctx: click.Context, param: click.Parameter, value: float) -> None:
+    """Make it a limit of what this call reads."""
+    limits = LIMITS.get()._replace(**{str(param.name): value})
+    ctx.call_on_close(functools.partial(LIMITS.reset, LIMITS.set(limits)))
+
+
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The limits of what reads networks, which the command does not get itself."""
+    hidden = {
+        "expose_value": False,
+        "callback": _limit_reading,
+        "show_default": True,
+        "show_envvar": True,
+    }
+    for one in (
+        option("--max-read-gib", type=Number("GIB", "GiB", above=0.0, most=2**20, such="8"),
+               default=USUAL.max_read_gib, envvar="LOLAT_READ_GIB",
+               help="Memory for reading a network, beside its framework's."),
+        option("--max-read-s", type=Number("S", "seconds", above=0.0, most=1e6, such="300"),
+               default=USUAL.max_read_s, envvar="LOLAT_READ_S",
+               help="Seconds for reading a network from a file or a function."),
+    ):  # fmt: skip
+        command = one(**hidden)(command)
+    return command
+
+
+def network_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """NETWORK, and what reading it may take."""
+    given = click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
+    return reading_options(given(command))
+
+
 model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
-network_argument = click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
 space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
 device_argument = functools.partial(
     click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
@@ -257,4 +301,4 @@ def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
     networks = click.argument(
         "networks", metavar="NETWORK...", nargs=-1, required=True, shell_complete=_complete_networks
     )
-    return model_argument(networks(command))
+    return model_argument(networks(reading_options(command)))

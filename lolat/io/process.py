@@ -167,7 +167,11 @@ class Child:
             self._process.stdin.write(line)
             self._process.stdin.flush()
             answer = json.loads(self._process.stdout.readline())
-        except (OSError, ValueError):  # nothing, what a dying process got out, or closed meanwhile
+            whole = isinstance(answer, dict) and ("answer" in answer or "kind" in answer)
+            if not whole:
+                raise ValueError
+        except (OSError, ValueError, RecursionError):
+            # Nothing, what a dying process got out, what its code wrote to the pipe, or closed meanwhile.
             how = self._end()
             if late.is_set():
                 how = f"gave no answer within {limit_s:g} s"
@@ -258,9 +262,9 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
         return {"error": "not enough memory", "kind": "MemoryError"}
     except LolatError as error:
         return {"error": str(error), "kind": type(error).__name__}
-    except Exception as error:
+    except BaseException as error:  # Ctrl-C is not for this process: code that it ran raised it
         kind, lines = type(error).__name__, str(error).strip().splitlines() or [""]
-        return {"error": f"{kind}: {lines[0][:300]}", "kind": kind}
+        return {"error": f"{kind}: {lines[0][:300]}".removesuffix(": "), "kind": kind}
 
 
 @contextlib.contextmanager
