@@ -97,18 +97,27 @@ def read_csv(path: str | Path) -> list[Point]:
         f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
         f"{','.join(OPTIONAL)}"
     )
-    return [_point(row) for row in read_table(path, REQUIRED, expected, "measured block")]
+    lines: dict[tuple[int, ...], str] = {}
+    return [_point(row, lines) for row in read_table(path, REQUIRED, expected, "measured block")]
 
 
-def _point(row: Row) -> Point:
+def _point(row: Row, lines: dict[tuple[int, ...], str]) -> Point:
+    # Rows without a name that say the same of a block are one block, `lines`: left out together.
     counts = {
-        column: round(row.number(column, 0, MOST_OF_A_COUNT, "a count from 0 to 2**63 - 1"))
-        for column in FEATURES
-        if column in REQUIRED or row.get(column)
+        column: _count(row, column) for column in FEATURES if column in REQUIRED or row.get(column)
     }
     return Point(
-        row.get("name") or f"line {row.line}",
+        row.get("name") or lines.setdefault(tuple(counts.values()), f"line {row.line}"),
         row.whole("batch_size", default=1),
         counts,
         row.milliseconds(),
     )
+
+
+def _count(row: Row, column: str) -> int:
+    """A whole number, as 12 or 1.2e1: 0.4 is of another unit, and would be rounded away."""
+    expected = "a count from 0 to 2**63 - 1, a whole number"
+    count = row.number(column, 0, MOST_OF_A_COUNT, expected)
+    if count != round(count):
+        raise row.wrong(column, expected)
+    return round(count)

@@ -50,7 +50,7 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     Raises InputError when the points are too few.
     """
     known = known_features(points)
-    require_points(len(points), len(THREE) + 1)
+    require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
     measured = times(points)
     three = matrix(points, THREE)
     best = TwoRegime.fit(three, measured)
