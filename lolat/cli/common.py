@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
-from lolat.errors import LolatError
+from lolat.errors import AnswerIsNo, LolatError
 from lolat.io.apart import FILES_APART, LIMITS, USUAL
 from lolat.io.results import json_text
 from lolat.io.writing import check_writable as check_writable
@@ -92,6 +93,17 @@ def _discard_stdout() -> None:
 def say_json(kind: str, answer: Mapping[str, Any]) -> None:
     """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
     click.echo(json_text(kind, answer))
+
+
+@contextlib.contextmanager
+def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
+    """What --json prints where the answer is no, which is then raised on."""
+    try:
+        yield
+    except AnswerIsNo as no:
+        if as_json and no.answer is not None:
+            say_json(kind, no.answer)
+        raise
 
 
 def _report(error: BaseException, text: str, code: int) -> int:

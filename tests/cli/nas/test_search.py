@@ -164,6 +164,16 @@ def test_what_is_refused_after_a_while(lolat: Command, model: Path, here: Path) 
     )
     assert (slow.code, slow.out) == (3, "")
     assert "no candidate of fbnet is within 0.001 ms; the fastest takes" in last(slow.err)
+    for space, score, method in (
+        ("fbnet", "searched:slow", "evolutionary"),
+        ("searched:space", "searched:score", "exhaustive"),
+    ):
+        asked = (space, model, "--objective", score, "--max-ms", "0.001", "--json")
+        none = lolat("nas", "search", *asked)
+        assert (none.code, none.err.count("\nlolat: no candidate")) == (3, 1)
+        told = json.loads(none.out)
+        assert (told["method"], told["scored"], told["front"]) == (method, 0, [])
+        assert f"the fastest takes {told['fastest_ms']:.3g} ms" in last(none.err)
     every = ("fbnet", model, "--objective", "searched:slow", "--method", "exhaustive")
     assert "more than an int64 can index" in last(lolat("nas", "search", *every).err)
 
