@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import math
@@ -17,7 +16,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError, not_written
 from lolat.io.tables import Table, read_table, to_csv
 from lolat.nas.space import Space
-from lolat.readers import import_keras_quietly, names_keras, text_of
+from lolat.readers import import_keras_quietly, names_keras, stdout_to_stderr, text_of
 
 # ---- What the command line names as `package.module:attribute`: spaces, and functions that score.
 
@@ -34,12 +33,12 @@ def find_space(spec: str) -> Space:
     make = find_attribute(spec, "space", expected)
     if isinstance(make, Space):
         return make
-    with contextlib.redirect_stdout(sys.stderr):
+    with stdout_to_stderr():
         try:
             space = make()
-        except LolatError:
+        except (LolatError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise InputError(f"calling {spec!r} failed: {brief(error)}; {expected}") from error
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; {expected}")
@@ -67,10 +66,12 @@ def find_attribute(spec: str, what: str, expected: str) -> Any:
         sys.path.insert(0, os.getcwd())
     if names_keras(text_of(module)):
         import_keras_quietly()
-    with contextlib.redirect_stdout(sys.stderr):
+    with stdout_to_stderr():
         try:
             value: Any = importlib.import_module(module)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise InputError(
                 f"importing {module!r} for {what} {spec!r} failed: {brief(error)}; it must be found from "
                 f"{os.getcwd()} and import without error"
@@ -187,9 +188,11 @@ class FunctionObjective:
             offered["choices"] = self.space.values(row)
         named = {p: offered[p] for p in self._wanted}
         try:
-            with contextlib.redirect_stdout(sys.stderr):
+            with stdout_to_stderr():
                 score = float(self.function(**named) if named else self.function(candidate))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             kept = f"; the scores so far are in {self.journal}" if self.journal else ""
             raise InputError(
                 f"objective {self.name} of {arch} failed: {brief(error)}; expected a number{kept}"

@@ -170,7 +170,7 @@ def test_what_is_refused_after_a_while(lolat: Command, model: Path, here: Path) 
     ):
         asked = (space, model, "--objective", score, "--max-ms", "0.001", "--json")
         none = lolat("nas", "search", *asked)
-        assert (none.code, none.err.count("\nlolat: no candidate")) == (3, 1)
+        assert (none.code, none.err.count("lolat: no candidate")) == (3, 1)
         told = json.loads(none.out)
         assert (told["method"], told["scored"], told["front"]) == (method, 0, [])
         assert f"the fastest takes {told['fastest_ms']:.3g} ms" in last(none.err)
