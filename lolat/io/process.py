@@ -262,9 +262,9 @@ def _answer(handler: Handler, request: Any) -> dict[str, Any]:
         return {"error": "not enough memory", "kind": "MemoryError"}
     except LolatError as error:
         return {"error": str(error), "kind": type(error).__name__}
-    except BaseException as error:  # Ctrl-C is not for this process: code that it ran raised it
+    except Exception as error:
         kind, lines = type(error).__name__, str(error).strip().splitlines() or [""]
-        return {"error": f"{kind}: {lines[0][:300]}".removesuffix(": "), "kind": kind}
+        return {"error": f"{kind}: {lines[0][:300]}", "kind": kind}
 
 
 @contextlib.contextmanager

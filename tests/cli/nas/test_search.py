@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, Command, one_line
+from lolat.cli.common import run
+from lolat.cli.main import lolat as main
+from tests.cli.commands import ROOT, Command, one_line, valid_answer
 
 MODULE = """
+import os
 import time
 
 from lolat.nas.space import Position, Space
@@ -48,6 +51,23 @@ def fails(arch):
 def slow(candidate):
     time.sleep(0.3)
     return sum(candidate)
+
+
+def writes(choices):
+    os.write(1, b"by its number")
+    return 1
+
+
+def leaves(arch):
+    raise SystemExit(0)
+
+
+class Stop(BaseException):
+    pass
+
+
+def stops():
+    raise Stop("at once")
 """
 
 
@@ -152,6 +172,35 @@ def test_what_is_refused(lolat: Command, model: Path, here: Path) -> None:
 
 def last(stderr: str) -> str:
     return stderr.splitlines()[-1]
+
+
+def test_a_function_that_ends_the_program(lolat: Command, model: Path, here: Path) -> None:
+    asked = ("searched:space", model, "--json", "--objective", "searched:leaves")
+    left = lolat("nas", "search", *asked)
+    assert (left.code, left.out) == (2, "")
+    assert "objective searched:leaves of " in last(left.err)
+    assert "failed: SystemExit: 0; expected a number" in last(left.err)
+    stopped = lolat("nas", "search", "searched:stops", model, "--objective", "searched:score")
+    assert stopped.code == 2
+    assert "calling 'searched:stops' failed: Stop: at once" in last(stopped.err)
+
+
+def test_a_function_that_writes_to_descriptor_1(
+    model: Path, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "nas",
+        "search",
+        "searched:space",
+        str(model),
+        "--objective",
+        "searched:writes",
+        "--json",
+    ]
+    assert run(main, words, "lolat") == 0
+    out, err = capfd.readouterr()
+    assert valid_answer(words, out)["scored"] == 9
+    assert err.count("by its number") == 9
 
 
 def test_what_is_refused_after_a_while(lolat: Command, model: Path, here: Path) -> None:
