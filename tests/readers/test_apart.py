@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from lolat.cli.common import run_apart
 from lolat.errors import NetworkError
 from lolat.io.apart import FILES_APART, LIMITS
 from lolat.readers import apart
-from lolat.readers.apart import read_apart
+from lolat.readers.apart import is_apart, read_apart
 from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
+from microbench.evaluate import Case, measure_cases
 from tests.cli.commands import Command, one_line, valid_answer
 
 
@@ -204,14 +206,38 @@ def test_what_a_function_writes_stays_out_of_the_answer(
     assert "by name" in err
 
 
-def test_networks_of_a_table_are_read_apart(here: None) -> None:
-    """In this process, as it is one alone; in processes it is the same function."""
+@pytest.fixture
+def by_command() -> Iterator[None]:
+    """As in a command."""
     token = FILES_APART.set(True)
-    try:
-        ((_, found),) = arrays_of([("lolat_hostile:leaves", ())], "a", np.asarray, Cache(None))
-    finally:
-        FILES_APART.reset(token)
-    assert "reading it exited with code 0" in str(found)
+    yield
+    FILES_APART.reset(token)
+
+
+def test_what_is_measured_is_read_apart_before(here: None, by_command: None) -> None:
+    """Refused before a framework is started to measure it."""
+    with pytest.raises(NetworkError, match="reading it exited with code 0"):
+        measure_cases("tensorflow", "cpu", [Case("lolat_hostile:leaves")])
+
+
+@pytest.mark.parametrize(
+    ("network", "apart"),
+    [
+        ("relu.onnx", True), ("lolat_hostile:leaves", True), ("transformers:relu.onnx?layers=1", True),
+        ("keras:ResNet50", False), ("timm:resnet50", False), ("missing.onnx", False), ("n.json", False),
+    ],
+)  # fmt: skip
+def test_which_networks_are_read_apart(here: None, network: str, apart: bool) -> None:
+    assert is_apart(network) == apart
+
+
+def test_networks_of_a_table_are_read_apart(here: None, by_command: None) -> None:
+    """In this process, as it is one alone, and in those that read several."""
+    several = [(f"lolat_hostile:{name}", ()) for name in ("leaves", "exits")]
+    for specs in (several[:1], several):
+        found = dict(arrays_of(specs, "a", np.asarray, Cache(None), processes=2))
+        assert "reading it exited with code 0" in str(found[several[0]])
+    assert "SystemExit: 0" in str(found[several[1]])
 
 
 def calling(depth: int, width: int, last: str = "Relu") -> bytes:
