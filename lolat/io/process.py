@@ -167,7 +167,11 @@ class Child:
             self._process.stdin.write(line)
             self._process.stdin.flush()
             answer = json.loads(self._process.stdout.readline())
-        except (OSError, ValueError):  # nothing, what a dying process got out, or closed meanwhile
+            whole = isinstance(answer, dict) and ("answer" in answer or "kind" in answer)
+            if not whole:
+                raise ValueError
+        except (OSError, ValueError, RecursionError):
+            # Nothing, what a dying process got out, what its code wrote to the pipe, or closed meanwhile.
             how = self._end()
             if late.is_set():
                 how = f"gave no answer within {limit_s:g} s"
