@@ -91,7 +91,7 @@ class Child:
         if not shows_errors:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         path = json.dumps([p for p in sys.path if isinstance(p, str)])
-        temporary = folder or self._own_folder  # frameworks leave files when they are ended
+        self.folder = temporary = folder or self._own_folder  # frameworks leave files when ended
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", START_CODE, path, temporary, start, *arguments],
             stdin=subprocess.PIPE,
