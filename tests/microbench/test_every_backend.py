@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 
 from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from microbench import backends, learn
 from microbench.backends import create
 from microbench.backends.known import as_known
 from microbench.blocks import BLOCKS, NETWORKS, Predefined
+from microbench.environment import FIELDS
 from microbench.jobs import Settings
 from microbench.process import WorkerProcess
 
@@ -49,17 +52,22 @@ def test_the_inputs_are_those_of_the_batch_and_can_be_touched(name: str) -> None
     assert call() is None
 
 
-NEW = [
-    b
-    for b in BLOCKS
-    if b.name.startswith(("up ", "depthwise", "2 encoders", "token mlp", "norm, "))
-]
+def smallest(blocks: Iterable[Predefined]) -> list[Predefined]:
+    """Those with a kind of operation, or groups in it, that none with less to do has."""
+    found, seen = [], set()
+    graphs = [(b, b.make()) for b in blocks]
+    for predefined, graph in sorted(graphs, key=lambda pair: count(pair[1]).total().flops):
+        kinds = {(o.kind, o.attributes.get("groups", 1) > 1) for o in graph.operations}
+        if not kinds <= seen:
+            found.append(predefined)
+        seen |= kinds
+    return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("predefined", [*NETWORKS, *NEW], ids=lambda b: b.name)
+@pytest.mark.parametrize("predefined", smallest([*BLOCKS, *NETWORKS]), ids=lambda b: b.name)
 @every_backend
-def test_a_network_runs(name: str, predefined: Predefined) -> None:
+def test_every_kind_of_operation_runs(name: str, predefined: Predefined) -> None:
+    """That the others are built right, tests of each backend say."""
     graph = as_known(name, predefined.make())
     call = backend(name).prepare_graph(graph, predefined.batch_sizes[-1])
     call()
@@ -306,15 +314,20 @@ def test_the_real_framework_uses_so_many_threads_in_its_worker(name: str) -> Non
 
 
 @every_backend
-def test_without_threads_nothing_is_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_worker_says_without_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(NEEDED[name])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # unasked it hangs on the processor
     with WorkerProcess(name, "cpu") as worker:
         found = worker.request({"do": "environment"}, 60)["environment"]
     assert not {"threads", "threads_asked"} & set(found)
     # 0: as many as there are, to TensorFlow and ONNX Runtime.
     own = len(os.sched_getaffinity(0)) if name == "torch" else 0
     assert found["intra_op_threads"] == own
+    if name == "tensorflow" and platform.machine() == "x86_64":
+        assert found["libraries"]["onednn"] is True, "0: tests/microbench/test_tensorflow.py"
+    # All is compared, or with the device: else two environments could differ without a word.
+    assert found.keys() - {*FIELDS, "device_name"} == set()
 
 
 # ---- a whole run ---------------------------------------------------------------------------------
