@@ -6,7 +6,7 @@ import importlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,15 @@ import pytest
 
 from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from microbench import backends, learn
 from microbench.backends import create
 from microbench.backends.known import as_known
-from microbench.blocks import BLOCKS, NETWORKS, Predefined
+from microbench.blocks import Predefined
 from microbench.environment import FIELDS
 from microbench.jobs import Settings
 from microbench.process import WorkerProcess
+from tests.microbench.covering import covering
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
 every_backend = pytest.mark.parametrize("name", NEEDED)
@@ -52,19 +52,7 @@ def test_the_inputs_are_those_of_the_batch_and_can_be_touched(name: str) -> None
     assert call() is None
 
 
-def smallest(blocks: Iterable[Predefined]) -> list[Predefined]:
-    """Those with a kind of operation, or groups in it, that none with less to do has."""
-    found, seen = [], set()
-    graphs = [(b, b.make()) for b in blocks]
-    for predefined, graph in sorted(graphs, key=lambda pair: count(pair[1]).total().flops):
-        kinds = {(o.kind, o.attributes.get("groups", 1) > 1) for o in graph.operations}
-        if not kinds <= seen:
-            found.append(predefined)
-        seen |= kinds
-    return found
-
-
-@pytest.mark.parametrize("predefined", smallest([*BLOCKS, *NETWORKS]), ids=lambda b: b.name)
+@pytest.mark.parametrize("predefined", covering(windows=False), ids=lambda b: b.name)
 @every_backend
 def test_every_kind_of_operation_runs(name: str, predefined: Predefined) -> None:
     """That the others are built right, tests of each backend say."""

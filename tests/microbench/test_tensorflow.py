@@ -25,8 +25,9 @@ from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
-from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import Predefined
 from microbench.process import WorkerProcess
+from tests.microbench.covering import covering
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,7 @@ def as_keras_has_it(window: tuple[Any, ...]) -> tuple[Any, ...]:
     return ("multiply" if kind == "scale" else kind), *facts, shape
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        *(pytest.param(b, id=b.name) for b in (*BLOCKS, REFERENCE_BLOCK)),
-        *(pytest.param(b, id=b.name, marks=pytest.mark.slow) for b in NETWORKS),
-    ],
-)
+@pytest.mark.parametrize("block", covering(), ids=lambda b: b.name)
 def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
     keras: Any, block: Predefined
 ) -> None:
