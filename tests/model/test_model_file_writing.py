@@ -26,6 +26,7 @@ from tests.strategies import models
 
 _ROOT = Path(model_file.__file__).parents[2]
 
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A model file that is there already."""
