@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -350,7 +350,9 @@ def from_document(document: Any, source: str = "document") -> LayerModel:
         raise _wrong(source, "features", f"a mean and a scale of each of {width}")
     try:
         devices = {
-            name: device_from({"name": name, **facts}, f"{source}: devices.{name}")
+            name: replace(
+                device_from({"name": name, **facts}, f"{source}: devices.{name}"), name=name
+            )
             for name, facts in contents.devices.items()
         }
         network = Perceptron([[_layer(layer) for layer in layers] for layers in contents.members])

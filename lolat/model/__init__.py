@@ -167,13 +167,9 @@ class Model:
                 "two-regime formula answers) or traffic, weights and ops too"
             )
         formula = self.predictor(predictor or "two-regime" if missing else predictor)
-        told_apart = FAMILY.keys() & set(formula.features) or set(EXTRAS)
-        if (
-            isinstance(formula, Extended)
-            and formula.six is not None
-            and told_apart.isdisjoint(extra)
-        ):
-            formula = formula.six
+        if isinstance(formula, Extended) and formula.six is not None:
+            more = FAMILY.keys() & set(formula.features) or set(EXTRAS)
+            formula = formula if set(extra) & more else formula.six
         if lacking := [name for name in formula.features if name in missing]:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
