@@ -442,7 +442,7 @@ class TestNetworks:
             block.counts.clear()  # type: ignore[attr-defined]
         with pytest.raises(ValueError, match="read-only"):
             first.block_terms[:] = 0.0
-        fresh = Model(synthetic.document()).predict(synthetic.network(), 2)
+        fresh = Model(MODEL.document).predict(synthetic.network(), 2)
         assert MODEL.predict(network, 2).to_dict() == fresh.to_dict()
 
     def test_each_question_has_its_own_answer(self) -> None:
@@ -450,8 +450,8 @@ class TestNetworks:
         questions = [
             (n, p, c) for n in range(1, 80) for p in (None, "two-regime") for c in (None, 0.5)
         ]
-        for _ in range(2):  # more than are kept
-            for question in questions[:: 1 + 8 * _]:
+        for step in (1, 9):  # more than are kept
+            for question in questions[::step]:
                 fresh = MODEL.predict(dataclasses.replace(network, cache={}), *question)
                 found = MODEL.predict(network, *question)
                 assert found.interval_ms == fresh.interval_ms
