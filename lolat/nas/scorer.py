@@ -97,10 +97,12 @@ class Grid:
             raise InputError(f"no candidate {wrong}: expected an index from 0 to {size - 1}")
         rest = rest.astype(np.int64)
         candidates = np.empty((len(rest), len(self.sizes)), self.dtype)
-        for start, stop, rows in self._groups:
-            above = rest // len(rows)
-            candidates[:, start:stop] = rows.take(rest - above * len(rows), axis=0)
-            rest = above
+        for first in range(0, len(rest), CHUNK):
+            left, part = rest[first : first + CHUNK], candidates[first : first + CHUNK]
+            for start, stop, rows in self._groups:
+                above = left // len(rows)
+                part[:, start:stop] = rows.take(left - above * len(rows), axis=0)
+                left = above
         return candidates
 
     def encode(self, candidates: Any) -> np.ndarray:
