@@ -8,7 +8,7 @@ DEVICE ?= cpu
 ARGS ?=
 
 BIN := $(VENV)/bin
-SOURCES := lolat microbench tests benchmarks examples learn_model.py setup.py
+SOURCES := lolat microbench tests benchmarks examples learn_model.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # Where no PYTHON is given, the first of these that runs and is of the right version. A pyenv shim
@@ -68,12 +68,12 @@ $(shell rm -f "$(VENV)/.lolat-learn" "$(VENV)/.lolat-test")
 endif
 
 # The stamps say what is installed. What the tests need holds all that learning needs.
-$(VENV)/.lolat-learn: pyproject.toml setup.py | venv
+$(VENV)/.lolat-learn: pyproject.toml | venv
 	@echo "installing LoLat and TensorFlow into $(VENV) (once; some minutes on a slow line)" >&2
 	@$(PIP) install --quiet --editable '.[tensorflow,plot,compare]'
 	@touch $@
 
-$(VENV)/.lolat-test: pyproject.toml setup.py | venv
+$(VENV)/.lolat-test: pyproject.toml | venv
 	@echo "installing LoLat, TensorFlow and the test tools into $(VENV) (once; some minutes on a slow line)" >&2
 	@$(PIP) install --quiet --editable '.[test]'
 	@$(PIP) install --quiet --no-deps 'timm>=1' # with torchvision, whose wheel does not fit PyTorch's for the CPU
