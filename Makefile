@@ -96,6 +96,16 @@ lock: venv
 		--generate-hashes --no-annotate --custom-compile-command 'make lock' --extra test --extra timm \
 		--no-emit-package torch --no-emit-package torchvision --output-file tests/requirements.txt pyproject.toml
 
+# Direct requirements only: what these ask for in turn is their own matter. PyTorch is that of the other tests.
+oldest: venv
+	@$(PIP) install --quiet 'uv>=0.9'
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-oldest
+	@$(BIN)/uv pip compile --quiet --resolution lowest-direct --extra test pyproject.toml | grep -v '^torch==' \
+		>$(VENV)-oldest/requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(VENV)-oldest --no-deps --requirement $(VENV)-oldest/requirements.txt
+	@$(BIN)/python -m pip --python $(VENV)-oldest install --quiet --editable '.[test]'
+	@$(VENV)-oldest/bin/python -m pytest -m 'not slow' $(or $(ARGS),tests/graph tests/fitting tests/io tests/model tests/readers)
+
 # A half-made environment, or one whose Python is gone, is made again: its stamps say nothing.
 ifneq ($(shell "$(BIN)/python" -c "import pip" 2>/dev/null && echo runs),runs)
 $(shell rm -f "$(VENV)/.lolat-learn" "$(VENV)/.lolat-test")
@@ -133,6 +143,6 @@ venv:
 
 # Only what make has made: an environment without the mark is somebody else's.
 clean:
-	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)"; fi
+	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)" "$(VENV)-oldest"; fi
 	@rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,27 +15,22 @@ from typing import Any
 # A changed reader would not be asked, and a folder of the user would fill; tests of the cache name one.
 os.environ["LOLAT_CACHE"] = "off"
 
-# Child processes have these; nothing answers at port 9.
-os.environ["HF_HUB_OFFLINE"] = "1"
-for scheme in ("http", "https", "all"):
-    os.environ[f"{scheme}_proxy"] = os.environ[f"{scheme.upper()}_PROXY"] = "http://127.0.0.1:9"
-os.environ["no_proxy"] = os.environ["NO_PROXY"] = "localhost,127.0.0.1,::1"
-
-
-def _own_network() -> None:
+def _own_network() -> bool:
     """As root on Linux: this process and its children, of whatever language, get a network of their own.
 
     It has nothing but the loopback interface. Workers of pytest-xdist are in that of their parent.
     """
     if sys.platform != "linux" or "LOLAT_OWN_NETWORK" in os.environ:
-        return
+        return bool(os.environ.get("LOLAT_OWN_NETWORK"))
     import fcntl
 
     clone_newnet, set_flags, up_and_running = 0x40000000, 0x8914, 0x41
-    if ctypes.CDLL(None).unshare(clone_newnet) == 0:
-        os.environ["LOLAT_OWN_NETWORK"] = "1"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            fcntl.ioctl(one, set_flags, struct.pack("16sH14x", b"lo", up_and_running))
+    if ctypes.CDLL(None).unshare(clone_newnet) != 0:
+        return False
+    os.environ["LOLAT_OWN_NETWORK"] = "1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        fcntl.ioctl(one, set_flags, struct.pack("16sH14x", b"lo", up_and_running))
+    return True
 
 
 def _is_here(host: Any) -> bool:
@@ -65,5 +60,9 @@ def _refuse_other_machines(event: str, arguments: tuple[Any, ...]) -> None:
         raise OSError(errno.ENETUNREACH, f"tests have no network: {host!r} is not this machine")
 
 
-_own_network()
+os.environ["HF_HUB_OFFLINE"] = "1"
+if not _own_network():  # child processes are asked to use a proxy that is not there
+    for scheme in ("http", "https", "all"):
+        os.environ[f"{scheme}_proxy"] = os.environ[f"{scheme.upper()}_PROXY"] = "http://127.0.0.1:9"
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = "localhost,127.0.0.1,::1"
 sys.addaudithook(_refuse_other_machines)
