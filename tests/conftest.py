@@ -1,4 +1,4 @@
-"""What holds for every test: no network but this machine's own; networks are read as if nothing had been read."""
+"""What holds for every test: no network but this machine's own; networks are read anew."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 # A changed reader would not be asked, and a folder of the user would fill; tests of the cache name one.
 os.environ["LOLAT_CACHE"] = "off"
+
 
 def _own_network() -> bool:
     """As root on Linux: this process and its children, of whatever language, get a network of their own.

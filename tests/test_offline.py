@@ -1,4 +1,4 @@
-"""No test reaches another machine: not from here, not from a child process; what is on this machine is reached."""
+"""No test reaches another machine, not from a child process either; what is on this machine is reached."""
 
 from __future__ import annotations
 

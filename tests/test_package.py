@@ -65,7 +65,7 @@ def test_another_time_place_umask_and_locale_give_the_same_bytes(
 
 
 def test_the_lock_file_holds_what_the_tests_ask_for() -> None:
-    """A version inside its range for every package of the extra `test`, and a hash; else `make lock` was forgotten."""
+    """A hash and a version inside its range for each package of the extra `test`; else: make lock."""
     packaging = pytest.importorskip("packaging.requirements")
     lines = (ROOT / "tests/requirements.txt").read_text(encoding="utf-8").replace("\\\n", "")
     locked: dict[str, list[str]] = {}
@@ -76,7 +76,9 @@ def test_the_lock_file_holds_what_the_tests_ask_for() -> None:
     extras, asked = ["test"], project["dependencies"]
     for extra in extras:
         asked = asked + project["optional-dependencies"][extra]
-        extras += [e for a in asked for e in packaging.Requirement(a).extras if a.startswith("lolat[")]
+        extras += [
+            e for a in asked for e in packaging.Requirement(a).extras if a.startswith("lolat[")
+        ]
         extras[:] = dict.fromkeys(extras)
     for text in asked:
         wanted = packaging.Requirement(text)
