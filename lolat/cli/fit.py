@@ -69,8 +69,9 @@ def fit(
     check_writable(output)
     with progress() as bar:
         made = lolat.fit(
-            tables, output, name=name, facts=facts, skip=skip, said=counting(bar), warn=say
-        )
+            tables, output, name=name, facts=facts, skip=skip, said=counting(bar), warn=say,
+            progress=bar,
+        )  # fmt: skip
     for remark in made.document["warnings"]:
         say(f"warning: {remark}")
     if as_json:
