@@ -34,7 +34,7 @@ END_S = 1.0
 
 
 class Connection(H11Protocol):
-    """Ends a client that keeps the server waiting: for a request, for what nobody asked for, for its answer.
+    """Ends a client that keeps the server waiting: for a request, what nobody asked for, its answer.
 
     uvicorn itself only ends those that say nothing at all after an answer.
     """
