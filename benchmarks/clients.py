@@ -1,4 +1,4 @@
-"""`lolat serve` under load: many clients, some of them hostile. Prints tables for docs/results/reliability.md.
+"""`lolat serve` under load: clients, some of them hostile. Prints tables for docs/results/reliability.md.
 
     python benchmarks/clients.py [--clients 200] [--hostile 0.1] [--seconds 600] [--think 10]
 
@@ -67,7 +67,7 @@ class Client:
         head, _, body = raw.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {n.lower(): v.strip() for n, _, v in (line.partition(":") for line in lines)}
-        return (first.split(" ") + [""])[1], headers, body.decode("utf-8", "replace")
+        return [*first.split(" "), ""][1], headers, body.decode("utf-8", "replace")
 
     def request(self, target: str, method: str = "GET", body: bytes = b"", **headers: str) -> bytes:
         """A request as a browser sends it, for a connection of its own."""

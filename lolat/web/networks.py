@@ -335,9 +335,11 @@ def begin_upload(
     """
     name = plain(re.split(r"[/\\]", name)[-1])[:200]
     file.seek(0)
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    content = hashlib.sha256()
+    while piece := file.read(MIB):
+        content.update(piece)
     if file.tell() > most:
         raise TooLarge(name, most, name)
-    key = NetworkKey(UPLOAD + digest, size)
+    key = NetworkKey(UPLOAD + content.hexdigest(), size)
     networks.begin_file(file, key, name)
     return key

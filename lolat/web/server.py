@@ -15,7 +15,7 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.web.app import Guard, create_app  # before uvicorn: it says what is missing
-from lolat.web.networks import MIB
+from lolat.readers.archives import MIB
 
 import uvicorn  # isort: skip
 from uvicorn.protocols.http.h11_impl import H11Protocol  # isort: skip
