@@ -186,9 +186,11 @@ class Answers:
         end = time.monotonic() + patience_s
         while True:
             page = await self.in_thread(make, *arguments)
-            if page is None or page.reading is None or time.monotonic() >= end:
+            if page is None or page.reading is None:
                 return page
             await self._read(page.reading, end)
+            if self.cache.is_reading(page.reading):
+                return page
 
     async def _read(self, key: NetworkKey, end: float) -> None:
         while self.cache.is_reading(key) and time.monotonic() < end:

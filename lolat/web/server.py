@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.web.app import Guard, create_app  # before uvicorn: it says what is missing
 from lolat.readers.archives import MIB
+from lolat.web.app import Guard, create_app  # before uvicorn: it says what is missing
 
 import uvicorn  # isort: skip
 from uvicorn.protocols.http.h11_impl import H11Protocol  # isort: skip
