@@ -170,7 +170,11 @@ class Child:
             self._process.stdin.write(line)
             self._process.stdin.flush()
             answer = json.loads(self._process.stdout.readline())
-        except (OSError, ValueError):  # nothing, what a dying process got out, or closed meanwhile
+            whole = isinstance(answer, dict) and ("answer" in answer or "kind" in answer)
+            if not whole:
+                raise ValueError
+        except (OSError, ValueError, RecursionError):
+            # Nothing, what a dying process got out, what its code wrote to the pipe, or closed meanwhile.
             how = self._end()
             if late.is_set():
                 how = f"gave no answer within {limit_s:g} s"
@@ -235,8 +239,12 @@ def serve() -> None:
             os._exit(0)
 
     def answer(function: Handler, request: Any) -> None:
-        answers.write(json.dumps(_answer(function, request)) + "\n")
-        answers.flush()
+        line = json.dumps(_answer(function, request)) + "\n"
+        try:
+            answers.write(line)
+            answers.flush()
+        except OSError:  # nobody reads it: `listen` ends this process, but has to tidy up first
+            listener.join()
 
     handlers: list[Handler] = []
 
@@ -244,7 +252,8 @@ def serve() -> None:
         module, _, function = start.partition(":")
         handlers.append(getattr(importlib.import_module(module), function)(*arguments))
 
-    threading.Thread(target=listen, daemon=True).start()
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
     _is_starting = True
     answer(make_ready, None)
     _is_starting = False

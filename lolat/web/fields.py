@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from lolat.training.cost import BILLINGS
 from lolat.training.exchange import Link
 from lolat.training.memory import OPTIMIZERS, optimizer_named
 from lolat.training.replicas import check_strategy
-from lolat.units import shortened
+from lolat.units import as_number, shortened
 
 # ---- What a text in a field says; InputError where it says nothing of the kind.
 
@@ -44,10 +43,7 @@ def amount(text: str, what: str = "a number") -> float | None:
     """A number of at least 0; None for an empty field."""
     if not text:
         return None
-    try:
-        value = float(text.removeprefix("$").replace(" ", ""))
-    except ValueError:
-        value = math.nan
+    value = as_number(text.removeprefix("$").replace(" ", ""))
     if 0.0 <= value < 1e12:
         return value
     raise InputError(
