@@ -21,6 +21,7 @@ from lolat.errors import InputError, LolatError, MissingPackageError
 try:  # what the page needs, all at once
     import jinja2  # noqa: F401
     import python_multipart  # noqa: F401
+    import uvicorn  # noqa: F401
     from anyio import CapacityLimiter, to_thread
     from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse, RedirectResponse, Response
