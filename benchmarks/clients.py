@@ -309,6 +309,12 @@ def memory_mib(pid: int) -> float:
     return sum(of_process(p, "VmRSS") for p in family(pid)) / 1024
 
 
+def busy_s(pid: int) -> float:
+    """Processor time that a process has taken, without its children."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def watch(pid: int, held: list[float]) -> None:
     """Note the memory, every two seconds."""
     while True:
@@ -380,6 +386,7 @@ def main() -> None:
                 of_process(server.pid, "Threads"),
                 len(os.listdir(f"/proc/{server.pid}/fd")),
             )
+            busy = busy_s(server.pid)
             during = len(list(Path(folder).iterdir()))
             server.send_signal(signal.SIGTERM)
             code = server.wait(60)
@@ -400,6 +407,7 @@ def main() -> None:
         "honest requests not answered": f"{len(seen.unanswered):,}",
         "answers with 500": f"{faults:,}",
         "a page, p99": f"{statistics.quantiles(every, n=100, method='inclusive')[98]:.0f} ms",
+        "processor time of the server": f"{busy:.0f} s",
         "memory, server and children: start, middle, end, most":
             ", ".join(f"{m:.0f}" for m in (held[0], held[len(held) // 2], held[-1], max(held))) + " MiB",
         "threads, open files after it": f"{threads}, {files}",
