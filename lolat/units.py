@@ -55,7 +55,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def as_number(text: str) -> float:
-    """The number that a text is, with a point, digits and an exponent alone; NaN for any other (1_0, ١٢)."""
+    """The number that a text is, of digits, a point and an exponent; NaN for any other (1_0, ١٢)."""
     return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 

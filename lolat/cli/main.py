@@ -118,7 +118,8 @@ def _open_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

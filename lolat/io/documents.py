@@ -166,11 +166,13 @@ def _refusal(document: Any, shape: Any) -> msgspec.ValidationError | None:
 
 
 def converted(document: Any, shape: Any) -> Any:
-    """As `msgspec.convert`, ValidationError too where half of a pair of surrogates is a key, or for a number."""
+    """As `msgspec.convert`; ValidationError too where half of a surrogate pair is a key, or a number."""
     try:
         return msgspec.convert(document, shape)
     except UnicodeEncodeError:
-        raise msgspec.ValidationError("Expected Unicode text, no half of a surrogate pair") from None
+        raise msgspec.ValidationError(
+            "Expected Unicode text, no half of a surrogate pair"
+        ) from None
 
 
 _WORDS = {

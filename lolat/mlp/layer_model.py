@@ -349,7 +349,9 @@ def from_document(document: Any, source: str = "document") -> LayerModel:
         raise _wrong(source, "features", f"a mean and a scale of each of {width}")
     try:
         devices = {
-            name: replace(device_from({"name": name, **facts}, f"{source}: devices.{name}"), name=name)
+            name: replace(
+                device_from({"name": name, **facts}, f"{source}: devices.{name}"), name=name
+            )
             for name, facts in contents.devices.items()
         }
         network = Perceptron([[_layer(layer) for layer in layers] for layers in contents.members])

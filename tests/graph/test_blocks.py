@@ -62,6 +62,7 @@ def assert_partition(graph: Graph) -> None:
 
 # ---- any graph -----------------------------------------------------------------------------------
 
+
 @given(graphs(most=40))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:

@@ -159,6 +159,7 @@ def test_other_padding_is_traffic(users: tuple[str, ...], output: bool) -> None:
 
 # ---- JSON ----------------------------------------------------------------------------------------
 
+
 @settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_json_round_trip(graph: Graph) -> None:
@@ -197,8 +198,10 @@ WHOLE = padded("max_pool").to_dict()
         (WHOLE | {"operations": [3]}, "`operations[0]` is 3"),
         (WHOLE | {"inputs": [-1]}, "`inputs[0]` is -1"),
         (WHOLE | {"\ud800": 1}, "no half of a surrogate pair"),
-        (WHOLE | {"operations": [WHOLE["operations"][0] | {"attributes": {"\ud800": 1}}]},
-         "no half of a surrogate pair"),
+        (
+            WHOLE | {"operations": [WHOLE["operations"][0] | {"attributes": {"\ud800": 1}}]},
+            "no half of a surrogate pair",
+        ),
         (WHOLE | {"inputs": {"a": 1}}, "`inputs` is an object"),
         (WHOLE | {"warnings": 3}, "`warnings` is 3"),
         (WHOLE | {"outputs": [99]}, "names tensor 99"),

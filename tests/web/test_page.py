@@ -25,6 +25,7 @@ from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration
 from lolat.web.fields import FIELDS
 from tests import synthetic
+from tests.strategies import queries
 from tests.training import known_device
 from tests.web.pages import Site, site
 
