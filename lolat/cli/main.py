@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import click
 
 from lolat import __version__
-from lolat.cli.common import LazyGroup, command, run
-from lolat.io.apart import FILES_APART
+from lolat.cli.common import LazyGroup, command, run_apart
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -132,12 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
-    # What a child raises has no traceback, which is what LOLAT_DEBUG asks for.
-    before = FILES_APART.set(not os.environ.get("LOLAT_DEBUG"))
-    try:
-        sys.exit(run(lolat, arguments, "lolat"))
-    finally:
-        FILES_APART.reset(before)
+    sys.exit(run_apart(lolat, arguments, "lolat"))
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def serve(models: tuple[str, ...], port: int) -> None:
     """
     from lolat.errors import InputError
     from lolat.io.paths import find_model
-    from lolat.web.app import serve as run
+    from lolat.web.server import serve as run
     from lolat.web.devices import opened
 
     named = [Path(find_model(model)) for model in models]

@@ -73,8 +73,9 @@ class LayerTable:
 def mapped(texts: np.ndarray, of: Callable[[str], Any], dtype: Any = np.float64) -> np.ndarray:
     """(n, ...) `of` each of n texts, called once for each that is different."""
     listed = texts.tolist()
-    values = {text: of(text) for text in dict.fromkeys(listed)}
-    return np.array([values[text] for text in listed], dtype)
+    places = {text: place for place, text in enumerate(dict.fromkeys(listed))}
+    rows = np.fromiter(map(places.__getitem__, listed), np.intp, len(listed))
+    return np.array([of(text) for text in places], dtype)[rows]
 
 
 def read_table(path: str | Path, layer: str | None = None, times: bool = True) -> LayerTable:

@@ -71,7 +71,7 @@ def wholes(what: str, longest: int, most: int, example: str) -> Callable[[str], 
 def as_size(text: str) -> tuple[int, ...]:
     """An input size: nothing, 224, or several numbers."""
     parts = [p for p in re.split(r"[,x\s]+", text) if p]
-    if len(parts) <= 6 and all(re.fullmatch(r"0*[1-9][0-9]{0,6}", p) for p in parts):
+    if len(parts) <= 6 and all(re.fullmatch(r"0{0,9}[1-9][0-9]{0,6}", p) for p in parts):
         return tuple(map(int, parts))
     raise InputError(
         f"{shortened(text)!r} is no input size; expected a whole number from 1, such as 224, or several "

@@ -23,7 +23,7 @@ from lolat.training.exchange import Link
 from lolat.training.file import load_training
 from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration
-from lolat.web.fields import FIELDS
+from lolat.web.fields import FIELDS, OF_VIEW
 from tests import synthetic
 from tests.strategies import queries
 from tests.training import known_device
@@ -199,6 +199,35 @@ WRONG += [
     )
     for f, typed, key, said in GENERATED
 ]
+
+
+@pytest.mark.parametrize("view", OF_VIEW)
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, "1e999", "-1", "nan", "1\0", "²", "1e", "--", "-" + "0" * 5000 + "1"]
+)
+def test_numbers_that_are_none_whatever_their_length(
+    made: Path, tmp_path: Path, view: str, text: str
+) -> None:
+    """Python's int() takes 4,300 digits and raises another error for more."""
+    laptop = tmp_path / "laptop.json"
+    laptop.write_text(json.dumps(synthetic.document(name="laptop", device="a laptop")))
+    fields = {"size"} | {f for f in OF_VIEW[view] if FIELDS[f].numeric}
+    of_device = {"memory.desk", "price.desk"}
+    given = dict.fromkeys(fields | of_device, text)
+    with site([made, laptop], view=view) as page:
+        page.get("?model=desk&model=laptop", **given)
+        found = page.errors()
+        assert set(found) == fields | (of_device if view == "training" else set())
+        assert all(len(said) < 400 for said in found.values())
+        page.get("?model=desk&model=laptop", source="upload", upload="0" * 64, file_size=text)
+        assert "input size" in page.errors()["file_size"]
+
+
+def test_zeros_before_a_size(page: Site) -> None:
+    page.get(size="0064")
+    assert page.reader.calls == [("keras:ResNet50", (64,))]
+    page.get(size="0" * 5000 + "1")
+    assert set(page.errors()) == {"size"}
 
 
 @pytest.mark.parametrize(("fields", "name", "said"), WRONG)
