@@ -1,4 +1,4 @@
-"""NumPy, loaded when the first array is worked on: an answer from a few counts needs none, and comes sooner."""
+"""NumPy, loaded with the first array: an answer from a few counts needs none, and comes sooner."""
 
 from __future__ import annotations
 

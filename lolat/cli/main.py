@@ -117,8 +117,7 @@ def _open_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
-            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115
-            setattr(sys, name, stream)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

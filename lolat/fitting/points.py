@@ -15,7 +15,9 @@ from lolat.io.tables import LONGEST_MS, MOST_WHOLE, SHORTEST_MS, Row, Table, rea
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
 MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
-MOST_ROWS = 20_000  # of a table: seven coefficients do not get better by more, and a file has room for them
+MOST_ROWS = (
+    20_000  # of a table: seven coefficients do not get better by more, and a file has room for them
+)
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ def read_csv(path: str | Path, warn: Callable[[str], object] = lambda text: None
             _point(table.row(row), lines)
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
         warn(
-            f"{table.source}: {len(table):,} rows were read and {MOST_ROWS:,} of them, drawn at random (each "
-            "time the same), are fitted"
+            f"{table.source}: {len(table):,} rows were read and {MOST_ROWS:,} of them, drawn at random "
+            "(each time the same), are fitted"
         )
     return [_point(table.row(row), lines) for row in rows.tolist()]
 

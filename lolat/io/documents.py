@@ -166,7 +166,7 @@ def _refusal(document: Any, shape: Any) -> msgspec.ValidationError | None:
 
 
 def converted(document: Any, shape: Any) -> Any:
-    """As `msgspec.convert`; ValidationError too where half of a surrogate pair is a key, or a number."""
+    """As `msgspec.convert`, ValidationError too where half a surrogate pair is a key, or for a number."""
     try:
         return msgspec.convert(document, shape)
     except UnicodeEncodeError:

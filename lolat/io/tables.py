@@ -74,8 +74,7 @@ class Table:
         import numpy as np
 
         cells = [*map(str.strip, self.columns[self.names.index(column)])]
-        found = (float(c) if _NUMBER.fullmatch(c) else math.nan for c in cells)
-        values = np.fromiter(found, float, len(cells))
+        values = np.fromiter(map(as_number, cells), float, len(cells))
         return values, ~np.fromiter(map(bool, cells), bool, len(cells))
 
     def line(self, row: int) -> int:

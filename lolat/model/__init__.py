@@ -144,7 +144,7 @@ class Model:
         if _NUMBERS.issuperset(map(type, values)) or all(
             isinstance(v, (int, float)) for v in values
         ):
-            if 0.0 <= min(values) and max(values) < MOST_OF_A_COUNT:
+            if min(values) >= 0.0 and max(values) < MOST_OF_A_COUNT:
                 answer = formula.one(values)
                 if answer == answer:  # no NaN among them
                     return float(answer)
@@ -169,8 +169,8 @@ class Model:
             )
         formula = self.predictor(predictor or "two-regime" if missing else predictor)
         if isinstance(formula, Extended) and formula.six is not None:
-            if not set(extra) & (FAMILY.keys() & set(formula.features) or set(EXTRAS)):
-                formula = formula.six
+            more = FAMILY.keys() & set(formula.features) or set(EXTRAS)
+            formula = formula if set(extra) & more else formula.six
         if lacking := [name for name in formula.features if name in missing]:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"

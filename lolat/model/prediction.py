@@ -354,7 +354,7 @@ def predict_network(
     coverage: float | None,
     knowledge: Knowledge,
 ) -> Prediction:
-    """What `Model.predict` answers, which says what comes in and what is raised; the last answers are kept."""
+    """What `Model.predict` answers, which says what comes in and is raised; the last answers are kept."""
     if not isinstance(network, (Graph, Analysis)):
         raise InputError(
             f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"

@@ -171,7 +171,7 @@ THREADS = 4
 
 
 class Answers:
-    """What requests are answered with. No thread waits for a network: there are few, and pages need them."""
+    """What requests are answered with. No thread waits for a network: there are few, for pages."""
 
     def __init__(self, pages: Pages, cache: NetworkCache, intake: Intake) -> None:
         self.pages, self.cache, self.intake = pages, cache, intake

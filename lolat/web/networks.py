@@ -217,7 +217,9 @@ class NetworkCache:
                 with self._lock:
                     self._failed[key] = self._clock()
                 if isinstance(error, OSError):
-                    raise Busy(f"the file cannot be kept while it is read: {error.strerror}") from error
+                    raise Busy(
+                        f"the file cannot be kept while it is read: {error.strerror}"
+                    ) from error
                 raise
 
         with self._lock:
@@ -290,8 +292,8 @@ class Intake:
                 message = await asyncio.wait_for(request.receive(), max(left, 0.0))
             except TimeoutError:
                 raise TooSlow(
-                    f"the file did not arrive: {total:,} bytes in {time.monotonic() - began:.0f} s; send it "
-                    "again"
+                    f"the file did not arrive: {total:,} bytes in {time.monotonic() - began:.0f} s; "
+                    "send it again"
                 ) from None
             total += len(message.get("body", b""))
             return message
