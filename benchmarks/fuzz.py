@@ -128,9 +128,12 @@ class _ReadsHere:
         pass
 
     def read(self, network: str, size: tuple[int, ...] = ()) -> Any:
+        from lolat.errors import NetworkError
         from lolat.graph import Graph
         from lolat.readers.apart import answer
 
+        if not network.endswith(".onnx"):
+            raise NetworkError(f"{network[:60]!r} needs a framework, which is not waited for here")
         return Graph.from_dict(answer({"network": network, "size": size}))
 
 

@@ -252,7 +252,8 @@ def upload_case(draw: random.Random, folder: Path) -> list[str]:
         content = damage.damage_onnx(content, draw)
     texts = [*damage.TEXTS, *map(str, damage.NUMBERS)]
     fields = [("view", draw.choice(("latency", "budget", "training"))), ("model", "epyc-2t")]
-    fields += [(draw.choice(("file_size", "batch_size", "view", "x")), draw.choice(texts))]
+    value = draw.choice([draw.choice(texts), "3,32,32", ""])
+    fields += [(draw.choice(("file_size", "batch_size", "view", "x")), value)]
     sent_as, body = damage.multipart(content, draw.sample(fields, draw.randrange(4)), draw)
     (folder / "body").write_bytes(body)
     return ["<post>", sent_as, "body"]

@@ -310,8 +310,8 @@ def multipart(
 ) -> tuple[str, bytes]:
     """What a browser sends with a file and `fields`, damaged or not: its Content-Type and the body."""
     parts = [f'name="{name}"\r\n\r\n{text}'.encode() for name, text in fields]
-    for _ in range(draw.choice((1, 1, 1, 0, 2, 5))):
-        name = draw.choice(["file", "file", "file", "file", "source", "files", ""])
+    for _ in range(draw.choice((1,) * 9 + (0, 2, 5))):
+        name = draw.choice(["file"] * 9 + ["source", "files", ""])
         kind = draw.choice(TYPES)
         head = f'name="{name}"; filename="{draw.choice(FILE_NAMES)}"'
         head += f"\r\nContent-Type: {kind}" * bool(kind)
@@ -321,7 +321,7 @@ def multipart(
     starts = (b"--bound\r\nContent-Disposition: form-data; " + part for part in parts)
     body = b"\r\n".join([*starts, b"--bound--\r\n"])
     sent_as = "multipart/form-data; boundary=bound"
-    how = draw.randrange(8)
+    how = draw.randrange(10)
     if how == 0:
         body = damage_bytes(body, draw)
     elif how == 1:
