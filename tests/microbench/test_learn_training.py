@@ -210,11 +210,14 @@ def test_too_few_points_are_an_error_and_the_journal_is_closed(
 
 def test_the_journal_is_that_of_training(device: Device, tmp_path: Path) -> None:
     wanted = SETTINGS.rounds * (PASSES + UPDATES + LOOPS)
-    measure(tmp_path / "j")
+    before = measure(tmp_path / "j")
+    starts = len(before["start_points"])
     notes = Watcher()
     section = measure(tmp_path / "j", now=1e9 + 60, progress=notes)
-    assert f"{wanted} measurements are there already" in notes.notes[0]
+    assert f"{wanted + starts} measurements are there already" in notes.notes[0]
     assert len(device.keys("time")) == wanted, "nothing twice"
+    assert len(device.keys("start")) == starts == len(OPTIMIZERS) + 1
+    assert section["start_points"] == before["start_points"]
     assert len(section["points"]) == PASSES
     notes = Watcher()
     measure(tmp_path / "j", now=1e9 + 60, progress=notes, blocks=BLOCKS[:-1])
