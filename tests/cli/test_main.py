@@ -162,7 +162,7 @@ class TestAsAProcess:
 
     def test_ctrl_c(self, model: Path, tmp_path: Path) -> None:
         (tmp_path / "slow.py").write_text(
-            "import pathlib, time\n"
+            "import pathlib, time  # says torch, and so spares itself the import of Keras\n"
             "def net():\n"
             "    pathlib.Path('started').touch()\n"
             "    time.sleep(60)\n"

@@ -223,7 +223,9 @@ _WRITES_FOR_EVER = (
     "documents = [large(seed=1), large(seed=2)]\n"
     "print('ready', flush=True)\n"
     "while True:\n"
-    "    for document in documents: model_file.write(sys.argv[1], document)\n"
+    "    for document in documents:\n"
+    "        model_file.write(sys.argv[1], document)\n"
+    "        print('written', flush=True)\n"
 )
 
 
@@ -237,7 +239,10 @@ def test_killed_at_any_instant_the_file_is_whole(tmp_path: Path) -> None:
         writer = _python(_WRITES_FOR_EVER, path)
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
-        time.sleep(moments.uniform(0.0, 0.12))
+        for _ in range(moments.randint(1, 2)):
+            began = time.monotonic()
+            assert writer.stdout.readline() == b"written\n"
+        time.sleep(moments.uniform(0, time.monotonic() - began))  # while it writes the next one
         writer.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
         writer.wait()
         writer.stdout.close()
