@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -330,6 +331,6 @@ def _files(
     except InputError as error:
         text = str(error).replace("--output", "--csv").replace("JSON file", "CSV file")
         raise InputError(text) from None
-    if table.resolve() == output.resolve():
+    if os.path.realpath(table) == os.path.realpath(output):
         raise InputError(f"--csv and --output are both {table}; expected two files")
     return output, table
