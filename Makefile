@@ -20,7 +20,7 @@ FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2]
 
 TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
 
-.PHONY: help learn test lint format docs schemas package clean venv
+.PHONY: help learn test coverage lint format docs schemas package clean venv
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -28,6 +28,7 @@ TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
 help:
 	@echo "make learn   measure this device (DEVICE=cpu) and write a model to models/local/"
 	@echo "make test    ruff, mypy, then all tests in two processes"
+	@echo "make coverage  all tests, and which branches of the packages they take"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
 	@echo "make schemas write the schemas of the JSON answers into docs/reference/json/"
@@ -39,7 +40,12 @@ learn: $(VENV)/.lolat-learn
 	@$(BIN)/python learn_model.py $(DEVICE) $(ARGS)
 
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# Of all processes that the tests start, but for those that they kill.
+coverage: $(VENV)/.lolat-test
+	@$(BIN)/python -m coverage run -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report --skip-covered
 
 lint: $(VENV)/.lolat-test
 	@$(BIN)/python -m ruff check $(wildcard $(SOURCES))
@@ -98,5 +104,5 @@ venv:
 # Only what make has made: an environment without the mark is somebody else's.
 clean:
 	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)"; fi
-	@rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist site *.egg-info .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,7 +33,8 @@ def begin(unit):
     os.close(handle)
 real = os.fsync
 def fsync(handle):
-    regular = os.path.isfile(f"/proc/self/fd/{handle}") or "(deleted)" in os.readlink(f"/proc/self/fd/{handle}")
+    link = f"/proc/self/fd/{handle}"
+    regular = os.path.isfile(link) or "(deleted)" in os.readlink(link)
     if regular and FILES:
         begin("file")
     time.sleep(0.005)
@@ -113,9 +114,9 @@ def score(candidate):
 class Command:
     """A command that is killed; see `kills.py`.
 
-    `make` fills its folder; `kept`: the units that are on disk; `half`: why a file of `outputs` is not whole,
-    "" if it is; `result`: what must be as undisturbed (None: it is measured); `wrong`: what else is wrong in
-    the end; `is_done`: whether nothing is left to do. A kill may lose at most `chunk` units.
+    `make` fills its folder; `kept`: the units that are on disk; `half`: why a file of `outputs` is not
+    whole, "" if it is; `result`: what must be as undisturbed (None: it is measured); `wrong`: what else is
+    wrong in the end; `is_done`: whether nothing is left to do. A kill may lose at most `chunk` units.
     """
 
     name: str
@@ -405,7 +406,9 @@ def _table() -> Command:
         ms = counts @ [2e-6, 1e-6, 3e-8] * np.exp(draw.normal(0, 0.1, len(counts)))
         rows = (f"{a},{i},{f},{t:.6f}" for (a, i, f), t in zip(counts, ms, strict=True))
         (folder / "points.csv").write_text("\n".join(["acts,inp,flops,latency_ms", *rows]) + "\n")
-        (folder / "m.json").write_bytes(Path(MODEL).read_bytes())  # which is to be whole, or replaced
+        (folder / "m.json").write_bytes(
+            Path(MODEL).read_bytes()
+        )  # which is to be whole, or replaced
 
     return Command(
         "table", "lolat fit POINTS.csv", CLI, ("fit", "points.csv", "--output", "m.json"), "files", 1,

@@ -244,7 +244,8 @@ def main() -> int:
         counts = [len(faults) for faults in told.faults.values()]
         cells = [f"`{known[name].shown}`", told.kills, told.done, chunk, *counts]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
-        print(f"{name}: processes ended themselves within {told.slowest_end_s:.1f} s", file=sys.stderr)  # fmt: skip
+        slowest = f"{told.slowest_end_s:.1f} s"
+        print(f"{name}: processes ended themselves within {slowest}", file=sys.stderr)
         wrong += sum(counts)
     return 3 if wrong else 0
 

@@ -190,7 +190,8 @@ def _starts(
 ) -> tuple[list[StartPoint], dict[str, str]]:
     """First steps of networks made anew, one time each; optimizer -> why it failed.
 
-    What the journal has is not measured again. The simplest come first: without them the others are worth nothing, and a worker that dies ends it.
+    What the journal has is not measured again. The simplest come first: without them the others are worth
+    nothing, and a worker that dies ends it.
     """
     first, second = STARTED
     others = [name for name in OPTIMIZERS if name != SIMPLEST]

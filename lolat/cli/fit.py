@@ -19,6 +19,7 @@ from lolat.cli.common import (
     option,
     output_option,
     progress,
+    reading_options,
     say,
     say_json,
 )
@@ -41,6 +42,7 @@ from lolat.units import plain
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
 )
+@reading_options
 @json_option
 def fit(
     tables: tuple[str, ...],

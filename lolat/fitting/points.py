@@ -15,7 +15,9 @@ from lolat.io.tables import LONGEST_MS, MOST_WHOLE, SHORTEST_MS, Row, Table, rea
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
 MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
-MOST_ROWS = 20_000  # of a table: seven coefficients do not get better by more, and a file has room for them
+MOST_ROWS = (
+    20_000  # of a table: seven coefficients do not get better by more, and a file has room for them
+)
 
 
 @dataclass(frozen=True)
@@ -99,17 +101,18 @@ def read_csv(path: str | Path, warn: Callable[[str], object] = lambda text: None
         f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
         f"{','.join(OPTIONAL)}"
     )
+    lines: dict[tuple[int, ...], str] = {}
     table = read_table(path, REQUIRED, expected, "measured block")
     rows = np.arange(len(table))
     if len(table) > MOST_ROWS:
         for row in _doubtful(table):
-            _point(table.row(row))
+            _point(table.row(row), lines)
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
         warn(
-            f"{table.source}: {len(table):,} rows were read and {MOST_ROWS:,} of them, drawn at random (each "
-            "time the same), are fitted"
+            f"{table.source}: {len(table):,} rows were read and {MOST_ROWS:,} of them, drawn at random "
+            "(each time the same), are fitted"
         )
-    return [_point(table.row(row)) for row in rows.tolist()]
+    return [_point(table.row(row), lines) for row in rows.tolist()]
 
 
 def _doubtful(table: Table) -> list[int]:
@@ -121,21 +124,29 @@ def _doubtful(table: Table) -> list[int]:
         if column in table.names:
             values, empty = table.numbers(column)
             good = (least <= values) & (values <= most)
-            if column == "batch_size":
+            if column != "latency_ms":
                 good &= values == np.floor(values)
             doubtful |= ~(good if column in REQUIRED else good | empty)
     return np.flatnonzero(doubtful).tolist()
 
 
-def _point(row: Row) -> Point:
+def _point(row: Row, lines: dict[tuple[int, ...], str]) -> Point:
+    # Rows without a name that say the same of a block are one block, `lines`: left out together.
     counts = {
-        column: round(row.number(column, 0, MOST_OF_A_COUNT, "a count from 0 to 2**63 - 1"))
-        for column in FEATURES
-        if column in REQUIRED or row.get(column)
+        column: _count(row, column) for column in FEATURES if column in REQUIRED or row.get(column)
     }
     return Point(
-        row.get("name") or f"line {row.line}",
+        row.get("name") or lines.setdefault(tuple(counts.values()), f"line {row.line}"),
         row.whole("batch_size", default=1),
         counts,
         row.milliseconds(),
     )
+
+
+def _count(row: Row, column: str) -> int:
+    """A whole number, as 12 or 1.2e1: 0.4 is of another unit, and would be rounded away."""
+    expected = "a count from 0 to 2**63 - 1, a whole number"
+    count = row.number(column, 0, MOST_OF_A_COUNT, expected)
+    if count != round(count):
+        raise row.wrong(column, expected)
+    return round(count)

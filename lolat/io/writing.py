@@ -107,7 +107,7 @@ def _replace(target: str, folder: str, content: bytes) -> None:
 
 
 def _new_file(folder: str, temporary: str) -> tuple[int, bool]:
-    """(descriptor, whether it has its name yet): without one where it can be, so that a kill leaves nothing."""
+    """(descriptor, whether it has its name yet): without one where it can: a kill leaves nothing."""
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # a file system that knows no such files
             return os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666), False

@@ -55,7 +55,7 @@ def fit_document(
     """
     shown = progress or Silent()
     known = known_features(points)
-    require_points(len(points), len(THREE) + 1)
+    require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
     measured = times(points)
     three = matrix(points, THREE)
     best = TwoRegime.fit(three, measured)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lolat
@@ -22,6 +22,7 @@ from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.model import Model, load
 from lolat.model.state import State
 from tests import synthetic
+from tests.strategies import graphs, models
 
 BREAKPOINT, SLOPE = 6.0, 0.5
 
@@ -601,3 +602,19 @@ def test_a_network_of_another_framework_is_remarked_on(
     # The answer itself is the same: the counts are.
     assert (of_it.latency_ms, of_it.interval_ms) == (plain.latency_ms, plain.interval_ms)
     assert of_it.in_domain == plain.in_domain
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(), graphs(), st.integers(1, 300))
+def test_any_model_of_any_network(document: dict[str, Any], graph: Graph, batch: int) -> None:
+    """A time above 0 inside its interval, that is the sum of the blocks'; a formula that was not drawn."""
+    found = Model(document).predict(graph, batch_size=batch)
+    assert 0.0 < found.latency_ms < math.inf
+    assert sum(block.latency_ms for block in found.blocks) == pytest.approx(found.latency_ms)
+    assert found.interval_ms is not None
+    assert found.interval_ms[0] <= found.latency_ms <= found.interval_ms[1]
+    terms = document["predictors"]["extended"]["coefficients"]
+    total = found.counts
+    expected = terms["call"] + sum(terms[n] * total[n] for n in terms if n != "call")
+    assert found.latency_ms == pytest.approx(expected)
+    json.dumps(found.to_dict(), allow_nan=False)

@@ -17,6 +17,7 @@ import msgspec
 
 from lolat.api.answers import inference, searching, training
 from lolat.io.results import VERSION
+from lolat.io.writing import write_text
 
 ANSWERS: dict[str, Any] = {
     "prediction": inference.Prediction,
