@@ -125,6 +125,7 @@ def fit(
     }
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
+    checkpoint.unlink(missing_ok=True)
     if as_json:
         about = {"output": str(output), "layer": layer, "recipe": recipe}
         say_json("layer-fit", {**about, **errors.to_dict()})

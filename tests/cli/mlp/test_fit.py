@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,19 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
     assert "Errors on rows left out of training:" in found.out
     again = lolat("mlp", "evaluate", table.with_name("model.json"), table)
     assert "trained on most of these rows" in again.err
+
+
+def test_the_checkpoint_goes_when_the_model_is_kept(
+    lolat: Command, learn: Learn, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = table.with_name("model.json.checkpoint.npz")
+    checkpoint.write_bytes(b"half an hour")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *names: os.rename("nothing", "nowhere"))
+        assert lolat(*call(table)).code == 2
+    assert checkpoint.exists()
+    lolat.done(*call(table))
+    assert not checkpoint.exists()
 
 
 def test_gpus_and_batch_sizes_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
