@@ -325,7 +325,7 @@ def _layers() -> Command:
 
     return Command(
         "layers", "lolat mlp fit", EPOCHS,
-        ("mlp", "fit", "layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", "60",
+        ("mlp", "fit", "layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", "40",
          "--output", "m.json"),
         "epochs", 2, make, kept, ("m.json",), half, result=result,
         while_running=("m.json.checkpoint.npz",), some_units=30,

@@ -38,7 +38,7 @@ COMMANDS = {
     "nas search plot": ("nas", "search", "nasbench201", MODEL, "--objective", "{given}/scores.csv",
                         "--plot", "{}.png"),
     "nas search journal": ("nas", "search", "nasbench201", MODEL, "--objective", "builtins:sum",
-                           "--journal", "{}.csv", "--candidates", 20),
+                           "--journal", "{}.csv", "--candidates", 200),
     "nas score": ("nas", "score", "nasbench201", MODEL, "--only-best", "--output", "{}.folder"),
     "mlp predict": ("mlp", "predict", "{given}/layer.json", "{given}/layers.csv", "--output", "{}.csv"),
     "training fit": ("training", "fit", "{given}/epochs.csv", "--output", "{}.json"),
