@@ -156,9 +156,10 @@ def test_a_disk_that_is_full(
     there = set(os.listdir(disk.folder)) | {output.name}
     last = refused(lolat, name, output, given, 1)
     assert "disk is full" in last
-    assert before is None or output.read_bytes() == before
+    goes_on = before is None or "journal" in name
+    assert goes_on or output.read_bytes() == before
     assert set(os.listdir(disk.folder)) | {output.name} == there
-    if before is None:  # and when there is room again, it is done
+    if goes_on:  # when there is room again, even from half a line
         (disk.folder / "filler").unlink()
         lolat.done(*call(COMMANDS[name], output, given))
 
