@@ -67,7 +67,9 @@ learn.BLOCKS, learn.NETWORKS = blocks((1, 4), "tiny", range(1, 6)), blocks((1,),
 learn.USUAL = Settings(rounds=6, slice_s=0.02)
 learn_training.STARTED = ("tiny 1", "tiny 2")
 learn_training.measure_training = functools.partial(
-    learn_training.measure_training, blocks=blocks((1, 4), "tiny", range(1, 17)), settings=Settings(rounds=2, extra_rounds=0)
+    learn_training.measure_training,
+    blocks=blocks((1, 4), "tiny", range(1, 17)),
+    settings=Settings(rounds=2, extra_rounds=0),
 )
 
 class Noted(process.WorkerProcess):

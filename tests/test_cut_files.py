@@ -1,4 +1,4 @@
-"""What runs keep on disk, cut at every byte: it is used up to the cut or refused in one line, never misread."""
+"""What runs keep, cut at every byte: it is used up to the cut or refused in one line, never misread."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_cut_at_every_byte(kept_by: Callable[[Path], Sequence[Any]], tmp_path: P
         try:
             found = kept_by(other)
         except InputError as error:
-            assert str(error).isprintable()
+            assert str(error).isprintable()  # noqa: PT017 - most cuts are no error
             continue
         assert list(found) == list(whole[: len(found)]), cut
         seen.add(len(found))

@@ -90,8 +90,13 @@ def writes(node: ast.AST) -> bool:
     name = ast.unparse(node.func)
     last = name.rpartition(".")[2]
     if last in ("open", "fdopen"):
-        values = [*node.args[not isinstance(node.func, ast.Attribute) :], *(k.value for k in node.keywords)]
-        modes = {m.value for m in values if isinstance(m, ast.Constant) and isinstance(m.value, str)}
+        values = [
+            *node.args[not isinstance(node.func, ast.Attribute) :],
+            *(k.value for k in node.keywords),
+        ]
+        modes = {
+            m.value for m in values if isinstance(m, ast.Constant) and isinstance(m.value, str)
+        }
         return any(set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in modes)
     if last in ("save", "savez", "savefig", "tofile", "dump"):
         return not node.args or ast.unparse(node.args[0]) not in IN_MEMORY

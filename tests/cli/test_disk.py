@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, folders in the way, rings of links: of every command that writes a file."""
+"""Disks that are full or read-only, folders in the way, rings of links: of every command that writes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lolat.errors import MeasuringError
-from lolat.model import file as model_file
 from lolat.mlp.layer_model import write_layer_model
+from lolat.model import file as model_file
 from lolat.readers.cache import Cache
 from microbench.journal import Journal, parse
 from tests import synthetic
@@ -60,7 +60,9 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "layers.csv", random_rows("dense", 5))
     write_layer_model(folder / "layer.json", hand_model())
     nets = ("MobileNet", "ResNet50", "VGG16", "DenseNet121", "Xception", "NASNetMobile")
-    epochs = [f"keras:{n},{b},1000,sgd,{3 + i + 40 / b}" for i, n in enumerate(nets) for b in (4, 16, 64)]
+    epochs = [
+        f"keras:{n},{b},1000,sgd,{3 + i + 40 / b}" for i, n in enumerate(nets) for b in (4, 16, 64)
+    ]
     head = "network,batch_size,samples,optimizer,epoch_s"
     (folder / "epochs.csv").write_text("\n".join([head, *epochs]) + "\n")
     return folder
@@ -194,9 +196,7 @@ def test_a_folder_or_a_ring_of_links_in_the_way(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_link_is_followed(
-    lolat: Command, given: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_link_is_followed(lolat: Command, given: Path, tmp_path: Path, name: str) -> None:
     output = target(name, tmp_path)
     real = tmp_path / "real" / output.name
     real.parent.mkdir()
@@ -220,9 +220,13 @@ def test_a_journal_on_a_full_disk_keeps_what_it_has(disks: Callable[[str], Disk]
     journal = Journal(path, {}, 1e9)
     journal.append(RECORD)
     disk.fill()
-    with pytest.raises(MeasuringError, match="No space left on device; make room"):
-        for _ in range(1000):  # until the file's last page is full too
+
+    def until_its_last_page_is_full() -> None:
+        for _ in range(1000):
             journal.append(RECORD)
+
+    with pytest.raises(MeasuringError, match="No space left on device; make room"):
+        until_its_last_page_is_full()
     kept = len(journal.records)
     journal.close()
     (disk.folder / "filler").unlink()

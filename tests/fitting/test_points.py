@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,7 +120,9 @@ def test_of_a_long_table_some_rows_are_drawn_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("acts", "inp", "flops", "latency_ms", "traffic", "batch_size")
-    lines = [f"{i}, {2 * i},{3 * i}e1,{i + 0.5},{i if i % 3 else ''},{1 + i % 4}" for i in range(500)]
+    lines = [
+        f"{i}, {2 * i},{3 * i}e1,{i + 0.5},{i if i % 3 else ''},{1 + i % 4}" for i in range(500)
+    ]
     path = csv_file(tmp_path, "\n".join([",".join(names), *lines]))
     every = {p.name: p for p in read_csv(path)}
     monkeypatch.setattr(module, "MOST_ROWS", 60)
@@ -138,7 +139,9 @@ def test_of_a_long_table_some_rows_are_drawn_and_that_is_said(
     assert read_csv(path) == drawn
 
 
-CELLS = st.sampled_from(["1", " 2 ", "1e3", "0", "-1", "", "nan", "1_0", "1e19", "9e18", "x", "1.5", "1e400"])
+CELLS = st.sampled_from(
+    ["1", " 2 ", "1e3", "0", "-1", "", "nan", "1_0", "1e19", "9e18", "x", "1.5", "1e400"]
+)
 
 
 @given(st.lists(st.lists(CELLS, min_size=6, max_size=6), min_size=1, max_size=3))

@@ -170,7 +170,9 @@ def test_several_files_at_once_are_refused(page: Site) -> None:
 def test_a_disk_that_is_full_is_said_on_the_page(page: Site, folder: Path) -> None:
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # the system's own refusal to write
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1000, limits[1])
+    )  # the system's own refusal to write
     try:
         found = send(page, "net.onnx", b"\x08" * 5000)
         large = send(page, "net.onnx", b"\x08" * (3 * MIB))
