@@ -380,6 +380,7 @@ def _predicted(
 ) -> Prediction:
     graph, counts = analysis.graph, analysis.block_counts(batch_size)
     terms, call_ms, outside = _terms(formula, analysis, batch_size)
+    terms.setflags(write=False)  # all answers to this question have it
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     if outside is None:

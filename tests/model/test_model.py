@@ -116,6 +116,11 @@ class TestCounts:
         for extras in (dict.fromkeys(EXTRAS, 0), dict.fromkeys(EXTRAS)):
             assert MODEL.predict_counts(**COUNTS, **extras) == MODEL.predict_counts(**COUNTS)
 
+    def test_a_formula_of_the_call_alone(self) -> None:
+        document = synthetic.document()
+        document["predictors"]["extended"] = {"coefficients": {"call": 0.25}}
+        assert Model(document).predict_counts(1, 2, 3, 4, 5, 6) == 0.25
+
     def test_arrays(self) -> None:
         random = np.random.default_rng(0)
         columns = {n: random.uniform(0, 2 * v, 20_000) for n, v in COUNTS.items()}
@@ -428,6 +433,29 @@ class TestNetworks:
         assert MODEL.predict(analysis, 3).to_dict() == MODEL.predict(analysis.graph, 3).to_dict()
         renamed = dataclasses.replace(analysis.graph, name="by another name")
         assert MODEL.predict(renamed).network == "by another name"
+
+    def test_what_is_done_to_an_answer_does_not_reach_the_next(self) -> None:
+        network = synthetic.network()
+        first = MODEL.predict(network, 2)
+        first.counts.clear()
+        for block in first.blocks:
+            block.counts.clear()  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="read-only"):
+            first.block_terms[:] = 0.0
+        fresh = Model(MODEL.document).predict(synthetic.network(), 2)
+        assert MODEL.predict(network, 2).to_dict() == fresh.to_dict()
+
+    def test_each_question_has_its_own_answer(self) -> None:
+        network = synthetic.network()
+        questions = [
+            (n, p, c) for n in range(1, 80) for p in (None, "two-regime") for c in (None, 0.5)
+        ]
+        for step in (1, 9):  # more than are kept
+            for question in questions[::step]:
+                fresh = MODEL.predict(dataclasses.replace(network, cache={}), *question)
+                found = MODEL.predict(network, *question)
+                assert found.interval_ms == fresh.interval_ms
+                assert (found.batch_size, found.predictor) == (fresh.batch_size, fresh.predictor)
 
     def test_nothing_to_compute(self) -> None:
         builder = GraphBuilder("empty")
