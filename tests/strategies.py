@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,6 +137,10 @@ def tables(draw: st.DrawFn, header: Sequence[str] = ("x", "y")) -> Written:
     rows = draw(st.lists(st.lists(cells, min_size=width, max_size=width), max_size=5))
     text = io.StringIO()
     quoting = draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]))
+    if set("\r\n") & set(
+        "".join(itertools.chain(*rows))
+    ):  # which the module quotes only as its own ending
+        quoting = csv.QUOTE_ALL
     # Else csv.writer leaves the one of the two that does not end lines without quotes within a cell.
     ending = "\r\n" if quoting == csv.QUOTE_MINIMAL else draw(st.sampled_from(["\n", "\r\n", "\r"]))
     csv.writer(text, quoting=quoting, lineterminator=ending).writerows([header, *rows])
