@@ -1,4 +1,4 @@
-"""What holds for every test: no network but this machine's own; networks are read anew."""
+"""What holds for every test: no network but this machine's own; networks are read anew; no deadlines."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import socket
 import struct
 import sys
 from typing import Any
+
+from hypothesis import HealthCheck, settings
 
 # A changed reader would not be asked, and a folder of the user would fill; tests of the cache name one.
 os.environ["LOLAT_CACHE"] = "off"
@@ -73,3 +75,9 @@ if not _own_network():  # child processes are asked to use a proxy that is not t
         os.environ[f"{scheme}_proxy"] = os.environ[f"{scheme.upper()}_PROXY"] = "http://127.0.0.1:9"
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "localhost,127.0.0.1,::1"
 sys.addaudithook(_refuse_other_machines)
+
+# No test depends on how fast the machine is.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")

@@ -118,7 +118,7 @@ def test_without_both_blocks_and_networks_nobody_can_tell(networks: bool) -> Non
     assert "alone" not in found.to_dict()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(8, 60), st.floats(0.01, 2.0))
 def test_whatever_the_points_nothing_is_negative(seed: int, blocks: int, noise: float) -> None:
     points = synthetic.measured(blocks, (1,), noise, seed)

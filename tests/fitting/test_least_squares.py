@@ -110,7 +110,7 @@ def test_a_column_without_anything_gets_nothing() -> None:
     np.testing.assert_allclose(np.delete(found, 3), np.delete(TRUE, 3), rtol=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(5, 40))
 def test_coefficients_are_never_negative_and_finite(seed: int, blocks: int) -> None:
     x = design(blocks, seed)
@@ -248,7 +248,7 @@ def test_a_family_that_costs_nothing_may_have_a_kind_that_does() -> None:
     np.testing.assert_allclose(found[3:5], true[3:5], rtol=0.1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(3, 40))
 def test_no_cost_of_a_kind_is_negative(seed: int, blocks: int) -> None:
     x = kinds_design(blocks, seed)
@@ -258,7 +258,7 @@ def test_no_cost_of_a_kind_is_negative(seed: int, blocks: int) -> None:
     assert (found >= 0).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_units_do_not_matter(seed: int, time: float, macs: float, alone: float) -> None:
     """Seconds for milliseconds, bytes for elements: of a family together, of other columns each."""

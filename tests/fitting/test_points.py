@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
@@ -145,7 +145,6 @@ CELLS = st.sampled_from(
 
 
 @given(st.lists(st.lists(CELLS, min_size=6, max_size=6), min_size=1, max_size=3))
-@settings(deadline=None)
 def test_a_long_table_is_refused_as_a_short_one(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
 ) -> None:

@@ -83,7 +83,7 @@ def assert_sound(formula: TwoRegime) -> None:
     assert formula.bend_one(below) == pytest.approx(b, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(5, 60), st.floats(0.01, 2.0))
 def test_whatever_the_points_the_formula_is_sound(seed: int, blocks: int, noise: float) -> None:
     x = features(blocks, seed)

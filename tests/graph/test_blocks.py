@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import Flow, branch_by_branch, cut, segments
@@ -64,7 +64,7 @@ def assert_partition(graph: Graph) -> None:
 
 
 @given(graphs(most=24))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:
     assert_partition(graph)
     assert sorted(branch_by_branch(graph)) == list(range(len(graph.operations)))
@@ -136,7 +136,7 @@ def serving(graph: Graph) -> set[int]:
 
 
 @given(chains())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_boundaries_are_where_one_tensor_holds_the_network_together(graph: Graph) -> None:
     graph = replace(
         graph, operations=tuple(graph.operations[p] for p in branch_by_branch(graph)), cache={}

@@ -350,7 +350,7 @@ axis = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)).flatma
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(axis, min_size=1, max_size=3), st.integers(1, 3), st.integers(1, 2), st.integers(1, 2),
        st.integers(1, 4))  # fmt: skip
 def test_convolutions_against_a_loop(
@@ -400,7 +400,7 @@ def test_formulas_take_arrays() -> None:
 # ---- what holds of any graph
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(), st.integers(1, 300))
 def test_counts_of_a_graph(graph: Graph, batch: int) -> None:
     counts = count(graph)
@@ -427,7 +427,7 @@ def test_counts_of_a_graph(graph: Graph, batch: int) -> None:
                                           {"depthwise_reads", "depthwise_writes"})  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_serial_operations_are_those_on_the_longest_path(graph: Graph) -> None:
     ops = count(graph).at(1)[:, COLUMNS.index("ops")].tolist()

@@ -286,7 +286,7 @@ CHANGES = (edits.bypassed, edits.without_gates, edits.with_relu, edits.with_smal
            edits.as_depthwise, edits.ungrouped, edits.separated, edits.halved)  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(), st.data(), st.floats(0.1, 4.0))
 def test_what_is_changed_is_a_network_again(
     graph: Graph, data: st.DataObject, factor: float

@@ -160,7 +160,7 @@ def test_other_padding_is_traffic(users: tuple[str, ...], output: bool) -> None:
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_json_round_trip(graph: Graph) -> None:
     text = json.dumps(graph.to_dict())

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from lolat.errors import InputError
 from lolat.io.tables import read_table, to_csv
@@ -85,7 +85,6 @@ def test_lines_of_rows_count_empty_ones_and_breaks_in_cells(tmp_path: Path) -> N
         rows[2].whole("b")
 
 
-@settings(deadline=None)
 @given(tables())
 def test_cells_are_those_that_were_written(
     tmp_path_factory: pytest.TempPathFactory, written: Written

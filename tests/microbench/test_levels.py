@@ -168,7 +168,7 @@ def test_quiet_and_busy_are_tenths_of_the_run() -> None:
     assert latencies(found) == pytest.approx(JOBS, rel=0.02)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(0.05, 200.0), min_size=8, max_size=20),
     st.integers(0, 10_000),
@@ -190,7 +190,7 @@ def test_any_jobs_any_step_any_order(
         assert found[key] == pytest.approx(scale * t, rel=0.1)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.floats(0.01, 100.0), st.floats(-1e6, 1e6))
 def test_units_of_time_and_the_clocks_begin_do_not_matter(
     seed: int, scale: float, shift: float

@@ -81,7 +81,7 @@ def test_no_layer_has_more_work_than_allowed(kind: str) -> None:
     assert work(draw(kind, 300, 5)).max() > 2e9
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(KINDS), st.integers(0, 1_000))
 def test_work_is_that_of_the_layer_as_a_network(kind: str, seed: int) -> None:
     table = draw(kind, 3, seed, 1e9)

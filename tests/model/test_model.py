@@ -632,7 +632,7 @@ def test_a_network_of_another_framework_is_remarked_on(
     assert of_it.in_domain == plain.in_domain
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(models(), graphs(), st.integers(1, 300))
 def test_any_model_of_any_network(document: dict[str, Any], graph: Graph, batch: int) -> None:
     """A time above 0 inside its interval, that is the sum of the blocks'; a formula that was not drawn."""

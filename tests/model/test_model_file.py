@@ -405,7 +405,7 @@ class TestFields:
             min_size=1,
         )
     )
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     def test_a_list_of_samples_is_good_when_each_of_them_is(self, samples: list[Any]) -> None:
         document = _with(("points", 0, "samples_ms"), samples)
         before = copy.deepcopy(document)

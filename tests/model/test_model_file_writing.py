@@ -46,7 +46,7 @@ def _sorted(document: Any) -> str:
 
 
 @given(models())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_is_written_is_what_json_reads(
     tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]
 ) -> None:

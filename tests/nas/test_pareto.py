@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import AnswerIsNo, InputError
@@ -44,7 +44,6 @@ def dominated(i: int, pairs: list[tuple[float, float]]) -> bool:
 
 
 @given(PAIRS)
-@settings(deadline=None)
 def test_ranks_are_fronts_of_what_is_left(pairs: list[tuple[float, float]]) -> None:
     latencies, scores = np.array(pairs, float).reshape(-1, 2).T
     best = front(latencies, scores)

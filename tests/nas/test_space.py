@@ -63,7 +63,7 @@ def every() -> tuple[Space, np.ndarray, list[Graph]]:
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=9), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
     numbers = Grid(tuple(sizes))
     assert numbers.size == int(np.prod(sizes))

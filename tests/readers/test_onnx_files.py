@@ -77,7 +77,7 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
     refused(tmp_path / "a.onnx", "is a folder")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_damaged_file_is_refused_or_read(tmp_path_factory: Any, data: Any) -> None:
     """Never another exception than ours."""

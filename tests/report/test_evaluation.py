@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import r2_score
@@ -26,7 +26,6 @@ GRAPH = synthetic.network()
 BIG = synthetic.network(size=224, name="big")
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=30).filter(
         lambda pairs: all(len({p[i] for p in pairs}) > 1 for i in (0, 1))

@@ -170,7 +170,7 @@ def test_a_start_that_was_not_measured_is_left_out_and_said(start: Any) -> None:
     assert model(start_ms=start).predict(network(), 8, optimizer="adam").warnings == ()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     least=st.integers(1, 300), slack=st.floats(0.0, 0.999), name=st.sampled_from(sorted(OPTIMIZERS))
 )
