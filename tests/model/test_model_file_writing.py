@@ -58,7 +58,10 @@ def _sorted(document: Any) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-@given(extra=st.dictionaries(st.text(max_size=6).filter(lambda key: key not in small()), _ANY))
+_NAMED = {*small(), *model_file.ModelFile.__struct_fields__}
+
+
+@given(extra=st.dictionaries(st.text(max_size=6).filter(lambda key: key not in _NAMED), _ANY))
 @settings(max_examples=200, deadline=None)
 def test_what_is_written_is_what_json_reads(
     tmp_path_factory: pytest.TempPathFactory, extra: dict[str, Any]
