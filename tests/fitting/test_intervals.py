@@ -429,3 +429,41 @@ def test_without_left_out_points_there_is_no_interval(entry: dict[str, Any]) -> 
 )  # fmt: skip
 def test_the_noise_floor_of_a_file(noise: dict[str, Any], floor: float | None) -> None:
     assert noise_floor({"noise": noise}) == floor
+
+
+def test_intervals_of_a_file() -> None:
+    """Each predictor's own, at 90 % where nobody says otherwise, and never narrower than the noise."""
+    document = {
+        "predictors": {
+            "a": {"residuals": RESIDUALS},
+            "b": {"residuals": [r / 100 for r in RESIDUALS]},
+        },
+        "noise": {"floor": 0.02, "quiet": 0.8, "busy": 1.3},
+    }
+    intervals, one = Intervals(document), np.ones(1)
+    assert (intervals.quiet, intervals.drift) == (0.8, 0.25 * math.log(1.3 / 0.8))
+    for _ in range(2):  # made once, and the same again
+        assert intervals.half("a", None, one, one) == (0.45, ())
+        assert intervals.half("a", 0.5, one, one) == (0.25, ())
+        assert intervals.half("b", 0.9, one, one) == (math.log1p(0.02), ())
+    assert Intervals({**document, "noise": {}}).half("b", 0.9, one, one)[0] == pytest.approx(0.0045)
+    few = Intervals({"predictors": {"a": {"residuals": [0.1] * 8}}, "noise": {}})
+    half, (why,) = few.half("a", None, one, one)
+    assert half is None
+    assert why.startswith("no interval: 8 points cannot give 90 % coverage")
+    assert few.half("a", 0.8, one, one) == (0.1, ())
+    with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.888"):
+        few.half("a", 0.9, one, one)
+    with pytest.raises(InputError, match="expected a number above 0 and below 1"):
+        few.half("a", 1.0, one, one)
+    # Many operations that take as long are better known than one that takes all the time.
+    scaled = Intervals(
+        {
+            "predictors": {
+                "a": {"interval": {"exponent": 0.5, "ops": [1, 100], "scores": [1.0] * 20}}
+            },
+            "noise": {},
+        }
+    )
+    halves = [scaled.half("a", None, np.array(t), np.array([1, 99]))[0] for t in ([1, 99], [1, 0])]
+    assert halves == pytest.approx([math.sqrt(0.1), math.sqrt(10)])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.io.tables import is_table, parse_table, read_table, to_csv
+from lolat.io.tables import ABOVE_ZERO, is_table, parse_table, read_table, to_csv
 
 
 def refused(path: Path) -> str:
@@ -112,6 +112,8 @@ def test_cells_are_those_of_the_csv_module(
         ),
         *(("within", t, float(t)) for t in ("-1", "0.5", "2")),
         *(("within", t, None) for t in ("-1.001", "2.001")),
+        ("above 0", "1e-320", 1e-320),
+        ("above 0", "0", None),
         *(("whole", t, n) for t, n in (("1", 1), ("1e6", 10**6), ("3.0", 3), (str(2**53), 2**53))),
         *(("whole", t, None) for t in ("0", "-1", "1.5", str(2**53 + 2), "")),
         *(("from 3 to 5", t, int(t)) for t in ("3", "5")),
@@ -128,6 +130,7 @@ def test_what_a_cell_must_hold(ask: str, text: str, found: float | None) -> None
     asked: dict[str, tuple[Any, str]] = {
         "number": (row.number, "a number"),
         "within": (lambda c: row.number(c, -1.0, 2.0, "-1 to 2"), "-1 to 2"),
+        "above 0": (lambda c: row.number(c, ABOVE_ZERO), "a number"),
         "whole": (row.whole, "a whole number from 1"),
         "from 3 to 5": (lambda c: row.whole(c, 3, 5), "a whole number from 3"),
         "milliseconds": (row.milliseconds, "a time above 0, in milliseconds (1e-06 to 1e+12)"),
