@@ -84,14 +84,21 @@ class Finder(cst.CSTVisitor):
         return True
 
 
+def inner(code: types.CodeType) -> list[types.CodeType]:
+    """The functions and classes that are made in a code object."""
+    return [c for c in code.co_consts if isinstance(c, types.CodeType)]
+
+
+def last_line(code: types.CodeType) -> int:
+    """Of a code object and what is made in it."""
+    return max([*(n or 0 for *_, n in code.co_lines()), *map(last_line, inner(code))])
+
+
 def code_pairs(old: types.CodeType, new: types.CodeType, line: int) -> Any:
     """Code objects that differ and hold a line, outermost first, with those of the mutant."""
-    if old != new and old.co_firstlineno <= line <= max(n or 0 for *_, n in old.co_lines()):
+    if old != new and old.co_firstlineno <= line <= last_line(old):
         yield old, new
-        inner = [
-            [c for c in code.co_consts if isinstance(c, types.CodeType)] for code in (old, new)
-        ]
-        for one, other in zip(*inner, strict=False):
+        for one, other in zip(inner(old), inner(new), strict=False):
             yield from code_pairs(one, other, line)
 
 

@@ -15,7 +15,6 @@ from scipy import stats
 from lolat.errors import InputError
 from lolat.fitting.intervals import (
     LARGEST,
-    LEAST_POINTS,
     STEEPEST,
     Intervals,
     Scale,
@@ -174,6 +173,7 @@ def test_the_exponent_is_the_likeliest(seed: int) -> None:
         return -float(stats.laplace.logpdf(residuals, scale=np.exp(p[0] - p[1] * x)).sum())
 
     best = minimize(loss, [-2.0, 0.2], method="Nelder-Mead", options={"xatol": 1e-4}).x[1]
+    assert found.exponent == round(found.exponent, 2)
     assert found.exponent == pytest.approx(float(np.clip(best, 0.0, STEEPEST)), abs=0.0075)
 
 
@@ -185,8 +185,10 @@ def test_the_scale_neither_rises_nor_falls_too_fast(exponent: float, found: floa
 
 
 def test_points_that_cannot_tell_have_no_scale() -> None:
-    residuals, ops, names = uneven(LEAST_POINTS - 1, 1, 0.4, 0)
+    residuals, ops, names = uneven(29, 1, 0.4, 0)
     assert interval_entry(residuals, ops, leave_out(names)) is None
+    residuals, ops, names = uneven(30, 1, 0.4, 0)
+    assert interval_entry(residuals, ops, leave_out(names)) is not None
     residuals, ops, names = uneven(100, 1, 0.4, 0)
     assert interval_entry(residuals, None, leave_out(names)) is None
     for same in (0.0, 7.0):
@@ -250,6 +252,7 @@ def test_effective_operations_by_hand() -> None:
 
     assert of([7.0], [12]) == pytest.approx(12)  # a block, as the points are
     assert of([1.0, 2.0, 3.0], [4, 8, 12]) == pytest.approx(24)  # all operations take as long
+    assert of([3e-4, 1e-4], [1, 1]) == pytest.approx(1.6)  # whatever the unit
     assert of([3.0, 1.0], [1, 1]) == pytest.approx(1.6)  # 16 / (9 + 1)
     assert of([5.0, 0.0], [2, 50]) == pytest.approx(2)
     assert of([5.0, 0.0], [2, 0]) == pytest.approx(2)  # a block of reshapes
@@ -281,6 +284,12 @@ def test_student_by_scipy(probability: float, degrees: int) -> None:
     wanted = stats.t.ppf(probability, degrees)
     assert student_quantile(probability, degrees) == pytest.approx(wanted, rel=0.01)
     assert student_quantile(1 - probability, degrees) == pytest.approx(-wanted, rel=0.01)
+
+
+def test_student_of_many_degrees_is_exact_but_for_the_next_term() -> None:
+    """Which is 0.4 / n**4 of the expansion."""
+    wanted = stats.t.ppf(0.95, 1000)
+    assert student_quantile(0.95, 1000) == pytest.approx(wanted, rel=0.0, abs=2e-12)
 
 
 @pytest.mark.parametrize("probability", [0.9, 0.95, 0.995, 0.9995])

@@ -32,18 +32,18 @@ def convolutional() -> Graph:
     return b.build([b.add("dense", [y], (1, 10), in_features=PIXELS, out_features=10, bias=True)])
 
 
-def attention(rank: int = 4, mask: bool = False) -> Graph:
+def attention(rank: int = 4, mask: bool = False, keys: int = 50) -> Graph:
     """A fused attention of 2 heads, 50 positions, 32 features a head; a number is added to its scores."""
     b = GraphBuilder("attention", "torch")
     lead = (1, 2) if rank == 4 else (1, 1, 2)
-    q, k, v = (b.input((*lead, 50, 32)) for _ in range(3))
-    x = b.add("matmul", [q, k], (*lead, 50, 50), contracted=32, fused=True)
-    x = b.add("scale", [x], (*lead, 50, 50), fused=True)
-    x = b.add("add", [x], (*lead, 50, 50), fused=True)
+    q, k, v = (b.input((*lead, n, 32)) for n in (50, keys, keys))
+    x = b.add("matmul", [q, k], (*lead, 50, keys), contracted=32, fused=True)
+    x = b.add("scale", [x], (*lead, 50, keys), fused=True)
+    x = b.add("add", [x], (*lead, 50, keys), fused=True)
     if mask:
-        x = b.add("add", [x, b.tensor((50, 50), batched=False)], (*lead, 50, 50), fused=True)
-    x = b.add("softmax", [x], (*lead, 50, 50), fused=True)
-    return b.build([b.add("matmul", [x, v], (*lead, 50, 32), contracted=50, fused=True)])
+        x = b.add("add", [x, b.tensor((50, keys), batched=False)], (*lead, 50, keys), fused=True)
+    x = b.add("softmax", [x], (*lead, 50, keys), fused=True)
+    return b.build([b.add("matmul", [x, v], (*lead, 50, 32), contracted=keys, fused=True)])
 
 
 def named(work: Work) -> list[tuple[str, float]]:
@@ -120,6 +120,42 @@ def test_fused_attention_does_not_write_its_scores(mask: bool, kind: str, more: 
     assert named(work) == [(kind, 3 * 4 * 4 * 2 * 50 * 32 + more)]
     # Positions fill tiles of 64; both products.
     assert float(work.macs[0]) == 3 * 2 * 64 * 64 * (2 * 32)
+
+
+def test_attention_to_more_positions() -> None:
+    work = work_of(attention(keys=70), 3)
+    assert float(work.macs[0]) == 3 * 2 * 64 * 128 * (2 * 32)
+    assert work.bytes[0] == 3 * 4 * 2 * 32 * (50 + 70 + 70 + 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        (c.MOVES, "pad transpose repeat roll sort scatter unfold cumulative fill"),
+        (c.CURVES, "sigmoid silu tanh gelu erf"),
+        (c.POOLS, "max_pool average_pool global_average_pool"),
+        (c.PARTS, "slice split crop"),
+        (c.NORM, "layer_norm rms_norm"),
+        (c.GROUP_NORM, "group_norm instance_norm"),
+        (c.BATCH_NORM, "batch_norm"),
+        (c.SOFTMAX, "softmax log_softmax"),
+        (c.SUMS, "reduce"),
+        (c.JOINED, "concatenate stack"),
+        (c.ROWS, "embedding gather"),
+        (c.RESIZED, "resize"),
+        (c.ELEMENTS, "relu add multiply something"),
+    ],
+)
+def test_classes_of_what_moves(name: str, kinds: str) -> None:
+    assert {c.moving_class(kind) for kind in kinds.split()} == {name}
+
+
+def test_a_dense_layer_of_a_constant_does_not_grow() -> None:
+    b = GraphBuilder("constant", "torch")
+    x = b.tensor((3, 4), batched=False)
+    graph = b.build([b.add("dense", [x], (3, 5), in_features=4, out_features=5, bias=False)])
+    one, eight = work_of(graph, 1), work_of(graph, 8)
+    assert (one.rows[0], one.bytes[0]) == (eight.rows[0], eight.bytes[0]) == (3, 4 * (12 + 15 + 20))
 
 
 def test_attention_over_more_axes_is_not_fused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import pytest
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import ModelFileError
+from lolat.io import documents
 from lolat.io.documents import (
     DEEPEST,
     SHOWN,
@@ -44,7 +46,7 @@ class Shape(Struct):
     named: dict[str, Part] | UnsetType = UNSET
     ends: Range | UnsetType = UNSET
     yes: bool | UnsetType = UNSET
-    much: Number | None | UnsetType = UNSET
+    much: Number | UnsetType | None = UNSET
     many: AtLeastOne | UnsetType = UNSET
     share: NotNegative | UnsetType = UNSET
     kind: Literal["a", "b"] | UnsetType = UNSET
@@ -93,6 +95,26 @@ def test_what_a_shape_refuses(document: Any, fault: str | None) -> None:
         assert fault_of(document, Shape, "out[2]") == inside
 
 
+LEAST, MOST = 5e-324, 1.7976931348623157e308
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("Number", (-MOST, 0, 1.5, MOST), (math.inf, -math.inf, math.nan, "1", True)),
+        ("NotNegative", (0, 0.0, LEAST, MOST), (-LEAST, -1, math.inf, math.nan)),
+        ("Positive", (LEAST, 1, MOST), (0, 0.0, -1.0, math.inf, math.nan)),
+        ("Count", (0, 2**63 - 1), (-1, 2**63, 0.5, True)),
+        ("AtLeastOne", (1, 2**63 - 1), (0, 2**63, 1.5)),
+        ("Range", ([-1, MOST], [1, 0]), ([], [1], [1, 2, 3], [1, math.inf])),
+    ],
+)
+def test_kinds_of_numbers(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
+    shape = getattr(documents, name)
+    assert [fault_of(value, shape) for value in good] == [None] * len(good)
+    assert None not in [fault_of(value, shape) for value in bad]
+
+
 def test_shapes_that_are_no_struct() -> None:
     assert fault_of({"a": 1}, dict[str, int]) is None
     assert fault_of({"a": "x"}, dict[str, int]) == "`a` is 'x'; expected a whole number"
@@ -116,8 +138,8 @@ def test_values_in_a_message(value: Any, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("a b", "a b"), ("", "''"), ("ä", "'\\xe4'"), ("\x1b", "'\\x1b'"), (3, "3"), ("x" * SHOWN, "x" * SHOWN),
-     ("x" * (SHOWN + 1), "'" + "x" * (SHOWN - 4) + "...")],
+    [("a b", "a b"), ("", "''"), ("ä", "'\\xe4'"), ("\x1b", "'\\x1b'"), (3, "3"),
+     ("x" * SHOWN, "x" * SHOWN), ("x" * (SHOWN + 1), "'" + "x" * (SHOWN - 4) + "...")],
 )  # fmt: skip
 def test_keys_in_a_message(key: Any, text: str) -> None:
     assert key_text(key) == text
@@ -132,12 +154,12 @@ def read(path: Path, content: bytes, **more: Any) -> Any:
     ("content", "kind", "words"),
     [
         (b" \n", NotJsonError, ": is empty; expected something"),
-        (b'{"a": "\xc3', ModelFileError, ": looks truncated: the JSON breaks off after 8 bytes; expected so"),
+        (b'{"a": "\xc3', ModelFileError, ": looks truncated: the JSON breaks off after 8 bytes; expected"),
         (b'{"a": 1', ModelFileError, ": looks truncated: the JSON breaks off after 7 bytes; expected so"),
-        (b'{"a": 1,\n', ModelFileError, ": looks truncated: the JSON breaks off after 9 bytes; expected so"),
+        (b'{"a": 1,\n', ModelFileError, ": looks truncated: the JSON breaks off after 9 bytes; exp"),
         (b'{"a": {}', ModelFileError, ": looks truncated"),
         (b'{"a": "\xff"}', NotJsonError, ": not UTF-8 text (at byte 7); expected something"),
-        (b'{"a": 1,\n "b" 2}', NotJsonError, ": not JSON (Expecting ':' delimiter at line 2, column 6); exp"),
+        (b'{"a": 1,\n "b" 2}', NotJsonError, ": not JSON (Expecting ':' delimiter at line 2, column 6)"),
         (b'{"a": 1} {}', NotJsonError, ": not JSON (Extra data at line 1, column 10); expected something"),
         (b'{"a": 1} x', NotJsonError, ": not JSON (Extra data at"),
         (b"a,b\n1,2\n", NotJsonError, ": not JSON ("),
@@ -240,5 +262,5 @@ def test_what_json_does_not_hold(bad: Any) -> None:
         ModelFileError, match=r"^document: cannot be written as JSON \(.+\); expected text keys"
     ):
         to_json(bad)
-    with pytest.raises(ModelFileError, match="^FILE: cannot"):
+    with pytest.raises(ModelFileError, match=r"^FILE: cannot"):
         to_json(bad, "FILE")

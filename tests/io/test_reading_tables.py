@@ -192,6 +192,7 @@ def test_what_is_written_is_what_the_csv_module_reads(rows: list[list[str]]) -> 
         ('a,"b"\n1,2,3\n', (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
         ('a,b\n"1"x,2\n', (), "FILE, line 2: not a CSV table: "),
         ("a,b\n1,2,\n3\n", (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
+        ("a,b\r1,2\r3\r", (), "FILE, line 3: 1 cell; expected 2, as in the first line"),
         ("a,b\n1,2,3\n4\n", (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
     ],
 )
