@@ -154,6 +154,12 @@ def test_it_survives_the_model_file() -> None:
     assert Domain.from_dict({}) is None
 
 
+def test_a_file_that_says_less() -> None:
+    found = Domain.from_dict({"ratios": {"FLOPs per element": [1, 2]}})
+    assert found == Domain(frozenset(), frozenset(), {"FLOPs per element": (1.0, 2.0)}, {})
+    assert Domain.from_dict({"kinds": ["conv"]}) is None
+
+
 def test_points_whose_counts_do_not_tell_have_none() -> None:
     assert Domain.of_points([]) is None
     three = ("acts", "inp", "flops")

@@ -195,6 +195,9 @@ def test_a_network_step_by_step() -> None:
     assert k.Kernels.from_dict(replace(formula, sustained=1e5).to_dict()) == replace(
         formula, sustained=1e5
     )
+    needed = {"coefficients", "multiprocessors", "classes"}
+    less = k.Kernels.from_dict({n: v for n, v in formula.to_dict().items() if n in needed})
+    assert less == replace(formula, mode=Mode())
     assert "sustained" not in formula.to_dict()
     found = formula.unlike(work, ms)
     assert found == {

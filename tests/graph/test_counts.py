@@ -23,6 +23,7 @@ from lolat.graph.counts import (
     MEANINGS,
     PLAIN,
     Count,
+    behavior,
     count,
     formula_for,
 )
@@ -293,6 +294,23 @@ def test_the_border_is_what_a_graph_is_given_and_gives() -> None:
     x = b.add("relu", [b.input((1, 6, 7))], (1, 6, 7))
     graph = b.build([b.add("reduce", [x], (1, 2))])
     assert count(graph).at(5)[:, COLUMNS.index("border")].tolist() == [5 * 6 * 7, 5 * 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "more"),
+    [
+        *(
+            (kind, "memory traffic", {})
+            for kind in ("relu", "add", "max_pool", "slice", "batch_norm")
+        ),
+        ("softmax", "softmax", {}),
+        ("something", "something", {}),
+        ("conv", "conv", conv((3, 3), 1, 1)),
+    ],
+)
+def test_what_kind_of_work_an_operation_is(kind: str, of: str, more: dict[str, Any]) -> None:
+    (operation,) = one(kind, [(1, 8, 8, 1)], [(1, 8, 8, 1)], **more).operations
+    assert behavior(operation) == of
 
 
 def test_an_output_that_is_read_again_counts_once() -> None:

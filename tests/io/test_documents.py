@@ -169,6 +169,7 @@ def read(path: Path, content: bytes, **more: Any) -> Any:
         (b'{"a": 1e999}', ModelFileError, ": holds 1e999, which is not a finite number"),
         (b'{"a": ' + b"9" * 400 + b".5}", ModelFileError, ": holds a number above 1.8e308, which"),
         (b'{"a": ' + b"9" * 5000 + b"}", ModelFileError, ": holds an integer of thousands of digits; exp"),
+        (b"[" + b"[]," * 150 + b"[" * DEEPEST + b"]" * (DEEPEST + 1), ModelFileError, ": lists or obj"),
         (b"[" * (DEEPEST + 1), ModelFileError, ": lists or objects nested too deeply (more than 100 in"),
         (b'[{"a":' * 50 + b'"[[[" ,[', ModelFileError, ": lists or objects nested too deeply"),
     ],
@@ -189,6 +190,7 @@ def test_what_is_no_document(tmp_path: Path, content: bytes, kind: type, words: 
         b"[[], " * (DEEPEST - 1) + b"[]" + b"]" * (DEEPEST - 1),
         b'["' + b'[{\\"' * 150 + b'\\\\", "]"]',
         b"[" + b"[]," * 150 + b"[]]",
+        b'[{"a":' * 50 + b"1" + b"}]" * 50,
     ],
     ids=lambda content: "",
 )

@@ -37,6 +37,9 @@ def test_text_into_a_file(tmp_path: Path) -> None:
         write_text(str(tmp_path / "a" / "b.txt"), text)
         assert (tmp_path / "a" / "b.txt").read_bytes() == text.encode()
     assert os.listdir(tmp_path / "a") == ["b.txt"]
+    os.link(tmp_path / "a" / "b.txt", tmp_path / "before")
+    write_text(tmp_path / "a" / "b.txt", "new")
+    assert (tmp_path / "before").read_text() == text, "replaced, not written over"
     for bad in (tmp_path, "a\0b", "", tmp_path / "a" / "b.txt" / "c"):
         with pytest.raises(InputError, match="^" + re.escape(shown_path(bad) + ": ")):
             write_text(bad, "x")
