@@ -4,11 +4,13 @@
 VENV ?= .venv
 PYTHON ?=
 DEVICE ?= cpu
+# What the tests need, to the byte. Where that cannot be had, `make test LOCK=` takes what pyproject.toml admits.
+LOCK ?= tests/requirements.txt
 # More for the job, as in: make learn ARGS="--output cpu.json"; make test ARGS="-m 'not slow'"
 ARGS ?=
 
 BIN := $(VENV)/bin
-SOURCES := lolat microbench tests benchmarks examples learn_model.py setup.py
+SOURCES := lolat microbench tests benchmarks examples learn_model.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # Where no PYTHON is given, the first of these that runs and is of the right version. A pyenv shim
@@ -20,7 +22,7 @@ FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2]
 
 TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
 
-.PHONY: help learn test lint format docs schemas package clean venv
+.PHONY: help learn test coverage lint format docs schemas package sbom audit lock oldest clean venv
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -28,18 +30,28 @@ TRIED = $(or $(PYTHON),python3.11 python3.12 python3 python and those of pyenv)
 help:
 	@echo "make learn   measure this device (DEVICE=cpu) and write a model to models/local/"
 	@echo "make test    ruff, mypy, then all tests in two processes"
+	@echo "make coverage  all tests, and which branches of the packages they take"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  put the sources into ruff's format"
 	@echo "make schemas write the schemas of the JSON answers into docs/reference/json/"
 	@echo "make docs    build the documentation into site/; a link that leads nowhere fails"
 	@echo "make package build the wheel and the source archive into dist/, and check them"
+	@echo "make sbom    list what the virtual environment holds in dist/sbom.json (CycloneDX)"
+	@echo "make audit   say which packages of the virtual environment have known vulnerabilities"
+	@echo "make lock    pin the newest packages that pyproject.toml admits in tests/requirements.txt"
+	@echo "make oldest  test with the oldest packages that pyproject.toml admits"
 	@echo "make clean   remove the virtual environment, caches and builds; models stay"
 
 learn: $(VENV)/.lolat-learn
 	@$(BIN)/python learn_model.py $(DEVICE) $(ARGS)
 
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# Of all processes that the tests start, but for those that they kill.
+coverage: $(VENV)/.lolat-test
+	@$(BIN)/python -m coverage run -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report --skip-covered
 
 lint: $(VENV)/.lolat-test
 	@$(BIN)/python -m ruff check $(wildcard $(SOURCES))
@@ -62,20 +74,60 @@ package: $(VENV)/.lolat-test
 	@$(BIN)/python -m twine check --strict dist/*
 	@$(BIN)/check-wheel-contents dist/*.whl
 
+define AUDITED
+import json, sys
+packages = json.loads(sys.stdin.read() or "{}").get("dependencies", [])
+asked = [p for p in packages if "skip_reason" not in p]
+found = [(p["name"], p["version"], v) for p in asked for v in p["vulns"]]
+for name, version, v in found:
+    print(f"known vulnerability: {name} {version}, {v['id']}, mended in {', '.join(v['fix_versions']) or 'no version yet'}")
+print(f"audit: {len(asked)} of {len(packages)} packages looked up, {len(found)} known vulnerabilities", end="")
+print("" if asked else ": the advisories cannot be reached from here")
+endef
+export AUDITED
+
+sbom: $(VENV)/.lolat-test
+	@mkdir -p dist && $(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --no-validate \
+		--output-file dist/sbom.json $(BIN)/python
+
+# A report, never a verdict: advisories appear without a change here. Where none can be asked for, it says so.
+audit: $(VENV)/.lolat-test
+	@$(BIN)/pip-audit --progress-spinner off --skip-editable --format json 2>/dev/null | $(BIN)/python -c "$$AUDITED"
+
+# A week old at least: what was put there by a thief is mostly found by then. PyTorch's wheel for the CPU
+# and the one with CUDA have one version and two hashes, and torchvision fits the latter only.
+lock: venv
+	@$(PIP) install --quiet 'uv>=0.9'
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --exclude-newer '7 days' \
+		--generate-hashes --no-annotate --custom-compile-command 'make lock' --extra test --extra timm \
+		--no-emit-package torch --no-emit-package torchvision --output-file tests/requirements.txt pyproject.toml
+
+# Direct requirements only: what these ask for in turn is their own matter. PyTorch is that of the other tests.
+oldest: venv
+	@$(PIP) install --quiet 'uv>=0.9'
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-oldest
+	@$(BIN)/uv pip compile --quiet --resolution lowest-direct --extra test pyproject.toml | grep -v '^torch==' \
+		>$(VENV)-oldest/requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(VENV)-oldest --no-deps --requirement $(VENV)-oldest/requirements.txt
+	@$(BIN)/python -m pip --python $(VENV)-oldest install --quiet --editable '.[test]'
+	@$(VENV)-oldest/bin/python -m pytest -m 'not slow' $(or $(ARGS),tests/graph tests/fitting tests/io tests/model tests/readers)
+
 # A half-made environment, or one whose Python is gone, is made again: its stamps say nothing.
 ifneq ($(shell "$(BIN)/python" -c "import pip" 2>/dev/null && echo runs),runs)
 $(shell rm -f "$(VENV)/.lolat-learn" "$(VENV)/.lolat-test")
 endif
 
 # The stamps say what is installed. What the tests need holds all that learning needs.
-$(VENV)/.lolat-learn: pyproject.toml setup.py | venv
+$(VENV)/.lolat-learn: pyproject.toml | venv
 	@echo "installing LoLat and TensorFlow into $(VENV) (once; some minutes on a slow line)" >&2
 	@$(PIP) install --quiet --editable '.[tensorflow,plot,compare]'
 	@touch $@
 
-$(VENV)/.lolat-test: pyproject.toml setup.py | venv
+$(VENV)/.lolat-test: pyproject.toml $(LOCK) | venv
 	@echo "installing LoLat, TensorFlow and the test tools into $(VENV) (once; some minutes on a slow line)" >&2
-	@$(PIP) install --quiet --editable '.[test]'
+	@$(if $(LOCK),$(PIP) install --quiet --no-deps --require-hashes --requirement $(LOCK) || \
+		{ echo "$(LOCK) cannot be installed here; without it: make $(or $(MAKECMDGOALS),test) LOCK=" >&2; exit 1; })
+	@$(PIP) install --quiet $(if $(LOCK),--no-build-isolation) --editable '.[test]'
 	@$(PIP) install --quiet --no-deps 'timm>=1' # with torchvision, whose wheel does not fit PyTorch's for the CPU
 	@touch $(VENV)/.lolat-learn $@
 
@@ -97,6 +149,6 @@ venv:
 
 # Only what make has made: an environment without the mark is somebody else's.
 clean:
-	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)"; fi
-	@rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)" "$(VENV)-oldest"; fi
+	@rm -rf build dist site *.egg-info .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +

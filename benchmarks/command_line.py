@@ -36,7 +36,7 @@ commands, options, models and networks.
 | 0 | done |
 | 1 | something else went wrong, such as a full disk; one line says what |
 | 2 | the call or its input is wrong; one line says what was given, what is expected and how to mend it |
-| 3 | the answer is no: a time is exceeded, a model no longer holds |
+| 3 | the answer is no: a time is exceeded, a model no longer holds; `--json` prints its object too |
 | 130 | interrupted by Ctrl-C; what was measured is kept |
 
 `LOLAT_DEBUG=1` shows where an error is from.

@@ -142,7 +142,11 @@ def json_page() -> str:
     head = "| schema | printed by | what |\n| --- | --- | --- |\n"
     text = (
         "Every command that answers has `--json`: one object on stdout, nothing else there. It names its "
-        "schema and the schema's version; a reader of a version can read later additions to it."
+        "schema and the schema's version; a reader of a version can read later additions to it.\n\n"
+        "With exit code 3 there is an object too: what was found, with null or an empty list where nothing "
+        "answers. With exit codes 1, 2 and 130 one line on stderr says why; stdout is empty, or has the "
+        "whole object where a part failed: a network of several, which `failures` names, or a file that "
+        "could not be written."
     )
     return f"# JSON\n\n{MADE}\n\n{text}\n\n{head}" + "\n".join(rows) + "\n"
 

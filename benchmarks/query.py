@@ -2,20 +2,24 @@
 
     python benchmarks/query.py [--model MODEL] [--write]
 
-Every ratio compares two things measured in turns; single times are given for scale only.
+Every ratio compares two things measured in turns; single times are given for scale only. A query of a
+network asks the model's default predictor, with its interval, domain and blocks.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import logging
+import os
 import statistics
 import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +28,17 @@ sys.path.insert(0, str(ROOT))
 
 import lolat  # noqa: E402
 from benchmarks.pages import update  # noqa: E402
+from lolat.mlp.devices import DEVICES  # noqa: E402
+from lolat.mlp.layer_model import Layer, LayerModel, Perceptron  # noqa: E402
+from lolat.mlp.recipes import find_recipe  # noqa: E402
+from lolat.mlp.table import LayerTable  # noqa: E402
+from lolat.nas.scorer import Grid, compiled  # noqa: E402
 
 ROWS = 10_000_000
+POSITIONS, CHOICES = 22, 7  # as many positions as FBNet has; 7**22 is what an int64 can index
+CANDIDATES = 20_000_000
+LAYERS = 100_000
+NETWORKS = ("resnet50", "mobilenetv2_100", "densenet121", "vit_base_patch16_224")
 
 
 def in_turns(a: Callable[[], object], b: Callable[[], object], rounds: int) -> tuple[float, float]:
@@ -45,11 +58,16 @@ def start_up(model: str) -> tuple[float, float]:
         f"import lolat; print(lolat.load({model!r}).predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20))"
     )
 
+    # What is installed is compiled once; where that is turned off, each process would compile it anew.
+    compiling = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
+
     def run(code: str) -> Callable[[], object]:
         return lambda: subprocess.run(
-            [sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL
-        )
+            [sys.executable, "-c", code], check=True, cwd=ROOT, env=compiling,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
 
+    run(question)()
     return in_turns(run(question), run("import numpy"), rounds=21)
 
 
@@ -81,15 +99,92 @@ def each(call: Callable[[], object], count: int) -> float:
     return statistics.median(found)
 
 
+def torch_readers() -> list[str]:
+    """Rows of the table: reading networks of timm in this process, against fvcore's count of them."""
+    from fvcore.nn import FlopCountAnalysis
+
+    from lolat.readers.torch import import_torch
+    from lolat.readers.torch.named import named
+
+    logging.disable(logging.WARNING)  # fvcore's, of operations that it skips
+    example, lines = import_torch().randn(1, 3, 224, 224), []
+    for name in NETWORKS:
+        network = named(f"timm:{name}", (3, 224, 224), True)[0].eval()
+
+        def ours(network: Any = network) -> object:
+            return lolat.read(network, (3, 224, 224))
+
+        def theirs(network: Any = network) -> object:
+            return FlopCountAnalysis(network, example).total()
+
+        ours(), theirs()
+        mine, other = in_turns(ours, theirs, rounds=3)
+        lines.append(
+            f"| reading {name} (PyTorch) / fvcore's count of it | {mine / other:.2f} "
+            f"({mine:.2f} s / {other:.2f} s) |"
+        )
+    return lines
+
+
+def search(model: lolat.Model) -> str:
+    """A row of the table: the ten fastest of a part of a large space by index, on one core."""
+    random = np.random.default_rng(0)
+    tables = [((i,), random.uniform(0.1, 1.0, CHOICES)) for i in range(POSITIONS)]
+    scorer = compiled(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
+    start = time.process_time()
+    scorer.best(10, start=10**12, stop=10**12 + CANDIDATES)
+    seconds = (time.process_time() - start) / CANDIDATES * 1e9
+    return (
+        f"| the ten fastest of 10^9 candidates of {POSITIONS} positions, a core; linear, so from "
+        f"{CANDIDATES:,} of them | {seconds:.0f} s |"
+    )
+
+
+def layers() -> Iterator[str]:
+    """Rows of the table: LAYERS convolutions of six GPUs by networks of each recipe's size."""
+    random = np.random.default_rng(0)
+    known = dict(itertools.islice(DEVICES.items(), 6))
+    sizes = {"batch_size": 64, "in_channels": 1024, "out_channels": 1024}
+    table = LayerTable(
+        "convolution",
+        {
+            "gpu": random.choice(list(known), LAYERS),
+            **{name: random.integers(1, most + 1, LAYERS) for name, most in sizes.items()},
+            "input_size": random.integers(8, 225, LAYERS),
+            "kernel_size": random.integers(1, 8, LAYERS),
+            "stride": random.integers(1, 5, LAYERS),
+            "padding": random.choice(["same", "valid"], LAYERS),
+            "use_bias": random.integers(0, 2, LAYERS),
+            "activation": random.choice(["none", "relu"], LAYERS),
+            "optimizer": random.choice(["none", "sgd", "adam"], LAYERS),
+        },
+    )
+    for name in ("best", "paper"):
+        recipe = find_recipe(name)
+        plan, features = recipe.plan("convolution", True), recipe.feature_names("convolution", True)
+        widths = [len(features), *plan.hidden, 1]
+        members = [
+            Layer(random.normal(0, a**-0.5, (a, b)).astype(np.float32), np.zeros(b, np.float32),
+                  plan.activation if b > 1 else plan.output_activation)
+            for a, b in itertools.pairwise(widths)
+        ]  # fmt: skip
+        standard = np.zeros(len(features)), np.full(len(features), 100.0)
+        model = LayerModel(
+            "convolution", name, known, features, *standard, Perceptron([members]), {}, {}, {}
+        )
+        seconds = each(lambda model=model: model.predict(table), 1) / 1e6
+        yield f"| {LAYERS:,} layers by the layer model of the recipe {name} | {seconds:.2f} s |"
+
+
 def main() -> None:
     """Print the table; write it if asked to."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--model", default=None, help="a model file; the first shipped one if not given"
+        "--model", default=None, help="a model file; the shipped one of a CPU if not given"
     )
     parser.add_argument("--write", action="store_true", help="write docs/results/speed.md")
     options = parser.parse_args()
-    path = options.model or str(sorted((ROOT / "models").glob("*.json"))[0])
+    path = options.model or str(ROOT / "models/epyc-2t.json")
     model = lolat.load(path)
     answer, plain = start_up(path)
     ours, theirs, memory = rows(model)
@@ -109,7 +204,10 @@ def main() -> None:
         f"| its peak memory / its input | {memory:.2f} |",
         f"| one query from counts | {counts:.1f} µs |",
         f"| one query of ResNet-50, a counted Graph, at a batch size not asked before | {fresh:.0f} µs |",
-        f"| the same at a batch size asked before | {again:.0f} µs |",
+        f"| the same at a batch size asked before | {again:.1f} µs |",
+        *torch_readers(),
+        search(model),
+        *layers(),
     ]
     print("\n".join(lines))
     if options.write:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 class LolatError(Exception):
@@ -47,9 +49,16 @@ class DeviceError(InputError):
 
 
 class AnswerIsNo(LolatError):
-    """The question was fine and its answer is no: a budget exceeded, a model that no longer holds."""
+    """The question was fine and its answer is no: a budget exceeded, a model that no longer holds.
+
+    `answer`: what `--json` prints then; None where it was printed before.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, answer: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.answer = answer
 
 
 class MeasuringError(LolatError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -48,6 +49,14 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def as_number(text: str) -> float:
+    """The number that a text is, of digits, a point and an exponent; NaN for any other (1_0, ١٢)."""
+    return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 
 def digits(value: float) -> str:

@@ -18,7 +18,7 @@ from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.model.state import State
-from lolat.readers import open_network
+from lolat.readers import read
 from microbench import backends, environment
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
@@ -106,7 +106,7 @@ def measure_cases(
     what state the machine is. InputError for a block that a network does not have.
     """
     cases_read = {(c.spec, c.input_size): None for c in wanted}
-    networks_read = {key: open_network(*key).graph() for key in cases_read}
+    networks_read = {key: read(*key) for key in cases_read}
     graphs = [case_graph(c, networks_read[c.spec, c.input_size]) for c in wanted]
     jobs = [_job(c, g) for c, g in zip(wanted, graphs, strict=True)]
     try:

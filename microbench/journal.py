@@ -145,6 +145,13 @@ class _Failure(msgspec.Struct):
     failed: str
 
 
+class _Start(msgspec.Struct):
+    """The start of a training, which is measured once."""
+
+    key: str
+    start_ms: Number
+
+
 class _Visit(msgspec.Struct):
     """Each sample between two of the reference, or with what ran before it (`timing.sample`)."""
 
@@ -156,9 +163,11 @@ class _Visit(msgspec.Struct):
 
 
 def _is_record(document: Mapping[str, Any]) -> bool:
-    """Either the times of a visit, which fit together, or a failure."""
+    """Either the times of a visit, which fit together, a start's, or a failure."""
     if "failed" in document:
         return fault_of(document, _Failure) is None
+    if "start_ms" in document:
+        return fault_of(document, _Start) is None
     if fault_of(document, _Visit) is not None:
         return False
     samples, lengths = len(document["samples_ms"]), [len(document["reference_ms"])]

@@ -132,7 +132,7 @@ def measure_training(
         backend, device, jobs, reference_job(), settings, journal_path, now, restart, progress, check,
         "training",
     ) as run:  # fmt: skip
-        starts, failed = _starts(run.runner, graphs)
+        starts, failed = _starts(run.runner, graphs, run.journal)
         section = _section(blocks, graphs, run, starts)
     if failed:
         without = "any optimizer" if SIMPLEST in failed else ", ".join(failed)
@@ -185,10 +185,13 @@ def _epoch_jobs() -> list[Job]:
     return jobs
 
 
-def _starts(runner: Runner, graphs: Mapping[str, Graph]) -> tuple[list[StartPoint], dict[str, str]]:
+def _starts(
+    runner: Runner, graphs: Mapping[str, Graph], journal: Journal
+) -> tuple[list[StartPoint], dict[str, str]]:
     """First steps of networks made anew, one time each; optimizer -> why it failed.
 
-    The simplest come first: without them the others are worth nothing, and a worker that dies ends it.
+    What the journal has is not measured again. The simplest come first: without them the others are worth
+    nothing, and a worker that dies ends it.
     """
     first, second = STARTED
     others = [name for name in OPTIMIZERS if name != SIMPLEST]
@@ -196,25 +199,33 @@ def _starts(runner: Runner, graphs: Mapping[str, Graph]) -> tuple[list[StartPoin
     runner.progress.start("starting", len(wanted))
     points: list[StartPoint] = []
     failed: dict[str, str] = {}
+    known = {r["key"]: r["start_ms"] for r in journal.records if "start_ms" in r}
     for at, (block, optimizer) in enumerate(wanted):
         runner.progress.step()
         if block not in graphs:
             continue
         graph = graphs[block]
-        job = {"graph": graph.to_dict(), "batch_size": 1, "optimizer": optimizer}
-        try:
-            answer = runner.worker.request({"do": "start", "job": job}, START_LIMIT_S)
-        except (ProcessDied, RequestFailed) as problem:
-            runner.progress.note(
-                f"start of {block} with {optimizer}: {problem}; going on without it"
-            )
-            failed[optimizer] = str(problem)
-            if isinstance(problem, ProcessDied):  # whose place nothing takes for so little
-                return points, failed | {name: str(problem) for _, name in wanted[at:]}
-            continue
-        time_ms = round(answer["start_ms"], 3)
-        points.append(StartPoint(optimizer, started(graph), variables(graph), time_ms))
+        key = f"start of {block} with {optimizer}"
+        if key not in known:
+            try:
+                time_ms = _start(runner, graph, optimizer)
+            except (ProcessDied, RequestFailed) as problem:
+                runner.progress.note(f"{key}: {problem}; going on without it")
+                failed[optimizer] = str(problem)
+                if isinstance(problem, ProcessDied):  # whose place nothing takes for so little
+                    return points, failed | {name: str(problem) for _, name in wanted[at:]}
+                continue
+            known[key] = time_ms
+            journal.append({"key": key, "start_ms": time_ms})
+        points.append(StartPoint(optimizer, started(graph), variables(graph), known[key]))
     return points, failed
+
+
+def _start(runner: Runner, graph: Graph, optimizer: str) -> float:
+    """ms of the first step of a network made anew. ProcessDied, RequestFailed."""
+    job = {"graph": graph.to_dict(), "batch_size": 1, "optimizer": optimizer}
+    answer = runner.worker.request({"do": "start", "job": job}, START_LIMIT_S)
+    return round(float(answer["start_ms"]), 3)
 
 
 def _section(

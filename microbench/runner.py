@@ -79,7 +79,7 @@ class Outcome:
         for record in records:
             if "failed" in record:
                 self._fail(record["key"], record["failed"], record.get("died") is True)
-            else:
+            elif "samples_ms" in record:
                 taken = Visit(
                     tuple(record["samples_ms"]),
                     tuple(record["reference_ms"]),

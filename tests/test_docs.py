@@ -151,21 +151,33 @@ def samples(text: str) -> list[tuple[str, list[str]]]:
     ]
 
 
+PLAYER = """
+import json, sys
+from lolat.cli.common import run
+from lolat.cli.main import lolat
+
+for words in json.loads(sys.argv[1]):
+    if "keras" in sys.modules:
+        sys.modules["keras"].backend.clear_session()  # which counts the names that it gives to layers
+    if code := run(lolat, words, "lolat"):
+        sys.exit(f"lolat {' '.join(words)}: exit code {code}")
+    print("\\x1e")
+"""
+
+
 def answers(text: str, folder: Path) -> list[list[str]]:
-    """What the samples' commands print, each in a process of its own, in a folder with the page's files."""
+    """What the samples' commands print, in one process, in a folder with the page's files."""
     for name, content in files(text).items():
         (folder / name).write_text(content, encoding="utf-8")
-    found = []
-    for command, _ in samples(text):
-        done = subprocess.run(
-            [sys.executable, "-m", "lolat.cli.main", *shlex.split(command)[1:]],
-            cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"},
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        shown = done.stdout.strip("\n").replace(f"{ROOT}/", "")
-        found.append([line.rstrip() for line in shown.splitlines()])
-    return found
+    words = [shlex.split(command)[1:] for command, _ in samples(text)]
+    done = subprocess.run(
+        [sys.executable, "-c", PLAYER, json.dumps(words)],
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.replace(f"{ROOT}/", "").split("\x1e\n")[:-1]
+    return [[line.rstrip() for line in out.strip("\n").splitlines()] for out in printed]
 
 
 def timeless(lines: list[str]) -> list[str]:

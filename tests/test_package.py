@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import email
+import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -14,24 +17,74 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with wheel and source archive, built from what git would commit."""
-    pytest.importorskip("build")
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+def check_out(folder: Path) -> None:
+    """Copies what git would commit."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split("\0")  # fmt: skip
     for name in filter(None, listed):
         if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with wheel and source archive; the wheel is built from the archive."""
+    pytest.importorskip("build")
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    check_out(source)
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)],
         cwd=source, check=True, capture_output=True,
     )  # fmt: skip
     return out
+
+
+@pytest.mark.slow
+def test_another_time_place_umask_and_locale_give_the_same_bytes(
+    built: Path, tmp_path: Path
+) -> None:
+    """From a checkout that was worked in, and not by way of the source archive."""
+    check_out(tmp_path)
+    for name in ("models/local/cpu.json", "lolat/__pycache__/x.cpython-311.pyc", "build/x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(0o700 if path.is_dir() else 0o600)  # git knows of files only who may run them
+    there = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--directory", "dist"],
+        cwd=tmp_path, check=True, capture_output=True, env=os.environ | there, umask=0o077,
+    )  # fmt: skip
+    assert len(list(built.iterdir())) == 2
+    for file in built.iterdir():
+        assert (tmp_path / "dist" / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_the_lock_file_holds_what_the_tests_ask_for() -> None:
+    """A hash and a version inside its range for each package of the extra `test`; else: make lock."""
+    packaging = pytest.importorskip("packaging.requirements")
+    lines = (ROOT / "tests/requirements.txt").read_text(encoding="utf-8").replace("\\\n", "")
+    locked: dict[str, list[str]] = {}
+    for name, version, rest in re.findall(r"^([\w.-]+)==(\S+)(.*)$", lines, re.MULTILINE):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", rest), name
+        locked.setdefault(name, []).append(version)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras, asked = ["test"], project["dependencies"]
+    for extra in extras:
+        asked = asked + project["optional-dependencies"][extra]
+        extras += [
+            e for a in asked for e in packaging.Requirement(a).extras if a.startswith("lolat[")
+        ]
+        extras[:] = dict.fromkeys(extras)
+    for text in asked:
+        wanted = packaging.Requirement(text)
+        # PyTorch's wheel differs from place to place under one version.
+        if wanted.name not in ("lolat", "torch"):
+            assert all(map(wanted.specifier.contains, locked[wanted.name.lower()])), text
 
 
 @pytest.mark.slow
@@ -62,7 +115,7 @@ def test_models_pages_and_licenses_are_inside(built: Path) -> None:
     assert told["License-Expression"] == "Apache-2.0"
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         packed = {n.partition("/")[2] for n in archive.getnames()}
-    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "models/epyc-2t.json"} <= packed
+    assert {"pyproject.toml", "README.md", "LICENSE", "models/epyc-2t.json"} <= packed
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from lolat.devices.tables import (
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.fitting.points import Point, read_csv
 from lolat.io.paths import find_model, list_models
+from lolat.io.progress import Progress
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import write_bytes
@@ -57,6 +58,7 @@ def fit(
     skip: bool = False,
     said: Said | None = None,
     warn: Warn | None = None,
+    progress: Progress | None = None,
 ) -> Model:
     """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
 
@@ -66,7 +68,8 @@ def fit(
     alone. `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the
     device is called. `facts`: a CSV of data sheets. `skip`: leave out rows that cannot be used; else the
     first one is an
-    error. `said`: is told of each network that is counted; `warn`: of what was left out.
+    error. `said`: is told of each network that is counted; `warn`: of what was left out;
+    `progress`: how far a fit to thousands of blocks is (start, step, note).
 
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
@@ -89,7 +92,7 @@ def fit(
             )
         given, sections = _points(paths[0])
         named = (given[0] if name is None else name, *given[1:])
-        document = model_document(stem, *named) | sections
+        document = model_document(stem, *named, progress) | sections
     if output is None:
         return Model(document)
     document = with_sections(output, document)
@@ -136,7 +139,7 @@ def _of_tables(
     of = {kind: [p for p, k in kinds.items() if k == kind] for kind in kinds.values()}
     operations = [row for path in of.get(OPERATIONS, ()) for row in read_operations(path)]
     networks, mode = _networks(of.get(NETWORKS, []), device, skip, said, warn)
-    blocks = [point for path in of.get(BLOCKS, ()) for point in read_csv(path)]
+    blocks = [point for path in of.get(BLOCKS, ()) for point in read_csv(path, warn)]
     counted = [f"{len(operations)} operations"] * bool(operations)
     counted += [f"{len(networks)} networks"] * bool(networks)
     source = {
@@ -190,7 +193,9 @@ def _points(path: str) -> tuple[Given, dict[str, Any]]:
     """
     if is_table(path):
         where = {"device": "unknown", "source": Path(path).name}
-        return ("unknown (from a table)", read_csv(path), where, {}, []), {}
+        remarks: list[str] = []
+        points = read_csv(path, remarks.append)
+        return ("unknown (from a table)", points, where, {}, remarks), {}
     found = find_model(path)
     try:
         document = read(found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
-from lolat.errors import LolatError
+from lolat.errors import AnswerIsNo, LolatError
+from lolat.io.apart import FILES_APART, LIMITS, USUAL
 from lolat.io.results import json_text
 from lolat.io.writing import check_writable as check_writable
 
@@ -66,6 +68,18 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
         return _report(error, text, 1)
 
 
+def run_apart(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
+    """`run` where the networks may be anybody's: those that may do harm are read apart.
+
+    Not with LOLAT_DEBUG, which asks for a traceback: what a child raises has none.
+    """
+    before = FILES_APART.set(not os.environ.get("LOLAT_DEBUG"))
+    try:
+        return run(command, arguments, name)
+    finally:
+        FILES_APART.reset(before)
+
+
 def _discard_stdout() -> None:
     """Forget what stdout did not take; the interpreter would try again at its end and complain."""
     try:
@@ -79,6 +93,17 @@ def _discard_stdout() -> None:
 def say_json(kind: str, answer: Mapping[str, Any]) -> None:
     """The answer of a command as strict JSON on stdout, of the schema `lolat-KIND`."""
     click.echo(json_text(kind, answer))
+
+
+@contextlib.contextmanager
+def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
+    """What --json prints where the answer is no, which is then raised on."""
+    try:
+        yield
+    except AnswerIsNo as no:
+        if as_json and no.answer is not None:
+            say_json(kind, no.answer)
+        raise
 
 
 def _report(error: BaseException, text: str, code: int) -> int:
@@ -160,8 +185,39 @@ def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) 
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def _limit_reading(ctx: click.Context, param: click.Parameter, value: float) -> None:
+    """Make it a limit of what this call reads."""
+    limits = LIMITS.get()._replace(**{str(param.name): value})
+    ctx.call_on_close(functools.partial(LIMITS.reset, LIMITS.set(limits)))
+
+
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The limits of what reads networks, which the command does not get itself."""
+    hidden = {
+        "expose_value": False,
+        "callback": _limit_reading,
+        "show_default": True,
+        "show_envvar": True,
+    }
+    for one in (
+        option("--max-read-gib", type=Number("GIB", "GiB", above=0.0, most=2**20, such="8"),
+               default=USUAL.max_read_gib, envvar="LOLAT_READ_GIB",
+               help="Memory for reading a network, beside its framework's."),
+        option("--max-read-s", type=Number("S", "seconds", above=0.0, most=1e6, such="300"),
+               default=USUAL.max_read_s, envvar="LOLAT_READ_S",
+               help="Seconds for reading a network from a file or a function."),
+    ):  # fmt: skip
+        command = one(**hidden)(command)
+    return command
+
+
+def network_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """NETWORK, and what reading it may take."""
+    given = click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
+    return reading_options(given(command))
+
+
 model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
-network_argument = click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
 space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
 device_argument = functools.partial(
     click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}", cls=Argument
@@ -257,4 +313,4 @@ def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
     networks = click.argument(
         "networks", metavar="NETWORK...", nargs=-1, required=True, shell_complete=_complete_networks
     )
-    return model_argument(networks(command))
+    return model_argument(networks(reading_options(command)))

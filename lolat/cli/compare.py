@@ -15,6 +15,7 @@ from lolat.cli.common import (
     json_option,
     model_argument,
     option,
+    reading_options,
     say,
     say_json,
 )
@@ -36,6 +37,7 @@ KIND = re.compile(r" \(family \d+ model \d+\)")
 )
 @csv_option(more="The figures.")
 @html_option
+@reading_options
 @json_option
 def compare(
     model: str, evaluation: str | None, csv_file: Path | None, html_file: str | None, as_json: bool

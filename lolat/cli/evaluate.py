@@ -19,6 +19,7 @@ from lolat.cli.common import (
     plot_option,
     predictor_option,
     progress,
+    reading_options,
     say,
     say_json,
     size_option,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @batches_option(more="1 and 4 if not given.")
 @size_option
+@reading_options
 @plot_option(more="Measured against predicted.")
 @option(
     "--table",

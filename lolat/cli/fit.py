@@ -19,6 +19,7 @@ from lolat.cli.common import (
     option,
     output_option,
     progress,
+    reading_options,
     say,
     say_json,
 )
@@ -41,6 +42,7 @@ from lolat.units import plain
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
 )
+@reading_options
 @json_option
 def fit(
     tables: tuple[str, ...],
@@ -67,8 +69,9 @@ def fit(
     check_writable(output)
     with progress() as bar:
         made = lolat.fit(
-            tables, output, name=name, facts=facts, skip=skip, said=counting(bar), warn=say
-        )
+            tables, output, name=name, facts=facts, skip=skip, said=counting(bar), warn=say,
+            progress=bar,
+        )  # fmt: skip
     for remark in made.document["warnings"]:
         say(f"warning: {remark}")
     if as_json:

@@ -20,8 +20,9 @@ from lolat.cli.common import (
     option,
     output_option,
     progress,
+    reading_options,
     restart_option,
-    run,
+    run_apart,
     say_json,
     size_option,
     threads_option,
@@ -58,6 +59,7 @@ from lolat.units import plain
 @option("--for", "network", metavar="NETWORK", help="With --extend: the network to bring inside.")
 @batches_option(more="With --extend: of NETWORK; 1 if not given.")
 @size_option(more="With --extend: of NETWORK.")
+@reading_options
 @option(
     "--fleet", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None, metavar="[ADDRESS]",
     help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
@@ -225,7 +227,7 @@ def _learn(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `learn_model.py`."""
-    return run(learn, arguments, "learn_model.py")
+    return run_apart(learn, arguments, "learn_model.py")
 
 
 # ---- What `lolat learn --mode training` says.

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import click
 
 from lolat import __version__
-from lolat.cli.common import LazyGroup, command, run
-from lolat.io.apart import FILES_APART
+from lolat.cli.common import LazyGroup, command, run_apart
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -107,8 +106,23 @@ def completion(shell: str) -> None:
     click.echo(made(lolat, {}, "lolat", COMPLETE).source())
 
 
+def _open_closed_streams() -> None:
+    """Put something in the place of a standard stream that the caller closed, as `lolat ... >&-` does.
+
+    Else the next file that is opened is taken for it, and gets what is printed. Answers cannot be written
+    there, which is an error; remarks are dropped.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
             stream.reconfigure(errors="replace")
@@ -116,12 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
-    # What a child raises has no traceback, which is what LOLAT_DEBUG asks for.
-    before = FILES_APART.set(not os.environ.get("LOLAT_DEBUG"))
-    try:
-        sys.exit(run(lolat, arguments, "lolat"))
-    finally:
-        FILES_APART.reset(before)
+    sys.exit(run_apart(lolat, arguments, "lolat"))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from lolat.cli.common import (
     command,
     count_option,
     coverage_option,
+    json_of_no,
     json_option,
     max_ms_option,
     model_argument,
@@ -270,7 +271,7 @@ def search(
         beside = None if output is None else str(output.with_suffix(".scores.csv"))
         journal = journal or beside or f"{searched.name}.scores.csv"
         check_writable(journal, "--journal")
-    with progress() as bar:
+    with json_of_no("nas-search", as_json), progress() as bar:
         told = questions.search(
             searched, loaded, objective, max_ms=max_ms, method=method, candidates=candidates,
             generations=generations, seed=seed, lower_is_better=lower_is_better,

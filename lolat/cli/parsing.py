@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from lolat.cli.progress import QUIET, say
+from lolat.units import as_number
 
 # ---- Former names of options work for a release: not shown, and with a line that says the new one.
 
@@ -199,10 +200,12 @@ class Number(click.ParamType):
 
     def number(self, text: str) -> float | None:
         """The number of a text; None where it is none, or not within the limits."""
-        try:
-            found = int(text) if self.whole else float(text)
-        except ValueError:
-            return None
+        found = as_number(text.strip())
+        if self.whole:
+            try:
+                found = int(text) if found == found else found  # exactly, which 1e6 is not
+            except ValueError:
+                return None
         (_, least), (_, above), (_, below), (_, most) = self.limits
         inside = least <= found <= most and above < found < below and abs(found) < math.inf
         return found if inside else None

@@ -17,6 +17,7 @@ from lolat.cli.common import (
     coverage_option,
     csv_option,
     html_option,
+    json_of_no,
     max_ms_option,
     network_options,
     option,
@@ -420,9 +421,10 @@ def budget(
             f"--sure and --coverage are two answers; give --sure {100 * coverage:g} alone"
         )
     asked = (batch_size, predictor, coverage if sure is None else sure)
-    found = lolat.load(model).budget(
-        network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
-    )
+    with json_of_no("budget", as_json):
+        found = lolat.load(model).budget(
+            network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
+        )
     if as_json:
         say_json("budget", found.to_dict())
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -36,7 +37,8 @@ def complain(text: str) -> None:
         if line.isprintable()
         else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
     )
-    click.echo(f"lolat: {shown}", err=True)
+    with contextlib.suppress(OSError):  # a full disk below stderr: the exit code still says it
+        click.echo(f"lolat: {shown}", err=True)
 
 
 # ---- How far a run is: a bar with the time left on a terminal, plain lines elsewhere; both on

@@ -98,8 +98,8 @@ def serve(models: tuple[str, ...], port: int) -> None:
     """
     from lolat.errors import InputError
     from lolat.io.paths import find_model
-    from lolat.web.app import serve as run
     from lolat.web.devices import opened
+    from lolat.web.server import serve as run
 
     named = [Path(find_model(model)) for model in models]
     for path in named:  # one that is given by name is to work, or to be refused here

@@ -28,6 +28,7 @@ from lolat.cli.common import (
     optimizer_option,
     option,
     output_option,
+    reading_options,
     replicas_option,
     samples_option,
     say,
@@ -230,6 +231,7 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
     is_flag=True,
     help="The epochs left out a last batch that was not full; without it, it was run too.",
 )
+@reading_options
 @json_option
 def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: bool) -> None:
     """Fit a device's training time to EPOCHS.csv: no device is needed.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.errors import InputError
+from lolat.units import plural
 
 MUCH_BETTER = 0.5
 """The balanced way of fitting is taken where it leaves less than this of the other's median error."""
@@ -171,19 +171,19 @@ def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
     With more than `most` blocks (a long table) several are left out at a time, so that the time to
     fit stays bounded.
     """
-    array = np.asarray(names)
-    distinct = list(dict.fromkeys(names))
-    folds = min(len(distinct), most)
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    folds = min(len(number), most)
+    of = np.array([number[name] % folds for name in names])
     for fold in range(folds):
-        yield ~np.isin(array, distinct[fold::folds])
+        yield of != fold
 
 
 def require_points(count: int, columns: int) -> None:
-    """InputError when there are too few points for so many coefficients."""
+    """InputError when there are too few different points for so many coefficients."""
     if count < columns + 1:
         raise InputError(
-            f"{count} points are too few to fit {columns} coefficients; expected at least "
-            f"{columns + 1}, measured or read from a table"
+            f"{plural(count, 'point')} {'is' if count == 1 else 'are'} too few to fit {columns} "
+            f"coefficients; expected at least {columns + 1} different ones, measured or read from a table"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.io.tables import Row, read_table
+from lolat.io.tables import LONGEST_MS, MOST_WHOLE, SHORTEST_MS, Row, Table, read_table
 
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
 MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
+MOST_ROWS = (
+    20_000  # of a table: seven coefficients do not get better by more, and a file has room for them
+)
 
 
 @dataclass(frozen=True)
@@ -86,29 +89,64 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
     )
 
 
-def read_csv(path: str | Path) -> list[Point]:
+def read_csv(path: str | Path, warn: Callable[[str], object] = lambda text: None) -> list[Point]:
     """Points from a CSV table with the columns acts, inp, flops, latency_ms.
 
     Where present also traffic, weights, ops, batch_size, name: an empty cell is an unknown count, and
     a count that not all rows have is not fitted. Other columns are ignored; names of columns may be
-    in capitals. Raises InputError that names the line and column that is wrong.
+    in capitals. Of more than MOST_ROWS rows all are checked and so many, drawn at random, are points;
+    `warn` is told. Raises InputError that names the line and column that is wrong.
     """
     expected = (
         f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
         f"{','.join(OPTIONAL)}"
     )
-    return [_point(row) for row in read_table(path, REQUIRED, expected, "measured block")]
+    lines: dict[tuple[int, ...], str] = {}
+    table = read_table(path, REQUIRED, expected, "measured block")
+    rows = np.arange(len(table))
+    if len(table) > MOST_ROWS:
+        for row in _doubtful(table):
+            _point(table.row(row), lines)
+        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
+        warn(
+            f"{table.source}: {len(table):,} rows were read and {MOST_ROWS:,} of them, drawn at random "
+            "(each time the same), are fitted"
+        )
+    return [_point(table.row(row), lines) for row in rows.tolist()]
 
 
-def _point(row: Row) -> Point:
+def _doubtful(table: Table) -> list[int]:
+    """The rows that `_point` may refuse, in order: all that it does, and next to none besides."""
+    doubtful = np.zeros(len(table), bool)
+    ends = dict.fromkeys(FEATURES, (0.0, 0.999 * MOST_OF_A_COUNT))
+    ends |= {"batch_size": (1.0, float(MOST_WHOLE)), "latency_ms": (SHORTEST_MS, LONGEST_MS)}
+    for column, (least, most) in ends.items():
+        if column in table.names:
+            values, empty = table.numbers(column)
+            good = (least <= values) & (values <= most)
+            if column != "latency_ms":
+                good &= values == np.floor(values)
+            doubtful |= ~(good if column in REQUIRED else good | empty)
+    return np.flatnonzero(doubtful).tolist()
+
+
+def _point(row: Row, lines: dict[tuple[int, ...], str]) -> Point:
+    # Rows without a name that say the same of a block are one block, `lines`: left out together.
     counts = {
-        column: round(row.number(column, 0, MOST_OF_A_COUNT, "a count from 0 to 2**63 - 1"))
-        for column in FEATURES
-        if column in REQUIRED or row.get(column)
+        column: _count(row, column) for column in FEATURES if column in REQUIRED or row.get(column)
     }
     return Point(
-        row.get("name") or f"line {row.line}",
+        row.get("name") or lines.setdefault(tuple(counts.values()), f"line {row.line}"),
         row.whole("batch_size", default=1),
         counts,
         row.milliseconds(),
     )
+
+
+def _count(row: Row, column: str) -> int:
+    """A whole number, as 12 or 1.2e1: 0.4 is of another unit, and would be rounded away."""
+    expected = "a count from 0 to 2**63 - 1, a whole number"
+    count = row.number(column, 0, MOST_OF_A_COUNT, expected)
+    if count != round(count):
+        raise row.wrong(column, expected)
+    return round(count)

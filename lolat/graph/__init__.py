@@ -16,7 +16,7 @@ import msgspec
 from lolat.errors import InputError
 from lolat.graph.checks import check_sizes, fault_of_attributes
 from lolat.graph.kinds import CONVOLUTIONS as CONVOLUTIONS
-from lolat.io.documents import fault_of
+from lolat.io.documents import converted, fault_of
 
 SCHEMA = "lolat-network"
 FORMAT_VERSION = 1
@@ -148,7 +148,7 @@ class Graph:
     def from_dict(document: Mapping[str, Any]) -> Graph:
         """Read what `to_dict` wrote. Raises InputError when it is something else."""
         try:
-            found = msgspec.convert(document, _Document)
+            found = converted(document, _Document)
         except (msgspec.ValidationError, RecursionError):
             raise InputError(
                 f"not a graph document: {fault_of(document, _Document)}; write it with Graph.to_dict"

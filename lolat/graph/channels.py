@@ -443,7 +443,7 @@ class Channels:
                     rule(self, position, operation, s) if rule else self.only_fixed(operation, s)
                     for s in graph.shapes(operation.outputs)
                 ]
-            except Unclear:
+            except (Unclear, LookupError):  # the latter: tensors that do not fit together
                 raise InputError(
                     f"the width of {graph.name!r} cannot be varied: it is not clear how channels pass "
                     f"through operation {operation.full_name!r} ({operation.kind}); vary the "

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from lolat.errors import InputError
 from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, NORMALIZATIONS
-from lolat.io.documents import fault_of
+from lolat.io.documents import converted, fault_of
 
 LARGEST = 2**40
 """Of a size or a count in an attribute, with room above all that there is."""
@@ -54,7 +54,7 @@ def fault_of_attributes(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> s
     """What is wrong with the attributes of operations, given by name; None for nothing."""
     named = list(documents)
     try:
-        msgspec.convert([attributes for _, attributes in named], list[Attributes])
+        converted([attributes for _, attributes in named], list[Attributes])
     except msgspec.ValidationError:
         for name, attributes in named:
             if fault := fault_of(attributes, Attributes):

@@ -5,17 +5,14 @@ weights, ops. A formula gets the elements that the operation reads and writes, a
 operation whose kind has no formula is reported by name and counted as memory traffic, never as nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, is_convolution, kind_label
 from lolat.graph.kinds import (
@@ -140,7 +137,7 @@ class Count(NamedTuple):
 
 
 MEANINGS: dict[str, Meaning] = {
-    name: hint.__metadata__[0] for name, hint in get_type_hints(Count, include_extras=True).items()
+    name: hint.__metadata__[0] for name, hint in Count.__annotations__.items()
 }
 COLUMNS = Count._fields
 FEATURES = COLUMNS[:6]
@@ -393,11 +390,11 @@ class GraphCounts:
     `streamed`, which know thresholds, are made of those by `at`.
     """
 
-    fixed: np.ndarray
-    scaled: np.ndarray
+    fixed: "np.ndarray"
+    scaled: "np.ndarray"
     warnings: tuple[str, ...]
 
-    def at(self, batch_size: int) -> np.ndarray:
+    def at(self, batch_size: int) -> "np.ndarray":
         """(operations, COLUMNS) at `batch_size`."""
         return _by_size(self.fixed + batch_size * self.scaled, batch_size)
 
@@ -406,7 +403,7 @@ class GraphCounts:
         return Count(*(int(n) for n in self.at(batch_size).sum(axis=0)))
 
 
-def _by_size(rows: np.ndarray, batch_size: int) -> np.ndarray:
+def _by_size(rows: "np.ndarray", batch_size: int) -> "np.ndarray":
     """Fill in, in place, the columns that depend on how large an operation is at `batch_size`.
 
     `rows`: (operations, COLUMNS), `repacked` as it is above batch size 1.
@@ -459,7 +456,7 @@ def _count(graph: Graph) -> GraphCounts:
     return GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
 
 
-def _border(graph: Graph, batch_size: int) -> np.ndarray:
+def _border(graph: Graph, batch_size: int) -> "np.ndarray":
     """(operations,) elements of the graph's inputs, where they are first read, and of its outputs."""
     elements = np.zeros(len(graph.operations), np.int64)
     ends = set(graph.inputs) | set(graph.outputs)
@@ -470,7 +467,7 @@ def _border(graph: Graph, batch_size: int) -> np.ndarray:
     return elements
 
 
-def _longest_path(graph: Graph, ops: np.ndarray) -> list[int]:
+def _longest_path(graph: Graph, ops: "np.ndarray") -> list[int]:
     """Positions of the operations on the path that starts most operations; `ops`: (operations,) started."""
     reached: dict[int, tuple[int, int]] = {}  # tensor -> (operations so far, who wrote it)
     best: list[tuple[int, int]] = []  # per operation: (operations so far, position before it)

@@ -342,7 +342,8 @@ def _halves(graph: Graph, operation: Operation, images: set[int]) -> bool:
     """Whether half the input gives half the output: ceil(n / stride), and ceil of ceil."""
     a, kind = operation.attributes, operation.kind
     if kind in ("transposed_conv", "resize"):  # twice half of an odd size is one more than it
-        return all(n % 2 == 0 or n == 1 for n in graph.tensors[operation.inputs[0]].shape[1:3])
+        read = graph.shapes(operation.inputs[:1])
+        return all(n % 2 == 0 or n == 1 for shape in read for n in shape[1:3])
     if kind in POOLINGS - _SLIDING or kind in _ANY_SIZE:
         return True
     if kind in FREE:  # a view: as many images as before, or a flat tensor seen as another

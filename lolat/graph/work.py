@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields, replace
 from math import ceil, prod
 from typing import Any
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import EXPONENTIALS, FREE, GATES, NORMALIZATIONS, POOLINGS
 from lolat.graph.modes import SLICES, Mode, Pairs, Plan, multiplies

@@ -159,10 +159,20 @@ class _Nothing:
 
 def _refusal(document: Any, shape: Any) -> msgspec.ValidationError | None:
     try:
-        msgspec.convert(document, shape)
+        converted(document, shape)
     except msgspec.ValidationError as error:
         return error
     return None
+
+
+def converted(document: Any, shape: Any) -> Any:
+    """As `msgspec.convert`, ValidationError too where half a surrogate pair is a key, or for a number."""
+    try:
+        return msgspec.convert(document, shape)
+    except UnicodeEncodeError:
+        raise msgspec.ValidationError(
+            "Expected Unicode text, no half of a surrogate pair"
+        ) from None
 
 
 _WORDS = {

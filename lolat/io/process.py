@@ -3,7 +3,7 @@
 The parent starts `Child("package.module:function", ...)`. In the child that function makes ready and gives
 the handler of requests. Requests and answers are lines of JSON on pipes of their own, so that nothing that
 a network's code prints or reads comes between them. A child may die (out of memory, a crash in a kernel)
-without taking its parent along, and ends itself within seconds when its parent does.
+without taking its parent along, and ends within seconds when its parent does, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import queue
+import select
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,8 @@ Handler = Callable[[Any], Any]
 START_LIMIT_S = 180.0
 LOOK_S = 1.0
 """Between looks at whether a child still lives."""
+ALONE_S = 2.0
+"""What a child without a parent has to tidy up."""
 LAST_WORDS_BYTES = 4096
 
 
@@ -91,7 +94,7 @@ class Child:
         if not shows_errors:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         path = json.dumps([p for p in sys.path if isinstance(p, str)])
-        temporary = folder or self._own_folder  # frameworks leave files when they are ended
+        self.folder = temporary = folder or self._own_folder  # frameworks leave files when ended
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", START_CODE, path, temporary, start, *arguments],
             stdin=subprocess.PIPE,
@@ -167,7 +170,11 @@ class Child:
             self._process.stdin.write(line)
             self._process.stdin.flush()
             answer = json.loads(self._process.stdout.readline())
-        except (OSError, ValueError):  # nothing, what a dying process got out, or closed meanwhile
+            whole = isinstance(answer, dict) and ("answer" in answer or "kind" in answer)
+            if not whole:
+                raise ValueError
+        except (OSError, ValueError, RecursionError):
+            # Nothing, what a dying process got out, what its code wrote to the pipe, or closed meanwhile.
             how = self._end()
             if late.is_set():
                 how = f"gave no answer within {limit_s:g} s"
@@ -214,6 +221,7 @@ def serve() -> None:
     global _is_starting
     folder, start, *arguments = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    watcher = _watched(folder)
     incoming = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "rb") as nothing:
@@ -227,11 +235,16 @@ def serve() -> None:
                 requests.put(json.loads(line))
         finally:  # the parent is gone, or done with us; something may be under way
             shutil.rmtree(folder, ignore_errors=True)
+            _dismiss(watcher)
             os._exit(0)
 
     def answer(function: Handler, request: Any) -> None:
-        answers.write(json.dumps(_answer(function, request)) + "\n")
-        answers.flush()
+        line = json.dumps(_answer(function, request)) + "\n"
+        try:
+            answers.write(line)
+            answers.flush()
+        except OSError:  # nobody reads it: `listen` ends this process, but has to tidy up first
+            listener.join()
 
     handlers: list[Handler] = []
 
@@ -239,15 +252,53 @@ def serve() -> None:
         module, _, function = start.partition(":")
         handlers.append(getattr(importlib.import_module(module), function)(*arguments))
 
-    threading.Thread(target=listen, daemon=True).start()
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
     _is_starting = True
     answer(make_ready, None)
     _is_starting = False
     if not handlers:
+        _dismiss(watcher)
         return
     (handler,) = handlers
     while True:
         answer(handler, requests.get())
+
+
+def _watched(folder: str) -> int:
+    """Start a process that ends this one, and removes its files, when the parent is gone: no thread of ours
+    does where a framework is busy in C. Until then it sleeps. Its id; 0 where there is no such thing.
+
+    To be called before there are threads.
+    """
+    if not hasattr(os, "fork"):
+        return 0
+    ours, life = os.pipe()  # the end that is written to is ours alone, and closed when we end
+    me, watcher = os.getpid(), os.fork()
+    if watcher:
+        os.close(ours)
+        return watcher
+    try:
+        for other in (life, 1, 2):  # else nobody would see that we have closed them
+            os.close(other)
+        ends = select.poll()
+        for end in (0, ours):
+            ends.register(end, 0)  # for nothing but that the other side is closed
+        if 0 in dict(ends.poll()):
+            ends.unregister(0)
+            if not ends.poll(1000 * ALONE_S):
+                os.kill(me, signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os._exit(0)
+
+
+def _dismiss(watcher: int) -> None:
+    """End the process of `_watched`, and leave nothing of it to whoever collects orphans."""
+    if watcher:
+        with contextlib.suppress(OSError):
+            os.kill(watcher, signal.SIGKILL)
+            os.waitpid(watcher, 0)
 
 
 def _answer(handler: Handler, request: Any) -> dict[str, Any]:

@@ -79,14 +79,15 @@ def _replace(target: str, folder: str, content: bytes) -> None:
     """Write beside the target, force it to the disk, then rename over it."""
     # Its own short name: the target's may already be as long as names can be.
     temporary = os.path.join(folder, f".lolat-{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    handle = os.open(temporary, flags, 0o666)
+    handle, has_name = _new_file(folder, temporary)
     try:
         try:
             rest = memoryview(content)
             while rest:
                 rest = rest[os.write(handle, rest) :]
             os.fsync(handle)
+            if not has_name:
+                os.link(f"/proc/self/fd/{handle}", temporary, src_dir_fd=handle)
         finally:
             os.close(handle)
         os.replace(temporary, target)
@@ -103,6 +104,15 @@ def _replace(target: str, folder: str, content: bytes) -> None:
                 os.fsync(handle)
             finally:
                 os.close(handle)
+
+
+def _new_file(folder: str, temporary: str) -> tuple[int, bool]:
+    """(descriptor, whether it has its name yet): without one where it can: a kill leaves nothing."""
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # a file system that knows no such files
+            return os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666), False
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.open(temporary, flags, 0o666), True
 
 
 def _raise_write_error(error: OSError | ValueError, source: str) -> NoReturn:

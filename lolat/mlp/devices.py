@@ -21,7 +21,7 @@ from lolat.errors import InputError
 from lolat.io.documents import NotJsonError, read_json
 from lolat.io.tables import read_table
 from lolat.mlp.table import mapped
-from lolat.units import plain
+from lolat.units import as_number, plain
 
 
 @dataclass(frozen=True)
@@ -210,10 +210,8 @@ def _filled(value: Any) -> bool:
 def _value(value: Any, fact: _Fact, place: str) -> Any:
     if not fact.unit:
         return plain(str(value).strip())
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    # A number of JSON, or a cell. str() of what else there may be is none.
+    number = as_number(str(value))
     if not fact.least <= number <= fact.most or (fact.whole and number != int(number)):
         raise InputError(
             f"{place}: {fact.names[0]} is {plain(str(value))!r}; expected {fact.unit}, from {fact.least:g} "

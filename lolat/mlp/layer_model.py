@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -91,13 +91,14 @@ class Perceptron:
         """Number of features."""
         return int(self.members[0][0].weights.shape[0])
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """(n,) float64: the mean output of the members for standardized features (n, inputs)."""
+    def __call__(self, x: np.ndarray, mean: Any = 0.0, scale: Any = 1.0) -> np.ndarray:
+        """(n,) float64: the mean output of the members for features (n, inputs), standardized here."""
         if x.ndim != 2 or x.shape[1] != self.inputs:
             raise ValueError(f"features of shape {x.shape}; expected (rows, {self.inputs})")
         total = np.zeros(len(x))
         for start in range(0, len(x), SLICE):
-            part = np.ascontiguousarray(x[start : start + SLICE], dtype=np.float32)
+            standard = (x[start : start + SLICE] - mean) / scale
+            part = np.ascontiguousarray(standard, dtype=np.float32)
             for layers in self.members:
                 total[start : start + SLICE] += _forward(layers, part)
         return total / len(self.members)
@@ -223,7 +224,7 @@ class LayerModel:
         features = recipe.features(table, facts)
         self._check_features(recipe, features)
         with np.errstate(over="ignore", invalid="ignore"):
-            output = self.network((features - self.mean) / self.scale)
+            output = self.network(features, self.mean, self.scale)
             times = recipe.decode(output, table, facts)
         if not np.isfinite(times).all():
             row = int(np.argmin(np.isfinite(times)))
@@ -349,7 +350,9 @@ def from_document(document: Any, source: str = "document") -> LayerModel:
         raise _wrong(source, "features", f"a mean and a scale of each of {width}")
     try:
         devices = {
-            name: device_from({"name": name, **facts}, f"{source}: devices.{name}")
+            name: replace(
+                device_from({"name": name, **facts}, f"{source}: devices.{name}"), name=name
+            )
             for name, facts in contents.devices.items()
         }
         network = Perceptron([[_layer(layer) for layer in layers] for layers in contents.members])

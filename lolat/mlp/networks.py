@@ -15,7 +15,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.fitting.least_squares import point_weights
-from lolat.fitting.predictors.kernels import SMALLER, TILES, TINIER
+from lolat.fitting.predictors.kernels import TILES, slower
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES, count
 from lolat.mlp.devices import DEVICES, Device, find, key, merged
@@ -130,10 +130,10 @@ def parts(sizes: Sizes, t: Mapping[str, float], device: Device) -> Parts:
     """The ms of layers by the terms `t` of START."""
     work = sizes.work
     peak, stream = device.peak_macs / 1e3, device.bandwidth / 1e3 / BYTES  # a ms: MACs, elements
-    slower = ((1.0 + SMALLER * t["small"]) * (1.0 + TINIER * t["tiny"]))[:, None]
+    longer = slower(t)[:, None]
 
     def product(tiles: np.ndarray, depth: np.ndarray, rate: str, fill: str) -> np.ndarray:
-        return (tiles * slower).min(axis=0) * (depth + t[fill]) / (t[rate] * peak)
+        return (tiles * longer).min(axis=0) * (depth + t[fill]) / (t[rate] * peak)
 
     moved = work.input + work.output
     plain = product(sizes.plain, work.depth, "rate", "fill")

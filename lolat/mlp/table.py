@@ -6,7 +6,6 @@ optimizer (none: forward only), time_ms_median. Other columns are kept.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.io import tables
-from lolat.units import shortened
+from lolat.units import as_number, shortened
 
 LAYERS = ("convolution", "dense")
 OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
@@ -74,8 +73,9 @@ class LayerTable:
 def mapped(texts: np.ndarray, of: Callable[[str], Any], dtype: Any = np.float64) -> np.ndarray:
     """(n, ...) `of` each of n texts, called once for each that is different."""
     listed = texts.tolist()
-    values = {text: of(text) for text in dict.fromkeys(listed)}
-    return np.array([values[text] for text in listed], dtype)
+    places = {text: place for place, text in enumerate(dict.fromkeys(listed))}
+    rows = np.fromiter(map(places.__getitem__, listed), np.intp, len(listed))
+    return np.array([of(text) for text in places], dtype)[rows]
 
 
 def read_table(path: str | Path, layer: str | None = None, times: bool = True) -> LayerTable:
@@ -177,34 +177,25 @@ def _whole(text: str) -> str:
 
 
 def _size(text: str) -> int | None:
-    try:
-        value = int(_whole(text))
-    except ValueError:
-        return None
-    return value if 1 <= value <= _LARGEST else None
+    value = as_number(text)
+    return int(value) if 1 <= value <= _LARGEST and value == int(value) else None
 
 
 def _times(text: tables.Table, name: str, values: Sequence[str]) -> np.ndarray:
     """(n,) times in ms: above 0 for the measured one; its spread may be 0, or empty (NaN)."""
-    times = np.fromiter(map(_real, values), np.float64, len(values))
+    times = np.fromiter(map(as_number, map(str.strip, values)), np.float64, len(values))
     if name == TIME:
-        good, expected = np.isfinite(times) & (times > 0), "a time above 0, in milliseconds"
+        good = (times >= tables.SHORTEST_MS) & (times <= tables.LONGEST_MS)
+        expected = tables.EXPECTED_MS
     else:
         empty = np.fromiter((not v.strip() for v in values), bool, len(values))
         good, expected = (
-            np.isfinite(times) & (times >= 0) | empty,
+            (times >= 0) & (times <= tables.LONGEST_MS) | empty,
             "a time in milliseconds, or nothing",
         )
     if not good.all():
         raise wrong(text, int(np.argmin(good)), name, expected)
     return times
-
-
-def _real(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def wrong(text: tables.Table, row: int, name: str, expected: str) -> InputError:

@@ -187,15 +187,19 @@ def _epoch(tf: Any, plan: Plan, network: Any, optimizer: Any) -> Callable[..., A
         optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))
         return loss, tf.reduce_max(output)
 
-    @tf.function
+    # Not by autograph, whose files a process that is killed leaves behind.
+    @tf.function(autograph=False)
     def epoch(x: Any, y: Any, order: Any) -> tuple[Any, Any]:
         rows = tf.shape(order)[0]
-        total, largest = tf.constant(0.0), tf.constant(-math.inf)
-        for start in tf.range(0, rows, plan.batch):
-            batch = order[start : start + plan.batch]
-            loss, top = step(tf.gather(x, batch), tf.gather(y, batch))
-            total += loss * tf.cast(tf.shape(batch)[0], tf.float32)
-            largest = tf.maximum(largest, top)
+
+        def batch(start: Any, total: Any, largest: Any) -> tuple[Any, Any, Any]:
+            drawn = order[start : start + plan.batch]
+            loss, top = step(tf.gather(x, drawn), tf.gather(y, drawn))
+            total += loss * tf.cast(tf.shape(drawn)[0], tf.float32)
+            return start + plan.batch, total, tf.maximum(largest, top)
+
+        begin = tf.constant(0), tf.constant(0.0), tf.constant(-math.inf)
+        _, total, largest = tf.while_loop(lambda start, *_: start < rows, batch, begin)
         return total / tf.cast(rows, tf.float32), largest
 
     return epoch

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, newer
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from lolat.model.prediction import Knowledge, Prediction
 
 Numbers = Any  # a number or an array of them
+_NUMBERS = frozenset([int, float])
 MOST_OF_A_COUNT = 1e300  # above it is a mistake, and the latency would not be a finite number
 
 
@@ -46,6 +46,7 @@ class Model:
             if (formula := from_dict(name, entry)) is not None
         }
         self.default: str = document.get("default", "")
+        self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # of `predict_counts`
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
@@ -128,40 +129,53 @@ class Model:
         are 0. A number must be finite and not negative; in an array a NaN gives a
         NaN.
         """
+        names: tuple[str, ...] = ()
+        if extra:
+            if unknown := [name for name in extra if name not in COLUMNS]:
+                raise InputError(f"no count {unknown[0]!r}; the counts are {', '.join(COLUMNS)}")
+            names = tuple(name for name, value in extra.items() if value is not None)
+        key = (traffic is None, weights is None, ops is None, names, predictor)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(*key)
+        formula, positions = plan
+        given = (acts, inp, flops, traffic, weights, ops, *map(extra.get, names), 0.0)
+        values = [given[i] for i in positions]
+        kinds = set(map(type, values))
+        if kinds <= _NUMBERS or all(issubclass(kind, (int, float)) for kind in kinds):
+            if not values or (min(values) >= 0.0 and max(values) < MOST_OF_A_COUNT):
+                answer = formula.one(values)
+                if answer == answer:  # no NaN among them
+                    return float(answer)
+            for name, value in zip(formula.features, values, strict=True):
+                if not 0.0 <= value < MOST_OF_A_COUNT:
+                    raise InputError(f"{name} is {value!r}: expected a number of 0 or more")
+        return _many(formula, values)
+
+    def _plan(
+        self, traffic: bool, weights: bool, ops: bool, extra: tuple[str, ...], predictor: str | None
+    ) -> tuple[Formula, list[int]]:
+        """The formula that answers, and where its features stand among the six counts, `extra` and 0.
+
+        `traffic`, `weights`, `ops`: whether each of them is missing.
+        """
         rest = {"traffic": traffic, "weights": weights, "ops": ops}
-        missing = [n for n, v in rest.items() if v is None]
-        counts = {"acts": acts, "inp": inp, "flops": flops}
-        if not missing:
-            counts.update(rest)
-        elif len(missing) < len(rest):
+        missing = [name for name, lacks in rest.items() if lacks]
+        if 0 < len(missing) < len(rest):
             raise InputError(
                 f"predict_counts() lacks {', '.join(missing)}; give only acts, inp, flops (the "
                 "two-regime formula answers) or traffic, weights and ops too"
             )
-        else:
-            predictor = predictor or "two-regime"
-        formula = self.predictor(predictor)
+        formula = self.predictor(predictor or "two-regime" if missing else predictor)
         if isinstance(formula, Extended) and formula.six is not None:
-            told = {name for name, value in extra.items() if value is not None}
-            if not told & (FAMILY.keys() & set(formula.features) or set(EXTRAS)):
-                formula = formula.six
-        for name, value in extra.items():
-            if name not in COLUMNS:
-                raise InputError(f"no count {name!r}; the counts are {', '.join(COLUMNS)}")
-            if value is not None:
-                counts[name] = value
-        lacking = [f for f in formula.features if f in FEATURES and f not in counts]
-        if lacking:
+            more = FAMILY.keys() & set(formula.features) or set(EXTRAS)
+            formula = formula if set(extra) & more else formula.six
+        if lacking := [name for name in formula.features if name in missing]:
             raise InputError(
                 f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
             )
-        values = [counts.get(f, 0.0) for f in formula.features]
-        if all(isinstance(v, (int, float)) for v in values):
-            for name, value in zip(formula.features, values, strict=True):
-                if not 0.0 <= value < MOST_OF_A_COUNT:
-                    raise InputError(f"{name} is {value!r}: expected a number of 0 or more")
-            return float(formula.one(values))
-        return _many(formula, values)
+        places = {name: place for place, name in enumerate((*FEATURES, *extra))}
+        return formula, [places.get(name, -1) for name in formula.features]
 
 
 def load(path: str | os.PathLike[str]) -> Model:

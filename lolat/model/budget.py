@@ -123,17 +123,11 @@ class BudgetAnswer(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The answer of `budget --json`; docs/how-to/explain.md says what is in it."""
-        p = self.best.prediction
+        p, step = self.best.prediction, self.best.to_dict()
         return {
-            "network": p.network,
-            "vary": self.vary,
-            "budget_ms": self.budget_ms,
-            "sure": self.sure,
-            "predictor": p.predictor,
-            "batch_size": p.batch_size,
-            "answer": self.best.value,
-            "latency_ms": p.latency_ms,
-            "interval_ms": None if p.interval_ms is None else list(p.interval_ms),
+            **_asked(self.vary, self.budget_ms, self.sure, p),
+            "answer": step.pop("value"),
+            **step,
             "coverage": p.coverage,
             "channels": None if self.channels is None else [list(c) for c in self.channels],
             "next": None if self.next is None else self.next.to_dict(),
@@ -141,6 +135,13 @@ class BudgetAnswer(Result):
             "in_domain": p.in_domain,
             "warnings": [*p.warnings, *([] if self.refusal is None else [self.refusal])],
         }
+
+
+def _asked(vary: str, budget_ms: float, sure: bool, prediction: Prediction) -> dict[str, Any]:
+    """What `budget --json` says of the question."""
+    p = prediction
+    asked = {"network": p.network, "vary": vary, "budget_ms": budget_ms, "sure": sure}
+    return {**asked, "predictor": p.predictor, "batch_size": p.batch_size}
 
 
 @dataclass(frozen=True)
@@ -307,7 +308,17 @@ class _Varied:
         raise AnswerIsNo(
             f"even {told(self.vary, further.value)} of {q.network.name!r} takes "
             f"{'up to ' if q.sure else ''}{milliseconds(takes)}, not {q.budget_ms:g} ms{smaller}; "
-            f"give --max-ms {enough(takes)} or more"
+            f"give --max-ms {enough(takes)} or more",
+            {
+                **_asked(self.vary, q.budget_ms, q.sure, q.now),
+                **dict.fromkeys(("answer", "latency_ms", "interval_ms")),
+                "coverage": q.now.coverage,
+                "channels": None,
+                "next": further.to_dict(),
+                "now": Step(self.now, q.now).to_dict(),
+                "in_domain": None,
+                "warnings": [best] if isinstance(best, str) else [],
+            },
         )
 
 

@@ -16,9 +16,11 @@ from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES, PLAIN
+from lolat.io.progress import Progress, Silent
 from lolat.model.file import FORMAT_VERSION, SCHEMA
 
 SMALL_MS = 2.0  # published tables are split here
+LONG_FIT = 2_000  # points: the fit takes seconds, and says how far it is
 LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are
 FEW_BLOCKS = (
     "the points are of too few different blocks to say how good the fit is on others; predictions "
@@ -39,7 +41,9 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     }
 
 
-def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, Any]:
+def fit_document(
+    points: Sequence[Point], dtype: str = "float32", progress: Progress | None = None
+) -> dict[str, Any]:
     """The fitted part of a model file: predictors, default, domain.
 
     Every predictor whose counts all points have is fitted on all points; `error` and `residuals`
@@ -49,8 +53,9 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     Where the residuals depend on the number of operations, `interval` says how (`lolat.fitting.intervals`).
     Raises InputError when the points are too few.
     """
+    shown = progress or Silent()
     known = known_features(points)
-    require_points(len(points), len(THREE) + 1)
+    require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
     measured = times(points)
     three = matrix(points, THREE)
     best = TwoRegime.fit(three, measured)
@@ -61,12 +66,13 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
             points,
             lambda kept: TwoRegime.fit(three[kept], measured[kept], candidates=again),
             len(THREE),
+            shown,
         )
     }
     default = TwoRegime.name
     plain = [c for c in known if c in PLAIN]
     if set(FEATURES) <= set(known) and len(points) > len(plain) + 1:
-        predictors[Extended.name] = _extended_entry(points, known, len(plain))
+        predictors[Extended.name] = _extended_entry(points, known, len(plain), shown)
         default = Extended.name
     domain = Domain.of_points(points, dtype)
     return {
@@ -83,9 +89,11 @@ def model_document(
     environment: Mapping[str, Any],
     noise: Mapping[str, Any],
     warnings: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """A whole model file."""
-    fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
+    dtype = "float16" if environment.get("half") is True else "float32"
+    fitted = fit_document(points, dtype, progress)
     remarks = list(warnings)
     if FEW_BLOCKS not in remarks and any(
         "residuals" not in p for p in fitted["predictors"].values()
@@ -117,7 +125,9 @@ def assembled(
     }
 
 
-def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
+def _extended_entry(
+    points: Sequence[Point], known: Sequence[str], numbers: int, progress: Progress
+) -> dict[str, Any]:
     """The extended formula's entry, that of its form on the six counts in it."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
@@ -127,6 +137,7 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
         points,
         lambda kept: Extended.fit(features[kept], measured[kept], known, whole[kept]),
         numbers,
+        progress,
     )
     if formula.six is not None:
         entry["six_counts"]["error"], _ = _errors(
@@ -134,6 +145,7 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
             points,
             lambda kept: Extended.fit(six[kept], measured[kept], FEATURES),
             len(FEATURES),
+            progress,
         )
     return entry
 
@@ -141,14 +153,16 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
 Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
 
 
-def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
+def _entry(
+    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int, progress: Progress
+) -> dict[str, Any]:
     """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on.
 
     Where the points are of so few blocks that the others cannot be fitted without one (`numbers`: that
     a fit needs), there are no residuals, and predictions have no interval.
     """
     entry: dict[str, Any] = formula.to_dict()
-    entry["error"], left_out = _errors(formula, points, refit, numbers)
+    entry["error"], left_out = _errors(formula, points, refit, numbers, progress)
     if left_out is not None:
         logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
         entry["residuals"] = [round(float(r), 6) for r in logarithms]
@@ -163,7 +177,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 
 
 def _errors(
-    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
+    formula: Formula, points: Sequence[Point], refit: Refit, numbers: int, progress: Progress
 ) -> tuple[dict[str, Any], np.ndarray | None]:
     """An entry's `error`, and (points,) ms predicted without their blocks; None of too few blocks."""
     measured = times(points)
@@ -172,7 +186,11 @@ def _errors(
     if min(int(kept.sum()) for kept in folds) <= numbers:
         return error, None  # too few blocks to fit on the others
     left_out = np.empty(len(points))
+    if len(points) >= LONG_FIT:
+        progress.start(f"{formula.name}, how good on blocks left out", len(folds))
     for kept in folds:
+        if len(points) >= LONG_FIT:
+            progress.step()
         others = [p for p, is_kept in zip(points, kept, strict=True) if not is_kept]
         left_out[~kept] = as_measured(refit(kept), others)
     error["left_out"] = errors(left_out, measured)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -20,11 +21,11 @@ from lolat.fitting.domain import (
     advice,
     widened,
 )
-from lolat.fitting.intervals import COVERAGE, Intervals
+from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import Analysis, analyze
+from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
 from lolat.graph.memory import Memory
 from lolat.graph.work import work_of
@@ -303,40 +304,22 @@ class Knowledge:
         self.domain = Domain.from_dict(document["domain"])
         self.intervals = Intervals(document)
         self.remarks = of_its_source(document)
-        self._outside: WeakKeyDictionary[Analysis, dict[tuple[int, str], Outside]] = (
-            WeakKeyDictionary()
-        )
+        self.predicted: WeakKeyDictionary[Analysis, dict[Any, Prediction]] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was found out of networks, which hangs on objects of this process."""
-        return self.__dict__ | {"_outside": None}
+        return self.__dict__ | {"predicted": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _outside=WeakKeyDictionary())
+        self.__dict__.update(state, predicted=WeakKeyDictionary())
 
     def outside(
         self, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
     ) -> Outside:
         """What lies outside where the blocks take `shares`, (blocks,), of the time by `formula`."""
-        if self.domain is None:
+        domain = self.domain
+        if domain is None:
             return Outside(known=False)
-        judged = self._outside.get(analysis)
-        if judged is None:
-            judged = self._outside[analysis] = {}
-        outside = judged.get((batch_size, formula.name))
-        if outside is None:
-            outside = self._judged(self.domain, analysis, batch_size, formula, shares)
-            judged[batch_size, formula.name] = outside
-        return outside
-
-    def _judged(
-        self,
-        domain: Domain,
-        analysis: Analysis,
-        batch_size: int,
-        formula: Formula,
-        shares: np.ndarray,
-    ) -> Outside:
         counts = analysis.block_counts(batch_size)[:, _SIX]
         beyond = domain.beyond(counts)
         kinds, dtypes = domain.unmeasured(analysis.graph)
@@ -371,14 +354,33 @@ def predict_network(
     coverage: float | None,
     knowledge: Knowledge,
 ) -> Prediction:
-    """What `Model.predict` answers; it says what comes in and what is raised."""
+    """What `Model.predict` answers, which says what comes in and is raised; the last answers are kept."""
     if not isinstance(network, (Graph, Analysis)):
         raise InputError(
             f"predict() got a {type(network).__name__}; expected a Graph: lolat.read(network)"
         )
-    batch_size, analysis = as_batch_size(batch_size), analyze(network)
+    if coverage is not None:
+        check_coverage(coverage)
+    key, analysis = (as_batch_size(batch_size), formula.name, coverage), analyze(network)
+    kept = knowledge.predicted.setdefault(analysis, {})
+    found = kept.get(key)
+    if found is None:
+        if len(kept) >= KEPT_BATCH_SIZES:
+            kept.pop(next(iter(kept)), None)
+        found = kept[key] = _predicted(analysis, key[0], formula, coverage, knowledge)
+    return copy(found)  # whose blocks and counts nobody else has
+
+
+def _predicted(
+    analysis: Analysis,
+    batch_size: int,
+    formula: Formula,
+    coverage: float | None,
+    knowledge: Knowledge,
+) -> Prediction:
     graph, counts = analysis.graph, analysis.block_counts(batch_size)
     terms, call_ms, outside = _terms(formula, analysis, batch_size)
+    terms.setflags(write=False)  # all answers to this question have it
     latency = float(terms.sum()) + call_ms
     times = terms.sum(axis=1)
     if outside is None:

@@ -8,7 +8,7 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError, not_written
 from lolat.io.tables import Table, read_table, to_csv
 from lolat.nas.space import Space
-from lolat.readers import import_keras_quietly, names_keras, text_of
+from lolat.readers import import_keras_quietly, names_keras, stdout_to_stderr, text_of
 
 # ---- What the command line names as `package.module:attribute`: spaces, and functions that score.
 
@@ -34,13 +34,8 @@ def find_space(spec: str) -> Space:
     make = find_attribute(spec, "space", expected)
     if isinstance(make, Space):
         return make
-    with contextlib.redirect_stdout(sys.stderr):
-        try:
-            space = make()
-        except LolatError:
-            raise
-        except Exception as error:
-            raise InputError(f"calling {spec!r} failed: {brief(error)}; {expected}") from error
+    with code_of_user(f"calling {spec!r}", expected, LolatError):
+        space = make()
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; {expected}")
     return space
@@ -67,14 +62,9 @@ def find_attribute(spec: str, what: str, expected: str) -> Any:
         sys.path.insert(0, os.getcwd())
     if names_keras(text_of(module)):
         import_keras_quietly()
-    with contextlib.redirect_stdout(sys.stderr):
-        try:
-            value: Any = importlib.import_module(module)
-        except (Exception, SystemExit) as error:
-            raise InputError(
-                f"importing {module!r} for {what} {spec!r} failed: {brief(error)}; it must be found from "
-                f"{os.getcwd()} and import without error"
-            ) from error
+    where = f"it must be found from {os.getcwd()} and import without error"
+    with code_of_user(f"importing {module!r} for {what} {spec!r}", where):
+        value: Any = importlib.import_module(module)
     for part in attribute.split("."):
         if not hasattr(value, part):
             raise InputError(
@@ -82,6 +72,23 @@ def find_attribute(spec: str, what: str, expected: str) -> Any:
             )
         value = getattr(value, part)
     return value
+
+
+@contextlib.contextmanager
+def code_of_user(what: str, expected: str, *passes: type[Exception]) -> Iterator[None]:
+    """For code of the user's: what it writes goes to stderr, what it raises but `passes` is an InputError.
+
+    `what` is done and what is `expected` are said in it.
+    """
+    with stdout_to_stderr():
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except passes:
+            raise
+        except BaseException as error:
+            raise InputError(f"{what} failed: {brief(error)}; {expected}") from error
 
 
 def brief(error: BaseException) -> str:
@@ -186,14 +193,9 @@ class FunctionObjective:
         if "choices" in self._wanted:
             offered["choices"] = self.space.values(row)
         named = {p: offered[p] for p in self._wanted}
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                score = float(self.function(**named) if named else self.function(candidate))
-        except Exception as error:
-            kept = f"; the scores so far are in {self.journal}" if self.journal else ""
-            raise InputError(
-                f"objective {self.name} of {arch} failed: {brief(error)}; expected a number{kept}"
-            ) from error
+        kept = f"; the scores so far are in {self.journal}" if self.journal else ""
+        with code_of_user(f"objective {self.name} of {arch}", f"expected a number{kept}"):
+            score = float(self.function(**named) if named else self.function(candidate))
         return score if math.isfinite(score) else math.nan
 
     def _append(self, path: str, arch: str, score: float) -> None:

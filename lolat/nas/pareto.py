@@ -158,7 +158,7 @@ class Search:
             rows = self.objective.rows
             times = self.scorer.latency(rows)
             rows = rows[times <= self.max_ms]
-            return rows if len(rows) else self._none(float(times.min()))
+            return rows if len(rows) else self._none(EXHAUSTIVE, float(times.min()))
         kept: list[np.ndarray] = []
         total = 0
         for indices, _, times in self.scorer.indices():
@@ -170,16 +170,18 @@ class Search:
                     "too many to score one by one; use --method evolutionary, or a smaller --max-ms"
                 )
         if not total:
-            self._none(self._ms(self.fastest()))
+            self._none(EXHAUSTIVE, self._ms(self.fastest()))
         return self.space.decode(np.concatenate(kept))
 
     def _ms(self, row: np.ndarray) -> float:
         return float(self.scorer.latency(row[None])[0])
 
-    def _none(self, fastest_ms: float) -> NoReturn:
+    def _none(self, method: str, fastest_ms: float) -> NoReturn:
+        found = SearchAnswer(self, SearchResult(method, (), (), 0), ())
         raise AnswerIsNo(
             f"no candidate of {self.space.name} is within {self.max_ms:g} ms; the fastest takes "
-            f"{fastest_ms:.3g} ms"
+            f"{fastest_ms:.3g} ms",
+            {**found.to_dict(), "fastest_ms": fastest_ms},
         )
 
     def fastest(self) -> np.ndarray:
@@ -216,7 +218,7 @@ class Search:
         """
         fastest = self.fastest()
         if self._ms(fastest) > self.max_ms:
-            self._none(self._ms(fastest))
+            self._none(EVOLUTIONARY, self._ms(fastest))
 
         def near(n: int) -> np.ndarray:
             rows = self.space.sample(n, random)

@@ -97,10 +97,12 @@ class Grid:
             raise InputError(f"no candidate {wrong}: expected an index from 0 to {size - 1}")
         rest = rest.astype(np.int64)
         candidates = np.empty((len(rest), len(self.sizes)), self.dtype)
-        for start, stop, rows in self._groups:
-            above = rest // len(rows)
-            candidates[:, start:stop] = rows.take(rest - above * len(rows), axis=0)
-            rest = above
+        for first in range(0, len(rest), CHUNK):
+            left, part = rest[first : first + CHUNK], candidates[first : first + CHUNK]
+            for start, stop, rows in self._groups:
+                above = left // len(rows)
+                part[:, start:stop] = rows.take(left - above * len(rows), axis=0)
+                left = above
         return candidates
 
     def encode(self, candidates: Any) -> np.ndarray:
@@ -305,7 +307,8 @@ def best_of(
     kept: Sequence[Ranked], values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int
 ) -> list[Ranked]:
     """The `k` best of those kept and of a piece, best first; a value that is NaN is none."""
-    known = np.flatnonzero(~np.isnan(values))
+    least = -kept[-1][0] if len(kept) == k else -math.inf
+    known = np.flatnonzero(values >= least)  # of a NaN it is not
     if len(known) > k:
         least = np.partition(values[known], len(known) - k)[len(known) - k]
         known = known[values[known] >= least]

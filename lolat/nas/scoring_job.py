@@ -20,6 +20,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.nas.adapters import needed
+from lolat.nas.objective import code_of_user
 from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Codec
 
@@ -75,7 +76,8 @@ class Job:
     def values(self, rows: np.ndarray) -> np.ndarray:
         """(n,) what `value` makes of (n, positions) candidates; InputError unless it is numbers."""
         assert self.value is not None
-        values = np.asarray(self.value(rows))
+        with code_of_user("--value", "expected a number for each candidate"):
+            values = np.asarray(self.value(rows))
         if values.shape != (len(rows),) or values.dtype.kind not in "fiub":
             raise InputError(
                 f"--value returned an array of shape {values.shape} and type {values.dtype} for candidates "

@@ -37,6 +37,7 @@ FORMS = (
     "generate:FAMILY (such as generate:vgg?layers=2,2&filters=16,32), a .keras, .onnx or .pt2 file, "
     "what `lolat read` wrote (.json), or package.module:callable"
 )
+PREFIXES = ("keras", "generate", "timm", "torchvision", "transformers")
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,17 @@ def read(network: Any, input_size: Any = None) -> Graph:
         from lolat.readers.cache import Cache
 
         spec = os.fspath(network)
-        return Cache().read(spec, size, lambda: _read_now(spec, size))
+        return Cache().read(spec, size, lambda: read_now(spec, size))
     return _of_object(network, "", size).graph()
 
 
-def _read_now(spec: str, size: Any) -> Graph:
-    """The network that a string names; in a process of its own where files are read so."""
-    from lolat.readers.apart import ENDINGS, ending_of, read_apart
+def read_now(spec: str, size: Any) -> Graph:
+    """The network that a string names; in a process of its own what may do harm, where it is read so."""
+    if FILES_APART.get():
+        from lolat.readers.apart import is_apart, read_apart
 
-    if FILES_APART.get() and ending_of(spec) in ENDINGS and os.path.isfile(spec):
-        return read_apart(spec, size)
+        if is_apart(spec):
+            return read_apart(spec, size)
     return open_network(spec, size).graph()
 
 
@@ -199,9 +201,8 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
         if spec.endswith(".py") and all(part.isidentifier() for part in module.split(".")):
             kind += f"; for a function in it that returns a network: {module}:FUNCTION"
         raise NetworkError(f"network {shortened(spec)!r} is {kind}; expected {FORMS}")
-    module, colon, attribute = spec.partition(":")
-    if colon and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        return _of_object(_called(spec, module, attribute, weights), attribute, size)
+    if is_function(spec):
+        return _of_object(_called(spec, weights), spec.partition(":")[2], size)
     what = "file" if spec.endswith((".keras", ".onnx", ".pt2")) else "network"
     raise NetworkError(f"no {what} {shortened(spec)!r}: {_meant(spec)}expected {FORMS}")
 
@@ -256,15 +257,21 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     )
 
 
-def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
-    """What `module:callable` returns; the working directory can be imported from.
+def is_function(spec: str) -> bool:
+    """Whether NETWORK is written as `package.module:callable`."""
+    module, colon, attribute = spec.partition(":")
+    names = [*module.split("."), *attribute.split(".")]
+    is_named = bool(colon) and module not in PREFIXES and all(n.isidentifier() for n in names)
+    return is_named and not os.path.exists(spec)
+
+
+def _called(spec: str, weights: bool) -> Any:
+    """What `module:callable` returns.
 
     What the user's code prints goes to stderr, because stdout may be promised to JSON.
     """
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    with _stdout_to_stderr():
-        made = _attribute(spec, module, attribute)
+    with stdout_to_stderr():
+        made = attribute_of(spec)
         if {"keras", "torch"} & _frameworks(made) and not isinstance(made, type):
             return made  # a network itself, not a function that makes one
         if not callable(made):
@@ -274,17 +281,17 @@ def _called(spec: str, module: str, attribute: str, weights: bool) -> Any:
             )
         try:
             return made() if weights else _without_weights(made)
-        except (LolatError, KeyboardInterrupt):
+        except (LolatError, MemoryError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise NetworkError(
-                f"calling {spec!r} failed: {_brief(error)}; expected a function that returns a "
+                f"calling {spec!r} failed: {brief(error)}; expected a function that returns a "
                 "network when it is called without arguments"
             ) from error
 
 
 @contextlib.contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """What is written to stdout goes to stderr, what code in C or os.write puts there too."""
     with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a program without them
@@ -306,8 +313,14 @@ def _without_weights(make: Callable[[], Any]) -> Any:
     return without_weights(make)
 
 
-def _attribute(spec: str, module: str, attribute: str) -> Any:
-    """The object that `module:attribute` names; NetworkError when there is none."""
+def attribute_of(spec: str) -> Any:
+    """The object that `module:attribute` names; the working directory can be imported from.
+
+    NetworkError when there is none.
+    """
+    module, _, attribute = spec.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     text = text_of(module)
     if "torch" not in text or names_keras(text):
         import_keras_quietly()
@@ -324,7 +337,7 @@ def _attribute(spec: str, module: str, attribute: str) -> Any:
             ) from error
         mend = "install what it needs" if missing else "it must import without error"
         raise NetworkError(
-            f"importing {module!r} for network {spec!r} failed: {_brief(error)}; {mend}"
+            f"importing {module!r} for network {spec!r} failed: {brief(error)}; {mend}"
         ) from error
     for part in attribute.split("."):
         if not hasattr(value, part):
@@ -357,7 +370,7 @@ def text_of(module: str) -> str:
     return ""
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
     """An exception in one line, with its type."""
     said, kind = one_line(error), type(error).__name__
     return kind if said == kind else f"{kind}: {said}"

@@ -1,7 +1,8 @@
 """Networks that are read in a process of their own, with limits of time and memory.
 
 A file that crashes a framework, or eats memory, ends that process alone; and so does a network's function
-that exits or writes where it should not. The pages read everything so, the command line what is in files.
+that exits, never ends or writes where it should not. The pages read everything so, the command line what
+files and functions make.
 """
 
 from __future__ import annotations
@@ -12,62 +13,61 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import InputError, LolatError, NetworkError
+from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
+from lolat.io.apart import LIMITS, USUAL
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed, limit_memory
-from lolat.readers.archives import check_file
+from lolat.readers import attribute_of, brief, is_function
+from lolat.readers.archives import ARCHIVES, check_file
 from lolat.units import shortened
 
-LIMIT_S = 60.0
-"""For one network; the largest of keras.applications takes about ten."""
-MEMORY_BYTES = 2 * 2**30
-"""What reading may take on top of what the frameworks take themselves."""
-TORCH_BYTES = 16 * 2**30
-"""What PyTorch may take while it is loaded."""
+LIMIT_S = USUAL.max_read_s
+MEMORY_BYTES = int(USUAL.max_read_gib * 2**30)
+LOADING_BYTES = 16 * 2**30
+"""What PyTorch, or a module of the user's that loads a framework, may take while it is loaded."""
 ENDINGS = (".keras", ".onnx", ".pt2")
 START = "lolat.readers.apart:start_reading"
+_NO_MEMORY = ("allocate memory", "bad_alloc", "OOM when")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 """No GPU is needed, and one would take its memory from whoever is training on it."""
 
 # ---- The side of who asks.
 
 
-def read_apart(path: str, size: Any) -> Graph:
-    """The network in a file, by a new process.
+def is_apart(spec: str) -> bool:
+    """Whether NETWORK is what may do harm: a file of a framework's, a configuration, or a function."""
+    kind, _, file = spec.partition(":")
+    is_file = ending_of(spec) in ENDINGS or kind == "transformers"
+    name = file.partition("?")[0] if kind == "transformers" else spec
+    return (is_file and os.path.isfile(name)) or is_function(spec)
 
-    LOLAT_READ_S and LOLAT_READ_GIB are other limits than LIMIT_S and MEMORY_BYTES. What `read` raises;
-    NetworkError where a limit is reached, or the file could do harm.
+
+def read_apart(spec: str, size: Any) -> Graph:
+    """The network in a file or of a function, by a new process, within LIMITS.
+
+    What `read` raises; NetworkError where a limit is reached, or the file could do harm.
     """
-    limit_s = _limit("LOLAT_READ_S", LIMIT_S)
-    memory_gib = _limit("LOLAT_READ_GIB", MEMORY_BYTES / 2**30)
-    if ending_of(path) != ".onnx":
-        check_file(Path(path), shortened(path))
-    arguments = (ending_of(path), str(memory_gib))
-    with Child(START, *arguments, name="reading it", environment=NO_GPU) as process:
+    limits, shown = LIMITS.get(), shortened(spec)
+    ending, of_user = ending_of(spec), is_function(spec)
+    if ending in ARCHIVES and not of_user:
+        check_file(Path(spec), shown, limits.max_read_gib / USUAL.max_read_gib)
+    # A function may ask for the GPU, and what it prints is for whoever wrote it.
+    about: dict[str, Any] = {"shows_errors": True} if of_user else {"environment": NO_GPU}
+    with Child(START, ending, str(limits.max_read_gib), name="reading it", **about) as process:
         try:
             process.ready()
-            return Graph.from_dict(process.request({"network": path, "size": size}, limit_s))
+            request = {"network": spec, "size": size}
+            return Graph.from_dict(process.request(request, limits.max_read_s))
         except RequestFailed as failed:
-            raise failed.as_error(NetworkError) from None
+            error = failed.as_error(NetworkError)
+            if type(error) is not NetworkError or Path(spec).stem in str(error):
+                raise error from None
+            raise NetworkError(f"{shown}: {error} (LOLAT_DEBUG=1 shows more)") from None
         except ProcessDied as died:
             raise NetworkError(
-                f"{shortened(path)}: {died}; it may take {limit_s:g} s and {memory_gib:g} GiB: expected a "
-                "network that can be read in that (LOLAT_READ_S and LOLAT_READ_GIB are other limits)"
+                f"{shown}: {died}; expected a network that can be read in {limits.max_read_s:g} s and "
+                f"{limits.max_read_gib:g} GiB (--max-read-s and --max-read-gib give more)"
             ) from None
-
-
-def _limit(variable: str, usual: float) -> float:
-    """A limit that the user may have set; InputError where it is no number above 0."""
-    text = os.environ.get(variable, "")
-    try:
-        value = float(text) if text else usual
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < 1e6:
-        raise InputError(
-            f"{variable}={shortened(text)}: expected a number above 0, such as {usual:g}"
-        )
-    return value
 
 
 def ending_of(spec: str) -> str:
@@ -97,15 +97,19 @@ def start_reading(ending: str, memory_gib: str = str(MEMORY_BYTES / 2**30)) -> H
     return lambda request: answer(request, memory_bytes)
 
 
-def _load_torch(network: str, memory_bytes: int) -> None:
-    """Load PyTorch for what needs it, once, on top of the limit of memory."""
-    of_torch = network.endswith(".pt2") or network.partition(":")[0] in ("timm", "torchvision")
-    if of_torch and "torch" not in sys.modules:
-        from lolat.readers.torch import import_torch
+def _load(network: str, memory_bytes: int) -> None:
+    """Load PyTorch, or a function's module, for what needs it, once, on top of the limit of memory."""
+    named = ("timm", "torchvision", "transformers")
+    of_torch = network.endswith(".pt2") or network.partition(":")[0] in named
+    if is_function(network) or (of_torch and "torch" not in sys.modules):
+        limit_memory(LOADING_BYTES, on_top=True)
+        if of_torch:
+            from lolat.readers.torch import import_torch
 
-        limit_memory(TORCH_BYTES, on_top=True)
-        with contextlib.suppress(LolatError):
-            import_torch()
+            with contextlib.suppress(LolatError):
+                import_torch()
+        else:
+            attribute_of(network)
         limit_memory(memory_bytes, on_top=True)
 
 
@@ -114,23 +118,33 @@ def answer(request: dict[str, Any], memory_bytes: int = MEMORY_BYTES) -> dict[st
     from lolat.readers import as_sizes, open_network, read
 
     network, size = request["network"], as_sizes(request["size"])
-    _load_torch(network, memory_bytes)
     try:
+        _load(network, memory_bytes)
         if os.path.isfile(network):  # nothing of what was sent to a page is kept on disk
             return open_network(network, size).graph().to_dict()
         return read(network, size).to_dict()
-    except LolatError:
-        raise
-    except MemoryError:
+    except (LolatError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
         raise NetworkError(
-            f"reading it needs more than {memory_bytes / 2**30:.3g} GiB of memory; expected a "
-            "network, whose weights are never loaded: is the file damaged?"
+            f"reading it needs more than {memory_bytes / 2**30:.3g} GiB of memory; expected a network that "
+            "can be read in that: a command's --max-read-gib gives more"
         ) from None
     except RecursionError:
         raise NetworkError(
             "it is nested too deeply to be read; expected a network's file"
         ) from None
-    except Exception as error:  # what a damaged file makes a framework raise, whatever it is
-        raise NetworkError(
-            f"it cannot be read ({type(error).__name__}); expected a network's file"
-        ) from error
+    except BaseException as error:  # what a damaged file makes a framework raise, whatever it is
+        # Of a file the words may be anybody's.
+        words = brief(error) if is_function(network) else type(error).__name__
+        raise NetworkError(f"it cannot be read ({words}); expected a network") from error
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether one of the errors that an error was made of says that memory was refused."""
+    seen: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in seen:
+        seen.append(one)
+        one = one.__cause__ or one.__context__
+    return any(isinstance(e, MemoryError) or any(n in str(e) for n in _NO_MEMORY) for e in seen)

@@ -26,17 +26,22 @@ ARCHIVES = {
 """Which file in an archive is the network's, what that is called, and what writes such archives."""
 
 MOST_UNPACKED = 512 * MIB
+"""Of what is packed; weights that are not take no more than the file."""
 MOST_CONFIG = 32 * MIB
 MOST_ENTRIES = 10_000
 MOST_RATIO = 200
 """Of an entry's size to what it takes in the file; weights hardly shrink, a configuration some 50 times."""
+GIVES_MORE = "(a command's --max-read-gib gives more)"
 SMALL = MIB
 """Entries below that are let be, whatever their ratio."""
 _CHUNK = 2**16
 
 
-def check_file(path: Path, name: str) -> None:
-    """NetworkError unless the file at `path`, which the user calls `name`, looks like a network's."""
+def check_file(path: Path, name: str, times: float = 1.0) -> None:
+    """NetworkError unless the file at `path`, which the user calls `name`, looks like a network's.
+
+    `times`: so many times as much may be unpacked.
+    """
     kind = Path(name).suffix.lower()
     if kind not in ENDINGS:
         given = f"a {kind} file" if kind else "without an ending"
@@ -47,12 +52,13 @@ def check_file(path: Path, name: str) -> None:
         raise NetworkError(
             f"{name} is larger than {MOST_CONFIG // MIB} MiB; expected a read network"
         )
-    if kind in ARCHIVES and (reason := _harm(path, kind)):
+    if kind in ARCHIVES and (reason := _harm(path, kind, times)):
         raise NetworkError(f"{name}: {reason}; expected what {ARCHIVES[kind][2]} writes")
 
 
-def _harm(path: Path, kind: str) -> str:
+def _harm(path: Path, kind: str, times: float) -> str:
     """What is wrong with a file as an archive of a kind, "" where nothing is."""
+    most, most_config = int(times * MOST_UNPACKED), int(times * MOST_CONFIG)
     pattern, called, _ = ARCHIVES[kind]
     try:
         with zipfile.ZipFile(path) as archive:
@@ -64,21 +70,21 @@ def _harm(path: Path, kind: str) -> str:
     for entry in entries:
         if reason := _harm_of_entry(entry):
             return f"{entry.filename[:80]!a} in it {reason}"
-    unpacked = sum(e.file_size for e in entries)
-    if unpacked > MOST_UNPACKED:
+    unpacked = sum(e.file_size for e in entries if e.compress_type != zipfile.ZIP_STORED)
+    if unpacked > most:
         return (
-            f"{unpacked / MIB:,.0f} MiB when unpacked, more than {MOST_UNPACKED // MIB}: a zip bomb, or too"
-            " large a network"
+            f"{unpacked / MIB:,.0f} MiB when unpacked, more than {most // MIB}: a zip bomb, or too large a "
+            f"network {GIVES_MORE}"
         )
     if sum(e.compress_size for e in entries) > path.stat().st_size:
         return "its files lie over one another, as in a zip bomb"
     configs = [e.file_size for e in entries if re.fullmatch(pattern, e.filename)]
     if len(configs) != 1:
         return f"no {kind} file: a zip archive without one {called}"
-    if configs[0] > MOST_CONFIG:
+    if configs[0] > most_config:
         return (
-            f"its {called} unpacks to {configs[0] / MIB:,.0f} MiB, more than {MOST_CONFIG // MIB}: a zip"
-            " bomb, or no network"
+            f"its {called} unpacks to {configs[0] / MIB:,.0f} MiB, more than {most_config // MIB}: a zip "
+            f"bomb, or no network {GIVES_MORE}"
         )
     return _harm_inside(path, entries)
 
@@ -94,6 +100,8 @@ def _harm_of_entry(entry: zipfile.ZipInfo) -> str:
         return "leads out of the archive"
     if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return "is encrypted or packed in an unusual way"
+    if entry.compress_type == zipfile.ZIP_STORED and entry.file_size != entry.compress_size:
+        return "is not packed, and yet of two sizes"
     if entry.file_size > max(SMALL, MOST_RATIO * entry.compress_size):
         ratio = entry.file_size // max(entry.compress_size, 1)
         return f"is {ratio:,} times as large unpacked, more than {MOST_RATIO} times: a zip bomb"

@@ -26,6 +26,7 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
+from lolat.io.apart import FILES_APART, LIMITS, USUAL, Limits
 from lolat.io.process import (
     Child,
     Handler,
@@ -34,7 +35,8 @@ from lolat.io.process import (
     ends_by_itself,
     limit_memory,
 )
-from lolat.readers import as_sizes, open_network
+from lolat.readers import as_sizes, read_now
+from lolat.readers.apart import lacks_memory
 from lolat.readers.cache import Cache, ending_of
 from lolat.units import one_line, shortened
 
@@ -52,18 +54,21 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")  # fmt: skip
 # No GPU is needed, and one would take its memory from whoever is training on it.
 _ENVIRONMENT = {**dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": "-1"}
-_NO_MEMORY = ("allocate memory", "bad_alloc", "OOM when")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is made of each network, and the limits: seconds for one, GiB of data for its process."""
+    """What is made of each network, and the limits: seconds for one, GiB of data for its process.
+
+    `apart`: limits of what is read in one more process, as it may do harm; None: nothing is.
+    """
 
     name: str
     of: Callable[[Graph], np.ndarray]
     kept: Cache
     limit_s: float
     memory_gib: float
+    apart: Limits | None
 
 
 def arrays_of(
@@ -100,7 +105,8 @@ def arrays_of(
         if not 0 < limit < math.inf:
             raise InputError(f"a limit of {limit!r} {unit}: expected a number above 0")
     distinct = list({(spec, repr(size)): (spec, size) for spec, size in specs}.values())
-    return _arrays(distinct, Task(name, of, kept, limit_s, memory), count, said)
+    apart = LIMITS.get() if FILES_APART.get() else None
+    return _arrays(distinct, Task(name, of, kept, limit_s, memory, apart), count, said)
 
 
 def _arrays(
@@ -146,7 +152,7 @@ def array_of(spec: Spec, task: Task, limited: bool = False) -> Result:
     except _TooLongError:
         return _too_long(spec, task)
     except (LolatError, MemoryError) as error:
-        if isinstance(error, MemoryError) or _lacks_memory(error):
+        if isinstance(error, MemoryError) or lacks_memory(error):
             most = f"{task.memory_gib:.3g} GiB of memory" if limited else "the memory that there is"
             return _left_out(spec, f"needs more than {most} to read")
         return type(error)(*error.args)  # without the frames, which hold on to the network
@@ -163,25 +169,15 @@ def _too_long(spec: Spec, task: Task) -> NetworkError:
 def _read(spec: Spec) -> Graph:
     """The network's graph; whatever a framework raises is a NetworkError."""
     try:
-        return open_network(spec[0], as_sizes(spec[1])).graph()
-    except (LolatError, MemoryError):
+        return read_now(spec[0], as_sizes(spec[1]))
+    except (LolatError, MemoryError, KeyboardInterrupt):
         raise
     except RecursionError as error:
         raise NetworkError(f"{shortened(spec[0])} is nested too deeply to be read") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise NetworkError(
             f"{shortened(spec[0])} cannot be read ({type(error).__name__}: {one_line(error)})"
         ) from error
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    """Whether one of the errors that an error was made of says that memory was refused."""
-    seen: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in seen:
-        seen.append(one)
-        one = one.__cause__ or one.__context__
-    return any(isinstance(e, MemoryError) or any(n in str(e) for n in _NO_MEMORY) for e in seen)
 
 
 class _TooLongError(KeyboardInterrupt):
@@ -319,6 +315,8 @@ def start_reading(packed: str, script: str) -> Handler:
         run = runpy.run_path if os.path.exists(script) else runpy.run_module
         vars(sys.modules["__main__"]).update(run(script, run_name="__mp_main__"))
     task: Task = _unpacked(packed)
+    FILES_APART.set(task.apart is not None)
+    LIMITS.set(task.apart or USUAL)
     limit_memory(int(task.memory_gib * 2**30))
     return partial(_answer, task)
 

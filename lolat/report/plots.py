@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.errors import InputError, MissingPackageError, not_written
+from lolat.errors import InputError, MissingPackageError
 from lolat.fitting.points import Point, times
+from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.model.learning import as_measured
 from lolat.report.charts import log_ticks
@@ -66,10 +68,10 @@ def _axes(path: str, width: float, height: float) -> Iterator[Any]:
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure.subplots()
         svg = path.lower().endswith(".svg")
-        try:
-            figure.savefig(path, dpi=130, metadata={"Date": None} if svg else None)
-        except OSError as error:
-            raise not_written(path, error, "--plot") from error
+        drawn = io.BytesIO()
+        date = {"Date": None} if svg else None
+        figure.savefig(drawn, format="svg" if svg else "png", dpi=130, metadata=date)
+        write_bytes(path, drawn.getvalue())
 
 
 def _diagonal(axes: Any, low: float, high: float) -> None:

@@ -5,12 +5,13 @@ FastAPI looks the types of its handlers up in this module, so that it alone is i
 
 from __future__ import annotations
 
-import errno
+import asyncio
 import html
 import re
-import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,10 @@ from lolat.errors import InputError, LolatError, MissingPackageError
 try:  # what the page needs, all at once
     import jinja2  # noqa: F401
     import python_multipart  # noqa: F401
-    import uvicorn
+    from anyio import CapacityLimiter, to_thread
     from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse, RedirectResponse, Response
     from fastapi.staticfiles import StaticFiles
-    from starlette.concurrency import run_in_threadpool
     from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
@@ -39,14 +39,17 @@ from lolat.readers.apart import LIMIT_S
 from lolat.readers.archives import ENDINGS
 from lolat.web.fields import as_size
 from lolat.web.networks import (
-    MOST_BYTES,
+    RETRY_S,
     UPLOAD,
+    Busy,
+    Intake,
     NetworkCache,
+    NetworkKey,
     TooLarge,
-    read_upload,
-    received,
+    TooSlow,
+    begin_upload,
 )
-from lolat.web.page import PATIENCE_S, Pages
+from lolat.web.page import BUSY, Page, Pages
 from lolat.web.reading import Reader
 
 # ---- Who may ask the server: this machine's own browser, on the page that the server gave it.
@@ -76,10 +79,21 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another one: refuses strangers, adds HEADERS to every answer."""
+    """An ASGI application around another one: refuses strangers, adds HEADERS to every answer, and has one
+    for each request when the server ends. `close` ends what the other one started.
+    """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str] = HOSTS) -> None:
-        self.app, self.hosts = app, frozenset(hosts)
+    def __init__(
+        self, app: ASGIApp, close: Callable[[], None], hosts: Iterable[str] = HOSTS
+    ) -> None:
+        self.app, self.close, self.hosts = app, close, frozenset(hosts)
+        self.stopping = False
+        self._requests: set[asyncio.Task[Any]] = set()
+
+    def give_up(self) -> None:
+        """Answer what is not answered yet: the server is `stopping`."""
+        for request in self._requests:
+            request.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -89,7 +103,11 @@ class Guard:
         if scope["type"] != "http":  # there is nothing else here
             return
 
+        begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start":
                 given = MutableHeaders(scope=message)
                 given.update({n: v for n, v in HEADERS.items() if n not in given or n != _CSP})
@@ -97,7 +115,19 @@ class Guard:
 
         refusal = self._refusal(scope["method"], Headers(scope=scope))
         answer = self.app if refusal is None else PlainTextResponse(refusal + "\n", 403)
-        await answer(scope, receive, send_with_headers)
+        ended = PlainTextResponse("the server is stopping\n", BUSY)
+        task = asyncio.current_task()
+        assert task is not None
+        self._requests.add(task)
+        try:
+            await (ended if self.stopping else answer)(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            if not self.stopping:
+                raise
+            if not begun:
+                await ended(scope, receive, send_with_headers)
+        finally:
+            self._requests.discard(task)
 
     def _refusal(self, method: str, headers: Headers) -> str | None:
         """Why a request is not answered, or None."""
@@ -133,50 +163,110 @@ def _of_upload(query: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
     return [*texts, ("source", "upload")]
 
 
-def _one_file(page: str) -> HTMLResponse:
-    """A page that is one file, with its own policy: its script and its style are in it."""
-    own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
-    policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
-    return HTMLResponse(page, headers={_CSP: policy})
+PATIENCE_S = 1.0
+"""How long a page waits for a network that is being read before it says so."""
+LOOK_S = 0.05
+THREADS = 4
+"""That make pages; more would only share the same processor."""
 
 
-async def _taken(
-    request: Request, pages: Pages, cache: NetworkCache, patience_s: float, most_bytes: int
-) -> Response:
-    """The page of a file that is sent, or the page that says why it is none."""
-    query = _of_upload(request.query_params.multi_items())  # as the page was sent
-    form = FormData()
-    try:
-        form = await received(request, most_bytes)
-        query = _of_upload(form.multi_items())  # which says more
+class Answers:
+    """What requests are answered with. No thread waits for a network: there are few, for pages."""
+
+    def __init__(self, pages: Pages, cache: NetworkCache, intake: Intake) -> None:
+        self.pages, self.cache, self.intake = pages, cache, intake
+        self._threads = CapacityLimiter(THREADS)
+
+    async def in_thread(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What `make` returns."""
+        return await to_thread.run_sync(partial(make, *arguments), limiter=self._threads)
+
+    async def made(self, make: Callable[..., Any], patience_s: float, *arguments: Any) -> Any:
+        """The Page of `make`, again when the network is read that it waits for, but not for ever."""
+        end = time.monotonic() + patience_s
+        while True:
+            page = await self.in_thread(make, *arguments)
+            if page is None or page.reading is None or time.monotonic() >= end:
+                return page
+            await self._read(page.reading, end)
+
+    async def _read(self, key: NetworkKey, end: float) -> None:
+        while self.cache.is_reading(key) and time.monotonic() < end:
+            await asyncio.sleep(LOOK_S)
+
+    async def home(self, request: Request, patience_s: float) -> Response:
+        """The page."""
+        query = request.query_params.multi_items()
+        return _response(await self.made(self.pages.page, patience_s, query))
+
+    async def report(self, request: Request) -> Response:
+        """A page that is one file, with its own policy, as its script and its style are in it."""
+        query = request.query_params.multi_items()
+        found: Page | None = await self.made(self.pages.report, LIMIT_S, query)
+        if found is None or found.reading is not None:
+            # What cannot be answered is the page that says why.
+            return RedirectResponse(f"/?{request.url.query}", 303)
+        page = found.html
+        own = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
+        policy = f"{html.unescape(own[1])}; frame-ancestors 'none'" if own else POLICY
+        return _response(found, {_CSP: policy})
+
+    async def upload(self, request: Request) -> Response:
+        """The page of a file that is sent, or the page that says why it is none."""
+        query = _of_upload(request.query_params.multi_items())  # as the page was sent
+        form, kept = FormData(), 0
+        try:
+            form, kept = await self.intake.receive(request)
+            query = _of_upload(form.multi_items())  # which says more
+            key = await self._uploaded(form, dict(query))
+        except (LolatError, HTTPException, ClientDisconnect, OSError) as error:
+            return await self._refused(query, error)
+        finally:
+            await form.close()
+            self.intake.leave(kept)
+        digest = key.spec.removeprefix(UPLOAD)
+        link = await self.in_thread(self.pages.link, [*query, ("upload", digest)])
+        return RedirectResponse(link, 303)
+
+    async def _uploaded(self, form: FormData, query: dict[str, str]) -> NetworkKey:
+        """The network of a form with a file, once it is read."""
         file = form.get("file")
         if not isinstance(file, UploadFile) or not file.filename:
             raise InputError(f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it")
-        size = as_size(dict(query).get("file_size", ""))
-        key = await run_in_threadpool(
-            read_upload, file.file, file.filename, size, cache, most_bytes
+        size = as_size(query.get("file_size", ""))
+        name, most = file.filename, self.intake.most_bytes
+        key: NetworkKey = await self.in_thread(
+            begin_upload, file.file, name, size, self.cache, most
         )
-    except (LolatError, HTTPException, ClientDisconnect) as error:
-        status = 413 if isinstance(error, TooLarge) else 400
+        await self._read(key, float("inf"))
+        self.cache.get(key)
+        return key
+
+    async def _refused(self, query: list[tuple[str, str]], error: Exception) -> Response:
+        kinds = ((Busy, BUSY), (TooLarge, 413), (TooSlow, 408), (OSError, BUSY))
+        status = next((status for kind, status in kinds if isinstance(error, kind)), 400)
         reason = str(error) if isinstance(error, LolatError) else "the file did not arrive whole"
-        page = await run_in_threadpool(pages.page, query, patience_s, reason)
-        return HTMLResponse(page, status)
-    finally:
-        await form.close()
-    digest = key.spec.removeprefix(UPLOAD)
-    link = await run_in_threadpool(pages.link, [*query, ("upload", digest)])
-    return RedirectResponse(link, 303)
+        if isinstance(error, OSError):
+            reason = f"the file cannot be kept while it is read: {error.strerror}"
+        page = await self.in_thread(self.pages.page, query, reason, status)
+        # What of it still comes is not waited for.
+        return _response(page, {"Connection": "close"})
+
+
+def _response(page: Page, headers: dict[str, str] | None = None) -> HTMLResponse:
+    later = {"Retry-After": str(RETRY_S)} if page.status == BUSY else {}
+    return HTMLResponse(page.html, page.status, headers={**later, **(headers or {})})
 
 
 def create_app(
     named: Sequence[Path] = (),
     networks: NetworkCache | None = None,
     patience_s: float = PATIENCE_S,
-    most_bytes: int = MOST_BYTES,
+    intake: Intake | None = None,
 ) -> Guard:
     """The application; `named`: model files to list besides local and shipped ones."""
     cache = NetworkCache(Reader()) if networks is None else networks
-    pages = Pages(cache, named)
+    answers = Answers(Pages(cache, named), cache, intake or Intake())
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -192,66 +282,15 @@ def create_app(
     app.mount("/static", StaticFiles(directory=static), name="static")
 
     @app.get("/", response_class=HTMLResponse)
-    def home(request: Request) -> str:
-        return pages.page(request.query_params.multi_items(), patience_s)
+    async def home(request: Request) -> Response:
+        return await answers.home(request, patience_s)
 
     @app.get("/report")
-    def report(request: Request) -> Response:
-        found = pages.report(request.query_params.multi_items(), LIMIT_S)
-        # What cannot be answered is the page that says why.
-        return _one_file(found) if found else RedirectResponse(f"/?{request.url.query}", 303)
+    async def report(request: Request) -> Response:
+        return await answers.report(request)
 
     @app.post("/upload")
     async def upload(request: Request) -> Response:
-        return await _taken(request, pages, cache, patience_s, most_bytes)
+        return await answers.upload(request)
 
-    return Guard(app)  # around everything, answers to faults of ours too
-
-
-# ---- Runs the application on this machine's own address.
-
-HOST = "127.0.0.1"
-"""Never another one: the page reads files that it is given, and has no password."""
-
-
-def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> None:
-    """Answer until Ctrl-C; `announce` gets the address once requests are taken.
-
-    `port`: 0 for any free one. InputError where it is taken.
-    """
-    listening = bound(port)
-    try:
-        app = create_app(named)
-        listening.listen(128)  # so that a browser that is faster than the server waits for it
-        announce(f"http://{HOST}:{listening.getsockname()[1]}/")
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=2,
-        )
-        uvicorn.Server(config).run(sockets=[listening])
-    finally:
-        listening.close()
-
-
-def bound(port: int) -> socket.socket:
-    """A socket at HOST and `port`; InputError where another program has it, or it may not be had."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows: else two programs may have the same port
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-    else:  # a server that was ended a moment ago does not block the port
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((HOST, port))
-        return listening
-    except OSError as error:
-        listening.close()
-        why = (
-            "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror})"
-        )
-        raise InputError(
-            f"port {port} {why}; give another with --port, or --port 0 for any free one"
-        ) from None
+    return Guard(app, cache.close)  # around everything, answers to faults of ours too

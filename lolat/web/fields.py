@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from lolat.training.cost import BILLINGS
 from lolat.training.exchange import Link
 from lolat.training.memory import OPTIMIZERS, optimizer_named
 from lolat.training.replicas import check_strategy
-from lolat.units import shortened
+from lolat.units import as_number, shortened
 
 # ---- What a text in a field says; InputError where it says nothing of the kind.
 
@@ -44,10 +43,7 @@ def amount(text: str, what: str = "a number") -> float | None:
     """A number of at least 0; None for an empty field."""
     if not text:
         return None
-    try:
-        value = float(text.removeprefix("$").replace(" ", ""))
-    except ValueError:
-        value = math.nan
+    value = as_number(text.removeprefix("$").replace(" ", ""))
     if 0.0 <= value < 1e12:
         return value
     raise InputError(
@@ -75,7 +71,7 @@ def wholes(what: str, longest: int, most: int, example: str) -> Callable[[str], 
 def as_size(text: str) -> tuple[int, ...]:
     """An input size: nothing, 224, or several numbers."""
     parts = [p for p in re.split(r"[,x\s]+", text) if p]
-    if len(parts) <= 6 and all(re.fullmatch(r"0*[1-9][0-9]{0,6}", p) for p in parts):
+    if len(parts) <= 6 and all(re.fullmatch(r"0{0,9}[1-9][0-9]{0,6}", p) for p in parts):
         return tuple(map(int, parts))
     raise InputError(
         f"{shortened(text)!r} is no input size; expected a whole number from 1, such as 224, or several "

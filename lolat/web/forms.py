@@ -223,8 +223,10 @@ class Form:
             if key not in self.devices:
                 self.errors["model"] = f"no model {shortened(key)!r} here; tick one of the list"
                 continue
-            price = self._parsed(price_name(key), lambda t: amount(t, "a price"))
-            memory = self._parsed(memory_name(key), _memory_bytes)
+            price = memory = None
+            if self.view == "training":  # the other tabs do not show these fields
+                price = self._parsed(price_name(key), lambda t: amount(t, "a price"))
+                memory = self._parsed(memory_name(key), _memory_bytes)
             models.append(ChosenModel(key, price, memory))
         if not 0 < len(self.ticked) <= MOST_TICKED:
             given = f"{len(self.ticked)} devices are" if self.ticked else "no device is"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import shutil
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.types import Message
 
-from lolat.errors import NetworkError
+from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.archives import MIB, check_file
 from lolat.readers.cache import Cache
@@ -49,11 +51,28 @@ class NetworkKey:
 # ---- The networks read last, by name or from files, in memory.
 
 MOST_CACHED = 128
+MOST_OPERATIONS = 20_000
+"""Of one network; a page of a larger one would take seconds, of everybody's time."""
+MOST_HELD = 10 * MOST_OPERATIONS
+"""Of all networks in memory, some 2 KiB each."""
 MOST_WAITING = 8
+FAILED_S = 3.0
+"""So long the same is not read again; everybody who waited for it is told meanwhile."""
+
+
+class Busy(LolatError):
+    """Too much is being done already; the same may be asked again in RETRY_S."""
+
+
+RETRY_S = 5
 
 
 class Reads(Protocol):
     """What is needed of `lolat.web.reading.Reader`."""
+
+    @property
+    def folder(self) -> str | None:
+        """Where files that it is to read go, None for anywhere: they go with the process that reads."""
 
     def start(self) -> None:
         """Be ready."""
@@ -81,10 +100,16 @@ def read_before(network: str, size: tuple[int, ...]) -> Graph | None:
 class NetworkCache:
     """Reads in the background, one after the other, and keeps the last `most` that it read."""
 
-    def __init__(self, reader: Reads, most: int = MOST_CACHED) -> None:
-        self._reader, self._most = reader, most
+    def __init__(
+        self,
+        reader: Reads,
+        most: int = MOST_CACHED,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reader, self._most, self._clock = reader, most, clock
         self._cache: OrderedDict[NetworkKey, CachedNetwork] = OrderedDict()
-        self._jobs: dict[NetworkKey, Future[Graph]] = {}
+        self._jobs: dict[NetworkKey, Future[CachedNetwork]] = {}
+        self._failed: dict[NetworkKey, float] = {}  # those of the jobs that failed, and when
         self._lock = threading.Lock()
         self._worker = ThreadPoolExecutor(1, "reader")
         self.ready = False
@@ -98,68 +123,121 @@ class NetworkCache:
 
         self._worker.submit(load)
 
-    def put(self, key: NetworkKey, graph: Graph, file_name: str = "") -> CachedNetwork:
-        """Cache a network; the one that was longest not asked for goes."""
+    def put(self, key: NetworkKey, network: CachedNetwork) -> CachedNetwork:
+        """Cache a network; those that were longest not asked for go. NetworkError where it is too large."""
+        count = len(network.graph.operations)
+        if count > MOST_OPERATIONS:
+            raise NetworkError(
+                f"it has {count:,} operations; expected at most {MOST_OPERATIONS:,} here: ask for it in a "
+                "terminal, with lolat predict"
+            )
         with self._lock:
             self._jobs.pop(key, None)
-            network = self._cache[key] = CachedNetwork(graph, file_name)
+            self._cache[key] = network
             self._cache.move_to_end(key)
-            while len(self._cache) > self._most:
-                self._cache.popitem(last=False)
+            held = sum(len(n.graph.operations) for n in self._cache.values())
+            while len(self._cache) > self._most or held > MOST_HELD:
+                held -= len(self._cache.popitem(last=False)[1].graph.operations)
         return network
 
-    def get(self, key: NetworkKey, patience_s: float) -> CachedNetwork | None:
+    def get(self, key: NetworkKey, patience_s: float = 0.0) -> CachedNetwork | None:
         """The network; None where it is still being read after `patience_s`: then ask again.
 
-        NetworkError: what is wrong with it, told once, the next call tries again; a file that is not cached
-        any more has to be given again.
+        NetworkError: what is wrong with it, told for FAILED_S, then it is tried again; a file that is not
+        cached any more has to be given again. Busy: too many are being read.
         """
         with self._lock:
             if key in self._cache:
                 self._cache.move_to_end(key)
                 return self._cache[key]
-            if key.uploaded:
+            job = self._jobs.get(key)
+            if key.uploaded and job is None:
                 raise NetworkError(
                     f"this file is not known (any more): of those given, the last {self._most} are kept, "
                     "and as long as the server runs; give it again"
                 )
-        graph = read_before(key.spec, key.size)
-        if graph is not None:
-            return self.put(key, graph)
-        with self._lock:
-            if key not in self._jobs:
-                if len(self._jobs) >= MOST_WAITING:
-                    raise NetworkError(
-                        f"{len(self._jobs)} networks are waiting to be read; try again in a minute"
-                    )
-                self._jobs[key] = self._worker.submit(self._reader.read, key.spec, key.size)
-            job = self._jobs[key]
+        if job is None:
+            graph = read_before(key.spec, key.size)
+            if graph is not None:
+                return self.put(key, CachedNetwork(graph))
+        if not key.uploaded:
+            job = self._begin(key, lambda: CachedNetwork(self._reader.read(key.spec, key.size)))
+        assert job is not None
         try:
-            return self.put(key, job.result(patience_s))
+            return job.result(patience_s)
         except NotYet:
             return None
-        except BaseException:
-            with self._lock:
-                self._jobs.pop(key, None)
-            raise
+        except CancelledError:
+            raise Busy("the server is stopping") from None
 
-    def read_file(self, path: str, key: NetworkKey, file_name: str) -> None:
-        """Read a file that was given, now, and cache it; NetworkError names it as the user does."""
-        read: Callable[..., Graph] = self._reader.read
-        try:
-            graph = self._worker.submit(read, path, key.size).result()
-        except NetworkError as error:
-            raise NetworkError(str(error).replace(path, file_name)) from error
-        self.put(key, replace(graph, name=file_name.rpartition(".")[0] or file_name), file_name)
+    def is_reading(self, key: NetworkKey) -> bool:
+        """Whether it is being read, or waits to be."""
+        with self._lock:
+            return key in self._jobs and not self._jobs[key].done()
+
+    def begin_file(self, file: BinaryIO, key: NetworkKey, name: str) -> None:
+        """Have a file that was given, called `name`, read into the cache, again if it was before; until
+        `is_reading` is False it has to stay open. Busy. Nothing of it is left on the disk.
+        """
+
+        def read() -> CachedNetwork:
+            where = self._reader.folder
+            with tempfile.TemporaryDirectory(
+                prefix="lolat-", dir=where, ignore_cleanup_errors=True
+            ) as folder:
+                # Under a name of ours: the one that came with it may be anything.
+                path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
+                file.seek(0)
+                with path.open("wb") as copy:
+                    shutil.copyfileobj(file, copy, MIB)
+                check_file(path, name)
+                try:
+                    graph = self._reader.read(str(path), key.size)
+                except NetworkError as error:
+                    raise NetworkError(str(error).replace(str(path), name)) from error
+            return CachedNetwork(replace(graph, name=name.rpartition(".")[0] or name), name)
+
+        with self._lock:
+            if self._failed.pop(key, None) is not None:  # perhaps under another name
+                del self._jobs[key]
+        self._begin(key, read)
 
     def close(self) -> None:
         """Stop reading."""
         self._worker.shutdown(wait=False, cancel_futures=True)
         self._reader.close()
 
+    def _begin(self, key: NetworkKey, read: Callable[[], CachedNetwork]) -> Future[CachedNetwork]:
+        """The job that reads a network, a new one where there is none or it failed a while ago. Busy."""
 
-# ---- A file that is sent to the page: taken in counted pieces, looked at, read, and deleted at
-# once.
+        def work() -> CachedNetwork:
+            try:
+                return self.put(key, read())
+            except BaseException as error:
+                with self._lock:
+                    self._failed[key] = self._clock()
+                if isinstance(error, OSError):
+                    raise Busy(
+                        f"the file cannot be kept while it is read: {error.strerror}"
+                    ) from error
+                raise
+
+        with self._lock:
+            for old in [k for k, at in self._failed.items() if self._clock() - at >= FAILED_S]:
+                del self._failed[old]
+                self._jobs.pop(old, None)
+            if key not in self._jobs:
+                waiting = len(self._jobs) - len(self._failed)
+                if waiting >= MOST_WAITING:
+                    raise Busy(f"{waiting} networks are waiting to be read; try again in a minute")
+                try:
+                    self._jobs[key] = self._worker.submit(work)
+                except RuntimeError:  # closed meanwhile
+                    raise Busy("the server is stopping") from None
+            return self._jobs[key]
+
+
+# ---- A file that is sent to the page: taken in counted pieces, in a time and a room that are limited.
 
 MOST_BYTES = 200 * MIB
 """Of a file; ONNX files hold the weights, which are of no use here: a larger network has to be read by
@@ -178,49 +256,90 @@ class TooLarge(NetworkError):
         )
 
 
-async def received(request: Request, most: int = MOST_BYTES) -> FormData:
-    """The fields of a request with a file, which lies in a temporary file; TooLarge.
-
-    What arrives is counted: Content-Length is only what somebody says. What is too much is read on and
-    thrown away (to a limit), because a browser that is still sending would never see the answer.
-    """
-    total = 0
-
-    async def counted() -> Message:
-        nonlocal total
-        message = await request.receive()
-        total += len(message.get("body", b""))
-        if total > most + OTHER_FIELDS:
-            while message.get("more_body") and total <= most + MOST_THROWN_AWAY:
-                message = await request.receive()
-                total += len(message.get("body", b""))
-            raise TooLarge("the file", most, "FILE")
-        return message
-
-    return await Request(request.scope, counted).form(
-        max_files=1, max_fields=400, max_part_size=64 * 1024
-    )
+class TooSlow(NetworkError):
+    """A request that does not arrive; a browser on this machine takes a second."""
 
 
-def read_upload(
+@dataclass
+class Intake:
+    """What is taken in at the same time: the limits of one request and of all, and what is there now."""
+
+    most_bytes: int = MOST_BYTES
+    most_at_once: int = 4 * MOST_BYTES
+    most_requests: int = 64
+    grace_s: float = 10.0
+    bytes_per_s: float = 4 * MIB
+    """After the grace so much has to arrive, on average."""
+    taken_bytes: int = 0
+    requests: int = 0
+
+    async def receive(self, request: Request) -> tuple[FormData, int]:
+        """The fields of a request with a file, which lies in a temporary file without a name, and the
+        bytes that it takes: `leave` gives them back. TooLarge, TooSlow, Busy.
+
+        What arrives is counted: Content-Length is only what somebody says. What is too much is read on and
+        thrown away (to a limit), because a browser that is still sending would never see the answer.
+        """
+        if self.requests >= self.most_requests:
+            raise Busy(f"{self.requests} files are being sent; try again in a minute")
+        most, began = self.most_bytes, time.monotonic()
+        total = kept = 0
+
+        async def piece() -> Message:
+            nonlocal total
+            left = began + self.grace_s + total / self.bytes_per_s - time.monotonic()
+            try:
+                message = await asyncio.wait_for(request.receive(), max(left, 0.0))
+            except TimeoutError:
+                raise TooSlow(
+                    f"the file did not arrive: {total:,} bytes in {time.monotonic() - began:.0f} s; "
+                    "send it again"
+                ) from None
+            total += len(message.get("body", b""))
+            return message
+
+        async def counted() -> Message:
+            nonlocal kept
+            message = await piece()
+            if total > most + OTHER_FIELDS:
+                while message.get("more_body") and total <= most + MOST_THROWN_AWAY:
+                    message = await piece()
+                raise TooLarge("the file", most, "FILE")
+            size = len(message.get("body", b""))
+            if self.taken_bytes + size > self.most_at_once:
+                raise Busy("other large files are being read; try again in a minute")
+            self.taken_bytes, kept = self.taken_bytes + size, kept + size
+            return message
+
+        self.requests += 1
+        try:
+            form = await Request(request.scope, counted).form(
+                max_files=1, max_fields=400, max_part_size=16 * 1024
+            )
+        except BaseException:
+            self.taken_bytes -= kept
+            raise
+        finally:
+            self.requests -= 1
+        return form, kept
+
+    def leave(self, size_bytes: int) -> None:
+        """The file of a request is gone."""
+        self.taken_bytes -= size_bytes
+
+
+def begin_upload(
     file: BinaryIO, name: str, size: tuple[int, ...], networks: NetworkCache, most: int = MOST_BYTES
 ) -> NetworkKey:
-    """Read the network in a file that was sent, called `name`, into the cache; its key there.
+    """Have the network in a file that was sent, called `name`, read into the cache; its key there.
 
-    NetworkError: too large, no network, harmful. Nothing of the file is left on the disk.
+    NetworkError: too large; Busy. See `NetworkCache.begin_file`.
     """
     name = plain(re.split(r"[/\\]", name)[-1])[:200]
-    with tempfile.TemporaryDirectory(prefix="lolat-") as folder:
-        # Under a name of ours: the one that came with it may be anything.
-        path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
-        file.seek(0)
-        with path.open("wb") as copy:
-            shutil.copyfileobj(file, copy, MIB)
-        if path.stat().st_size > most:
-            raise TooLarge(name, most, name)
-        check_file(path, name)
-        with path.open("rb") as copy_read:
-            digest = hashlib.file_digest(copy_read, "sha256").hexdigest()
-        key = NetworkKey(UPLOAD + digest, size)
-        networks.read_file(str(path), key, name)
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if file.tell() > most:
+        raise TooLarge(name, most, name)
+    key = NetworkKey(UPLOAD + digest, size)
+    networks.begin_file(file, key, name)
     return key

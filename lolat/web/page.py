@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,28 @@ from lolat.web.fields import (
     price_name,
 )
 from lolat.web.forms import BudgetQuestion, FieldError, Form, LatencyQuestion, TrainingQuestion
-from lolat.web.networks import MOST_BYTES, CachedNetwork, NetworkCache, NetworkKey
-
-PATIENCE_S = 1.0
-"""How long a page waits for a network that is being read before it says so."""
-
+from lolat.web.networks import MOST_BYTES, Busy, CachedNetwork, NetworkCache, NetworkKey
 
 CHOSEN = "Chosen"
+BUSY = 503
+"""The status of a page whose network cannot be read just now."""
 
 
 class StillReading(Exception):
-    """A network is being read, and the page has waited long enough."""
+    """A network is being read: `key`."""
+
+    def __init__(self, key: NetworkKey) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page and its HTTP status; `reading`: the network that it waits for, if it waits for one."""
+
+    html: str
+    status: int = 200
+    reading: NetworkKey | None = None
 
 
 class Pages:
@@ -62,11 +74,14 @@ class Pages:
     def page(
         self,
         query: Iterable[tuple[str, str]],
-        patience_s: float = PATIENCE_S,
         upload_error: str = "",
-    ) -> str:
-        """The page for a query's (name, text); `upload_error`: why a file just sent is none."""
+        status: int = 200,
+    ) -> Page:
+        """The page for a query's (name, text); `upload_error`: why a file just sent is none, `status`: what
+        kind of a fault that is.
+        """
         context: dict[str, Any] = {"answer": None, "waiting": "", "problem": "", "lacking": ()}
+        reading: NetworkKey | None = None
         listed: list[dict[str, Any]] = []
         usable = False
         try:
@@ -76,12 +91,18 @@ class Pages:
             if upload_error:
                 form.errors["upload"] = upload_error
             elif question is not None:
-                self._answer(context, form, question, patience_s, prices)
+                try:
+                    self._answer(context, form, question, prices)
+                except StillReading as waits:
+                    reading = waits.key
+                    context["waiting"] = plain(question.network.spec.removeprefix("keras:"))
+                except Busy as busy:
+                    form.errors[_network_field(form)], status = plain(str(busy)), BUSY
             listed = [self._listed(m, form, prices) for m in form.devices.values()]
         except InputError as error:  # of a folder, or of the price list
             form = Form(query)
             context["problem"] = plain(str(error))
-        return self._environment.get_template("page.html").render(
+        html = self._environment.get_template("page.html").render(
             **context,
             form=form,
             groups=[(g, [m for m in listed if m["group"] == g]) for g in (CHOSEN, *GROUPS)],
@@ -97,8 +118,9 @@ class Pages:
             version=__version__,
             folder=str(Path.cwd()),
         )
+        return Page(html, status, reading)
 
-    def report(self, query: Iterable[tuple[str, str]], patience_s: float) -> str | None:
+    def report(self, query: Iterable[tuple[str, str]]) -> Page | None:
         """The report page of the devices that `only` of a latency question's link names, two at most; None
         where it cannot be answered: the page says why.
         """
@@ -108,12 +130,16 @@ class Pages:
             question = form.question()
             if not isinstance(question, LatencyQuestion):
                 return None
-            found = self.networks.get(question.network, patience_s)
+            found = self.networks.get(question.network)
+            if found is None:
+                return Page("", reading=question.network)
             only = [t for n, t in query if n == "only" and t in question.models] or question.models
             devices = [form.devices[k] for k in only if form.devices[k].latency is not None][:2]
-            if found is None or not devices:
+            if not devices:
                 return None
-            return latency.report(question, found.graph, found.file_name, devices)
+            return Page(latency.report(question, found.graph, found.file_name, devices))
+        except Busy as busy:
+            return Page(plain(str(busy)), BUSY)
         except InputError:
             return None
 
@@ -137,10 +163,9 @@ class Pages:
         context: dict[str, Any],
         form: Form,
         question: LatencyQuestion | BudgetQuestion | TrainingQuestion,
-        patience_s: float,
         prices: Prices,
     ) -> None:
-        """Put the answer, or that it is waited for, into the context; or errors into the form."""
+        """Put the answer into the context, or errors into the form; StillReading, Busy."""
         models = form.devices
         context["lacking"] = [
             (plain(k), models[k].lacking[form.view])
@@ -150,12 +175,8 @@ class Pages:
         if len(context["lacking"]) == len(form.ticked):
             return
         try:
-            found = self.networks.get(question.network, patience_s)
-            if found is None:
-                raise StillReading
-            context["answer"] = self._answered(form, question, found, patience_s, prices)
-        except StillReading:
-            context["waiting"] = plain(question.network.spec.removeprefix("keras:"))
+            found = self._network(question.network)
+            context["answer"] = self._answered(form, question, found, prices)
         except InputError as error:
             field = error.field if isinstance(error, FieldError) else _network_field(form)
             form.errors[field] = plain(str(error))
@@ -165,17 +186,13 @@ class Pages:
         form: Form,
         question: LatencyQuestion | BudgetQuestion | TrainingQuestion,
         network: CachedNetwork,
-        patience_s: float,
         prices: Prices,
     ) -> dict[str, Any]:
         """The answer as the template of the tab needs it; StillReading."""
         graph, name = network.graph, network.file_name
 
         def at_size(side: int) -> Graph:
-            found = self.networks.get(NetworkKey(question.network.spec, (side,)), patience_s)
-            if found is None:
-                raise StillReading
-            return found.graph
+            return self._network(NetworkKey(question.network.spec, (side,))).graph
 
         match question:
             case LatencyQuestion():
@@ -187,6 +204,13 @@ class Pages:
                 trained = training.answers(question, graph, form.devices, prices)
                 shown = view.shown(question, graph, name, trained)
         return {"blocks": None} | shown | {"uploaded": question.network.uploaded, "file_name": name}
+
+    def _network(self, key: NetworkKey) -> CachedNetwork:
+        """StillReading, or as `NetworkCache.get`."""
+        found = self.networks.get(key)
+        if found is None:
+            raise StillReading(key)
+        return found
 
     def _listed(self, model: DeviceModel, form: Form, prices: Prices) -> dict[str, Any]:
         """A model as the form lists it."""

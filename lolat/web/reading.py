@@ -36,10 +36,16 @@ class Reader:
         """The process that reads, if there is one."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def folder(self) -> str:
+        """The temporary folder of the process, which goes with it; NetworkError as of `start`."""
+        return self._ready().folder
+
     def read(self, network: str, size: Sequence[int] = (), again: bool = False) -> Graph:
         """The network as a Graph; `network` is NETWORK of the command line, or a file's path.
 
-        A process that is gone at once was dying before it was asked: another one is, once (`again`).
+        A process that is gone at once was dying before it was asked: another one is, once (`again`), but
+        not of a file in `folder`, which went with it.
 
         NetworkError: what the reader says, or that the process ended or took more than `limit_s`.
         """
@@ -50,7 +56,8 @@ class Reader:
             )
         except ProcessDied as died:
             self._end()
-            if not again and time.monotonic() - began < min(AT_ONCE_S, self.limit_s):
+            here = network.startswith(process.folder)
+            if not again and not here and time.monotonic() - began < min(AT_ONCE_S, self.limit_s):
                 return self.read(network, size, again=True)
             raise NetworkError(
                 f"reading it was given up: it took more than {self.limit_s:g} s or too much memory; "

@@ -11,6 +11,12 @@ from tests import synthetic
 from tests.cli.commands import Command, Doctor
 
 
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several networks are read here, not each by a process that imports its framework."""
+    monkeypatch.setattr("lolat.readers.many.default_processes", lambda: 1)
+
+
 @pytest.fixture
 def lolat(capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(capsys)

@@ -10,7 +10,7 @@ import pytest
 from lolat.graph import Graph
 from lolat.model import load
 from tests import synthetic
-from tests.cli.commands import Command
+from tests.cli.commands import Command, one_line
 
 
 def read(network: str, input_size: tuple[int, ...] = ()) -> Graph:
@@ -64,6 +64,28 @@ def test_a_budget_that_cannot_be_met(lolat: Command, model: Path) -> None:
     enough = line.rpartition("give --max-ms ")[2].removesuffix(" or more")
     assert latency <= float(enough) < 1.02 * latency
     lolat.done(*ask, enough)
+
+
+@pytest.mark.parametrize("sure", [False, True])
+@pytest.mark.parametrize("vary", ["batch", "width", "resolution"])
+def test_a_budget_that_cannot_be_met_in_json(
+    lolat: Command, model: Path, vary: str, sure: bool
+) -> None:
+    """One object of the same schema, and the reason on stderr; `now` is what `predict` says."""
+    told = lolat(
+        "budget", model, "keras:A", "--vary", vary, "--max-ms", 0.01, "--json", *["--sure"] * sure
+    )
+    assert told.code == 3
+    assert "even " in one_line(told.err)
+    found = json.loads(told.out)
+    assert [found[k] for k in ("answer", "latency_ms", "interval_ms")] == [None] * 3
+    assert (found["vary"], found["budget_ms"], found["sure"]) == (vary, 0.01, sure)
+    smallest = found["next"]
+    takes = smallest["interval_ms"][1] if sure else smallest["latency_ms"]
+    assert takes > 0.01
+    assert smallest["latency_ms"] <= found["now"]["latency_ms"]
+    now = load(model).predict(synthetic.network())
+    assert found["now"]["latency_ms"] == pytest.approx(now.latency_ms, rel=1e-12)
 
 
 @pytest.mark.parametrize("ms", ["nan", "-3", "0", "inf"])

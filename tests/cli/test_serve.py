@@ -100,7 +100,7 @@ def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, how: signal.Signal
 
 
 def test_it_listens_to_this_machine_alone() -> None:
-    from lolat.web.app import bound
+    from lolat.web.server import bound
 
     with bound(0) as found:
         assert found.getsockname()[0] == "127.0.0.1"

@@ -39,7 +39,7 @@ def test_what_all_have_in_common_is_told_and_an_outlier_is_not() -> None:
     residuals = np.full(len(measured), 0.2)
     residuals[::10] = 3.0
     found = Nearby.of(products(measured), residuals)
-    assert len(found.weights) <= MOST_SHAPES
+    assert len(found.rows) <= MOST_SHAPES
     near = np.log(found.factors(products(drawn(50, 3))))
     assert np.median(near) == pytest.approx(0.2, abs=0.08)
 
@@ -52,6 +52,6 @@ def test_far_from_all_that_was_measured_it_says_nothing() -> None:
 
 def test_it_is_the_same_from_its_rows() -> None:
     found = Nearby.of(products(drawn(30, 5)), np.linspace(-0.2, 0.2, 30))
-    again = Nearby.from_list(found.to_list())
+    again = Nearby(found.to_list())
     asked = products(drawn(10, 6))
     assert again.factors(asked) == pytest.approx(found.factors(asked))

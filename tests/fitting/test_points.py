@@ -87,6 +87,7 @@ def test_a_count_that_some_rows_lack_is_not_known(tmp_path: Path) -> None:
         (HEAD + "\n1,2,3,4\n1,2,nan,4\n", "line 3: flops is 'nan'; expected a count"),
         (HEAD + "\n\n\n1,2,x,4\n", "line 4: flops is 'x'"),
         (HEAD + "\n-1,2,3,4\n", "line 2: acts is '-1'; expected a count from 0"),
+        (HEAD + "\n1,2,4.1,4\n", "line 2: flops is '4.1'; expected a count"),
         (HEAD + "\n1e30,2,3,4\n", "line 2: acts is '1e30'; expected a count"),
         (HEAD + "\n1,,3,4\n", "line 2: inp is empty"),
         (HEAD + "\n1,2,3\n", "line 2: 3 cells; expected 4"),

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import Flow, branch_by_branch, cut, segments
+from lolat.graph.counts import count
+from lolat.graph.edits import subgraph
 from lolat.graph.kinds import FREE
 from lolat.graph.naming import informative
+from tests.strategies import chains, graphs
 
 
 def conv(b: GraphBuilder, x: int, filters: int, kernel: int = 3, name: str = "", path: str = "",
@@ -60,42 +62,16 @@ def assert_partition(graph: Graph) -> None:
 
 # ---- any graph -----------------------------------------------------------------------------------
 
-KINDS = ["conv", "relu", "batch_norm", "add", "concatenate", "reshape", "identity", "max_pool",
-         "dense", "depthwise_conv", "resize", "transposed_conv", "mystery", "matmul", "multiply",
-         "global_average_pool", "lstm"]  # fmt: skip
-NAMES = ["", "conv2d", "conv2d_3", "block1_conv", "block1_add", "block_2", "a/b_1", "x:2", "_",
-         "stage1.0.conv1", "normal_conv_5", "/", "...", "1", "Größe_1", "two\nlines", "stem_bn",
-         "add_7", "average_pool_" * 30 + "!"]  # fmt: skip
-SHAPES = [(1, 8, 8, 4), (1, 4, 4, 8), (1, 16), (1, 1, 1, 4), (1, 10, 4), (1,)]
 
-
-@st.composite
-def graphs(draw: Any, kinds: tuple[str, ...] = tuple(KINDS), most: int = 40) -> Graph:
-    b = GraphBuilder("any")
-    tensors = [b.input(draw(st.sampled_from(SHAPES))) for _ in range(draw(st.integers(1, 3)))]
-    tensors += [b.tensor((1, 4), batched=False)]
-    for _ in range(draw(st.integers(0, most))):
-        near = st.sampled_from(tensors[-4:]) | st.sampled_from(tensors)
-        tensors.append(
-            b.add(
-                draw(st.sampled_from(kinds)),
-                draw(st.lists(near, max_size=4, unique=True)),
-                draw(st.sampled_from(SHAPES)),
-                draw(st.sampled_from(NAMES)),
-                draw(st.sampled_from(["", "", "encoder/layer_1", "multi_head_attention"])),
-                kernel=draw(st.sampled_from([(1, 1), (3, 3), (3,)])),
-                in_channels=4, out_channels=draw(st.sampled_from([4, 8])), groups=1,
-            )
-        )  # fmt: skip
-    return b.build(draw(st.lists(st.sampled_from(tensors), max_size=3, unique=True)))
-
-
-@given(graphs())
+@given(graphs(most=40))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:
     assert_partition(graph)
     assert sorted(branch_by_branch(graph)) == list(range(len(graph.operations)))
     assert cut(Graph.from_dict(graph.to_dict())) == cut(graph)
+    whole = count(graph).total(3)[:6]
+    parts = [count(subgraph(graph, b.operations, b.name)).total(3)[:6] for b in cut(graph)]
+    assert tuple(map(sum, zip(*parts, strict=True))) == (whole if parts else ())
 
 
 def test_the_smallest_graphs() -> None:
@@ -159,22 +135,7 @@ def serving(graph: Graph) -> set[int]:
     return {p for p, o in enumerate(graph.operations) if set(o.outputs) & forward & backward}
 
 
-@st.composite
-def single_graphs(draw: Any) -> Graph:
-    """One input, one output that comes from it, too few heavy operations to be opened."""
-    kinds = ("relu", "add", "reshape", "identity", "batch_norm", "concatenate")
-    b = GraphBuilder("single")
-    tensors = [b.input((1, 8, 8, 4)), b.tensor((4,), batched=False)]
-    for i in range(draw(st.integers(1, 14))):
-        near = st.sampled_from(tensors[-2:]) | st.sampled_from(tensors)
-        kind = draw(st.sampled_from(kinds))
-        count = 1 if kind in ("relu", "batch_norm") else draw(st.integers(1, 3))
-        inputs = draw(st.lists(near, min_size=1, max_size=count, unique=True))
-        tensors.append(b.add(kind, inputs, (1, 8, 8, 4), f"op{i}"))
-    return b.build([tensors[-1]])
-
-
-@given(single_graphs())
+@given(chains())
 @settings(max_examples=300, deadline=None)
 def test_boundaries_are_where_one_tensor_holds_the_network_together(graph: Graph) -> None:
     graph = replace(

@@ -28,6 +28,7 @@ from lolat.graph.counts import (
     formula_for,
 )
 from lolat.graph.kinds import ELEMENTWISE, EXPONENTIALS, FREE, NORMALIZATIONS, PASSES, POOLINGS
+from tests.strategies import graphs
 from tests.synthetic import one
 
 OF_GRAPHS = {"serial", "border", "ragged", "repacked", "threaded", "streamed"}
@@ -429,25 +430,8 @@ def test_formulas_take_arrays() -> None:
 # ---- what holds of any graph
 
 
-@st.composite
-def networks(draw: Any) -> Graph:
-    """Operations of every kind, with whatever operands and attributes they accept."""
-    b = GraphBuilder("any")
-    sizes = st.integers(1, 4)
-    known = [b.input((1, draw(sizes), 6)), b.tensor((draw(sizes), 6), batched=False)]
-    for _ in range(draw(st.integers(0, 8))):
-        inputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
-        known.append(b.add(
-            draw(st.sampled_from([*FORMULAS, "Fancy"])), inputs, (draw(sizes), draw(sizes), 6),
-            draw(st.sampled_from(["", "a", "b"])), kernel=(3,), in_channels=6, out_channels=6,
-            groups=draw(st.sampled_from([1, 2, 3])), bias=draw(st.booleans()), in_features=6,
-            out_features=6, units=3, timesteps=draw(sizes), contracted=draw(sizes),
-        ))  # fmt: skip
-    return b.build(known[-1:])
-
-
 @settings(max_examples=100, deadline=None)
-@given(networks(), st.integers(1, 300))
+@given(graphs(), st.integers(1, 300))
 def test_counts_of_a_graph(graph: Graph, batch: int) -> None:
     counts = count(graph)
     rows = counts.at(batch)
@@ -474,7 +458,7 @@ def test_counts_of_a_graph(graph: Graph, batch: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(networks())
+@given(graphs())
 def test_serial_operations_are_those_on_the_longest_path(graph: Graph) -> None:
     ops = count(graph).at(1)[:, COLUMNS.index("ops")].tolist()
     writer = {t: i for i, o in enumerate(graph.operations) for t in o.outputs}

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, edits
 from lolat.graph.blocks import cut
 from lolat.graph.counts import Count, count
+from tests.strategies import graphs
 from tests.synthetic import network, one
 
 
@@ -273,3 +277,30 @@ def test_the_total_stride() -> None:
     assert edits.image_side(shrinking(64, 32)) is None
     assert edits.image_side(one("add", [(1, 8, 8, 3)] * 2, [(1, 8, 8, 3)])) is None
     assert edits.image_side(one("relu", [(1, 3, 8, 8)], [(1, 3, 8, 8)])) == 8
+
+
+# ---- any network
+
+CHANGES = (edits.bypassed, edits.without_gates, edits.with_relu, edits.with_small_kernels,
+           edits.as_depthwise, edits.ungrouped, edits.separated, edits.halved)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.data(), st.floats(0.1, 4.0))
+def test_what_is_changed_is_a_network_again(
+    graph: Graph, data: st.DataObject, factor: float
+) -> None:
+    """That can be counted, with the ends that it had: a Graph checks itself that it can run."""
+    before = graph.to_dict()
+    parts = [list(block.operations) for block in cut(graph)]
+    positions = data.draw(st.sampled_from([*parts, list(everything(graph))]))
+    found = [change(graph, positions) for change in CHANGES]
+    try:
+        found.append(edits.widened(graph, factor))
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - it may be refused
+    for changed in filter(None, found):
+        assert (count(changed).at(2) >= 0).all()
+        assert len(changed.outputs) == len(graph.outputs)
+        assert len(changed.inputs) == len(graph.inputs)
+    assert graph.to_dict() == before

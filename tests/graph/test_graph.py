@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, Operation, Tensor, floating_types, kind_label
 from lolat.graph.counts import count
+from tests.strategies import graphs
 
 
 def graph_of(operations: list[tuple[tuple[int, ...], tuple[int, ...]]], tensors: int = 4,
@@ -158,35 +159,6 @@ def test_other_padding_is_traffic(users: tuple[str, ...], output: bool) -> None:
 
 # ---- JSON ----------------------------------------------------------------------------------------
 
-names = st.text(max_size=8)
-scalars = (
-    st.integers(-(2**53), 2**53) | st.booleans() | names | st.floats(allow_nan=False) | st.none()
-)
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
-
-
-@st.composite
-def graphs(draw: Any) -> Graph:
-    b = GraphBuilder(draw(names))
-    shapes = st.lists(st.integers(0, 9), max_size=4)
-    known = [
-        b.input(draw(shapes), draw(st.sampled_from(["float32", "int64"])), draw(st.booleans()))
-    ]
-    for _ in range(draw(st.integers(0, 6))):
-        made = b.add_several(
-            draw(st.sampled_from(["relu", "add", "pad", "mystery"])),
-            draw(st.lists(st.sampled_from(known), max_size=3)),
-            draw(st.lists(shapes, min_size=1, max_size=2)),
-            draw(names), draw(names), draw(st.sampled_from([None, "float16"])),
-        )  # fmt: skip
-        known += made
-        attributes = draw(st.dictionaries(names, values, max_size=3))
-        last = b.operations.pop()
-        b.operations.append(Operation(last.name, last.kind, last.inputs, last.outputs, attributes,
-                                      last.path))  # fmt: skip
-    b.warnings = draw(st.lists(names, max_size=2))
-    return b.build(draw(st.lists(st.sampled_from(known), max_size=3)))
-
 
 @settings(max_examples=60, deadline=None)
 @given(graphs())
@@ -225,6 +197,11 @@ WHOLE = padded("max_pool").to_dict()
         (WHOLE | {"operations": [{}]}, "`operations[0].name` is missing"),
         (WHOLE | {"operations": [3]}, "`operations[0]` is 3"),
         (WHOLE | {"inputs": [-1]}, "`inputs[0]` is -1"),
+        (WHOLE | {"\ud800": 1}, "no half of a surrogate pair"),
+        (
+            WHOLE | {"operations": [WHOLE["operations"][0] | {"attributes": {"\ud800": 1}}]},
+            "no half of a surrogate pair",
+        ),
         (WHOLE | {"inputs": {"a": 1}}, "`inputs` is an object"),
         (WHOLE | {"warnings": 3}, "`warnings` is 3"),
         (WHOLE | {"outputs": [99]}, "names tensor 99"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from lolat.errors import DeviceError, MeasuringError
@@ -32,6 +33,9 @@ def answer(request: Any) -> Any:
             return sys.path
         case "environment":
             return {k: os.environ.get(k) for k in ("LOLAT_TEST", "TMPDIR")}
+        case "children":
+            text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+            return [int(pid) for pid in text.split()]
         case "sleep":
             time.sleep(600)
         case "busy in C":

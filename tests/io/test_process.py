@@ -155,6 +155,17 @@ def test_one_that_reads_nothing_is_ended(child: Child) -> None:
     assert not is_running(child.pid)
 
 
+def test_nothing_is_left_of_who_watches_a_child(child: Child) -> None:
+    """A process that is the child's own, and ends with it however that is."""
+    (watcher,) = child.request("children", 10)
+    assert is_running(watcher)
+    os.kill(child.pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(watcher), 10, "the end of who watches a dead child")
+    with Child(CALLS) as other:
+        (watcher,) = other.request("children", 10)
+    assert not Path(f"/proc/{watcher}").exists()
+
+
 def test_closing_ends_a_busy_child_and_leaves_nothing(scratch: Path) -> None:
     before = open_files()
     child = Child(CALLS)
@@ -216,7 +227,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("request_", ["sleep", "nothing"])
+@pytest.mark.parametrize("request_", ["sleep", "nothing", "busy in C", "temporary"])
 def test_a_child_ends_itself_when_its_parent_is_killed(request_: str, scratch: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, request_],

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.io.tables import ABOVE_ZERO, is_table, parse_table, read_table, to_csv
+from tests.strategies import Written, tables
 
 
 def refused(path: Path) -> str:
@@ -37,6 +38,7 @@ def refused(path: Path) -> str:
         (b"\x1f\x8bxx", "FILE: damaged gzip"),
         (gzip.compress(b"a,b\n" * 99, mtime=0)[:-9], "FILE: damaged gzip"),
         (b'a,"b\n', "not a CSV table"),
+        (b"a,b\n1\n2," + b"x" * 200_000, "FILE has a cell of more than 131,072 characters"),
         (b"a,b\n1,2\n3\n", "FILE, line 3: 1 cell; expected 2"),
         (b'a,b\n1,2\n"3"\n', "FILE, line 3: 1 cell; expected 2"),
         (b"a,b\n", "FILE has no rows; expected one per thing"),
@@ -87,19 +89,22 @@ def test_lines_of_rows_count_empty_ones_and_breaks_in_cells(tmp_path: Path) -> N
         rows[2].whole("b")
 
 
-@given(st.lists(st.lists(st.text("ab,\" '\n\r;ä", max_size=4), min_size=2, max_size=2), max_size=5))
-def test_cells_are_those_of_the_csv_module(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
+@given(tables())
+def test_cells_are_those_that_were_written(
+    tmp_path_factory: pytest.TempPathFactory, written: Written
 ) -> None:
     path = tmp_path_factory.mktemp("csv") / "a.csv"
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["x", "y"], *rows])
+    path.write_bytes(written.content)
     table = read_table(path)
-    assert [list(cells) for cells in zip(*table.columns, strict=True)] == rows
-    path.write_bytes(table.with_column("z", ["1"] * len(rows)).encode())
+    assert [list(cells) for cells in zip(*table.columns, strict=True)] == written.rows
+    path.write_bytes(table.with_column("z", ["1"] * len(table)).encode())
     again = read_table(path)
     assert again.names == ("x", "y", "z")
-    assert [list(cells) for cells in zip(*again.columns, strict=True)] == [[*r, "1"] for r in rows]
+    assert [list(cells) for cells in zip(*again.columns, strict=True)] == [
+        [*row, "1"] for row in written.rows
+    ]
+    path.write_bytes(to_csv(table.header, written.rows).encode())
+    assert read_table(path).columns == table.columns
 
 
 @pytest.mark.parametrize(

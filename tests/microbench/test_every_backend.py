@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,11 @@ from lolat.graph.layers import Layers
 from microbench import backends, learn
 from microbench.backends import create
 from microbench.backends.known import as_known
-from microbench.blocks import BLOCKS, NETWORKS, Predefined
+from microbench.blocks import Predefined
+from microbench.environment import FIELDS
 from microbench.jobs import Settings
 from microbench.process import WorkerProcess
+from tests.microbench.covering import covering
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
 every_backend = pytest.mark.parametrize("name", NEEDED)
@@ -49,17 +52,10 @@ def test_the_inputs_are_those_of_the_batch_and_can_be_touched(name: str) -> None
     assert call() is None
 
 
-NEW = [
-    b
-    for b in BLOCKS
-    if b.name.startswith(("up ", "depthwise", "2 encoders", "token mlp", "norm, "))
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("predefined", [*NETWORKS, *NEW], ids=lambda b: b.name)
+@pytest.mark.parametrize("predefined", covering(windows=False), ids=lambda b: b.name)
 @every_backend
-def test_a_network_runs(name: str, predefined: Predefined) -> None:
+def test_every_kind_of_operation_runs(name: str, predefined: Predefined) -> None:
+    """That the others are built right, tests of each backend say."""
     graph = as_known(name, predefined.make())
     call = backend(name).prepare_graph(graph, predefined.batch_sizes[-1])
     call()
@@ -306,15 +302,20 @@ def test_the_real_framework_uses_so_many_threads_in_its_worker(name: str) -> Non
 
 
 @every_backend
-def test_without_threads_nothing_is_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_worker_says_without_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(NEEDED[name])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # unasked it hangs on the processor
     with WorkerProcess(name, "cpu") as worker:
         found = worker.request({"do": "environment"}, 60)["environment"]
     assert not {"threads", "threads_asked"} & set(found)
     # 0: as many as there are, to TensorFlow and ONNX Runtime.
     own = len(os.sched_getaffinity(0)) if name == "torch" else 0
     assert found["intra_op_threads"] == own
+    if name == "tensorflow" and platform.machine() == "x86_64":
+        assert found["libraries"]["onednn"] is True, "0: tests/microbench/test_tensorflow.py"
+    # All is compared, or with the device: else two environments could differ without a word.
+    assert found.keys() - {*FIELDS, "device_name"} == set()
 
 
 # ---- a whole run ---------------------------------------------------------------------------------

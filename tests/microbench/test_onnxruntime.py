@@ -21,12 +21,11 @@ from microbench.backends.known import as_known
 from microbench.backends.onnxruntime import layers as onnxruntime_tape
 from microbench.backends.onnxruntime.layers import OnnxTape, block_model
 from microbench.backends.tape import first
-from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import Predefined
+from tests.microbench.covering import covering
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")
-
-ALL = [*BLOCKS, *NETWORKS, REFERENCE_BLOCK]
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def weightless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OnnxTape, "weight", weight)
 
 
-@pytest.mark.parametrize("block", ALL, ids=lambda b: b.name)
+@pytest.mark.parametrize("block", covering(), ids=lambda b: b.name)
 def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
     block: Predefined, weightless: None, tmp_path: Path
 ) -> None:

@@ -25,8 +25,9 @@ from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
-from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import Predefined
 from microbench.process import WorkerProcess
+from tests.microbench.covering import covering
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,7 @@ def as_keras_has_it(window: tuple[Any, ...]) -> tuple[Any, ...]:
     return ("multiply" if kind == "scale" else kind), *facts, shape
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        *(pytest.param(b, id=b.name) for b in (*BLOCKS, REFERENCE_BLOCK)),
-        *(pytest.param(b, id=b.name, marks=pytest.mark.slow) for b in NETWORKS),
-    ],
-)
+@pytest.mark.parametrize("block", covering(), ids=lambda b: b.name)
 def test_what_is_built_has_the_shapes_and_the_counts_of_the_graph(
     keras: Any, block: Predefined
 ) -> None:
@@ -146,12 +141,12 @@ def test_the_libraries_that_it_computes_with(keras: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="where oneDNN can be switched")
-@pytest.mark.parametrize("switch", ["0", "1"])
-def test_whether_onednn_computes_is_recorded(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", switch)
+def test_whether_onednn_computes_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1: tests/microbench/test_every_backend.py."""
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     with WorkerProcess("tensorflow", "cpu") as started:
         found = started.request({"do": "environment"}, 60)["environment"]
-    assert found["libraries"]["onednn"] is (switch == "1")
+    assert found["libraries"]["onednn"] is False
 
 
 def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -296,42 +296,41 @@ def test_every_kind_with_a_formula_has_a_layer() -> None:
     assert set(FORMULAS) <= set(MAKERS)
 
 
-def distinct_blocks(graph: Graph) -> list[Graph]:
-    """The blocks of a network, of those that are alike but for their sizes the first."""
-    found: dict[str, Graph] = {}
-    for block in cut(graph):
-        part = subgraph(graph, block.operations, block.name)
-        facts = ("kernel", "strides", "padding", "groups", "pad_before")
-        what = [
-            (
-                o.kind,
-                *(o.attributes.get(f) for f in facts[: 4 if "in_channels" in o.attributes else 3]),
-            )
-            for o in part.operations
-        ]
-        found.setdefault(str(what), part)
-    return list(found.values())
+def new_blocks(networks: Iterable[Graph]) -> Iterator[Graph]:
+    """Of all networks' blocks those with an operation, with its window and groups, that none before has."""
+    seen: set[str] = set()
+    facts = ("kernel", "strides", "padding", "pad_before")
+    for graph in networks:
+        for block in cut(graph):
+            part = subgraph(graph, block.operations, f"{graph.name} {block.name}")
+            found = {
+                f"{o.kind} {[o.attributes.get(f) for f in facts]} {o.attributes.get('groups', 1) > 1}"
+                for o in part.operations
+            }
+            if not found <= seen:
+                yield part
+            seen |= found
 
 
-FAST = ("MobileNetV3Small", "ConvNeXtTiny")
-SLOW = ("ResNet50", "MobileNetV2", "EfficientNetB0", "EfficientNetV2B0", "DenseNet121", "InceptionV3",
-        "InceptionResNetV2", "NASNetMobile", "Xception", "VGG16", "MobileNet", "ResNet50V2")  # fmt: skip
+APPLICATIONS = (
+    "MobileNetV3Small", "ConvNeXtTiny", "ResNet50", "EfficientNetB0", "EfficientNetV2B0", "DenseNet121",
+    "NASNetMobile", "VGG16", "ResNet50V2", "InceptionV3", "Xception",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
-def test_every_block_of_an_application_is_built_and_runs(name: str) -> None:
-    size = 96 if name in ("InceptionV3", "InceptionResNetV2", "Xception") else 64
-    blocks = distinct_blocks(lolat.read(f"keras:{name}", size))
-    assert len(blocks) >= 4
+def test_what_the_blocks_of_applications_have_is_built_and_runs() -> None:
+    sizes = {"InceptionV3": 96, "Xception": 96}
+    blocks = list(new_blocks(lolat.read(f"keras:{n}", sizes.get(n, 64)) for n in APPLICATIONS))
+    assert len(blocks) >= 20
     for block in blocks:
         check(block)
 
 
-@pytest.mark.parametrize("name", ["unet", "vit", "transformer", "sound", "recurrent"])
-def test_every_block_of_an_example_is_built(name: str) -> None:
-    for block in distinct_blocks(lolat.read(f"examples.networks:{name}")):
+def test_what_the_blocks_of_the_examples_have_is_built() -> None:
+    names = ("unet", "vit", "transformer", "sound", "recurrent")
+    for block in new_blocks(lolat.read(f"examples.networks:{n}") for n in names):
         with without_weights():
             model = build(keras, block)
         assert [tuple(t.shape[1:]) for t in model.outputs] == [
             block.tensors[i].shape[1:] for i in block.outputs
-        ]
+        ], block.name

@@ -20,11 +20,11 @@ from microbench.backends.known import as_known
 from microbench.backends.tape import first
 from microbench.backends.torch import keep_freed_memory, libraries
 from microbench.backends.torch.layers import block_module, materialize
-from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
+from microbench.blocks import BLOCKS, Predefined
+from tests.microbench.covering import covering
 
 torch: Any = pytest.importorskip("torch")
 
-ALL = [*BLOCKS, *NETWORKS, REFERENCE_BLOCK]
 READ_BACK = (
     "basic 256x14x14", "mbconv 40x28x28", "stem 7x7/2 3x224x224", "grouped 3x3 128x28x28",
     "4 mobile v3 112x14x14", "2 separable 128x74x74", "transition 256x56x56", "up transposed 256x14x14",
@@ -39,7 +39,7 @@ def ran(graph: Graph, *inputs: Any) -> Any:
         return module(*inputs)[0]
 
 
-@pytest.mark.parametrize("block", ALL, ids=lambda b: b.name)
+@pytest.mark.parametrize("block", covering(), ids=lambda b: b.name)
 def test_what_is_built_has_the_shapes_and_the_work_of_the_graph(block: Predefined) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 

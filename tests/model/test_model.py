@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lolat
@@ -22,6 +22,7 @@ from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.model import Model, load
 from lolat.model.state import State
 from tests import synthetic
+from tests.strategies import graphs, models
 
 BREAKPOINT, SLOPE = 6.0, 0.5
 
@@ -114,6 +115,11 @@ class TestCounts:
     def test_extra_counts_may_be_given_or_not(self) -> None:
         for extras in (dict.fromkeys(EXTRAS, 0), dict.fromkeys(EXTRAS)):
             assert MODEL.predict_counts(**COUNTS, **extras) == MODEL.predict_counts(**COUNTS)
+
+    def test_a_formula_of_the_call_alone(self) -> None:
+        document = synthetic.document()
+        document["predictors"]["extended"] = {"coefficients": {"call": 0.25}}
+        assert Model(document).predict_counts(1, 2, 3, 4, 5, 6) == 0.25
 
     def test_arrays(self) -> None:
         random = np.random.default_rng(0)
@@ -428,6 +434,29 @@ class TestNetworks:
         renamed = dataclasses.replace(analysis.graph, name="by another name")
         assert MODEL.predict(renamed).network == "by another name"
 
+    def test_what_is_done_to_an_answer_does_not_reach_the_next(self) -> None:
+        network = synthetic.network()
+        first = MODEL.predict(network, 2)
+        first.counts.clear()
+        for block in first.blocks:
+            block.counts.clear()  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="read-only"):
+            first.block_terms[:] = 0.0
+        fresh = Model(MODEL.document).predict(synthetic.network(), 2)
+        assert MODEL.predict(network, 2).to_dict() == fresh.to_dict()
+
+    def test_each_question_has_its_own_answer(self) -> None:
+        network = synthetic.network()
+        questions = [
+            (n, p, c) for n in range(1, 80) for p in (None, "two-regime") for c in (None, 0.5)
+        ]
+        for step in (1, 9):  # more than are kept
+            for question in questions[::step]:
+                fresh = MODEL.predict(dataclasses.replace(network, cache={}), *question)
+                found = MODEL.predict(network, *question)
+                assert found.interval_ms == fresh.interval_ms
+                assert (found.batch_size, found.predictor) == (fresh.batch_size, fresh.predictor)
+
     def test_nothing_to_compute(self) -> None:
         builder = GraphBuilder("empty")
         found = MODEL.predict(builder.build([builder.input((1, 3))]))
@@ -601,3 +630,19 @@ def test_a_network_of_another_framework_is_remarked_on(
     # The answer itself is the same: the counts are.
     assert (of_it.latency_ms, of_it.interval_ms) == (plain.latency_ms, plain.interval_ms)
     assert of_it.in_domain == plain.in_domain
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(), graphs(), st.integers(1, 300))
+def test_any_model_of_any_network(document: dict[str, Any], graph: Graph, batch: int) -> None:
+    """A time above 0 inside its interval, that is the sum of the blocks'; a formula that was not drawn."""
+    found = Model(document).predict(graph, batch_size=batch)
+    assert 0.0 < found.latency_ms < math.inf
+    assert sum(block.latency_ms for block in found.blocks) == pytest.approx(found.latency_ms)
+    assert found.interval_ms is not None
+    assert found.interval_ms[0] <= found.latency_ms <= found.interval_ms[1]
+    terms = document["predictors"]["extended"]["coefficients"]
+    total = found.counts
+    expected = terms["call"] + sum(terms[n] * total[n] for n in terms if n != "call")
+    assert found.latency_ms == pytest.approx(expected)
+    json.dumps(found.to_dict(), allow_nan=False)

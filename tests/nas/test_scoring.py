@@ -131,6 +131,8 @@ def test_a_value_that_is_no_number_is_never_the_best(job: JobOf) -> None:
     assert [(i, -v) for v, i, _ in found.best] == [(22, 4), (17, 3), (12, 2), (7, 1), (2, 0)]
     with pytest.raises(InputError, match=r"--value returned an array of shape \(100, 2\)"):
         run(job("wrong", limit=100, value=wrong_shape, value_name="w"))
+    with pytest.raises(InputError, match=r"--value failed: SystemExit: 0; expected a number for"):
+        run(job("left", limit=100, value=lambda rows: sys.exit(0), value_name="w"))
 
 
 def test_only_the_best_of_each_range(job: JobOf) -> None:

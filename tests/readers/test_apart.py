@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
@@ -15,10 +18,15 @@ from onnx import TensorProto, helper
 
 import lolat
 from lolat.cli import main as command_line
-from lolat.errors import InputError, NetworkError
-from lolat.io.apart import FILES_APART
+from lolat.cli.common import run_apart
+from lolat.errors import NetworkError
+from lolat.io.apart import FILES_APART, LIMITS
 from lolat.readers import apart
-from lolat.readers.apart import read_apart
+from lolat.readers.apart import is_apart, read_apart
+from lolat.readers.cache import Cache
+from lolat.readers.many import arrays_of
+from microbench.evaluate import Case, measure_cases
+from tests.cli.commands import Command, one_line, valid_answer
 
 
 def network(*nodes: object, functions: tuple[object, ...] = (), size: int = 8) -> bytes:
@@ -57,26 +65,36 @@ def test_the_command_line_reads_files_apart(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("option", "variable", "value", "said"),
     [
-        ("LOLAT_READ_S", "0.0001", r"no answer within 0\.0001 s; .*LOLAT_READ_S"),
-        ("LOLAT_READ_GIB", "0.000001", r"more than 1e-06 GiB of memory|LOLAT_READ_GIB"),
+        ("--max-read-s", "LOLAT_READ_S", "0.0001", r"no answer within 0\.0001 s; .*--max-read-s"),
+        ("--max-read-gib", "LOLAT_READ_GIB", "1e-6", r"1e-06 GiB.*--max-read-gib"),
     ],
 )
+@pytest.mark.parametrize("by_option", [True, False])
 def test_limits_of_time_and_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
-) -> None:
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(NetworkError, match=said) as caught:
-        read_apart(str(relu(tmp_path / "n.onnx")), ())
-    assert "\n" not in str(caught.value)
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    option: str, variable: str, value: str, said: str, by_option: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("LOLAT_DEBUG", "")
+    monkeypatch.setenv(variable, "9" if by_option else value)
+    path = relu(tmp_path / "n.onnx")
+    words = ["report", "epyc-2t", str(path), *([option, value] if by_option else [])]
+    assert run_apart(command_line.lolat, words, "lolat") == 2
+    assert re.search(said, one_line(capsys.readouterr().err))
+    assert LIMITS.get() == (60.0, 2.0)  # as they were
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "much", "1e99"])
-def test_a_limit_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_none(
+    value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Command(capsys).refused
+    given = ("predict", "epyc-2t", "n.onnx")
+    expected = "expected a number of seconds above 0 to 1e+06, such as 300"
+    assert expected in refused(*given, "--max-read-s", value)
     monkeypatch.setenv("LOLAT_READ_S", value)
-    with pytest.raises(InputError, match="expected a number above 0, such as 60"):
-        read_apart("n.onnx", ())
+    assert "LOLAT_READ_S" in refused(*given)
 
 
 def test_a_large_configuration_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -85,6 +103,141 @@ def test_a_large_configuration_is_refused_before_it_is_unpacked(tmp_path: Path) 
         archive.writestr("config.json", b" " * 100 * 2**20)
     with pytest.raises(NetworkError, match="a zip bomb"):
         read_apart(str(path), ())
+
+
+HOSTILE = """
+import os, sys  # and no torch: frameworks that a text names are imported first
+
+def network():
+    from onnx import load
+    os.write(1, b"by its number")
+    print("by name")
+    return load("relu.onnx")
+
+def leaves():
+    os._exit(0)
+
+def exits():
+    sys.exit(0)
+
+def interrupts():
+    raise KeyboardInterrupt
+
+class Stop(BaseException):
+    pass
+
+def stops():
+    raise Stop("at once")
+
+class Forward:
+    def __getattr__(self, name):
+        raise Stop("when it is looked at")
+
+def crashes():
+    import ctypes
+    ctypes.string_at(0)
+
+def never():
+    while True:
+        pass
+
+def eats():
+    return [bytearray(2**30) for _ in range(50)]
+
+def closes():
+    os.closerange(0, 100)
+
+def answers():
+    for number in range(3, 20):
+        try:
+            os.write(number, b'5\\n')
+        except OSError:
+            pass
+    return network()
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with a module of functions that do what they should not."""
+    relu(tmp_path / "relu.onnx")
+    (tmp_path / "lolat_hostile.py").write_text(HOSTILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOLAT_DEBUG", "")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("leaves", "reading it exited with code 0"),
+        ("exits", "failed: SystemExit: 0"),
+        ("interrupts", "cannot be read \\(KeyboardInterrupt\\)"),
+        ("stops", "failed: Stop: at once"),
+        ("Forward", "is a lolat_hostile.Forward|Stop"),
+        ("crashes", "ended by signal SIGSEGV"),
+        ("never", "gave no answer within 4 s; expected .*--max-read-s"),
+        ("eats", "more than 1 GiB of memory; expected .*--max-read-gib"),
+        ("closes", "reading it "),
+        ("answers", "reading it "),
+    ],
+)
+def test_what_a_function_may_do(
+    here: None, capfd: pytest.CaptureFixture[str], function: str, said: str
+) -> None:
+    """One line, exit code 2, nothing on stdout; what it writes to stderr itself stays there."""
+    words = ["predict", "epyc-2t", f"lolat_hostile:{function}", "--json"]
+    limits = ["--max-read-s", "4" if function == "never" else "60", "--max-read-gib", "1"]
+    assert run_apart(command_line.lolat, [*words, *limits], "lolat") == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.search(f"lolat: .*{function}.*{said}", err.splitlines()[-1])
+    assert err.count("lolat: ") == 1
+    assert "Traceback" not in err
+
+
+def test_what_a_function_writes_stays_out_of_the_answer(
+    here: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", "epyc-2t", "lolat_hostile:network", "--json"]
+    assert run_apart(command_line.lolat, words, "lolat") == 0
+    out, err = capfd.readouterr()
+    assert valid_answer(words, out)["network"] == "network"
+    assert "by its number" in err
+    assert "by name" in err
+
+
+@pytest.fixture
+def by_command() -> Iterator[None]:
+    """As in a command."""
+    token = FILES_APART.set(True)
+    yield
+    FILES_APART.reset(token)
+
+
+def test_what_is_measured_is_read_apart_before(here: None, by_command: None) -> None:
+    """Refused before a framework is started to measure it."""
+    with pytest.raises(NetworkError, match="reading it exited with code 0"):
+        measure_cases("tensorflow", "cpu", [Case("lolat_hostile:leaves")])
+
+
+@pytest.mark.parametrize(
+    ("network", "apart"),
+    [
+        ("relu.onnx", True), ("lolat_hostile:leaves", True), ("transformers:relu.onnx?layers=1", True),
+        ("keras:ResNet50", False), ("timm:resnet50", False), ("missing.onnx", False), ("n.json", False),
+    ],
+)  # fmt: skip
+def test_which_networks_are_read_apart(here: None, network: str, apart: bool) -> None:
+    assert is_apart(network) == apart
+
+
+def test_networks_of_a_table_are_read_apart(here: None, by_command: None) -> None:
+    """In this process, as it is one alone, and in those that read several."""
+    several = [(f"lolat_hostile:{name}", ()) for name in ("leaves", "exits")]
+    for specs in (several[:1], several):
+        found = dict(arrays_of(specs, "a", np.asarray, Cache(None), processes=2))
+        assert "reading it exited with code 0" in str(found[several[0]])
+    assert "SystemExit: 0" in str(found[several[1]])
 
 
 def calling(depth: int, width: int, last: str = "Relu") -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -187,28 +188,38 @@ def swin(x: Any) -> Any:
     return layers.Dense(5)(layers.GlobalAveragePooling2D()(x))
 
 
-PAIRS: list[tuple[Callable[[], Any], Callable[[Any], Any], int]] = [
-    (lambda: nets.ResNet((2, 1)), lambda x: resnet(x, (2, 1)), 64),
-    (nets.mobilenet, mobilenet("relu6"), 32),
-    (nets.mobilenet_v3, mobilenet("hard_silu", 16, "hard_sigmoid"), 32),
-    (nets.efficientnet, mobilenet("silu", 8), 32),
-    (nets.densenet, densenet, 16),
-    (nets.shufflenet, shufflenet, 32),
-    (nets.UNet, unet, 16),
-    (nets.convnext, convnext, 32),
-    (nets.vit, vit, 32),
-    (nets.swin, swin, 32),
-]
-NAMES = ["resnet", "mobilenet", "mobilenet_v3", "efficientnet", "densenet", "shufflenet", "unet",
-         "convnext", "vit", "swin"]  # fmt: skip
+NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], int]] = {
+    "resnet": (lambda: nets.ResNet((2, 1)), lambda x: resnet(x, (2, 1)), 64),
+    "mobilenet": (nets.mobilenet, mobilenet("relu6"), 32),
+    "mobilenet_v3": (nets.mobilenet_v3, mobilenet("hard_silu", 16, "hard_sigmoid"), 32),
+    "efficientnet": (nets.efficientnet, mobilenet("silu", 8), 32),
+    "densenet": (nets.densenet, densenet, 16),
+    "shufflenet": (nets.shufflenet, shufflenet, 32),
+    "unet": (nets.UNet, unet, 16),
+    "convnext": (nets.convnext, convnext, 32),
+    "vit": (nets.vit, vit, 32),
+    "swin": (nets.swin, swin, 32),
+}
+"""The module, the same written in Keras, and the size of its images."""
 
 
-@pytest.mark.parametrize(("make", "keras_call", "size"), PAIRS, ids=NAMES)
-def test_the_same_network_in_keras_counts_the_same(
-    make: Callable[[], Any], keras_call: Callable[[Any], Any], size: int
-) -> None:
-    ours = graph_of(make, (3, size, size))
-    theirs = read_model(functional(keras_call, (size, size, 3)))
+@functools.cache
+def in_torch(name: str) -> Graph:
+    """The graph of a module of NETWORKS; its parameters change nothing of it."""
+    make, _, size = NETWORKS[name]
+    return graph_of(make, (3, size, size))
+
+
+@functools.cache
+def in_keras(name: str) -> Graph:
+    """The graph of the same network in Keras."""
+    _, call, size = NETWORKS[name]
+    return read_model(functional(call, (size, size, 3)))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_same_network_in_keras_counts_the_same(name: str) -> None:
+    ours, theirs = in_torch(name), in_keras(name)
     for batch_size in (1, 3):
         assert count(ours).at(batch_size).sum(0).tolist() == (
             count(theirs).at(batch_size).sum(0).tolist()

@@ -42,6 +42,7 @@ class FakeReader:
         self.go = threading.Event()
         self.go.set()
         self.closed = False
+        self.folder: str | None = None
 
     def start(self) -> None:
         pass

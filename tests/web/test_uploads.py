@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from lolat.web.networks import Intake
 from tests.web.pages import ORIGIN, FakeReader, Site, site
 
 MIB = 2**20
@@ -120,7 +121,7 @@ def test_too_large_whatever_it_declares(
     made: Path, folder: Path, declared: bool, size: int
 ) -> None:
     """Just above the limit, and far above; with Content-Length, and in pieces without."""
-    with site([made], most_bytes=100_000) as page:
+    with site([made], intake=Intake(100_000)) as page:
         mark = b"--xyz"
         body = b"".join(
             (mark, b'\r\nContent-Disposition: form-data; name="epochs"\r\n\r\n7\r\n', mark,

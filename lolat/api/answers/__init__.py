@@ -17,6 +17,7 @@ import msgspec
 
 from lolat.api.answers import inference, searching, training
 from lolat.io.results import VERSION
+from lolat.io.writing import write_text
 
 ANSWERS: dict[str, Any] = {
     "prediction": inference.Prediction,
@@ -115,10 +116,9 @@ def files() -> Iterator[tuple[str, str]]:
 
 def write_schemas(folder: Path) -> None:
     """Write every schema to `folder`: docs/reference/json. A file of no answer goes."""
-    folder.mkdir(parents=True, exist_ok=True)
     known = dict(files())
     for path in folder.glob("lolat-*.json"):
         if path.name not in known:
             path.unlink()
     for name, content in known.items():
-        (folder / name).write_text(content)
+        write_text(folder / name, content)

@@ -141,7 +141,8 @@ class Step(TypedDict):
 class Budget(TypedDict):
     """The largest `answer` of what is varied that stays within `budget_ms`, and the next value.
 
-    `channels`: of a width, each number of channels now and then.
+    `answer` is null where none stays within it (exit code 3), `next` is the smallest then. `channels`: of a
+    width, each number of channels now and then.
     """
 
     network: str
@@ -150,8 +151,8 @@ class Budget(TypedDict):
     sure: bool
     predictor: str
     batch_size: int
-    answer: float
-    latency_ms: float
+    answer: float | None
+    latency_ms: float | None
     interval_ms: Interval | None
     coverage: float | None
     channels: list[tuple[int, int]] | None

@@ -59,7 +59,10 @@ class FrontCandidate(TypedDict):
 
 
 class NasSearch(TypedDict):
-    """The fastest at each score and the best at each latency, by latency."""
+    """The fastest at each score and the best at each latency, by latency.
+
+    `fastest_ms`: of all candidates, where none is within `max_ms` (exit code 3) and the front is empty.
+    """
 
     space: str
     size: int
@@ -69,6 +72,7 @@ class NasSearch(TypedDict):
     max_ms: float | None
     scored: int
     unscored: int
+    fastest_ms: NotRequired[float]
     front: list[FrontCandidate]
 
 

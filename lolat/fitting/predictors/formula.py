@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.graph.counts import COLUMNS
 
 CONSTANT = "call"

@@ -12,12 +12,13 @@ rounded at the corner. Operations that only move take bytes / bandwidth, and no 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.fitting.predictors.formula import Formula, from_coefficients
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
@@ -42,10 +43,14 @@ WEIGHING_ROUNDS = 4  # of weighing
 
 @dataclass(frozen=True)
 class Nearby:
-    """`shapes`, (shapes, SHAPE), of products; `weights`, (shapes,)."""
+    """`rows`: of products, SHAPE and a weight."""
 
-    shapes: np.ndarray
-    weights: np.ndarray
+    rows: Sequence[Sequence[float]]
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """(shapes, SHAPE and a weight)."""
+        return np.array(self.rows, float).reshape(-1, len(SHAPE) + 1)
 
     @classmethod
     def of(cls, work: Work, residuals: np.ndarray) -> Nearby:
@@ -64,22 +69,15 @@ class Nearby:
                 counted @ between.T + TIME_VARIANCE * own, counted @ residuals
             )
             counting = 1.0 / np.sqrt(1.0 + ((residuals - between.T @ weights) / OUTLIER) ** 2)
-        return cls(some, np.round(weights, 4))
+        return cls(np.column_stack([some, np.round(weights, 4)]).tolist())
 
     def factors(self, work: Work) -> np.ndarray:
         """(steps,) what the formula's times of products are to be multiplied by."""
-        return np.asarray(np.exp(_alike(_shapes(work), self.shapes) @ self.weights))
+        return np.asarray(np.exp(_alike(_shapes(work), self.table[:, :-1]) @ self.table[:, -1]))
 
     def to_list(self) -> list[list[float]]:
         """A row for each shape: SHAPE, weight."""
-        rows = np.column_stack([self.shapes, self.weights])
-        return [[round(float(n), 4) for n in row] for row in rows]
-
-    @classmethod
-    def from_list(cls, rows: Sequence[Sequence[float]]) -> Nearby:
-        """Read what `to_list` wrote."""
-        table = np.array(rows, float).reshape(-1, len(SHAPE) + 1)
-        return cls(table[:, :-1], table[:, -1])
+        return [[round(float(n), 4) for n in row] for row in self.rows]
 
 
 def alike(work: Work) -> np.ndarray:
@@ -150,7 +148,7 @@ class Kernels(Formula):
     mode: Mode = field(default_factory=Mode)
     tile: float = 1.0
     nearby: Mapping[str, Nearby] = field(default_factory=dict)
-    sustained: float = float("inf")
+    sustained: float = math.inf
 
     @classmethod
     def of(
@@ -163,7 +161,7 @@ class Kernels(Formula):
         """From the terms of the classes; the linear coefficients are those of large operations."""
         products = [classes[name] for name in PRODUCTS if name in classes]
         moving = [t for name, t in classes.items() if name not in PRODUCTS]
-        rate = max((t["rate"] for t in products), default=np.inf)
+        rate = max((t["rate"] for t in products), default=math.inf)
         bandwidth = max(t["bandwidth"] for t in (*moving, *products))
         launch = min(t["launch"] for t in (*moving, *products))
         slopes = (1.0 / rate, 4.0 / bandwidth, launch)
@@ -231,7 +229,7 @@ class Kernels(Formula):
             "mode": self.mode.to_dict(),
             "tile": self.tile,
             "nearby": {name: near.to_list() for name, near in self.nearby.items()},
-            **({"sustained": self.sustained} if np.isfinite(self.sustained) else {}),
+            **({"sustained": self.sustained} if math.isfinite(self.sustained) else {}),
         }
 
     @classmethod
@@ -246,8 +244,8 @@ class Kernels(Formula):
             },
             Mode.from_dict(document.get("mode", {})),
             float(document.get("tile", 1.0)),
-            {n: Nearby.from_list(rows) for n, rows in document.get("nearby", {}).items()},
-            float(document.get("sustained", np.inf)),
+            {n: Nearby(rows) for n, rows in document.get("nearby", {}).items()},
+            float(document.get("sustained", math.inf)),
         )
 
 
@@ -296,7 +294,7 @@ class Tiled:
 
     def parts(self, terms: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving."""
-        fastest = (self.macs * _slower(terms)[:, None]).min(axis=0)
+        fastest = (self.macs * slower(terms)[:, None]).min(axis=0)
         computing = fastest * (self.work.depth + terms["fill"]) / terms["rate"]
         computing = computing * (1.0 + self.unaligned * terms["unaligned"])
         computing = computing / (1.0 + self.direct * terms["direct"])
@@ -320,7 +318,8 @@ class Tiled:
         both = _larger(computing, moving, p)
         share = (computing / both) ** p
         by_computing, by_moving = both * share, both * (1.0 - share)
-        tiling = (self.macs * _slower(terms)[:, None]).argmin(axis=0)
+        tiling = (self.macs * slower(terms)[:, None]).argmin(axis=0)
+        small = np.array(SMALLER)[tiling] * terms["small"]
         light, heavy, again = self._moved(terms)
         logarithms = share * np.log(computing) + (1.0 - share) * np.log(moving)
         relative = {
@@ -328,8 +327,8 @@ class Tiled:
             "fill": terms["fill"] / (self.work.depth + terms["fill"]),
             "unaligned": self.unaligned * _share(terms["unaligned"]),
             "direct": self.direct * -_share(terms["direct"]),
-            "small": (SMALLER * terms["small"] / (1.0 + SMALLER * terms["small"]))[tiling],
-            "tiny": (TINIER * _share(terms["tiny"]))[tiling],
+            "small": small / (1.0 + small),
+            "tiny": np.array(TINIER)[tiling] * _share(terms["tiny"]),
         }
         return {
             **{term: by_computing * slope for term, slope in relative.items()},
@@ -387,8 +386,8 @@ class Ways:
         return _larger(*parts, p) < _larger(computing[self.able], moving[self.able], p), parts
 
 
-SMALLER = np.array([0.0, 0.0, 0.5, 1.0, 1.5, 1.0])
-TINIER = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+SMALLER = (0.0, 0.0, 0.5, 1.0, 1.5, 1.0)
+TINIER = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 """(tilings,) how much of the terms `small` and `tiny` each pays."""
 
 
@@ -403,9 +402,10 @@ def alone(terms: Mapping[str, float], computing: np.ndarray, moving: np.ndarray)
     return np.asarray(_larger(computing, moving, optional(terms, "overlap")) + terms["launch"])
 
 
-def _slower(terms: Mapping[str, float]) -> np.ndarray:
+def slower(terms: Mapping[str, float]) -> np.ndarray:
     """(tilings,) how many times as long a multiply-accumulate takes in each."""
-    return np.asarray((1.0 + SMALLER * terms["small"]) * (1.0 + TINIER * terms["tiny"]))
+    small, tiny = np.array(SMALLER) * terms["small"], np.array(TINIER) * terms["tiny"]
+    return np.asarray((1.0 + small) * (1.0 + tiny))
 
 
 def optional(terms: Mapping[str, float], name: str) -> float:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
+from lolat.arrays import np
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.predictors.formula import Formula, from_coefficients
 

@@ -236,7 +236,7 @@ def features(table: LayerTable, devices: Devices) -> np.ndarray:
     if len(devices) > 1:
         named["early"] = early(table, devices)
         named |= identity(table, devices)
-    return np.stack([np.asarray(column, np.float64) for column in named.values()], axis=1)
+    return np.stack([np.asarray(column, np.float64) for column in named.values()]).T
 
 
 def encode(times_ms: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, Command, one_line
+from lolat.cli.common import run
+from lolat.cli.main import lolat as main
+from tests.cli.commands import ROOT, Command, one_line, valid_answer
 
 MODULE = """
+import os
 import time
 
 from lolat.nas.space import Position, Space
@@ -48,6 +51,23 @@ def fails(arch):
 def slow(candidate):
     time.sleep(0.3)
     return sum(candidate)
+
+
+def writes(choices):
+    os.write(1, b"by its number")
+    return 1
+
+
+def leaves(arch):
+    raise SystemExit(0)
+
+
+class Stop(BaseException):
+    pass
+
+
+def stops():
+    raise Stop("at once")
 """
 
 
@@ -154,6 +174,35 @@ def last(stderr: str) -> str:
     return stderr.splitlines()[-1]
 
 
+def test_a_function_that_ends_the_program(lolat: Command, model: Path, here: Path) -> None:
+    asked = ("searched:space", model, "--json", "--objective", "searched:leaves")
+    left = lolat("nas", "search", *asked)
+    assert (left.code, left.out) == (2, "")
+    assert "objective searched:leaves of " in last(left.err)
+    assert "failed: SystemExit: 0; expected a number" in last(left.err)
+    stopped = lolat("nas", "search", "searched:stops", model, "--objective", "searched:score")
+    assert stopped.code == 2
+    assert "calling 'searched:stops' failed: Stop: at once" in last(stopped.err)
+
+
+def test_a_function_that_writes_to_descriptor_1(
+    model: Path, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "nas",
+        "search",
+        "searched:space",
+        str(model),
+        "--objective",
+        "searched:writes",
+        "--json",
+    ]
+    assert run(main, words, "lolat") == 0
+    out, err = capfd.readouterr()
+    assert valid_answer(words, out)["scored"] == 9
+    assert err.count("by its number") == 9
+
+
 def test_what_is_refused_after_a_while(lolat: Command, model: Path, here: Path) -> None:
     found = lolat("nas", "search", "fbnet", model, "--objective", "searched:fails")
     assert found.code == 2
@@ -164,6 +213,16 @@ def test_what_is_refused_after_a_while(lolat: Command, model: Path, here: Path) 
     )
     assert (slow.code, slow.out) == (3, "")
     assert "no candidate of fbnet is within 0.001 ms; the fastest takes" in last(slow.err)
+    for space, score, method in (
+        ("fbnet", "searched:slow", "evolutionary"),
+        ("searched:space", "searched:score", "exhaustive"),
+    ):
+        asked = (space, model, "--objective", score, "--max-ms", "0.001", "--json")
+        none = lolat("nas", "search", *asked)
+        assert (none.code, none.err.count("lolat: no candidate")) == (3, 1)
+        told = json.loads(none.out)
+        assert (told["method"], told["scored"], told["front"]) == (method, 0, [])
+        assert f"the fastest takes {told['fastest_ms']:.3g} ms" in last(none.err)
     every = ("fbnet", model, "--objective", "searched:slow", "--method", "exhaustive")
     assert "more than an int64 can index" in last(lolat("nas", "search", *every).err)
 
