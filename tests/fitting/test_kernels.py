@@ -188,7 +188,7 @@ def test_a_network_step_by_step() -> None:
     slow = replace(formula, sustained=1e5).times(work)[0]
     assert slow[0] == 512 * 512 * 256 / 1e5
     np.testing.assert_array_equal(slow[[1, 2, 4, 5, 6, 7]], ms[[1, 2, 4, 5, 6, 7]])
-    near = k.Nearby(np.array([[1.0, 512, 512, 256]]), np.array([2.0]))
+    near = k.Nearby([[1.0, 512, 512, 256, 2.0]])
     twice = replace(formula, nearby={c.DENSE: near}).times(work)[0][:7] / ms[:7]
     assert twice[0] == pytest.approx(math.exp(2 * 0.3**2))
     np.testing.assert_array_equal(twice[1:], 1.0)
