@@ -8,6 +8,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,6 +152,15 @@ def test_what_a_cell_must_hold(ask: str, text: str, found: float | None) -> None
     else:
         assert call("latency_ms") == found
         assert type(call("latency_ms")) is type(found)
+
+
+def test_a_column_of_numbers() -> None:
+    """What is no number is NaN; empty cells are told apart."""
+    table = parse_table("x,b\n1, 2.5 \n2,\n3,x\n4,1e2\n5,nan\n", "FILE")
+    values, empty = table.numbers("b")
+    np.testing.assert_array_equal(values, [2.5, np.nan, np.nan, 100.0, np.nan])
+    assert empty.tolist() == [False, True, False, False, False]
+    assert table.numbers("x")[0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 def test_a_row_is_a_mapping_by_the_names_of_the_columns() -> None:
