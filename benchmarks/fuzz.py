@@ -16,6 +16,7 @@ read without a word. The seed makes the case: what was found can be seen again.
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import json
 import math
@@ -27,9 +28,10 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -38,7 +40,9 @@ from benchmarks.fuzzing.whole import make_archives, make_whole
 
 LIMIT_S = 60
 LIMIT_BYTES = 2 * 2**30
-"""On top of what the process had before the case."""
+HERE_BYTES = 2**30
+"""What the process may have before the case, which is not counted."""
+OF_PAGE = ("queries", "uploads")
 
 
 # ---- Running one, and what is wrong with what came of it.
@@ -46,13 +50,15 @@ LIMIT_BYTES = 2 * 2**30
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case ended: an exit code or the signal that killed it, what it wrote, seconds."""
+    """How a case ended: an exit code or the signal that killed it, what it wrote, what it took."""
 
     code: int | None
     signal: int | None
     stdout: str
     stderr: str
     took_s: float
+    cpu_s: float
+    peak_bytes: int
 
 
 def run(case: Case, folder: Path) -> Outcome:
@@ -62,11 +68,13 @@ def run(case: Case, folder: Path) -> Outcome:
     pid = os.fork()
     if pid == 0:
         _run_here(case, folder, out, err)
-    _, status = os.waitpid(pid, 0)
+    _, status, used = os.wait4(pid, 0)
     took = time.monotonic() - began
     code = os.waitstatus_to_exitcode(status)
     stdout, stderr = (p.read_text(encoding="utf-8", errors="backslashreplace") for p in (out, err))
-    return Outcome(code if code >= 0 else None, -code if code < 0 else None, stdout, stderr, took)
+    how = (code, None) if code >= 0 else (None, -code)
+    cpu = used.ru_utime + used.ru_stime
+    return Outcome(*how, stdout, stderr, took, cpu, 1024 * used.ru_maxrss)
 
 
 def _run_here(case: Case, folder: Path, out: Path, err: Path) -> None:
@@ -89,7 +97,7 @@ def _run_here(case: Case, folder: Path, out: Path, err: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (now + LIMIT_BYTES, now + LIMIT_BYTES))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT_S)
-        code = _get(case.arguments[1]) if case.kind == "queries" else _command(case)
+        code = _command(case) if case.kind not in OF_PAGE else _asked(case, folder)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -108,16 +116,53 @@ def _command(case: Case) -> int:
     return run_command(lolat, case.arguments, "lolat")
 
 
-def _get(path: str) -> int:
-    """Ask the page's server, in this process: 0 for an answer, 2 for one of 4xx, 1 for 5xx."""
+class _ReadsHere:
+    """Reads networks for the page's server in this process, which is thrown away."""
+
+    folder = None
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def read(self, network: str, size: tuple[int, ...] = ()) -> Any:
+        from lolat.errors import NetworkError
+        from lolat.graph import Graph
+        from lolat.readers.apart import answer
+
+        if not network.endswith(".onnx"):
+            raise NetworkError(f"{network[:60]!r} needs a framework, which is not waited for here")
+        return Graph.from_dict(answer({"network": network, "size": size}))
+
+
+def _asked(case: Case, folder: Path) -> int:
+    """Ask the page's server, in this process: 0 for an answer, 2 for one of 4xx, 1 for anything else."""
     from starlette.testclient import TestClient
 
     from lolat.web.app import create_app
+    from lolat.web.networks import NetworkCache
 
-    client = TestClient(create_app(), base_url="http://127.0.0.1:8000")
-    status = client.get(path).status_code
-    print(f"status {status}", file=sys.stderr if status >= 400 else sys.stdout)
-    return 0 if status < 400 else 2 if status < 500 else 1
+    before = {path.name for path in folder.iterdir()}
+    tempfile.tempdir = str(folder)
+    address = "http://127.0.0.1:8000"
+    with TestClient(create_app(networks=NetworkCache(_ReadsHere())), base_url=address) as client:
+        if case.kind == "queries":
+            found = client.get(case.arguments[1])
+        else:
+            headers = {"origin": address, "content-type": case.arguments[1]}
+            body = Path(case.arguments[2]).read_bytes()
+            found = client.post("/upload", headers=headers, content=body)
+    left = {path.name for path in folder.iterdir()} - before
+    print(
+        f"status {found.status_code}", file=sys.stderr if found.status_code >= 400 else sys.stdout
+    )
+    if left:
+        print(f"left behind: {left}", file=sys.stderr)
+    if left or found.status_code >= 500 or (case.kind == "uploads" and "</html>" not in found.text):
+        return 1
+    return 0 if found.status_code < 400 else 2
 
 
 def faults(case: Case, outcome: Outcome) -> list[str]:
@@ -134,7 +179,9 @@ def faults(case: Case, outcome: Outcome) -> list[str]:
         found.append(f"exit code {outcome.code}")
     if case.must_answer and outcome.code != 0:
         found.append("refuses what is right")
-    if case.kind == "queries":
+    if outcome.peak_bytes > LIMIT_BYTES + HERE_BYTES:
+        found.append("takes more than 2 GiB")
+    if case.kind in OF_PAGE:
         return found
     errors = [line for line in outcome.stderr.splitlines() if not line.startswith("lolat: warning")]
     if outcome.code == 2 and not (errors and errors[-1].startswith("lolat: ")):
@@ -214,6 +261,40 @@ def fuzz(
             yield case, outcome, faults(case, outcome)
 
 
+@dataclass
+class Row:
+    """Of all cases of a kind; memory with what was imported before."""
+
+    cases: int = 0
+    answered: int = 0
+    refused: int = 0
+    failed: int = 0
+    slowest_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_mb: float = 0.0
+
+    def add(self, outcome: Outcome, wrong: Sequence[str]) -> None:
+        """One more."""
+        self.cases += 1
+        self.failed += bool(wrong)
+        self.answered += not wrong and outcome.code == 0
+        self.refused += not wrong and outcome.code != 0
+        self.slowest_s = max(self.slowest_s, outcome.took_s)
+        self.cpu_s += outcome.cpu_s
+        self.peak_mb = max(self.peak_mb, outcome.peak_bytes / 1e6)
+
+
+def print_table(rows: Mapping[str, Row]) -> None:
+    """As Markdown, a line a kind and one for all."""
+    names = [field.name for field in fields(Row)]
+    whole = {n: max if n in ("slowest_s", "peak_mb") else sum for n in names}
+    every = Row(**{n: whole[n](getattr(row, n) for row in rows.values()) for n in names})
+    print("| kind |", " | ".join(names).replace("_", " "), "|")
+    print("| --- |", " | ".join(["--:"] * len(names)), "|")
+    for kind, row in {**rows, "all": every}.items():
+        print(f"| {kind} |", " | ".join(f"{getattr(row, n):,.4g}" for n in names), "|")
+
+
 def main() -> int:
     """Run, print what was found; exit code 3 if anything was."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -230,15 +311,14 @@ def main() -> int:
         kinds, seed, cases = [kind], int(number), 1
     warm_up()
     found: Counter[str] = Counter()
-    codes: Counter[str] = Counter()
-    slowest = 0.0
+    rows: dict[str, Row] = {kind: Row() for kind in kinds}
     with tempfile.TemporaryDirectory() as name:
         make_whole(Path(name))
         if set(kinds) & set(SLOW_KINDS):
             make_archives(Path(name))
+        gc.freeze()  # what is shared with the cases' processes is not looked at there
         for case, outcome, wrong in fuzz(kinds, cases, seed, Path(name)):
-            codes[f"{case.kind} {outcome.code}"] += 1
-            slowest = max(slowest, outcome.took_s)
+            rows[case.kind].add(outcome, wrong)
             if wrong or given.case:
                 last = (outcome.stderr.strip().splitlines() or [""])[-1]
                 print(f"{case.name}  {'; '.join(wrong) or 'nothing wrong'}")
@@ -247,7 +327,7 @@ def main() -> int:
                 print(outcome.stdout, outcome.stderr, sep="\n")
             for fault in wrong:
                 found[f"{case.kind}: {fault.partition(' after ')[0][:60]}"] += 1
-    print(f"{cases} cases, slowest {slowest:.1f} s; exit codes: {dict(sorted(codes.items()))}")
+    print_table(rows)
     for fault, times in found.most_common():
         print(f"{times:6d}  {fault}")
     return 3 if found else 0

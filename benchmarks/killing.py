@@ -67,7 +67,9 @@ learn.BLOCKS, learn.NETWORKS = blocks((1, 4), "tiny", range(1, 6)), blocks((1,),
 learn.USUAL = Settings(rounds=6, slice_s=0.02)
 learn_training.STARTED = ("tiny 1", "tiny 2")
 learn_training.measure_training = functools.partial(
-    learn_training.measure_training, blocks=learn.BLOCKS, settings=Settings(rounds=2, extra_rounds=0)
+    learn_training.measure_training,
+    blocks=blocks((1, 4), "tiny", range(1, 17)),
+    settings=Settings(rounds=2, extra_rounds=0),
 )
 
 class Noted(process.WorkerProcess):
@@ -207,8 +209,8 @@ def _learned() -> bytes:
     with tempfile.TemporaryDirectory() as name:
         _notes(Path(name))
         command = [sys.executable, "-c", LEARN, "cpu", "--output", "m.json", "--backend", "torch"]
-        path = f"{ROOT}:{name}"
-        subprocess.run(command, cwd=name, check=True, env={**os.environ, "PYTHONPATH": path})
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{name}", "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, cwd=name, check=True, env=environment)
         return (Path(name) / "m.json").read_bytes()
 
 
@@ -325,7 +327,7 @@ def _layers() -> Command:
 
     return Command(
         "layers", "lolat mlp fit", EPOCHS,
-        ("mlp", "fit", "layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", "60",
+        ("mlp", "fit", "layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", "40",
          "--output", "m.json"),
         "epochs", 2, make, kept, ("m.json",), half, result=result,
         while_running=("m.json.checkpoint.npz",), some_units=30,

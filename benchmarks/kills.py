@@ -151,11 +151,10 @@ def after_kill(
     except Exception as error:
         told.fault("half", f"what was kept cannot be read: {error!r}")
         return kept
-    # A measurement that is repeated may give the same; only places count.
-    if now[: len(kept)] != kept and not set(kept) <= set(now):
+    if command.is_done(attempt.folder):  # and what was kept on the way is gone
+        return kept
+    if not set(kept) <= set(now):
         told.fault("different", "what was kept before is not there as it was")
-    if command.is_done(attempt.folder):
-        return now
     lost = attempt.begun() - attempt.begun_before - (len(now) - len(kept))
     told.most_lost = max(told.most_lost, lost)
     if lost > command.chunk:
@@ -187,9 +186,8 @@ def trial(
         attempt.kill()
         told.kills += 1
         attempt.said.close()
-        kept, before = after_kill(command, attempt, kept, told, expected), kept
+        kept = after_kill(command, attempt, kept, told, expected)
         if command.is_done(folder):  # killed on its way out
-            kept = before
             break
     told.done += 1
     if attempt.process.returncode > 0:

@@ -54,6 +54,7 @@ class Journal:
         self.records: list[dict[str, Any]] = []
         self.dropped = ""
         self.aside: Path | None = None
+        self._header: Mapping[str, Any]
         header = {
             "schema": SCHEMA,
             "version": FORMAT_VERSION,
@@ -70,7 +71,7 @@ class Journal:
             content = self._file.readall()
             old, records = parse(content)
             why = _why_not(old, header) if content else ""
-            if content and not restart and not why:
+            if old is not None and content and not restart and not why:
                 self.records = records
                 if not content.endswith(b"\n"):  # torn by a kill; the rest is whole
                     self._put(b"\n")
@@ -79,7 +80,9 @@ class Journal:
                     self.dropped = why
                     self._put_aside()
                 self._file.truncate(0)
+                old = header
                 self._put(_line(header))
+            self._header = old
         except BaseException as error:
             self._file.close()
             if isinstance(error, OSError):
@@ -89,6 +92,10 @@ class Journal:
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record; MeasuringError when the disk does not take it."""
         try:
+            if not os.fstat(
+                self._file.fileno()
+            ).st_nlink:  # removed meanwhile, maybe with its folder
+                self._begin_again()
             self._put(_line(record))
         except OSError as error:
             raise MeasuringError(
@@ -111,6 +118,14 @@ class Journal:
         while rest:
             rest = rest[os.write(self._file.fileno(), rest) :]
         os.fsync(self._file.fileno())
+
+    def _begin_again(self) -> None:
+        """A new file with all that there was."""
+        self._file.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _open_alone(self.path)
+        for document in (self._header, *self.records):
+            self._put(_line(document))
 
     def _put_aside(self) -> None:
         """Rename what is there to a name that is free."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import repeatability
+from benchmarks import killing, kills, repeatability
 from lolat.model import Model
 from tests import synthetic
 
@@ -135,3 +135,51 @@ def test_without_a_model_the_shipped_one_of_tensorflow_is_judged() -> None:
     lines = design()
     assert lines == design(shipped)
     assert lines[0].startswith(f"{len(json.loads(shipped.read_text())['points'])} points of ")
+
+
+# ---- kills.py finds what it looks for.
+
+WHOLE = """
+import os, sitecustomize
+for i in range(60):
+    sitecustomize.begin(str(i)) if i >= len(open("kept").read().split()) else None
+    with open("kept") as file: before = file.read().split()
+    if i >= len(before):
+        with open("new", "w") as file: file.write(" ".join([*before, str(i)]))
+        os.fsync(os.open("new", os.O_RDONLY))
+        os.replace("new", "kept")
+"""
+HALF = """
+import os, time, sitecustomize
+for i in range(60):
+    sitecustomize.begin(str(i))
+    with open("kept", "w") as file:
+        for j in range(i + 1):
+            file.write(f"{j} ")
+            file.flush()
+            time.sleep(0.001)
+        file.write("whole")
+"""
+
+
+@pytest.mark.parametrize(("code", "kinds"), [(WHOLE, set()), (HALF, {"half", "lost"})])
+def test_kills_are_judged(code: str, kinds: set[str]) -> None:
+    def make(folder: Path) -> None:
+        killing._notes(folder)
+        (folder / "kept").write_text("" if code == WHOLE else "0 whole")
+
+    def kept(folder: Path) -> list[str]:
+        return [n for n in (folder / "kept").read_text().split() if n != "whole"]
+
+    def half(path: Path) -> str:
+        text = path.read_text()
+        return "" if code == WHOLE or text.endswith("whole") else "no end"
+
+    command = killing.Command(
+        "x", "x", code, (), "units", 1, make, kept, ("kept",), half, result=lambda f: kept(f),
+        while_running=("new",), some_units=50,
+    )  # fmt: skip
+    told = kills.kill_often(command, 6, 1)
+    assert told.kills == 6
+    found = {kind for kind, faults in told.faults.items() if faults}
+    assert found & {"half", "lost"} == kinds if kinds else found == set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import random
 import runpy
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,14 +42,23 @@ def test_an_example_reads_without_warnings(name: str) -> None:
 SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "time_operations.py"
 
 
-def timed(*arguments: object) -> str:
+@pytest.fixture
+def timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
     """What the script prints, on the CPU."""
-    pytest.importorskip("torch")
-    command = [sys.executable, str(SCRIPT), *map(str, arguments), "--device", "cpu"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    cudnn = pytest.importorskip("torch").backends.cudnn
+    monkeypatch.setattr(cudnn, "allow_tf32", cudnn.allow_tf32)  # which the script changes
+
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments), "--device", "cpu"])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_the_table_is_one_of_operations(tmp_path: Path) -> None:
+def test_the_table_is_one_of_operations(tmp_path: Path, timed: Callable[..., str]) -> None:
     out = tmp_path / "operations.csv"
     assert f"lolat fit {out} --output" in timed(out, "--rows", "3", "--seed", "3")
     rows = read_operations(out)
@@ -57,7 +66,7 @@ def test_the_table_is_one_of_operations(tmp_path: Path) -> None:
     assert all(row.latency_ms > 0 for row in rows)
 
 
-def test_those_of_a_table(tmp_path: Path) -> None:
+def test_those_of_a_table(tmp_path: Path, timed: Callable[..., str]) -> None:
     todo, out = tmp_path / "todo.csv", tmp_path / "operations.csv"
     todo.write_text(
         "op,batch,m,n,k,in_channels,out_channels,kernel,input_size,stride,padding,rows,width\n"

@@ -70,6 +70,51 @@ def test_files_and_functions_are_small() -> None:
                 assert length <= LONGEST_FUNCTION, f"{path}: {node.name} has {length} lines"
 
 
+WRITERS = {
+    "lolat/io/writing.py": "the one writer",
+    "lolat/io/process.py": "to pipes and /dev/null",
+    "lolat/cli/cluster.py": "to /dev/null",
+    "lolat/nas/adapters/nni.py": "to a temporary folder",
+    "lolat/nas/objective.py": "adds a line to a journal",
+    "lolat/nas/scoring_job.py": "Parquet piece by piece; what dead workers leave behind is counted",
+    "lolat/web/networks.py": "a copy in a temporary folder",
+    "microbench/journal.py": "adds a line to a journal",
+}
+"""The files that write to files, and why not by `lolat/io/writing.py`."""
+
+
+def writes(node: ast.AST) -> bool:
+    """Whether a call writes to a file, by what it is called: open(.., "w"), write_text, np.save ..."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func)
+    last = name.rpartition(".")[2]
+    if last in ("open", "fdopen"):
+        values = [
+            *node.args[not isinstance(node.func, ast.Attribute) :],
+            *(k.value for k in node.keywords),
+        ]
+        modes = {
+            m.value for m in values if isinstance(m, ast.Constant) and isinstance(m.value, str)
+        }
+        return any(set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in modes)
+    if last in ("save", "savez", "savefig", "tofile", "dump"):
+        return not node.args or ast.unparse(node.args[0]) not in IN_MEMORY
+    return last in ("write_text", "write_bytes") and "." in name
+
+
+IN_MEMORY = ("content", "drawn")
+
+
+def test_files_are_written_by_the_one_writer() -> None:
+    found = {
+        path.as_posix()
+        for path in sources()
+        if any(map(writes, ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))))
+    }
+    assert found == set(WRITERS)
+
+
 def public(node: ast.AST) -> bool:
     if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or node.name.startswith("_"):
         return False

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.units import (
+    as_number,
     between,
     byte_size,
     digits,
@@ -51,6 +52,13 @@ from lolat.units import (
 )  # fmt: skip
 def test_numbers(say: Callable[[float], str], texts: dict[float, str]) -> None:
     assert {value: say(value) for value in texts} == texts
+
+
+@pytest.mark.parametrize("text", ["1_0", "١٢", "½", "nan", "inf", "0x1", "", " 1", "1,5", "-", "."])
+def test_what_is_no_number(text: str) -> None:
+    """Though float() takes some of them: a table, an option and a field of the page say the same."""
+    assert math.isnan(as_number(text))
+    assert [as_number(t) for t in ("+1", "-.5", "1.", "1e-3")] == [1.0, -0.5, 1.0, 0.001]
 
 
 def test_an_interval_has_the_units_of_its_ends() -> None:

@@ -245,6 +245,20 @@ def query_case(draw: random.Random, folder: Path) -> list[str]:
     return ["<get>", path + "?" + "&".join(f"{quote_plus(a)}={quote_plus(b)}" for a, b in pairs)]
 
 
+def upload_case(draw: random.Random, folder: Path) -> list[str]:
+    """A request with a network's file to the page's server: its Content-Type, and the body in a file."""
+    content = (folder / f"net{draw.randrange(3)}.onnx").read_bytes()
+    if draw.random() < 0.5:
+        content = damage.damage_onnx(content, draw)
+    texts = [*damage.TEXTS, *map(str, damage.NUMBERS)]
+    fields = [("view", draw.choice(("latency", "budget", "training"))), ("model", "epyc-2t")]
+    value = draw.choice([draw.choice(texts), "3,32,32", ""])
+    fields += [(draw.choice(("file_size", "batch_size", "view", "x")), value)]
+    sent_as, body = damage.multipart(content, draw.sample(fields, draw.randrange(4)), draw)
+    (folder / "body").write_bytes(body)
+    return ["<post>", sent_as, "body"]
+
+
 def commands() -> list[tuple[str, str]]:
     """Every command, with the input that it is asked about undamaged ("": none is)."""
     sources = [(MODELS[0], OF_MODELS), *OF_TABLES.items(), (SECTIONS, OF_SECTIONS)]
@@ -273,6 +287,7 @@ KINDS: dict[str, Callable[[random.Random, Path], Any]] = {
     "layers": layers_case,
     "graphs": graph_case,
     "states": state_case,
+    "uploads": upload_case,
 }
 
 

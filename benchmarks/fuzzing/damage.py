@@ -87,11 +87,25 @@ def damage_document(document: Any, draw: random.Random, within: Sequence[str] = 
             holder[key] = copy.deepcopy(value)
         else:
             holder[key] = draw.choice(VALUES)
-    text = json.dumps(made)
-    if draw.random() < 0.1:
-        text = text.replace(
-            draw.choice("0123456789"), draw.choice(["NaN", "1e999", "-", "9" * 5000]), 1
+    return _damage_text(json.dumps(made), draw)
+
+
+def _damage_text(text: str, draw: random.Random) -> str:
+    """Now and then: a number that JSON has not, half of a pair of surrogates, a key twice."""
+    how = draw.random()
+    if how < 0.1:
+        wrong = draw.choice(["NaN", "1e999", "-", "9" * 5000])
+        return text.replace(draw.choice("0123456789"), wrong, 1)
+    if how < 0.2:
+        quotes = [i for i, c in enumerate(text) if c == '"'] or [0]
+        at = draw.choice(quotes) + 1
+        return (
+            text[:at] + draw.choice(["\\ud800", "\\udc00\\ud800", "\\u0000", "\\u202e"]) + text[at:]
         )
+    if how < 0.25 and text.startswith('{"'):
+        key = text[: text.index('"', 2) + 1]
+        value = json.dumps(draw.choice(VALUES))
+        return draw.choice([f"{key}: {value}, {text[1:]}", f"{text[:-1]}, {key[1:]}: {value}}}"])
     return text
 
 
@@ -150,7 +164,12 @@ def damage_table(text: str, draw: random.Random) -> tuple[bytes, str]:
         lines = lines[:1]
         return ("\n".join(lines) + "\n").encode(), "no rows"
     elif how == 10:
-        cells[column] = draw.choice(TEXTS).replace(",", ";").replace('"', "").replace("\n", " ")
+        cells[column] = (
+            draw.choice([*TEXTS, "x" * 200_000])
+            .replace(",", ";")
+            .replace('"', "")
+            .replace("\n", " ")
+        )
     else:
         draw.shuffle(lines)
         return ("\n".join(lines) + "\n").encode("utf-8", "replace"), ""
@@ -273,3 +292,42 @@ def damage_onnx(content: bytes, draw: random.Random) -> bytes:
             del graph.node[draw.randrange(len(graph.node))]
     made: bytes = model.SerializeToString()
     return made
+
+
+FILE_NAMES = ["net.onnx", "net.onnx", "NET.ONNX", "net.keras", "net.pt2", "net", ".onnx", "../x.onnx",
+              "a\\b.onnx", "\u202exnno.onnx", "é.onnx", "x" * 300 + ".onnx", '"; name="size',
+              "a\r\nb.onnx"]  # fmt: skip
+TYPES = ["", "text/html", "application/octet-stream", "multipart/mixed; boundary=b", "x" * 5000]
+
+SENT_AS = ["", "multipart/form-data", "application/json", "text/plain; charset=x",
+           "application/x-www-form-urlencoded", "multipart/form-data; boundary=other",
+           "multipart/form-data; boundary=bound; charset=x",
+           "multipart/form-data; boundary=" + "b" * 5000]  # fmt: skip
+
+
+def multipart(
+    content: bytes, fields: Sequence[tuple[str, str]], draw: random.Random
+) -> tuple[str, bytes]:
+    """What a browser sends with a file and `fields`, damaged or not: its Content-Type and the body."""
+    parts = [f'name="{name}"\r\n\r\n{text}'.encode() for name, text in fields]
+    for _ in range(draw.choice((1,) * 9 + (0, 2, 5))):
+        name = draw.choice(["file"] * 9 + ["source", "files", ""])
+        kind = draw.choice(TYPES)
+        head = f'name="{name}"; filename="{draw.choice(FILE_NAMES)}"'
+        head += f"\r\nContent-Type: {kind}" * bool(kind)
+        parts.append(head.encode() + b"\r\n\r\n" + content)
+    parts *= draw.choice((1,) * 20 + (200,))
+    draw.shuffle(parts)
+    starts = (b"--bound\r\nContent-Disposition: form-data; " + part for part in parts)
+    body = b"\r\n".join([*starts, b"--bound--\r\n"])
+    sent_as = "multipart/form-data; boundary=bound"
+    how = draw.randrange(10)
+    if how == 0:
+        body = damage_bytes(body, draw)
+    elif how == 1:
+        body = body.replace(b"\r\n", draw.choice([b"\n", b"\r", b"\r\n\r\n", b"\0"]))
+    elif how == 2:
+        sent_as = draw.choice(SENT_AS)
+    elif how == 3:
+        body = body[: draw.randrange(len(body))]
+    return sent_as, body

@@ -110,6 +110,7 @@ def measure(
         checkpoint=checkpoint,
         progress=progress,
     )
+    checkpoint.unlink(missing_ok=True)
     found: dict[str, Any] = {
         "train_rows": len(train),
         "tries": model.training["tries"],

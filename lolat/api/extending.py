@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ def output_of(loaded: Model, output: Path | None, spec: str) -> Path:
     source = Path(loaded.source).resolve()
     shipped = paths.shipped_folder().resolve()
     if output is not None:
-        if output.resolve().parent == shipped and output.exists():
+        if Path(os.path.realpath(output)).parent == shipped and output.exists():
             raise InputError(
                 f"--output {output} is a shipped model, which stays as it is; give --output elsewhere"
             )

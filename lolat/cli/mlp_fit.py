@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -124,6 +125,7 @@ def fit(
     }
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
+    checkpoint.unlink(missing_ok=True)
     if as_json:
         about = {"output": str(output), "layer": layer, "recipe": recipe}
         say_json("layer-fit", {**about, **errors.to_dict()})
@@ -330,6 +332,6 @@ def _files(
     except InputError as error:
         text = str(error).replace("--output", "--csv").replace("JSON file", "CSV file")
         raise InputError(text) from None
-    if table.resolve() == output.resolve():
+    if os.path.realpath(table) == os.path.realpath(output):
         raise InputError(f"--csv and --output are both {table}; expected two files")
     return output, table

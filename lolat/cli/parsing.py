@@ -263,13 +263,10 @@ class Size(click.ParamType):
         """Text into a tuple of positive integers."""
         if isinstance(value, tuple):
             return value
-        try:
-            size = tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            size = ()
-        if not size or min(size) < 1 or max(size) > LARGEST:
+        size = [Number(whole=True, least=1).number(part) for part in str(value).split(",")]
+        if None in size:
             self.fail(f"{value!r}: expected a positive whole number (224) or several (224,224,3)")
-        return size
+        return tuple(size)  # type: ignore[arg-type]
 
 
 class Names(click.ParamType):

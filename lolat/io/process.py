@@ -34,6 +34,8 @@ Handler = Callable[[Any], Any]
 START_LIMIT_S = 180.0
 LOOK_S = 1.0
 """Between looks at whether a child still lives."""
+ENDING_S = 5.0
+"""For a child that closed its answers to end: frameworks take long to go, on a busy machine longer."""
 ALONE_S = 2.0
 """What a child without a parent has to tidy up."""
 LAST_WORDS_BYTES = 4096
@@ -166,16 +168,18 @@ class Child:
                     return
 
         threading.Thread(target=watch, daemon=True).start()
+        said = ""
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
-            answer = json.loads(self._process.stdout.readline())
+            said = self._process.stdout.readline()
+            answer = json.loads(said)
             whole = isinstance(answer, dict) and ("answer" in answer or "kind" in answer)
             if not whole:
                 raise ValueError
         except (OSError, ValueError, RecursionError):
             # Nothing, what a dying process got out, what its code wrote to the pipe, or closed meanwhile.
-            how = self._end()
+            how = self._end(LOOK_S if said else ENDING_S)
             if late.is_set():
                 how = f"gave no answer within {limit_s:g} s"
             raise ProcessDied(f"{self.name} {how}") from None
@@ -192,10 +196,10 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def _end(self) -> str:
-        """How the process ended, with the last thing that it said."""
+    def _end(self, limit_s: float) -> str:
+        """How the process ended, with the last thing that it said; after `limit_s` it is ended."""
         try:
-            code = self._process.wait(LOOK_S)
+            code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self._kill()
             return "stopped answering"

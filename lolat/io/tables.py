@@ -260,7 +260,7 @@ def _quoted(content: str, source: str, expected: str) -> tuple[Sequence[str], li
         ) from None
     header = rows.pop(0)
     _check_width(csv.reader(io.StringIO(content, newline="")), len(header), source)
-    return header, list(zip(*rows, strict=True)) if rows else [() for _ in header]
+    return header, [[row[i] for row in rows] for i in range(len(header))]
 
 
 def _check_width(reader: Iterator[list[str]], width: int, source: str) -> None:

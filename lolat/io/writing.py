@@ -153,6 +153,8 @@ def check_writable(output: Path) -> None:
             )
         if output.exists() and not os.access(output, os.W_OK):
             raise InputError(f"no permission to write {output}; give --output elsewhere")
+        with contextlib.suppress(FileNotFoundError):
+            output.stat()  # a ring of links
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(

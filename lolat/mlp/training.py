@@ -261,7 +261,8 @@ def learn(
     and the networks that were started (`tries`, more than 1 where outputs died); its `errors` are empty.
 
     With `checkpoint` the state is kept in that file every few epochs, and a run with the same table,
-    recipe, seed and epochs goes on from there as if it had not stopped; the file is removed at the end.
+    recipe, seed and epochs goes on from there as if it had not stopped. Whoever has kept the model removes
+    the file.
     Raises InputError for less than one epoch, without Keras, or where `checkpoint` cannot be written, and
     LolatError where it comes to nothing.
     """
@@ -283,8 +284,6 @@ def learn(
     if checkpoint is not None:
         run.keep_in(checkpoint, _fingerprint(recipe.name, plan, x, y, seed, epochs))
     members = [run.member(i) for i in range(plan.members)]
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
     return LayerModel(
         layer=table.layer,
         recipe=recipe.name,

@@ -116,7 +116,7 @@ def make_job(
         "value": value_name,
         "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
     }
-    where = Path(folder).resolve()
+    where = Path(os.path.realpath(folder))  # Path.resolve raises RuntimeError for a ring of links
     _claim(where, manifest)
     return Job(
         scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best, only_best,

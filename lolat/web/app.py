@@ -21,6 +21,7 @@ from lolat.errors import InputError, LolatError, MissingPackageError
 try:  # what the page needs, all at once
     import jinja2  # noqa: F401
     import python_multipart  # noqa: F401
+    import uvicorn  # noqa: F401
     from anyio import CapacityLimiter, to_thread
     from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -171,7 +172,7 @@ THREADS = 4
 
 
 class Answers:
-    """What requests are answered with. No thread waits for a network: there are few, for pages."""
+    """What requests are answered with. No thread waits for a network: there are few of them."""
 
     def __init__(self, pages: Pages, cache: NetworkCache, intake: Intake) -> None:
         self.pages, self.cache, self.intake = pages, cache, intake
@@ -186,9 +187,11 @@ class Answers:
         end = time.monotonic() + patience_s
         while True:
             page = await self.in_thread(make, *arguments)
-            if page is None or page.reading is None or time.monotonic() >= end:
+            if page is None or page.reading is None:
                 return page
             await self._read(page.reading, end)
+            if self.cache.is_reading(page.reading):
+                return page
 
     async def _read(self, key: NetworkKey, end: float) -> None:
         while self.cache.is_reading(key) and time.monotonic() < end:

@@ -157,6 +157,7 @@ class PriceList:
 
     def __init__(self) -> None:
         self._cache: tuple[object, Prices] | None = None
+        self._rented: dict[Path, tuple[Training, Prices, Rented | None]] = {}
 
     def current(self) -> Prices:
         """What `lolat cost` takes without --price-per-hour or --prices; errors as `find_prices`."""
@@ -165,11 +166,20 @@ class PriceList:
             cache = self._cache = (stamp, find_prices())
         return cache[1]
 
+    def rented(self, device: DeviceModel, prices: Prices) -> Rented | None:
+        """As `rented`, looked for again only where the model or the list has changed."""
+        model = device.training
+        if model is None:
+            return None
+        found = self._rented.get(device.path)
+        if found is None or found[0] is not model or found[1] is not prices:
+            found = self._rented[device.path] = model, prices, rented(model, prices)
+        return found[2]
 
-def prices_at_first(models: Sequence[DeviceModel], prices: Prices) -> dict[str, str]:
-    """The price field of each usable model before anybody types: empty where the list has a price."""
-    return {
-        price_name(m.key): "" if rented(m.training, prices) else EXAMPLE_PRICE
-        for m in models
-        if m.training is not None
-    }
+    def at_first(self, models: Sequence[DeviceModel], prices: Prices) -> dict[str, str]:
+        """The price field of each usable model before anybody types: empty where the list has a price."""
+        return {
+            price_name(m.key): "" if self.rented(m, prices) else EXAMPLE_PRICE
+            for m in models
+            if m.training is not None
+        }

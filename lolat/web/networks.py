@@ -291,10 +291,8 @@ class Intake:
             try:
                 message = await asyncio.wait_for(request.receive(), max(left, 0.0))
             except TimeoutError:
-                raise TooSlow(
-                    f"the file did not arrive: {total:,} bytes in {time.monotonic() - began:.0f} s; "
-                    "send it again"
-                ) from None
+                after = f"{total:,} bytes in {time.monotonic() - began:.0f} s"
+                raise TooSlow(f"the file did not arrive: {after}; send it again") from None
             total += len(message.get("body", b""))
             return message
 
@@ -337,9 +335,11 @@ def begin_upload(
     """
     name = plain(re.split(r"[/\\]", name)[-1])[:200]
     file.seek(0)
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    content = hashlib.sha256()
+    while piece := file.read(MIB):
+        content.update(piece)
     if file.tell() > most:
         raise TooLarge(name, most, name)
-    key = NetworkKey(UPLOAD + digest, size)
+    key = NetworkKey(UPLOAD + content.hexdigest(), size)
     networks.begin_file(file, key, name)
     return key

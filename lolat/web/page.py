@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +22,6 @@ from lolat.web.devices import (
     DeviceModel,
     DeviceModels,
     PriceList,
-    prices_at_first,
-    rented,
 )
 from lolat.web.fields import (
     FAMILY_WORDS,
@@ -34,8 +34,13 @@ from lolat.web.forms import BudgetQuestion, FieldError, Form, LatencyQuestion, T
 from lolat.web.networks import MOST_BYTES, Busy, CachedNetwork, NetworkCache, NetworkKey
 
 CHOSEN = "Chosen"
+MOST_KEPT = 256
+"""Pages of some 60 KiB."""
 BUSY = 503
 """The status of a page whose network cannot be read just now."""
+
+
+Query = tuple[tuple[str, str], ...]
 
 
 class StillReading(Exception):
@@ -63,6 +68,8 @@ class Pages:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self.networks, self.models, self.prices = networks, DeviceModels(named), PriceList()
+        self._kept: OrderedDict[Query, tuple[tuple[object, ...], Page]] = OrderedDict()
+        self._lock = threading.Lock()
         self._environment = Environment(
             loader=PackageLoader("lolat.web"),
             autoescape=True,
@@ -82,10 +89,15 @@ class Pages:
         """
         context: dict[str, Any] = {"answer": None, "waiting": "", "problem": "", "lacking": ()}
         reading: NetworkKey | None = None
+        query = tuple(query)
+        of: tuple[object, ...] = ()
         listed: list[dict[str, Any]] = []
         usable = False
         try:
             form, prices = self._form(query)
+            of = (self.networks.ready, prices, *form.devices.values())
+            if not upload_error and (kept := self._page_before(query, of)):
+                return kept
             usable = any(m.answers(form.view) for m in form.devices.values())
             question = form.question() if usable else None
             if upload_error:
@@ -118,7 +130,22 @@ class Pages:
             version=__version__,
             folder=str(Path.cwd()),
         )
-        return Page(html, status, reading)
+        page = Page(html, status, reading)
+        if context["answer"] and not context["answer"]["uploaded"] and not upload_error:
+            with self._lock:
+                self._kept[query] = of, page
+                while len(self._kept) > MOST_KEPT:
+                    self._kept.popitem(last=False)
+        return page
+
+    def _page_before(self, query: Query, of: tuple[object, ...]) -> Page | None:
+        """The page that was the answer before, where all that it was made of is still the same."""
+        with self._lock:
+            kept = self._kept.get(query)
+            if kept is None or list(map(id, kept[0])) != list(map(id, of)):
+                return None
+            self._kept.move_to_end(query)
+            return kept[1]
 
     def report(self, query: Iterable[tuple[str, str]]) -> Page | None:
         """The report page of the devices that `only` of a latency question's link names, two at most; None
@@ -150,7 +177,7 @@ class Pages:
     def _form(self, query: Iterable[tuple[str, str]]) -> tuple[Form, Prices]:
         """The form as it was filled in; what was not is as the models have it at first."""
         models, prices = self.models.all(), self.prices.current()
-        first = prices_at_first(models, prices)
+        first = self.prices.at_first(models, prices)
         known = next((m.training for m in models if m.training is not None), None)
         usual = FIELDS["optimizer"].default
         optimizers = getattr(known, "optimizers", ())  # of a model fitted to epochs
@@ -214,7 +241,7 @@ class Pages:
 
     def _listed(self, model: DeviceModel, form: Form, prices: Prices) -> dict[str, Any]:
         """A model as the form lists it."""
-        offer = rented(model.training, prices) if model.training is not None else None
+        offer = self.prices.rented(model, prices)
         listed_price = offer.machines(1).price_per_hour if offer else None
         gib = model.memory_bytes
         return {

@@ -14,11 +14,10 @@ from types import FrameType
 from typing import Any
 
 from lolat.errors import InputError
+from lolat.readers.archives import MIB
 from lolat.web.app import Guard, create_app  # before uvicorn: it says what is missing
-from lolat.web.networks import MIB
 
 import uvicorn  # isort: skip
-from h11 import DONE, MUST_CLOSE  # isort: skip
 from uvicorn.protocols.http.h11_impl import H11Protocol  # isort: skip
 
 HOST = "127.0.0.1"
@@ -27,7 +26,7 @@ MOST_CONNECTIONS = 512
 FILES = 4 * MOST_CONNECTIONS
 """File descriptors, where the system lets us have them: connections, files that are sent, models."""
 HEADER_BYTES = 64 * 1024
-GRACE_S = 15.0  # a little more than a file that is sent has: that one gets an answer
+GRACE_S = 10.0
 BYTES_PER_S = 2 * MIB
 LONGEST_S = 900.0
 END_S = 1.0
@@ -35,7 +34,7 @@ END_S = 1.0
 
 
 class Connection(H11Protocol):
-    """Ends a client that keeps the server waiting: for a request, for the rest of one, to take an answer.
+    """Ends a client that keeps the server waiting: for a request, what nobody asked for, its answer.
 
     uvicorn itself only ends those that say nothing at all after an answer.
     """
@@ -47,8 +46,11 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.since = self.loop.time()
         if len(self.connections) > MOST_CONNECTIONS:
-            waits = [c for c in self.connections if isinstance(c, Connection) and not c.is_served()]
-            min(waits, key=lambda c: c.since, default=self).transport.abort()
+            others = [c for c in self.connections if isinstance(c, Connection)]
+            open_ = [c for c in others if not c.transport.is_closing()]
+            if len(open_) > MOST_CONNECTIONS:
+                waits = [c for c in open_ if not c.is_served()]
+                min(waits, key=lambda c: c.since, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """A piece of a request."""
@@ -61,10 +63,11 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def is_served(self) -> bool:
-        """Whether it is the server's turn: the request is there, and the client takes its answer."""
+        """Whether it is the server's turn: the client takes its answer. A file that is sent, which is
+        part of this, has limits of its own (`lolat.web.networks.Intake`).
+        """
         asked = self.cycle is not None and not self.cycle.response_complete
-        whole = self.conn.their_state in (DONE, MUST_CLOSE)
-        return asked and whole and not self.flow.write_paused
+        return asked and not self.flow.write_paused
 
     def look(self) -> None:
         """End it if its time is over."""

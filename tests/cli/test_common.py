@@ -29,7 +29,7 @@ def test_a_click_whose_types_are_not_generic(monkeypatch: pytest.MonkeyPatch) ->
     assert module.Size().convert("3,224,128", None, None) == (3, 224, 128)
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "2.5", "3,,4", "224x224", "9" * 400])
+@pytest.mark.parametrize("text", ["", "0", "-1", "2.5", "3,,4", "224x224", "9" * 400, "1_0", "١٢"])
 def test_a_size_that_is_none(text: str) -> None:
     with pytest.raises(click.BadParameter, match="expected a positive whole number"):
         options.Size().convert(text, None, None)
@@ -43,6 +43,13 @@ def test_a_whole_number_that_no_float_holds(kind: type[options.Number], digits: 
     ):
         kind(whole=True, least=1).convert("9" * digits, None, None)
     assert kind(whole=True, least=1).convert(str(2**53), None, None) in (2**53, (2**53,))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("text", ["1_0", "١٢", "nan", "inf", "", "1,5", "½"])
+def test_a_number_is_written_as_in_tables(text: str, whole: bool) -> None:
+    with pytest.raises(click.BadParameter, match="expected a"):
+        options.Number(whole=whole).convert(text, None, None)
 
 
 def test_a_name_that_no_file_can_have(capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ class TestAsAProcess:
 
     def test_ctrl_c(self, model: Path, tmp_path: Path) -> None:
         (tmp_path / "slow.py").write_text(
-            "import pathlib, time\n"
+            "import pathlib, time  # says torch, and so spares itself the import of Keras\n"
             "def net():\n"
             "    pathlib.Path('started').touch()\n"
             "    time.sleep(60)\n"
@@ -199,3 +199,23 @@ class TestAsAProcess:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("hand made ? batch 1")
+
+
+NOWHERE = (">&-", ">/dev/full", ">&- 2>&- <&-", ">/dev/full 2>/dev/full")
+
+
+@pytest.mark.parametrize("streams", NOWHERE)
+def test_an_answer_that_nobody_can_get_is_exit_code_1(streams: str) -> None:
+    """One line where there is a stderr; a file that is opened is not taken for a closed stdout."""
+    shell = f"exec {sys.executable} -m lolat.cli.main completion bash {streams}"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    expected = "" if "2>" in streams else "lolat: the system refused"
+    assert done.stderr.startswith(expected)
+    assert done.stderr.count("\n") == ("2>" not in streams)
+
+
+def test_an_error_that_nobody_can_get_has_its_exit_code() -> None:
+    shell = f"exec {sys.executable} -m lolat.cli.main predict none none 2>/dev/full"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")

@@ -161,7 +161,7 @@ def test_report(lolat: Command, model: Path, tmp_path: Path) -> None:
 
 def test_a_network_of_ones_own_without_any_framework(model: Path, tmp_path: Path) -> None:
     """The entry point as a process; what the network's code prints is not in the JSON."""
-    (tmp_path / "mine.py").write_text("def net():\n    print('hello')\n    return 17\n")
+    (tmp_path / "mine.py").write_text("def net():  # no torch\n    print('hello')\n    return 17\n")
     done = process(["predict", model, "mine:net", "--json"], cwd=tmp_path,
                    env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"})  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")

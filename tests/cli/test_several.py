@@ -187,3 +187,26 @@ def test_two_sides_of_a_page(lolat: Command, model: Path, slower: Path, tmp_path
         lolat.done("report", model, "keras:A", *more, "--html", path)
         pages.append(path.read_text())
     assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("predict MODEL keras:A --device SLOWER --state now", "--state is of one machine"),
+        ("predict MODEL keras:A keras:B --max-ratio 2 --against b.json", "--max-ratio is of one"),
+        ("predict MODEL keras:A --batch-size 1,2 --max-ratio 2 --against b.json", "give one NETWORK"),
+        ("report MODEL keras:A keras:B --columns ms", "--columns is for one answer"),
+        ("report MODEL keras:A --batch-size 1,2 --html r.html", "at one batch size"),
+        ("report MODEL keras:A keras:B --against c --html r.html", "at most two devices"),
+        ("explain MODEL keras:A --batch-size 1 --batch-size 2", "1 and 2: this command takes one"),
+    ],
+)  # fmt: skip
+def test_what_is_of_one_answer(
+    lolat: Command, model: Path, slower: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: str, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    files = {"MODEL": model, "SLOWER": slower}
+    assert said in lolat.refused(*(files.get(word, word) for word in words.split()))
+    assert READ == []
+    assert not (tmp_path / "r.html").exists()

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lolat.errors import InputError
+from lolat.fitting import points as module
 from lolat.fitting.points import Point, known_features, matrix, read_csv, times
 from lolat.graph.counts import COLUMNS, FEATURES
 from tests import synthetic
@@ -99,7 +102,11 @@ def test_a_count_that_some_rows_lack_is_not_known(tmp_path: Path) -> None:
         ('{"schema": "lolat-model"}', "lacks the columns"),
     ],
 )  # fmt: skip
-def test_a_wrong_table_is_one_plain_error(tmp_path: Path, text: str | bytes, expected: str) -> None:
+@pytest.mark.parametrize("most", [module.MOST_ROWS, 0], ids=["short", "long"])
+def test_a_wrong_table_is_one_plain_error(
+    tmp_path: Path, text: str | bytes, expected: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", most)  # a table of more is checked column by column
     path = csv_file(tmp_path, text)
     with pytest.raises(InputError) as caught:
         read_csv(path)
@@ -107,6 +114,53 @@ def test_a_wrong_table_is_one_plain_error(tmp_path: Path, text: str | bytes, exp
     assert expected in message
     assert str(path) in message
     assert "\n" not in message
+
+
+def test_of_a_long_table_some_rows_are_drawn_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("acts", "inp", "flops", "latency_ms", "traffic", "batch_size")
+    lines = [
+        f"{i}, {2 * i},{3 * i}e1,{i + 0.5},{i if i % 3 else ''},{1 + i % 4}" for i in range(500)
+    ]
+    path = csv_file(tmp_path, "\n".join([",".join(names), *lines]))
+    every = {p.name: p for p in read_csv(path)}
+    monkeypatch.setattr(module, "MOST_ROWS", 60)
+    said: list[str] = []
+    drawn = read_csv(path, said.append)
+    assert drawn == [every[p.name] for p in drawn]
+    numbers = [p.counts["acts"] for p in drawn]
+    assert len(set(numbers)) == 60
+    assert numbers == sorted(numbers)
+    assert max(numbers) > 400 > 100 > min(numbers), "from all of it"
+    assert len(said) == 1
+    for words in (str(path), "500 rows", "60 of them", "drawn at random"):
+        assert words in said[0]
+    assert read_csv(path) == drawn
+
+
+CELLS = st.sampled_from(
+    ["1", " 2 ", "1e3", "0", "-1", "", "nan", "1_0", "1e19", "9e18", "x", "1.5", "1e400"]
+)
+
+
+@given(st.lists(st.lists(CELLS, min_size=6, max_size=6), min_size=1, max_size=3))
+@settings(deadline=None)
+def test_a_long_table_is_refused_as_a_short_one(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
+) -> None:
+    head = "acts,inp,flops,latency_ms,traffic,batch_size"
+    path = csv_file(tmp_path_factory.mktemp("t"), "\n".join([head, *map(",".join, rows)]))
+    errors = []
+    for most in (10, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "MOST_ROWS", most)
+            try:
+                read_csv(path)
+                errors.append("")
+            except InputError as error:
+                errors.append(str(error))
+    assert errors[0] == errors[1]
 
 
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:

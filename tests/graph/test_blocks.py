@@ -63,8 +63,8 @@ def assert_partition(graph: Graph) -> None:
 # ---- any graph -----------------------------------------------------------------------------------
 
 
-@given(graphs(most=40))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graphs(most=24))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:
     assert_partition(graph)
     assert sorted(branch_by_branch(graph)) == list(range(len(graph.operations)))

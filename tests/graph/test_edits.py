@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -295,10 +296,8 @@ def test_what_is_changed_is_a_network_again(
     parts = [list(block.operations) for block in cut(graph)]
     positions = data.draw(st.sampled_from([*parts, list(everything(graph))]))
     found = [change(graph, positions) for change in CHANGES]
-    try:
+    with contextlib.suppress(InputError):  # nothing is free, or it is not clear how channels pass
         found.append(edits.widened(graph, factor))
-    except InputError as error:
-        assert "\n" not in str(error)  # noqa: PT017 - it may be refused
     for changed in filter(None, found):
         assert (count(changed).at(2) >= 0).all()
         assert len(changed.outputs) == len(graph.outputs)

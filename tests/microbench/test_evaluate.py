@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     monkeypatch.setattr(
         evaluate, "Runner", lambda b, d, p: Runner(b, d, p, device.start, device.clock)
     )
-    monkeypatch.setattr(evaluate, "open_network", lambda *_: SimpleNamespace(graph=graph))
+    monkeypatch.setattr(evaluate, "read", lambda *_: graph())
     return device
 
 
@@ -144,7 +143,7 @@ def test_a_network_is_of_the_type_that_it_was_run_in(
     indices = b.input((1, 4), dtype="int64")
     table = b.add("embedding", [indices], (1, 4, 8), dtype="float32", rows=9, out_features=8)
     typed = b.build([table])
-    monkeypatch.setattr(evaluate, "open_network", lambda *_: SimpleNamespace(graph=lambda: typed))
+    monkeypatch.setattr(evaluate, "read", lambda *_: typed)
     found = measure([evaluate.Case("a")], backend=backend)
     assert {t.dtype for t in found.measured[0].graph.tensors} == dtypes
     assert {t.dtype for t in typed.tensors} == {"float32", "int64"}

@@ -239,11 +239,12 @@ def test_the_networks_that_are_started_are_among_the_blocks() -> None:
 
 @pytest.mark.slow
 def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three small blocks at five batch sizes in TensorFlow: a file that predicts."""
+    """Three small blocks at ten batch sizes in TensorFlow: a file that predicts."""
     pytest.importorskip("tensorflow")
     names = (*learn_training.STARTED, "else")
     blocks = tuple(
-        Predefined(n, functools.partial(deep, c), (1, 2, 4, 7, 10)) for c, n in enumerate(names, 1)
+        Predefined(n, functools.partial(deep, c), tuple(range(1, 11)))
+        for c, n in enumerate(names, 1)
     )
     shapes = {"one": ((8,),), "many": ((8,),) * 16, "large": ((64, 64),)}
     monkeypatch.setattr(learn_training, "SHAPES", shapes)
@@ -254,7 +255,7 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         settings=Settings(rounds=1, slice_s=0.003, extra_rounds=0),
     )
     assert section["warnings"] == [w for w in section["warnings"] if "could not" not in w]
-    assert len(section["points"]) == 30
+    assert len(section["points"]) == 60
     assert set(section["update_ms"]) == OPTIMIZERS.keys()
     assert len(section["start_points"]) == 1 + len(OPTIMIZERS)
     path = tmp_path / "m.json"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lolat.errors import InputError
 from lolat.mlp.devices import DEVICES, Device
 from lolat.mlp.layer_model import Layer
 from lolat.mlp.recipes import Devices, Facts, Recipe, find_recipe, trained_on
@@ -148,3 +149,8 @@ def test_strangers_go_on_after_a_kill_as_they_would_have() -> None:
     for _ in range(4):
         without.epoch()
     assert (flat(whole.layers()) != flat(without.layers())).any()
+
+
+def test_a_recipe_that_is_none() -> None:
+    with pytest.raises(InputError, match="unknown recipe 'fast'; expected best or paper"):
+        find_recipe("fast")

@@ -119,6 +119,7 @@ def test_csv_and_json_give_the_same(tmp_path: Path) -> None:
         (FILE + "X,1,1,1.4\n", "FILE, line 2: clock is '1.4'; expected MHz, from 50 to 20000"),
         (FILE + "X,9e11,1,100\n", "bandwidth is '9e11'; expected GB/s, from 0.5 to 1e+06"),
         (FILE + "X,1,1.5,100\n", "cores is '1.5'; expected a whole number of cores"),
+        (FILE + "X,1_0,1,100\n", "bandwidth is '1_0'; expected GB/s"),
         (FILE + "X,nan,1,100\n", "bandwidth is 'nan'; expected GB/s"),
         (FILE + "X,1,1,100\nx,1,1,100\n", "FILE, line 3: 'x' is there twice; give each GPU once"),
         ("{", "FILE: looks truncated"),

@@ -81,6 +81,16 @@ def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     assert model.predict(rows, new).tolist() == [2496, 5, 77]
 
 
+def test_a_gpu_is_called_as_its_key_says(tmp_path: Path) -> None:
+    """Two entries that say the same name inside were once two GPUs for one name: no answer but an error."""
+    path = saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1)
+    document = json.loads(path.read_text())
+    document["devices"]["K80"]["name"] = "V100"
+    path.write_text(json.dumps(document))
+    rows = table(tmp_path, rows_of("dense", {"gpu": "K80"}, {"gpu": "V100"}))
+    assert read_layer_model(path).predict(rows).tolist() == [2496, 5120]
+
+
 def test_a_model_of_one_gpu_is_of_no_other(tmp_path: Path) -> None:
     model = hand_model()
     assert len(model.predict(table(tmp_path, rows_of("dense", {"gpu": "tesla v100"})))) == 1

@@ -96,6 +96,9 @@ def test_rows_are_selected_by_mask_or_index(tmp_path: Path) -> None:
         ({"time_ms_median": "-1"}, "time_ms_median is '-1'; expected a time above 0, in milliseconds"),
         ({"time_ms_median": "0"}, "time_ms_median is '0'"),
         ({"time_ms_median": "inf"}, "time_ms_median is 'inf'"),
+        ({"time_ms_median": "1e-320"}, "time_ms_median is '1e-320'"),
+        ({"time_ms_median": "1_0"}, "time_ms_median is '1_0'"),
+        ({"kernel_size": "١٢"}, "kernel_size is '١٢'; expected a whole number from 1"),
         ({"time_ms_median": ""}, "time_ms_median is empty; expected a time above 0"),
         ({"time_ms_std": "-1"}, "time_ms_std is '-1'; expected a time in milliseconds, or nothing"),
         (

@@ -201,7 +201,7 @@ def test_a_killed_training_goes_on_and_comes_to_the_same_bit_for_bit(
     assert seen.notes == []
     assert same(resumed, learn(rows, small(), ONE))
     assert len(resumed.training["losses"][0]) == EPOCHS
-    assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
+    assert {p.name for p in tmp_path.iterdir()} == {"rows.csv", checkpoint.name}
 
 
 class Stop(Exception):
@@ -230,6 +230,9 @@ def test_members_that_were_done_are_not_trained_again(
     whole = learn(rows, recipe, ONE)
     interrupted(rows, checkpoint, recipe, at=7)  # the third epoch of the second member
     epochs = counted(monkeypatch)
+    assert same(learn(rows, recipe, ONE, checkpoint=checkpoint), whole)
+    assert len(epochs) == 2
+    # Until the model is kept, the checkpoint is: one that is killed before trains nothing again.
     assert same(learn(rows, recipe, ONE, checkpoint=checkpoint), whole)
     assert len(epochs) == 2
 

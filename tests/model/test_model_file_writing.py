@@ -11,7 +11,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,11 @@ from hypothesis import given, settings
 
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.model import file as model_file
+from lolat.readers.cache import Cache
+from microbench.journal import parse
 from tests.model_documents import large, small
 from tests.strategies import models
+from tests.synthetic import network
 
 _ROOT = Path(model_file.__file__).parents[2]
 
@@ -44,7 +46,7 @@ def _sorted(document: Any) -> str:
 
 
 @given(models())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_written_is_what_json_reads(
     tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]
 ) -> None:
@@ -221,7 +223,9 @@ _WRITES_FOR_EVER = (
     "documents = [large(seed=1), large(seed=2)]\n"
     "print('ready', flush=True)\n"
     "while True:\n"
-    "    for document in documents: model_file.write(sys.argv[1], document)\n"
+    "    for document in documents:\n"
+    "        model_file.write(sys.argv[1], document)\n"
+    "        print('written', flush=True)\n"
 )
 
 
@@ -235,7 +239,10 @@ def test_killed_at_any_instant_the_file_is_whole(tmp_path: Path) -> None:
         writer = _python(_WRITES_FOR_EVER, path)
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
-        time.sleep(moments.uniform(0.0, 0.12))
+        for _ in range(moments.randint(1, 2)):
+            began = time.monotonic()
+            assert writer.stdout.readline() == b"written\n"
+        time.sleep(moments.uniform(0, time.monotonic() - began))  # while it writes the next one
         writer.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
         writer.wait()
         writer.stdout.close()
@@ -245,28 +252,51 @@ def test_killed_at_any_instant_the_file_is_whole(tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if name.endswith(".json")] == ["model.json"]
 
 
+_WRITES_ALL_FOR_EVER = """
+from pathlib import Path
+from lolat.errors import InputError
+from lolat.readers.cache import Cache
+from microbench.journal import Journal
+from tests.synthetic import network
+folder = Path(sys.argv[1])
+documents = [large(2, 5, seed=1), large(3, 5, seed=2)]
+graphs = [network(1), network(2)]
+cache = Cache(folder / "cache")
+try: journal = Journal(folder / "a.journal", {}, 0.0)
+except InputError: journal = None
+print("writes" if journal else "refused", flush=True)
+for i in range(10**9):
+    model_file.write(folder / "model.json", documents[i % 2])
+    cache.put("keras:X", None, graphs[i % 2])
+    if journal: journal.append({"key": str(i), "failed": "x" * i})
+"""
+
+
 def test_readers_beside_two_writers_see_whole_files(path: Path) -> None:
-    documents = [large(points=40, seed=1), large(points=60, seed=2)]
+    """Of models, networks that are kept, and a journal, which only one may write."""
+    documents = [large(2, 5, seed=1), large(3, 5, seed=2)]
+    graphs = [network(1), network(2)]
+    cache = Cache(path.parent / "cache")
     model_file.write(path, documents[0])
-    stop = threading.Event()
-    faults: list[Exception] = []
-
-    def write() -> None:
-        try:
-            while not stop.is_set():
-                for document in documents:
-                    model_file.write(path, document)
-        except Exception as fault:
-            faults.append(fault)
-
-    writers = [threading.Thread(target=write) for _ in range(2)]
-    for writer in writers:
-        writer.start()
+    cache.put("keras:X", None, graphs[0])
+    writers = [_python(_WRITES_ALL_FOR_EVER, path.parent) for _ in range(2)]
     try:
-        seen = {documents.index(model_file.read(path)) for _ in range(150)}
+        said = sorted(w.stdout.readline() for w in writers if w.stdout)
+        models, kept = set(), set()
+        for i in range(1000):
+            models.add(documents.index(model_file.read(path)))
+            if i % 10 == 0:
+                found = cache.graph("keras:X")
+                assert found is not None
+                kept.add(graphs.index(found))
+                header, records = parse((path.parent / "a.journal").read_bytes())
+                assert header is not None
+                assert [r["key"] for r in records] == [str(n) for n in range(len(records))]
+        assert [w.poll() for w in writers] == [None, None]
     finally:
-        stop.set()
         for writer in writers:
-            writer.join()
-    assert (seen, faults) == ({0, 1}, [])
-    assert os.listdir(path.parent) == [path.name]
+            writer.kill()
+            writer.communicate()
+    assert said == [b"refused\n", b"writes\n"]
+    assert (models, kept) == ({0, 1}, {0, 1})
+    assert sorted(p.name for p in path.parent.glob("*.*")) == ["a.journal", path.name]

@@ -207,6 +207,11 @@ def test_a_function_gets_what_its_parameters_are_called() -> None:
     assert seen == ["1-2-0-1-0", (1, 2, 0, 1, 0), values, (1, 2, 0, 1, 0), (5, "1-2-0-1-0", 5)]
 
 
+def test_a_way_to_search_that_is_none() -> None:
+    with pytest.raises(InputError, match="method 'random': expected exhaustive or evolutionary"):
+        search().run("random")
+
+
 def test_a_function_that_fails_is_named_with_what_is_kept(tmp_path: Path) -> None:
     def fails(candidate: tuple[int, ...]) -> float:
         if candidate[1] == 2:

@@ -182,9 +182,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_a_function_may_do(
-    here: None, capfd: pytest.CaptureFixture[str], function: str, said: str
+    here: None,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    said: str,
 ) -> None:
     """One line, exit code 2, nothing on stdout; what it writes to stderr itself stays there."""
+    monkeypatch.setattr("lolat.io.process.ENDING_S", 1.0)  # of one that closes its answers
     words = ["predict", "epyc-2t", f"lolat_hostile:{function}", "--json"]
     limits = ["--max-read-s", "4" if function == "never" else "60", "--max-read-gib", "1"]
     assert run_apart(command_line.lolat, [*words, *limits], "lolat") == 2

@@ -230,7 +230,7 @@ def test_what_is_kept_comes_first_and_is_not_read_again(
         assert [next(found)[0], next(found)[0]] == FILES[2:]
         with pytest.raises(AssertionError, match="a process was started"):
             next(found)
-    monkeypatch.setattr(many, "open_network", None)
+    monkeypatch.setattr(many, "read_now", None)
     others = dict(arrays_of(FILES[2:], "process", nets.process, kept, processes=1))
     assert {int(v[0]) for v in others.values()} == {os.getpid()}
 
@@ -277,7 +277,7 @@ def test_what_no_framework_has_foreseen(
     def read(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(many, "open_network", read)
+    monkeypatch.setattr(many, "read_now", read)
     ((_, found),) = arrays_of(FILES[:1], "sizes", nets.sizes, kept)
     assert (type(found), str(found)) == (NetworkError, f"a.onnx {words}")
 

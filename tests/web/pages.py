@@ -114,6 +114,6 @@ def site(
 ) -> Iterator[Site]:
     """The page, started and ended."""
     fake = reader or FakeReader()
-    app = create_app(named, NetworkCache(fake), **options)
+    app = create_app(named, NetworkCache(fake), **{"patience_s": 60.0, **options})
     with TestClient(app, base_url=ORIGIN) as client:
         yield Site(client, fake, view)

@@ -146,6 +146,22 @@ def test_limits(
     check_file(path, NAME)
     monkeypatch.setattr(archives, limit, value)
     assert words in refusal(path)
+    if limit != "MOST_ENTRIES":  # what grows with the memory that is allowed
+        assert "--max-read-gib" in refusal(path)
+        check_file(path, NAME, times=2.0)
+
+
+def test_weights_that_are_not_packed_may_be_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Keras and PyTorch write them; they are no more than the file itself."""
+    monkeypatch.setattr(archives, "MOST_UNPACKED", 1000)
+    path = keras_file(tmp_path / NAME, ("w", b"\0" * 5000), packed=zipfile.ZIP_STORED)
+    check_file(path, NAME)
+    content = path.read_bytes()
+    at = content.rfind(b"PK\x01\x02")  # its entry in the directory, and there its size unpacked
+    path.write_bytes(content[: at + 24] + struct.pack("<I", 4000) + content[at + 28 :])
+    assert "'w' in it is not packed, and yet of two sizes" in refusal(path)
 
 
 @pytest.mark.parametrize(

@@ -165,3 +165,21 @@ def test_several_files_at_once_are_refused(page: Site) -> None:
     files = [("file", (name, b"a")) for name in ("a.onnx", "b.onnx")]
     answer = page.client.post("/upload", files=files, headers={"origin": ORIGIN})
     assert (answer.status_code, page.reader.calls) == (400, [])
+
+
+def test_a_disk_that_is_full_is_said_on_the_page(page: Site, folder: Path) -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1000, limits[1])
+    )  # the system's own refusal to write
+    try:
+        found = send(page, "net.onnx", b"\x08" * 5000)
+        large = send(page, "net.onnx", b"\x08" * (3 * MIB))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    for answer in (found, large):
+        assert answer.status_code == 503
+        assert "the file cannot be kept while it is read: File too large" in answer.text
+    assert list(folder.iterdir()) == []
+    assert send(page, "net.onnx", b"\x08\x01").status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ class Learn:
 
     def __init__(self) -> None:
         self.asked: dict[str, Any] = {}
+        self.there: bool | None = None  # the checkpoint, when it was asked
 
     def __call__(self, table: Any, recipe: Any, devices: Any, **options: Any) -> Any:
         self.asked = {"table": table, "recipe": recipe, "devices": devices, **options}
+        self.there = options["checkpoint"].exists()
         return hand_model(table.layer, tuple(devices), covers=table)
 
 
@@ -57,6 +60,19 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
     assert "trained on most of these rows" in again.err
 
 
+def test_the_checkpoint_goes_when_the_model_is_kept(
+    lolat: Command, learn: Learn, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = table.with_name("model.json.checkpoint.npz")
+    checkpoint.write_bytes(b"half an hour")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *names: os.rename("nothing", "nowhere"))
+        assert lolat(*call(table)).code == 2
+    assert checkpoint.exists()
+    lolat.done(*call(table))
+    assert not checkpoint.exists()
+
+
 def test_gpus_and_batch_sizes_are_chosen(lolat: Command, learn: Learn, table: Path) -> None:
     found = lolat(*call(table, "--only", "k80,v100", "--max-batch-size", 24))
     assert found.code == 0, found.err
@@ -72,9 +88,10 @@ def test_a_run_that_was_killed_goes_on_or_is_thrown_away(
     left.write_bytes(b"state")
     assert "goes on from it" in lolat(*call(table)).err
     assert learn.asked["checkpoint"] == left
-    assert left.exists()
+    left.write_bytes(b"state")
+    learn.there = None
     assert lolat(*call(table, "--restart")).code == 0
-    assert not left.exists()
+    assert learn.there is False
 
 
 @pytest.mark.parametrize(

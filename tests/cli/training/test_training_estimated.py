@@ -137,6 +137,6 @@ def test_a_device_that_no_price_is_of(lolat: Command, sheet: Path) -> None:
 def test_the_page_takes_it(lolat: Command, sheet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastapi")
     served: list[Path] = []
-    monkeypatch.setattr("lolat.web.app.serve", lambda port, named, told: served.extend(named))
+    monkeypatch.setattr("lolat.web.server.serve", lambda port, named, told: served.extend(named))
     assert lolat("serve", sheet).code == 0
     assert served == [sheet]

@@ -170,7 +170,7 @@ def test_wrong_tables_are_refused_and_nothing_written(lolat: Command, tmp_path: 
     assert "lacks the column epoch_s" in lolat.refused("training", "fit", rows, "--output", output)
     rows.write_text('network,batch_size,samples,optimizer,epoch_s\n"generate:fc",8,9,sgd,1\n')
     few = lolat.refused("training", "fit", rows, "--output", output)
-    assert "1 points are too few" in few
+    assert "1 point is too few" in few
     assert "--output" in lolat.refused("training", "fit", rows)
     assert not output.exists()
 
