@@ -52,7 +52,7 @@ class Table:
     names: tuple[str, ...]
     columns: Sequence[Sequence[str]]
     content: str
-    expected: str = "expected a CSV table"
+    expected: str
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -155,7 +155,7 @@ class Row(Mapping[str, str]):
     ) -> int:
         """The same for a whole number, which may be written as 1e6."""
         expected = expected or f"a whole number from {least}"
-        if not self._cells.get(column, "") and default is not None:
+        if not self._cells.get(column) and default is not None:
             return default
         value = self.number(column, least, most, expected)
         if value != int(value):
@@ -168,7 +168,7 @@ class Row(Mapping[str, str]):
 
     def wrong(self, column: str, expected: str) -> InputError:
         """The error for a cell that is not as `expected`."""
-        text = self._cells.get(column, "")
+        text = self._cells.get(column)
         given = f"is {shortened(text)!r}" if text else "is empty"
         return InputError(f"{self.where}: {column} {given}; expected {expected}")
 
@@ -210,7 +210,7 @@ def parse_table(
 def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """CSV text with a first line of names; lines end in a line feed."""
     lines = _Lines()
-    writer = csv.writer(lines, lineterminator="\r\n")  # which has both quoted within a cell
+    writer = csv.writer(lines)  # lines end in "\r\n", so that either is quoted within a cell
     writer.writerow(header)
     writer.writerows(rows)
     return "".join(line.removesuffix("\r\n") + "\n" for line in lines)

@@ -13,6 +13,11 @@ from lolat.model.learning import answers
 from tests import synthetic
 
 
+def test_a_column_may_be_one_number() -> None:
+    formula = FlopsOnly(("flops",), (0.5,), 1.0)
+    assert formula.many([4.0], np.empty(3)).tolist() == [3.0] * 3
+
+
 def test_flops_alone_are_a_line() -> None:
     x = np.geomspace(1e6, 1e10, 30)[:, None]
     line = FlopsOnly.fit(x, 2e-8 * x[:, 0] + 0.4)

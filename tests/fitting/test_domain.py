@@ -128,6 +128,17 @@ def test_kinds_and_types_that_were_not_measured() -> None:
     assert "erf, gelu, gru, lstm, mish, silu and 1 more" in said
 
 
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(1, " a"), (6, "s a, b, c, d, e, f"), (8, "s a, b, c, d, e, f and 2 more")],
+)
+def test_some_kinds_are_named(number: int, named: str) -> None:
+    kinds = dict(enumerate("hgfedcba"[-number:]))
+    (said,) = DOMAIN.unmeasured_remarks(kinds, {}, np.full(20, 0.1))
+    share = f"{10 * number} % of the time"
+    assert said == f"no measured block has the operation{named}, {share}"
+
+
 def test_moving_memory_is_one_kind_only_where_it_was_measured_as_such() -> None:
     """What is known of a relu tells nothing of a pool; what was measured of blocks, of all of them."""
     graph = chain_of(["conv", "relu", "add", "max_pool", "batch_norm", "flatten"])
@@ -141,6 +152,12 @@ def test_moving_memory_is_one_kind_only_where_it_was_measured_as_such() -> None:
 def test_it_survives_the_model_file() -> None:
     assert Domain.from_dict(json.loads(json.dumps(DOMAIN.to_dict()))) == DOMAIN
     assert Domain.from_dict({}) is None
+
+
+def test_a_file_that_says_less() -> None:
+    found = Domain.from_dict({"ratios": {"FLOPs per element": [1, 2]}})
+    assert found == Domain(frozenset(), frozenset(), {"FLOPs per element": (1.0, 2.0)}, {})
+    assert Domain.from_dict({"kinds": ["conv"]}) is None
 
 
 def test_points_whose_counts_do_not_tell_have_none() -> None:

@@ -15,7 +15,6 @@ from scipy import stats
 from lolat.errors import InputError
 from lolat.fitting.intervals import (
     LARGEST,
-    LEAST_POINTS,
     STEEPEST,
     Intervals,
     Scale,
@@ -174,6 +173,7 @@ def test_the_exponent_is_the_likeliest(seed: int) -> None:
         return -float(stats.laplace.logpdf(residuals, scale=np.exp(p[0] - p[1] * x)).sum())
 
     best = minimize(loss, [-2.0, 0.2], method="Nelder-Mead", options={"xatol": 1e-4}).x[1]
+    assert found.exponent == round(found.exponent, 2)
     assert found.exponent == pytest.approx(float(np.clip(best, 0.0, STEEPEST)), abs=0.0075)
 
 
@@ -185,8 +185,10 @@ def test_the_scale_neither_rises_nor_falls_too_fast(exponent: float, found: floa
 
 
 def test_points_that_cannot_tell_have_no_scale() -> None:
-    residuals, ops, names = uneven(LEAST_POINTS - 1, 1, 0.4, 0)
+    residuals, ops, names = uneven(29, 1, 0.4, 0)
     assert interval_entry(residuals, ops, leave_out(names)) is None
+    residuals, ops, names = uneven(30, 1, 0.4, 0)
+    assert interval_entry(residuals, ops, leave_out(names)) is not None
     residuals, ops, names = uneven(100, 1, 0.4, 0)
     assert interval_entry(residuals, None, leave_out(names)) is None
     for same in (0.0, 7.0):
@@ -250,6 +252,7 @@ def test_effective_operations_by_hand() -> None:
 
     assert of([7.0], [12]) == pytest.approx(12)  # a block, as the points are
     assert of([1.0, 2.0, 3.0], [4, 8, 12]) == pytest.approx(24)  # all operations take as long
+    assert of([3e-4, 1e-4], [1, 1]) == pytest.approx(1.6)  # whatever the unit
     assert of([3.0, 1.0], [1, 1]) == pytest.approx(1.6)  # 16 / (9 + 1)
     assert of([5.0, 0.0], [2, 50]) == pytest.approx(2)
     assert of([5.0, 0.0], [2, 0]) == pytest.approx(2)  # a block of reshapes
@@ -281,6 +284,12 @@ def test_student_by_scipy(probability: float, degrees: int) -> None:
     wanted = stats.t.ppf(probability, degrees)
     assert student_quantile(probability, degrees) == pytest.approx(wanted, rel=0.01)
     assert student_quantile(1 - probability, degrees) == pytest.approx(-wanted, rel=0.01)
+
+
+def test_student_of_many_degrees_is_exact_but_for_the_next_term() -> None:
+    """Which is 0.4 / n**4 of the expansion."""
+    wanted = stats.t.ppf(0.95, 1000)
+    assert student_quantile(0.95, 1000) == pytest.approx(wanted, rel=0.0, abs=2e-12)
 
 
 @pytest.mark.parametrize("probability", [0.9, 0.95, 0.995, 0.9995])
@@ -429,3 +438,41 @@ def test_without_left_out_points_there_is_no_interval(entry: dict[str, Any]) -> 
 )  # fmt: skip
 def test_the_noise_floor_of_a_file(noise: dict[str, Any], floor: float | None) -> None:
     assert noise_floor({"noise": noise}) == floor
+
+
+def test_intervals_of_a_file() -> None:
+    """Each predictor's own, at 90 % where nobody says otherwise, and never narrower than the noise."""
+    document = {
+        "predictors": {
+            "a": {"residuals": RESIDUALS},
+            "b": {"residuals": [r / 100 for r in RESIDUALS]},
+        },
+        "noise": {"floor": 0.02, "quiet": 0.8, "busy": 1.3},
+    }
+    intervals, one = Intervals(document), np.ones(1)
+    assert (intervals.quiet, intervals.drift) == (0.8, 0.25 * math.log(1.3 / 0.8))
+    for _ in range(2):  # made once, and the same again
+        assert intervals.half("a", None, one, one) == (0.45, ())
+        assert intervals.half("a", 0.5, one, one) == (0.25, ())
+        assert intervals.half("b", 0.9, one, one) == (math.log1p(0.02), ())
+    assert Intervals({**document, "noise": {}}).half("b", 0.9, one, one)[0] == pytest.approx(0.0045)
+    few = Intervals({"predictors": {"a": {"residuals": [0.1] * 8}}, "noise": {}})
+    half, (why,) = few.half("a", None, one, one)
+    assert half is None
+    assert why.startswith("no interval: 8 points cannot give 90 % coverage")
+    assert few.half("a", 0.8, one, one) == (0.1, ())
+    with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.888"):
+        few.half("a", 0.9, one, one)
+    with pytest.raises(InputError, match="expected a number above 0 and below 1"):
+        few.half("a", 1.0, one, one)
+    # Many operations that take as long are better known than one that takes all the time.
+    scaled = Intervals(
+        {
+            "predictors": {
+                "a": {"interval": {"exponent": 0.5, "ops": [1, 100], "scores": [1.0] * 20}}
+            },
+            "noise": {},
+        }
+    )
+    halves = [scaled.half("a", None, np.array(t), np.array([1, 99]))[0] for t in ([1, 99], [1, 0])]
+    assert halves == pytest.approx([math.sqrt(0.1), math.sqrt(10)])

@@ -23,6 +23,7 @@ from lolat.graph.counts import (
     MEANINGS,
     PLAIN,
     Count,
+    behavior,
     count,
     formula_for,
 )
@@ -296,6 +297,33 @@ def test_the_border_is_what_a_graph_is_given_and_gives() -> None:
     assert count(graph).at(5)[:, COLUMNS.index("border")].tolist() == [5 * 6 * 7, 5 * 2]
 
 
+@pytest.mark.parametrize(
+    ("kind", "of", "more"),
+    [
+        *(
+            (kind, "memory traffic", {})
+            for kind in ("relu", "add", "max_pool", "slice", "batch_norm")
+        ),
+        ("softmax", "softmax", {}),
+        ("something", "something", {}),
+        ("conv", "conv", conv((3, 3), 1, 1)),
+    ],
+)
+def test_what_kind_of_work_an_operation_is(kind: str, of: str, more: dict[str, Any]) -> None:
+    (operation,) = one(kind, [(1, 8, 8, 1)], [(1, 8, 8, 1)], **more).operations
+    assert behavior(operation) == of
+
+
+def test_an_output_that_is_read_again_counts_once() -> None:
+    b = GraphBuilder("read again")
+    x = b.input((1, 6, 7))
+    y = b.add("relu", [x], (1, 6, 7))
+    graph = b.build([y, b.add("add", [x, y], (1, 6, 7))])
+    assert count(graph).at(1)[:, COLUMNS.index("border")].tolist() == [2 * 6 * 7, 6 * 7]
+    assert count(graph).total() == count(graph).total(1)
+    assert all(type(n) is int for n in count(graph).total())
+
+
 # ---- what is wrong, and what is said
 
 
@@ -328,7 +356,9 @@ def test_the_table_says_what_each_count_is() -> None:
     assert PLAIN[:6] == FEATURES == ("acts", "inp", "flops", "traffic", "weights", "ops")
     assert set(GROUPS.values()) == {"flops", "weights", "memory", "patches", "ops"}
     assert all(m.words and m.unit for m in MEANINGS.values())
+    units = {"flops": "MACs", "weights": "weights", "elements": "elements", "ops": "started"}
     for family, names in KINDS.items():
+        assert {MEANINGS[name].unit for name in names} == {units[family]}
         assert {GROUPS[name] for name in names} == {"memory" if family == "elements" else family}
     text = (Path(__file__).parents[2] / "docs/reference/counts.md").read_text()
     table = text[text.index("| count |") : text.index("\n\nThose from")]

@@ -32,17 +32,18 @@ def convolutional() -> Graph:
     return b.build([b.add("dense", [y], (1, 10), in_features=PIXELS, out_features=10, bias=True)])
 
 
-def attention(rank: int = 4, mask: bool = False) -> Graph:
-    """A fused attention of 2 heads, 50 positions, 32 features a head."""
+def attention(rank: int = 4, mask: bool = False, keys: int = 50) -> Graph:
+    """A fused attention of 2 heads, 50 positions, 32 features a head; a number is added to its scores."""
     b = GraphBuilder("attention", "torch")
     lead = (1, 2) if rank == 4 else (1, 1, 2)
-    q, k, v = (b.input((*lead, 50, 32)) for _ in range(3))
-    x = b.add("matmul", [q, k], (*lead, 50, 50), contracted=32, fused=True)
-    x = b.add("scale", [x], (*lead, 50, 50), fused=True)
+    q, k, v = (b.input((*lead, n, 32)) for n in (50, keys, keys))
+    x = b.add("matmul", [q, k], (*lead, 50, keys), contracted=32, fused=True)
+    x = b.add("scale", [x], (*lead, 50, keys), fused=True)
+    x = b.add("add", [x], (*lead, 50, keys), fused=True)
     if mask:
-        x = b.add("add", [x, b.tensor((50, 50), batched=False)], (*lead, 50, 50), fused=True)
-    x = b.add("softmax", [x], (*lead, 50, 50), fused=True)
-    return b.build([b.add("matmul", [x, v], (*lead, 50, 32), contracted=50, fused=True)])
+        x = b.add("add", [x, b.tensor((50, keys), batched=False)], (*lead, 50, keys), fused=True)
+    x = b.add("softmax", [x], (*lead, 50, keys), fused=True)
+    return b.build([b.add("matmul", [x, v], (*lead, 50, 32), contracted=keys, fused=True)])
 
 
 def named(work: Work) -> list[tuple[str, float]]:
@@ -121,9 +122,45 @@ def test_fused_attention_does_not_write_its_scores(mask: bool, kind: str, more: 
     assert float(work.macs[0]) == 3 * 2 * 64 * 64 * (2 * 32)
 
 
+def test_attention_to_more_positions() -> None:
+    work = work_of(attention(keys=70), 3)
+    assert float(work.macs[0]) == 3 * 2 * 64 * 128 * (2 * 32)
+    assert work.bytes[0] == 3 * 4 * 2 * 32 * (50 + 70 + 70 + 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        (c.MOVES, "pad transpose repeat roll sort scatter unfold cumulative fill"),
+        (c.CURVES, "sigmoid silu tanh gelu erf"),
+        (c.POOLS, "max_pool average_pool global_average_pool"),
+        (c.PARTS, "slice split crop"),
+        (c.NORM, "layer_norm rms_norm"),
+        (c.GROUP_NORM, "group_norm instance_norm"),
+        (c.BATCH_NORM, "batch_norm"),
+        (c.SOFTMAX, "softmax log_softmax"),
+        (c.SUMS, "reduce"),
+        (c.JOINED, "concatenate stack"),
+        (c.ROWS, "embedding gather"),
+        (c.RESIZED, "resize"),
+        (c.ELEMENTS, "relu add multiply something"),
+    ],
+)
+def test_classes_of_what_moves(name: str, kinds: str) -> None:
+    assert {c.moving_class(kind) for kind in kinds.split()} == {name}
+
+
+def test_a_dense_layer_of_a_constant_does_not_grow() -> None:
+    b = GraphBuilder("constant", "torch")
+    x = b.tensor((3, 4), batched=False)
+    graph = b.build([b.add("dense", [x], (3, 5), in_features=4, out_features=5, bias=False)])
+    one, eight = work_of(graph, 1), work_of(graph, 8)
+    assert (one.rows[0], one.bytes[0]) == (eight.rows[0], eight.bytes[0]) == (3, 4 * (12 + 15 + 20))
+
+
 def test_attention_over_more_axes_is_not_fused() -> None:
     names = [n for n, _ in named(work_of(attention(rank=5)))]
-    assert names == [c.BATCHED, c.ELEMENTS, c.SOFTMAX, c.BATCHED]
+    assert names == [c.BATCHED, c.ELEMENTS, c.ELEMENTS, c.SOFTMAX, c.BATCHED]
 
 
 def test_channels_last_of_a_depthwise_convolution() -> None:
@@ -138,6 +175,91 @@ def test_channels_last_of_a_depthwise_convolution() -> None:
     assert named(work_of(depthwise(False)))[-1][0] == c.DEPTHWISE
     assert named(work_of(depthwise(True)))[-1][0] == c.DEPTHWISE_LAST
     assert named(work_of(depthwise(False), 1, Mode(channels_last=True)))[-1][0] == c.DEPTHWISE_LAST
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "more", "name", "squares"),
+    [
+        ("conv", 4, {}, c.STEM, 0),
+        ("conv", 5, {}, c.CONVOLUTION, 2 * 3),
+        ("conv", 5, {"strides": (1, 2)}, c.CONVOLUTION, 0),
+        ("conv", 5, {"kernel": (3, 5)}, c.CONVOLUTION, 0),
+        ("conv", 5, {"kernel": (2, 1)}, c.CONVOLUTION, 0),
+        ("conv", 5, {"kernel": (1, 1)}, c.POINTWISE, 0),
+        ("conv", 4, {"kernel": (1, 1)}, c.STEM, 0),
+        ("grouped_conv", 10, {"groups": 2}, c.GROUPED, 0),
+        ("grouped_conv", 4, {"groups": 2}, c.GROUPED, 0),
+        ("depthwise_conv", 6, {"groups": 6}, c.DEPTHWISE, 0),
+        ("transposed_conv", 5, {}, c.CONVOLUTION, 2 * 3),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_classes_of_convolutions_and_their_products(
+    kind: str, inside: int, more: dict[str, Any], name: str, squares: int, last: bool
+) -> None:
+    """Of 8 x 9 outputs; at three samples. A transposed one multiplies each input into a window."""
+    outside = inside if kind == "depthwise_conv" else 10
+    shapes = [(1, 8, 9, n) if last else (1, n, 8, 9) for n in (inside, outside)]
+    b = GraphBuilder("one", "torch")
+    given = conv(inside, outside, bias=True, **more)
+    graph = b.build([b.add(kind, [b.input(shapes[0])], shapes[1], **given)])
+    work, groups = work_of(graph, 3), given["groups"]
+    window = given["kernel"][0] * given["kernel"][1]
+    assert c.CLASSES[work.kind[0]] == name
+    wide, deep = (
+        (outside, window * inside) if kind != "transposed_conv" else (window * outside, inside)
+    )
+    product = (groups, 3 * 8 * 9, wide / groups, deep / groups)
+    assert (work.number[0], work.rows[0], work.columns[0], work.depth[0]) == product
+    # A bias for each of the columns of the product.
+    weights = 4 * groups * wide / groups * (deep / groups + 1)
+    assert work.weights[0] == weights
+    assert work.bytes[0] == 4 * 3 * 8 * 9 * (inside + outside) + weights
+    assert work.squares[0] == 3 * squares
+    assert not work.winograd().squares.any()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "slowest"),
+    [
+        (["relu", "layer_norm", "softmax"], c.NORM),
+        (["relu", "softmax", "reduce"], c.SOFTMAX),
+        (["silu", "relu"], c.ELEMENTS),
+        (["relu", "group_norm"], c.GROUP_NORM),
+    ],
+)
+def test_of_operations_that_run_as_one_the_slowest_names_it(kinds: list[str], slowest: str) -> None:
+    b = GraphBuilder("fused", "torch")
+    x = b.input((1, 5, 8))
+    for kind in kinds:
+        x = b.add(kind, [x], (1, 5, 8))
+    found = work_of(b.build([x]), 2, COMPILED)
+    assert c.CLASSES[found.kind[0]] == slowest
+    assert list(found.operation) == [len(kinds) - 1]
+
+
+def test_products_of_vectors_and_of_what_does_not_grow() -> None:
+    """A row times a matrix; two matrices that are the same for each sample of a batch."""
+    b = GraphBuilder("products", "torch")
+    x = b.add(
+        "matmul", [b.input((1, 3, 4)), b.tensor((4, 5), batched=False)], (1, 3, 5), contracted=4
+    )
+    one, other = (b.tensor(shape, batched=False) for shape in ((6, 4), (4, 7)))
+    y = b.add("matmul", [one, other], (6, 7), batched=False, contracted=4)
+    work = work_of(b.build([x, y]), 2)
+    sizes = zip(work.number, work.rows, work.columns, work.depth, strict=True)
+    assert list(sizes) == [(2, 3, 5, 4), (1, 6, 7, 4)]
+    assert list(work.bytes) == [4 * (2 * (12 + 15) + 20), 4 * (24 + 28 + 42)]
+    assert not work.squares.any()
+    assert not work.weights.any()
+
+
+def test_no_steps_and_several_one_after_the_other() -> None:
+    one = work_of(convolutional(), 2)
+    assert len(Work.none().kind) == 0
+    both = Work.joined([one, Work.none(), one.take(np.array([4]))])
+    assert named(both) == [*named(one), named(one)[4]]
+    assert list(both.narrow) == [False] * 6
 
 
 def test_a_padding_in_front_of_a_convolution_is_a_copy() -> None:
@@ -183,6 +305,44 @@ def test_a_training_step_has_two_more_products_for_each() -> None:
         (2, PIXELS, 10),
         (PIXELS, 10, 2),
     ]
+
+
+def test_the_backward_pass_by_hand() -> None:
+    """Curves read and write half as much again, norms twice as much, what has no factor of its own as
+    much; of attention both are done again, with five products for two.
+    """
+    b = GraphBuilder("training", "torch")
+    x = b.input((1, 5, 8))
+    for kind in ("gelu", "layer_norm", "resize", "softmax", "pad"):
+        x = b.add(kind, [x], (1, 5, 8))
+    step = work_of(b.build([x]), 3, Mode(training=True))
+    assert not step.macs.any()
+    loss = 5
+    ahead = step.bytes[: loss + 1]
+    assert list(step.bytes[loss + 1 :] / ahead[::-1]) == [1.5, 1.0, 1.5, 1.0, 2.0, 1.5]
+    assert list(step.kind[loss + 1 :]) == list(step.kind[: loss + 1][::-1])
+    assert list(step.backward) == [False] * 6 + [True] * 6
+    for mask in (False, True):
+        fused = work_of(attention(mask=mask), 3, Mode(training=True))
+        assert list(fused.macs) == [3 * 2 * 64**3, 0, 0, 2.5 * 3 * 2 * 64**3]
+        assert fused.bytes[3] == 2 * fused.bytes[0]
+
+
+def test_the_gradients_of_a_convolution() -> None:
+    """Of what it read, then of its weights: a sum over the batch, with nothing of Winograd's."""
+    b = GraphBuilder("gradients", "torch")
+    x = b.add("conv", [b.input((1, 8, 7, 7))], (1, 6, 7, 7), **conv(8, 6, bias=True))
+    step = work_of(b.build([x]), 2, Mode(training=True))
+    sizes = list(zip(step.number, step.rows, step.columns, step.depth, step.squares, strict=True))
+    assert sizes == [
+        (1, 2 * 49, 6, 72, 2 * 4),
+        (0, 0, 0, 0, 0),
+        (0, 0, 0, 0, 0),
+        (1, 2 * 49, 72, 6, 2 * 4),
+        (1, 72, 6, 2 * 49, 0),
+    ]
+    assert list(step.bytes[3:]) == [step.bytes[0]] * 2
+    assert list(step.weights) == [4 * 6 * 73, 0, 0, 4 * 6 * 73, 0]
 
 
 def test_dropout_takes_time_in_training_alone() -> None:

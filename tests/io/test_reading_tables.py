@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.io.tables import read_table, to_csv
+from lolat.io.tables import ABOVE_ZERO, is_table, parse_table, read_table, to_csv
 from tests.strategies import Written, tables
 
 
@@ -101,3 +106,147 @@ def test_cells_are_those_that_were_written(
     ]
     path.write_bytes(to_csv(table.header, written.rows).encode())
     assert list(map(tuple, read_table(path).columns)) == list(map(tuple, table.columns))
+
+
+@pytest.mark.parametrize(
+    ("ask", "text", "found"),
+    [
+        *(("number", t, float(t)) for t in ("0", "-2.5", "+1.5", ".5", "5.", "1e2", "1E-2", "007")),
+        *(
+            ("number", t, None)
+            for t in ("", "x", "1 2", "1e", ".", "--1", "inf", "1e999", "½", "1.2.3")
+        ),
+        *(("within", t, float(t)) for t in ("-1", "0.5", "2")),
+        *(("within", t, None) for t in ("-1.001", "2.001")),
+        ("above 0", "1e-320", 1e-320),
+        ("above 0", "0", None),
+        *(("whole", t, n) for t, n in (("1", 1), ("1e6", 10**6), ("3.0", 3), (str(2**53), 2**53))),
+        *(("whole", t, None) for t in ("0", "-1", "1.5", str(2**53 + 2), "")),
+        *(("from 3 to 5", t, int(t)) for t in ("3", "5")),
+        *(("from 3 to 5", t, None) for t in ("2", "6")),
+        *(("milliseconds", t, float(t)) for t in ("1e-6", "1e12")),
+        *(("milliseconds", t, None) for t in ("9.99e-7", "1.001e12")),
+        *(("or 7", t, n) for t, n in (("", 7), ("2", 2), ("0", None), ("1.5", None))),
+        *(("or 0.5", t, n) for t, n in (("", 0.5), ("2", 2.0), ("x", None))),
+    ],
+)
+def test_what_a_cell_must_hold(ask: str, text: str, found: float | None) -> None:
+    """The ends of a range belong to it; an empty cell is a default where there is one."""
+    (row,) = parse_table(f"latency_ms,other\n{text},z\n", "FILE")
+    asked: dict[str, tuple[Any, str]] = {
+        "number": (row.number, "a number"),
+        "within": (lambda c: row.number(c, -1.0, 2.0, "-1 to 2"), "-1 to 2"),
+        "above 0": (lambda c: row.number(c, ABOVE_ZERO), "a number"),
+        "whole": (row.whole, "a whole number from 1"),
+        "from 3 to 5": (lambda c: row.whole(c, 3, 5), "a whole number from 3"),
+        "milliseconds": (row.milliseconds, "a time above 0, in milliseconds (1e-06 to 1e+12)"),
+        "or 7": (lambda c: row.whole(c, expected="seven", default=7), "seven"),
+        "or 0.5": (lambda c: row.number(c, default=0.5), "a number"),
+    }
+    call, expected = asked[ask]
+    if found is None:
+        with pytest.raises(InputError) as caught:
+            call("latency_ms")
+        given = f"is {text!r}" if text else "is empty"
+        assert str(caught.value) == f"FILE, line 2: latency_ms {given}; expected {expected}"
+    else:
+        assert call("latency_ms") == found
+        assert type(call("latency_ms")) is type(found)
+
+
+def test_a_column_of_numbers() -> None:
+    """What is no number is NaN; empty cells are told apart."""
+    table = parse_table("x,b\n1, 2.5 \n2,\n3,x\n4,1e2\n5,nan\n", "FILE")
+    values, empty = table.numbers("b")
+    np.testing.assert_array_equal(values, [2.5, np.nan, np.nan, 100.0, np.nan])
+    assert empty.tolist() == [False, True, False, False, False]
+    assert table.numbers("x")[0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_row_is_a_mapping_by_the_names_of_the_columns() -> None:
+    table = parse_table(" A ,b\n 1 ,x y\n\n2,\n", "FILE", expected="what")
+    first, second = table
+    assert (table.header, table.names, len(table)) == ((" A ", "b"), ("a", "b"), 2)
+    assert (table.source, table.expected) == ("FILE", "what")
+    assert dict(first) == {"a": "1", "b": "x y"}
+    assert (len(second), list(second), second.get("c")) == (2, ["a", "b"], None)
+    assert [second.where, table.line(0)] == ["FILE, line 4", 2]
+    assert second.number("none", default=3.0) == 3.0
+    assert second.whole("none", default=3) == 3
+    with pytest.raises(InputError, match=r"^FILE, line 4: none is empty; expected a number$"):
+        second.number("none")
+    assert len(parse_table("a\n", "FILE")) == len(parse_table('"a"\n', "FILE")) == 0
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_column_is_added_or_replaced(end: str, quote: str) -> None:
+    """The rest stays as it is, but that lines end in a line feed."""
+    text = f"a , b{end}{quote}1{quote},2{end}{end}3,4"
+    table = parse_table(text, "FILE")
+    assert table.with_column("c", ["x", "y"]) == "a , b,c\n1,2,x\n3,4,y\n"
+    assert table.with_column("a", iter("xy")) == " b,a\n2,x\n4,y\n"
+
+
+@given(st.lists(st.lists(st.text("ab,\" '\n\r;ä", max_size=4), min_size=2, max_size=2), max_size=5))
+def test_what_is_written_is_what_the_csv_module_reads(rows: list[list[str]]) -> None:
+    text = to_csv(("x", 1), rows)
+    read = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    assert read == [["x", "1"], *rows]
+    plain = [",".join(row) for row in rows if not set("".join(row)) & set("\",' \n\r;")]
+    assert {f"{line}\n" for line in plain} <= set(io.StringIO(text, newline="\n"))
+
+
+@pytest.mark.parametrize(
+    ("content", "required", "words"),
+    [
+        ("a;b,c\n", (), None),
+        ("a\n", ("b", "C"), "FILE lacks the columns b, C; what"),
+        ("C,b\n", ("b", "C"), None),
+        ("a,b,B \n", (), "FILE has two columns 'b'; expected one of each"),
+        ('a,"b"\n1,2,3\n', (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
+        ('a,b\n"1"x,2\n', (), "FILE, line 2: not a CSV table: "),
+        ("a,b\n1,2,\n3\n", (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
+        ("a,b\r1,2\r3\r", (), "FILE, line 3: 1 cell; expected 2, as in the first line"),
+        ("a,b\n1,2,3\n4\n", (), "FILE, line 2: 3 cells; expected 2, as in the first line"),
+    ],
+)
+def test_its_first_line_and_the_width_of_rows(
+    content: str, required: tuple[str, ...], words: str | None
+) -> None:
+    if words is None:
+        assert parse_table(content, "FILE", required, "what").columns
+    else:
+        with pytest.raises(InputError) as caught:
+            parse_table(content, "FILE", required, "what")
+        assert str(caught.value).startswith(words)
+
+
+def test_files_of_the_largest_size_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lolat.io.tables.LARGEST_BYTES", 2**20)
+    content = b"\xef\xbb\xbf" + b"aa\n" + b"1\n" * (2**19 - 3)
+    assert len(content) == 2**20
+    for written in (content, gzip.compress(content)):
+        (tmp_path / "a.csv").write_bytes(written)
+        table = read_table(tmp_path / "a.csv", ("aa",), rows="thing")
+        assert len(table) == 2**19 - 3
+        assert table.expected == "expected a CSV table with the columns aa"
+    assert read_table(str(tmp_path / "a.csv"), expected="what").expected == "what"
+    assert read_table(tmp_path / "a.csv").expected == "expected a CSV table"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("a.csv", True),
+        ("A.CSV", True),
+        ("b/a.csv.gz", True),
+        ("a.json", False),
+        ("csv", False),
+        ("", False),
+    ],
+)
+def test_a_table_by_its_name(name: str, is_one: bool) -> None:
+    assert is_table(name) is is_table(Path(name)) is is_one
