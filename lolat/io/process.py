@@ -238,7 +238,9 @@ def serve() -> None:
             for line in incoming:
                 requests.put(json.loads(line))
         finally:  # the parent is gone, or done with us; something may be under way
-            shutil.rmtree(folder, ignore_errors=True)
+            end = time.monotonic() + ALONE_S / 2  # what is under way may put a file there meanwhile
+            while os.path.exists(folder) and time.monotonic() < end:
+                shutil.rmtree(folder, ignore_errors=True)
             _dismiss(watcher)
             os._exit(0)
 
