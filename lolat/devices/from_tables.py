@@ -36,7 +36,7 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.memory import FLOAT_BYTES
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
-from lolat.io.tables import ABOVE_ZERO, read_table
+from lolat.io.tables import read_table
 from lolat.model.learning import assembled, errors, model_document
 
 FOLDS = 5
@@ -46,10 +46,19 @@ LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 500, 1500  # rows of one operation: it is known long before
 MOST_RESIDUALS = 1000  # of a model file
 PRODUCTS_TOGETHER = 4  # different products make up most of a transformer's time
-POWER_FACTS = ("power_w", "l2_mb", "fp32_vector_gflops")
+NEEDED_FACTS = {
+    "multiprocessors": (1.0, 1e6, "a number"),
+    "fp32_matrix_gflops": (1.0, 1e8, "GFLOP/s"),
+    "bandwidth_gb_s": (0.5, 1e6, "GB/s"),
+}
+POWER_FACTS = {
+    "power_w": (0.5, 1e5, "W"),
+    "l2_mb": (0.01, 1e5, "MiB"),
+    "fp32_vector_gflops": (1.0, 1e8, "GFLOP/s"),
+}
+"""Columns of a data sheet: least, most and unit of a device; a figure outside is in another."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 FASTEST, FASTEST_HALF = 1.5e11, 3e12  # macs per ms that no device reaches, in float32 and in half
-NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 REACHED = 0.9  # of a data sheet's rates, by the fastest operation of a table
 REACHED_WHOLE = 0.5  # the same by the fastest network
 
@@ -66,10 +75,10 @@ def read_facts(path: str | Path, device: str) -> Facts:
             f"{', '.join(sorted(rows))[:200] or 'no column device'}"
         )
     row = rows[device]
-    known = [name for name in POWER_FACTS if row.get(name)]
+    known = {name: ends for name, ends in POWER_FACTS.items() if row.get(name)}
     multiprocessors, gflops, gigabytes, *power = (
-        row.number(name, ABOVE_ZERO, expected=f"a number above 0 for {device}")
-        for name in (*NEEDED_FACTS, *known)
+        row.number(name, least, most, f"{least:g} to {most:,.0f} {unit} for {device}")
+        for name, (least, most, unit) in (NEEDED_FACTS | known).items()
     )
     kept = kept_up(gflops, *power) if len(power) == len(POWER_FACTS) else 1.0
     return Facts(multiprocessors, kept * gflops * 1e6 / 2, gigabytes * 1e6, bound=kept < OF_PEAK)

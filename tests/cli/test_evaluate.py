@@ -129,11 +129,11 @@ def test_a_plot(
     def full(*unused: object, **named: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    monkeypatch.setattr("os.fsync", full)
     failed = lolat(*ask, "--json")
     assert failed.code == 1
     assert json.loads(failed.out)["networks"], "what was measured is not lost"
-    assert "plot.svg is not whole: the disk is full" in failed.err
+    assert f"{plot}: not written, the disk is full" in failed.err
 
 
 @pytest.mark.parametrize("name", ["plot.gif", "no/plot.svg"])

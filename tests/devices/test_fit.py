@@ -118,9 +118,12 @@ def test_facts_that_are_missing_or_wrong(tmp_path: Path) -> None:
     path.write_text(made_up.FACTS)
     with pytest.raises(InputError, match="has no device 'sofa'; it has desk"):
         read_facts(path, "sofa")
-    path.write_text(made_up.FACTS.replace("500", "much"))
-    with pytest.raises(InputError, match="bandwidth_gb_s is 'much'; expected a number"):
-        read_facts(path, "desk")
+    for wrong in ("much", "1e-320", "5e11"):  # the last in bytes per second
+        path.write_text(made_up.FACTS.replace("500", wrong))
+        with pytest.raises(
+            InputError, match=f"bandwidth_gb_s is '{wrong}'; expected 0.5 to .* GB/s"
+        ):
+            read_facts(path, "desk")
     path.write_text("device,multiprocessors\ndesk,40\n")
     with pytest.raises(InputError, match="fp32_matrix_gflops is empty"):
         read_facts(path, "desk")
