@@ -215,6 +215,7 @@ USUAL = "tensorflow"  # the backend that the default name of a model file does n
         help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
         "written, all three times with backward. On a CPU 1 if not given.")  # fmt: skip
 @facts_of_gpus_option
+@epochs_option(more="Instead of the recipe's.")
 @seed_option
 @restart_option
 @json_option
@@ -231,6 +232,7 @@ def learn(
     recipe: str,
     max_gmacs: float | None,
     facts: str | None,
+    epochs: int | None,
     seed: int,
     restart: bool,
     as_json: bool,
@@ -272,7 +274,7 @@ def learn(
             _keep(measured, table, record, own, how)
             ctx.invoke(
                 fit, table=str(table), layer=layer, recipe=recipe, facts=str(record), output=output,
-                seed=seed, restart=restart, as_json=as_json,
+                epochs=epochs, seed=seed, restart=restart, as_json=as_json,
             )  # fmt: skip
             measured.journal.remove()
 
