@@ -247,16 +247,15 @@ def warm_up() -> None:
 
 
 def fuzz(
-    kinds: Sequence[str], cases: int, seed: int, whole: Path
+    cases: Sequence[tuple[str, int]], whole: Path
 ) -> Iterator[tuple[Case, Outcome, list[str]]]:
-    """`cases` cases shared out among kinds; each in a copy of `whole` that is thrown away."""
-    for index in range(cases):
-        kind = kinds[index % len(kinds)]
+    """Cases by kind and seed; each in a copy of `whole` that is thrown away."""
+    for kind, seed in cases:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             for path in whole.iterdir():
                 os.link(path, folder / path.name)
-            case = make_case(kind, seed + index // len(kinds), folder)
+            case = make_case(kind, seed, folder)
             outcome = run(case, folder)
             yield case, outcome, faults(case, outcome)
 
@@ -303,12 +302,13 @@ def main() -> int:
     parser.add_argument(
         "--only", default=",".join(KINDS), help="of " + ", ".join({**KINDS, **SLOW_KINDS})
     )
-    parser.add_argument("--case", help="one again, such as tables:123")
+    parser.add_argument("--case", nargs="+", help="some again, such as tables:123")
     given = parser.parse_args()
-    kinds, seed, cases = given.only.split(","), given.seed, given.cases
+    kinds = given.only.split(",")
+    cases = [(kinds[i % len(kinds)], given.seed + i // len(kinds)) for i in range(given.cases)]
     if given.case:
-        kind, _, number = given.case.partition(":")
-        kinds, seed, cases = [kind], int(number), 1
+        cases = [(kind, int(seed)) for kind, _, seed in (c.partition(":") for c in given.case)]
+        kinds = [kind for kind, _ in cases]
     warm_up()
     found: Counter[str] = Counter()
     rows: dict[str, Row] = {kind: Row() for kind in kinds}
@@ -317,7 +317,7 @@ def main() -> int:
         if set(kinds) & set(SLOW_KINDS):
             make_archives(Path(name))
         gc.freeze()  # what is shared with the cases' processes is not looked at there
-        for case, outcome, wrong in fuzz(kinds, cases, seed, Path(name)):
+        for case, outcome, wrong in fuzz(cases, Path(name)):
             rows[case.kind].add(outcome, wrong)
             if wrong or given.case:
                 last = (outcome.stderr.strip().splitlines() or [""])[-1]

@@ -78,7 +78,6 @@ def test_json(score: Any, tmp_path: Path) -> None:
     ("space", "arguments", "said"),
     [
         ("fbnet", [], "22 positions make 9.8e+20 candidates, more than an int64 can index"),
-        ("ofa", ["--ray"], "more than an int64 can index"),
         ("fbnot", [], "no space 'fbnot'; expected nasbench201, fbnet, "),
         ("nasbench201", ["--max-ms", "0"], "expected a number of milliseconds above 0"),
         ("nasbench201", ["--chunk", "0"], "Invalid value for '--chunk'"),
