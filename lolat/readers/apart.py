@@ -80,7 +80,7 @@ def ending_of(spec: str) -> str:
 
 def start_reading(ending: str, memory_gib: str = str(MEMORY_BYTES / 2**30)) -> Handler:
     """What it does with requests, once what takes long is loaded; its memory is limited from then on."""
-    memory_bytes = int(float(memory_gib) * 2**30)
+    memory_bytes = round(float(memory_gib) * 2**30)
     if ending == ".keras":
         from lolat.readers.keras import import_keras
 
