@@ -15,9 +15,8 @@ from lolat.io.tables import LONGEST_MS, MOST_WHOLE, SHORTEST_MS, Row, Table, rea
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
 OPTIONAL = ("traffic", "weights", "ops", "batch_size", "name")
 MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
-MOST_ROWS = (
-    20_000  # of a table: seven coefficients do not get better by more, and a file has room for them
-)
+# Of a table: seven coefficients do not get better by more, and a file has room for them.
+MOST_ROWS = 10_000
 
 
 @dataclass(frozen=True)
