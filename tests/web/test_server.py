@@ -196,7 +196,8 @@ def test_what_is_open_at_the_end_gets_an_answer(
         out, err = server.process.communicate(timeout=120)
         found = answers(clients)
     assert found[0][:13] == b"HTTP/1.1 503 "
-    assert found[1][:13] in (b"HTTP/1.1 503 ", b"HTTP/1.1 200 ")  # a quick machine has read it in time
+    # A quick machine has read it in time.
+    assert found[1][:13] in (b"HTTP/1.1 503 ", b"HTTP/1.1 200 ")
     assert found[2:] == [b"", b""]
     assert (out, err) == ("", "lolat: interrupted\n" if how == signal.SIGINT else "")
     assert server.process.returncode == (130 if how == signal.SIGINT else -how)
