@@ -205,8 +205,8 @@ def test_what_is_open_at_the_end_gets_an_answer(
 
 
 def test_who_interrupts_twice_does_not_wait(laptop: Path, tmp_path: Path) -> None:
-    with running(laptop, tmp_path, 600.0) as server:
-        client = server.client(REPORT)
+    with running(laptop, tmp_path, 600.0, 600.0) as server:
+        client = server.client(HALF)
         server.page()
         server.process.send_signal(signal.SIGINT)
         time.sleep(0.5)
