@@ -146,7 +146,8 @@ def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
     total = float(times.sum())
     if total <= 0.0:
         return float(max(ops.sum(), 1))
-    return total * total / float(times @ (times / np.maximum(ops, 1)))
+    shares = times / total  # first: the squares of tiny times are 0
+    return 1.0 / float(shares @ (shares / np.maximum(ops, 1)))
 
 
 def interval_entry(
