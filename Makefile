@@ -48,10 +48,11 @@ learn: $(VENV)/.lolat-learn
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
-# Of all processes that the tests start, but for those that they kill.
+# Of all processes that the tests start, but for those that they kill. Where a test fails, the table is shown all the same.
 coverage: $(VENV)/.lolat-test
-	@$(BIN)/python -m coverage run -m pytest -n 2 --dist worksteal $(ARGS)
-	@$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report --skip-covered
+	@$(BIN)/python -m coverage erase
+	@$(BIN)/python -m coverage run -m pytest -n 2 --dist worksteal $(ARGS); code=$$?; \
+		$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report --skip-covered && exit $$code
 
 lint: $(VENV)/.lolat-test
 	@$(BIN)/python -m ruff check $(wildcard $(SOURCES))
@@ -64,35 +65,42 @@ format: $(VENV)/.lolat-test
 	@$(BIN)/python -m ruff format $(wildcard $(SOURCES))
 
 docs: $(VENV)/.lolat-test
-	@$(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+	@echo "site/index.html"
 
 schemas: $(VENV)/.lolat-test
 	@$(BIN)/python -c "from pathlib import Path; from lolat.api.answers import write_schemas; write_schemas(Path('docs/reference/json'))"
 
 package: $(VENV)/.lolat-test
-	@rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist >/dev/null
-	@$(BIN)/python -m twine check --strict dist/*
+	@rm -f dist/*.whl dist/*.tar.gz
+	@$(BIN)/python -m build --no-isolation --outdir dist >/dev/null
+	@$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	@$(BIN)/check-wheel-contents dist/*.whl
 
 define AUDITED
 import json, sys
-packages = json.loads(sys.stdin.read() or "{}").get("dependencies", [])
+answer, said = sys.stdin.read(), open(sys.argv[1]).read().split("\n")
+packages = json.loads(answer)["dependencies"] if answer else []
 asked = [p for p in packages if "skip_reason" not in p]
 found = [(p["name"], p["version"], v) for p in asked for v in p["vulns"]]
+if not asked:
+    why = ([p["skip_reason"] for p in packages] or [line for line in said if line] or ["nothing"])[-1]
+    sys.exit(f"audit: none of {len(packages)} packages was looked up; pip-audit says: {why[:200]}")
 for name, version, v in found:
     print(f"known vulnerability: {name} {version}, {v['id']}, mended in {', '.join(v['fix_versions']) or 'no version yet'}")
-print(f"audit: {len(asked)} of {len(packages)} packages looked up, {len(found)} known vulnerabilities", end="")
-print("" if asked else ": the advisories cannot be reached from here")
+print(f"audit: {len(asked)} of {len(packages)} packages looked up, {len(found)} known vulnerabilities")
 endef
 export AUDITED
 
 sbom: $(VENV)/.lolat-test
-	@mkdir -p dist && $(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --no-validate \
+	@mkdir -p dist && $(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 		--output-file dist/sbom.json $(BIN)/python
+	@echo "dist/sbom.json: $$(grep -c '"bom-ref": ".*==' dist/sbom.json) packages"
 
-# A report, never a verdict: advisories appear without a change here. Where none can be asked for, it says so.
+# A report, never a verdict: advisories appear without a change here. Only where none can be asked for it fails.
 audit: $(VENV)/.lolat-test
-	@$(BIN)/pip-audit --progress-spinner off --skip-editable --format json 2>/dev/null | $(BIN)/python -c "$$AUDITED"
+	@$(BIN)/pip-audit --progress-spinner off --skip-editable --format json 2>$(VENV)/audit.log | \
+		$(BIN)/python -c "$$AUDITED" $(VENV)/audit.log
 
 # A week old at least: what was put there by a thief is mostly found by then. PyTorch's wheel for the CPU
 # and the one with CUDA have one version and two hashes, and torchvision fits the latter only.
@@ -127,7 +135,7 @@ $(VENV)/.lolat-test: pyproject.toml $(LOCK) | venv
 	@echo "installing LoLat, TensorFlow and the test tools into $(VENV) (once; some minutes on a slow line)" >&2
 	@$(if $(LOCK),$(PIP) install --quiet --no-deps --require-hashes --requirement $(LOCK) || \
 		{ echo "$(LOCK) cannot be installed here; without it: make $(or $(MAKECMDGOALS),test) LOCK=" >&2; exit 1; })
-	@$(PIP) install --quiet $(if $(LOCK),--no-build-isolation) --editable '.[test]'
+	@$(PIP) install --quiet $(if $(LOCK),--no-build-isolation --no-warn-conflicts) --editable '.[test]'
 	@$(PIP) install --quiet --no-deps 'timm>=1' # with torchvision, whose wheel does not fit PyTorch's for the CPU
 	@touch $(VENV)/.lolat-learn $@
 
