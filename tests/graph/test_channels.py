@@ -241,6 +241,31 @@ def test_what_is_not_clear_is_said(kind: str, shape: tuple[int, ...]) -> None:
         widened(through(kind, shape), 0.5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "attributes"),
+    [
+        ("conv", (1, 32, 5), {"in_channels": 7, "out_channels": 5, "groups": 1, "kernel": (3,)}),
+        ("dense", (1, 16, 5), {"in_features": 10, "out_features": 5}),
+        ("lstm", (1, 32, 5), {"in_features": 10, "units": 5}),
+        ("reshape", (1, 32 * 16), {}),  # of two sizes that are free
+    ],
+)
+def test_a_layer_whose_features_are_not_where_it_reads_them(
+    kind: str, shape: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    """Its steps are what is free, or it has no axis of that many channels."""
+    b = GraphBuilder("turned")
+    x = b.add(
+        "dense", [b.input((1, 10, 8))], (1, 10, 32), in_features=8, out_features=32, bias=True
+    )
+    x = b.add("transpose", [x], (1, 32, 10), permutation=(0, 2, 1))
+    if kind == "reshape":
+        x = b.add("dense", [x], (1, 32, 16), in_features=10, out_features=16, bias=True)
+    graph = b.build([b.add(kind, [x], shape, "reader", bias=True, **attributes)])
+    with pytest.raises(InputError, match=rf"operation 'reader' \({kind}"):
+        widened(graph, 0.5)
+
+
 def multiplied(a: Sequence[int], b: Sequence[int], out: Sequence[int], contracted: int) -> Graph:
     """Two dense layers whose results are multiplied."""
     builder = GraphBuilder("product")

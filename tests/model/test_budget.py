@@ -134,6 +134,15 @@ def test_a_network_that_refuses_all_other_sizes() -> None:
         Question(MODEL, NETWORK, 0.9 * now, at_size=only_56).answer("resolution")
 
 
+def test_where_no_size_can_be_read_the_refusal_is_the_answer() -> None:
+    def none(side: int) -> Graph:
+        raise NetworkError("it is made for 57; give another --input-size")
+
+    asked = Question(MODEL, strided(57), 1.0, at_size=none)  # no multiple of its stride of 8
+    with pytest.raises(InputError, match=r"^it is made for 57$"):
+        asked.answer("resolution")
+
+
 def strided(side: int, read: list[int] | None = None) -> Graph:
     """A network of stride 8; `read`: what was asked for."""
     if read is not None:
