@@ -12,9 +12,10 @@ import pytest
 
 from lolat.graph.counts import FEATURES
 from lolat.model import load
-from lolat.model.file import read
+from lolat.model.file import read, write
 from tests import synthetic
 from tests.cli.commands import Command
+from tests.training import epoch_tables
 
 BEFORE = Path(__file__).parent / "model_of_before.json.xz"
 THREE = ["acts", "inp", "flops", "latency_ms"]
@@ -166,6 +167,13 @@ def test_a_place_that_cannot_be_written(lolat: Command, tmp_path: Path) -> None:
         assert "no permission" in lolat.refused(
             "fit", table, "--output", tmp_path / "closed/m.json"
         )
+
+
+def test_a_model_of_training_alone_has_nothing_to_fit_again(lolat: Command, tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    write(path, epoch_tables.document())
+    said = lolat.refused("fit", path, "--output", tmp_path / "again.json")
+    assert f"{path} knows epochs of training, but no latencies of inference" in said
 
 
 def test_a_packed_table_of_blocks(lolat: Command, tmp_path: Path) -> None:

@@ -137,6 +137,13 @@ def test_too_few_networks(lolat: Command, tmp_path: Path) -> None:
     assert "0 operations and 1 networks are too few to fit a device" in refused.err
 
 
+def test_no_row_is_left(lolat: Command, tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text(f"network,device,latency_ms\n{network(tmp_path, 8, 2)},cpu,3\n")
+    said = lolat.refused("fit", path, "--name", "gpu", "--output", tmp_path / "none.json")
+    assert f"{path}: no row could be used (1 x of another device)" in said
+
+
 def test_a_model_beside_tables(lolat: Command, tmp_path: Path) -> None:
     assert "x.json is no table, as the others are; expected a model file alone" in lolat.refused(
         "fit", table(tmp_path), tmp_path / "x.json", "--output", tmp_path / "y.json"
