@@ -170,6 +170,11 @@ def test_a_feature_that_is_not_known_is_named(rows: LayerTable) -> None:
         learn(rows, replace(small(), features=lacking), ONE)
 
 
+def test_less_than_one_epoch_is_refused(rows: LayerTable) -> None:
+    with pytest.raises(InputError, match="0 epochs; expected at least 1"):
+        learn(rows, small(), ONE, epochs=0)
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

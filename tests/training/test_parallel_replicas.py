@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.replicas.curves import strong_scaling, weak_scaling
-from lolat.errors import InputError
-from lolat.training.exchange import Link, exposed_ms, fill_buckets
+from lolat.errors import InputError, ModelFileError
+from lolat.training.exchange import Link, exposed_ms, fill_buckets, measured_link
 from lolat.training.replicas import (
     MIRRORED_MS,
     STRATEGIES,
@@ -151,3 +151,9 @@ def test_wrong_calls() -> None:
     ]:
         with pytest.raises(InputError, match=words):
             call()
+
+
+def test_a_damaged_link_of_a_file_is_named() -> None:
+    document = {"name": "desk", "links": {"ddp": {"gbps": "fast"}}}
+    with pytest.raises(ModelFileError, match=r"desk: .*`links\.ddp\..*lolat training link"):
+        measured_link(document, "ddp", 2)
