@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from lolat.graph import Graph
 from lolat.graph.counts import KINDS, Count, count
 from lolat.readers.keras import import_keras, read_model
@@ -16,6 +18,12 @@ from tests.readers.counting import total as total
 keras = import_keras()
 layers = keras.layers
 ops = keras.ops
+
+
+def since(*version: int) -> pytest.MarkDecorator:
+    """Of what a later Keras brought than the oldest that pyproject.toml admits."""
+    older = tuple(map(int, keras.__version__.split(".")[:2])) < version
+    return pytest.mark.skipif(older, reason=f"came with Keras {version}")
 
 
 def functional(

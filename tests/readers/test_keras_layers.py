@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.readers.keras_networks import counted, graph_of, keras, kinds, layers, six, total
+from tests.readers.keras_networks import counted, graph_of, keras, kinds, layers, since, six, total
 
 IMAGE = (6, 8, 3)  # 144 elements
 
@@ -37,8 +37,16 @@ MOVING = [
     ("global_max_pool", layers.GlobalMaxPooling2D, IMAGE, 144 + 3),
     ("global_average_pool", layers.GlobalAveragePooling1D, (9, 3), 27 + 3),
     ("global_max_pool", layers.GlobalMaxPooling3D, (4, 6, 8, 3), 576 + 3),
-    ("adaptive_pool", lambda: layers.AdaptiveAveragePooling2D((2, 2)), IMAGE, 144 + 12),
-    ("adaptive_pool", lambda: layers.AdaptiveMaxPooling1D(4), (8, 3), 24 + 12),
+    pytest.param(
+        "adaptive_pool",
+        lambda: layers.AdaptiveAveragePooling2D((2, 2)),
+        IMAGE,
+        144 + 12,
+        marks=since(3, 13),
+    ),
+    pytest.param(
+        "adaptive_pool", lambda: layers.AdaptiveMaxPooling1D(4), (8, 3), 24 + 12, marks=since(3, 13)
+    ),
     ("resize", lambda: layers.UpSampling2D(2), IMAGE, 144 + 576),
     ("resize", lambda: layers.UpSampling1D(3), (9, 3), 27 + 81),
     ("resize", lambda: layers.Resizing(3, 5), IMAGE, 144 + 45),
@@ -53,7 +61,8 @@ MOVING = [
 ACTIVATIONS = ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "silu", "sigmoid", "hard_sigmoid",
                "hard_silu", "gelu", "tanh", "softmax", "log_softmax", "softplus", "softsign", "mish",
                "exponential", "squareplus", "hard_tanh", "log_sigmoid", "hard_shrink", "soft_shrink",
-               "tanh_shrink", "sparse_plus", "sparse_sigmoid", "sparsemax", "threshold"]  # fmt: skip
+               "tanh_shrink", "sparse_plus", "sparsemax", "threshold",
+               pytest.param("sparse_sigmoid", marks=since(3, 10))]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "make", "given", "moved"), MOVING)
