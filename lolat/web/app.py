@@ -26,6 +26,7 @@ try:  # what the page needs, all at once
     from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse, RedirectResponse, Response
     from fastapi.staticfiles import StaticFiles
+    from python_multipart.exceptions import FormParserError
     from starlette.datastructures import FormData, Headers, MutableHeaders, UploadFile
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
@@ -222,7 +223,7 @@ class Answers:
             form, kept = await self.intake.receive(request)
             query = _of_upload(form.multi_items())  # which says more
             key = await self._uploaded(form, dict(query))
-        except (LolatError, HTTPException, ClientDisconnect, OSError) as error:
+        except (LolatError, HTTPException, FormParserError, ClientDisconnect, OSError) as error:
             return await self._refused(query, error)
         finally:
             await form.close()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from lolat.readers import cache
+
+# Whole files of PyTorch, where there is none of it; test_attributes.py, which is skipped, says so.
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_*.py"]
 
 
 @pytest.fixture(autouse=True)

@@ -148,7 +148,15 @@ def test_too_large_whatever_it_declares(
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"--xyz", b"hello", b"--xyz\r\nContent-Disposition: form-data\r\n\r\nx\r\n--xyz--\r\n"],
+    [
+        b"",
+        b"--xyz",
+        b"hello",
+        b"--xyz\r\nContent-Disposition: form-data\r\n\r\nx\r\n--xyz--\r\n",
+        b"--xyz\r\nno header\r\n\r\n",
+        b"--xyzX\r\n",
+        b"--xyz\r\n: no name\r\n\r\nx\r\n--xyz--\r\n",
+    ],
 )
 def test_a_form_that_is_none(page: Site, body: bytes) -> None:
     found = page.client.post(

@@ -13,6 +13,9 @@ from typing import Any
 
 import onnx
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import nn
 
