@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lolat.errors import DeviceError
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.kinds import FREE
@@ -125,6 +126,12 @@ def test_a_gpus_name_is_part_of_the_environment(
     assert backend.environment()["device_name"] == "NVIDIA T4"
     monkeypatch.setattr(experimental, "get_device_details", lambda physical: {})
     assert "device_name" not in backend.environment(), "where the driver says nothing"
+
+
+def test_keras_on_another_backend_is_refused(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(DeviceError, match="runs on 'jax' here.*KERAS_BACKEND=tensorflow"):
+        create("tensorflow", "cpu")
 
 
 def test_the_libraries_that_it_computes_with(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:

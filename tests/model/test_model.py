@@ -65,6 +65,10 @@ THREE = {n: COUNTS[n] for n in ("acts", "inp", "flops")}
 
 
 class TestCounts:
+    def test_what_is_no_path_is_refused(self) -> None:
+        with pytest.raises(InputError, match=r"load\(\) got a int; expected a path, 'local' or"):
+            load(3)  # type: ignore[arg-type]
+
     def test_six_numbers_are_answered_by_the_default(self) -> None:
         found = MODEL.predict_counts(**COUNTS)
         assert type(found) is float

@@ -49,6 +49,14 @@ def test_each_is_read_once(networks: NetworkCache, reader: FakeReader) -> None:
     assert reader.calls == [("keras:A", ()), ("keras:A", (64,))]
 
 
+def test_a_network_of_too_many_operations_is_not_kept(
+    networks: NetworkCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lolat.web.networks.MOST_OPERATIONS", 1)
+    with pytest.raises(NetworkError, match=r"operations; expected at most 1 here: .*lolat predict"):
+        networks.put(named("A"), CachedNetwork(synthetic.network()))
+
+
 def test_the_one_that_was_longest_not_asked_for_goes(
     networks: NetworkCache, reader: FakeReader
 ) -> None:
