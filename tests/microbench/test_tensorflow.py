@@ -130,7 +130,7 @@ def test_a_gpus_name_is_part_of_the_environment(
 
 def test_keras_on_another_backend_is_refused(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(DeviceError, match="runs on 'jax' here.*KERAS_BACKEND=tensorflow"):
+    with pytest.raises(DeviceError, match=r"runs on 'jax' here.*KERAS_BACKEND=tensorflow"):
         create("tensorflow", "cpu")
 
 
