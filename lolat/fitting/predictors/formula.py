@@ -11,7 +11,7 @@ from lolat.arrays import np
 from lolat.graph.counts import COLUMNS
 
 CONSTANT = "call"
-CHUNK = 32768  # rows worked on at a time: two columns of a chunk stay in a core's cache
+CHUNK = 16384  # rows worked on at a time: two columns of a chunk stay in a core's cache
 NOTHING_MS = 1e-200  # a time below it cannot be divided by
 
 
