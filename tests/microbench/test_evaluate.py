@@ -16,20 +16,12 @@ from microbench import evaluate
 from microbench.blocks import Predefined
 from microbench.learn import REFERENCES
 from microbench.runner import Runner
-from tests.microbench.fakes import FakeDevice
+from tests.microbench.fakes import FakeDevice, tiny
 
 
 def graph() -> Graph:
     n = Layers.on("tiny", 8, 8, 3)
     return n.done(n.conv(n.input, 4))
-
-
-def tiny(channels: int) -> Any:
-    def make() -> Graph:
-        n = Layers.on(f"tiny {channels}", 8, 8, 3)
-        return n.done(n.conv_norm_act(n.input, channels, 3))
-
-    return make
 
 
 OWN = tuple(Predefined(f"own {i}", tiny(4 + i), (1,), True) for i in range(3))

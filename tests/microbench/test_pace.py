@@ -10,28 +10,10 @@ from microbench.jobs import Job, Settings
 from microbench.journal import Journal
 from microbench.learn_layers import EARLY_VISITS, MOST_NOTES, Pace
 from microbench.runner import Runner
-from tests.microbench.fakes import FakeDevice
+from tests.microbench.fakes import FakeDevice, Watcher
 
 JOBS = [Job(str(i), {}) for i in range(40)]
 SETTINGS = Settings(rounds=2, slice_s=0.0, extra_s=1e9, together=16, least_quiet=2)
-
-
-class Watcher:
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.steps = 0
-        self.notes: list[str] = []
-        self.steps_at_note: list[int] = []
-
-    def start(self, text: str, total: int) -> None:
-        self.stages.append((text, total))
-
-    def step(self) -> None:
-        self.steps += 1
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        self.steps_at_note.append(self.steps)
 
 
 def run(device: FakeDevice, watcher: Watcher, journal: Journal | None = None) -> None:
