@@ -104,19 +104,23 @@ def test_a_network_that_fails_is_said_and_the_others_are_measured(device: FakeDe
     assert [a.point.name for a in found.again] == ["own 0", "own 2"]
 
 
-def test_a_model_without_networks_has_none_to_measure_again(device: FakeDevice) -> None:
-    found = measure([evaluate.Case("a"), evaluate.Case("a", 1, (), 0)], points=())
-    assert (found.again, len(found.measured)) == ((), 2)
-    before = {r["before"] for r in device.requests if r["do"] == "sample" and "block" in r["key"]}
-    assert before == {"a x1"}, "what there is"
+BLOCK = evaluate.Case("a", 1, (), 0)
 
 
-def test_a_block_alone_is_measured_after_the_networks_of_this_version(device: FakeDevice) -> None:
-    found = measure([evaluate.Case("a", 1, (), 0)], points=())
-    assert [(m.spec, m.block) for m in found.measured] == [("a", 0)]
+@pytest.mark.parametrize(
+    ("wanted", "networks"),
+    [([evaluate.Case("a"), BLOCK], ["a"]), ([BLOCK], REFERENCES)],
+    ids=["what there is", "those of this version"],
+)
+def test_a_model_without_networks_has_none_to_measure_again(
+    device: FakeDevice, wanted: list[evaluate.Case], networks: Sequence[str]
+) -> None:
+    """A block is measured after others."""
+    found = measure(wanted, points=())
+    assert [(m.spec, m.block) for m in found.measured] == [(c.spec, c.block) for c in wanted]
     assert found.again == ()
     before = {r["before"] for r in device.requests if r["do"] == "sample" and "block" in r["key"]}
-    assert before == {f"{name} x1" for name in REFERENCES}
+    assert before == {f"{name} x1" for name in networks}
 
 
 @pytest.mark.parametrize(

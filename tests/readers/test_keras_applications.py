@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import lolat
 from lolat.graph.counts import Count, count
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras, read_model
@@ -100,13 +99,6 @@ def test_the_document_says_what_is_counted() -> None:
     assert [f"{n:.3f}" for n in counts] == list(said.groups())
 
 
-def test_mobilenet_at_another_size() -> None:
-    whole, half = (count(lolat.read("keras:MobileNet", n)).total() for n in (256, 128))
-    head = 1024 * 1000  # the classifier does not see the size
-    assert whole.flops - head == 4 * (half.flops - head)
-    assert whole.weights == half.weights
-
-
 # ---- TensorFlow's profiler -----------------------------------------------------------------------
 
 
@@ -137,9 +129,8 @@ def test_macs_are_half_of_what_tensorflows_profiler_counts() -> None:
     assert total(read_model(model)).flops * 2 == profiled(model)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50V2"])
-def test_macs_of_networks_are_half_of_what_the_profiler_counts(name: str) -> None:
-    network = open_network(f"keras:{name}", (64,), weights=True)
+def test_macs_of_a_network_are_half_of_what_the_profiler_counts() -> None:
+    network = open_network("keras:MobileNetV2", (64,), weights=True)
     assert total(network.graph()).flops * 2 == profiled(network.model)
 
 
@@ -147,21 +138,21 @@ def test_macs_of_networks_are_half_of_what_the_profiler_counts(name: str) -> Non
 
 
 def test_counting_a_built_resnet50_takes_little_time() -> None:
-    """At most 20 ms is asked; it takes about 5. Compared with a loop that takes as long as 20 ms
-    take where nothing else runs, so that a busy machine does not fail it."""
+    """It takes about 5 ms. Compared with a loop of about 20, by the processor's time: what else runs
+    on the machine is no part of it."""
     model = open_network("keras:ResNet50").model
 
     def timed(work: Any) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     def reference() -> None:
         sum(i * i for i in range(250_000))
 
     pairs = [(timed(lambda: count(read_model(model))), timed(reference)) for _ in range(7)]
     best, loop = (min(column) for column in zip(*pairs, strict=True))
-    assert best < max(0.020, 1.5 * loop)
+    assert best < 1.5 * loop
 
 
 def test_no_weights_are_left_for_keras_to_fill() -> None:
