@@ -97,10 +97,10 @@ def _stays() -> Iterator[None]:
     """os._exit raises SystemExit in this process meanwhile; one that was forked ends here at the latest."""
     leave, process, inside = os._exit, os.getpid(), True
 
-    def stay(code: int) -> NoReturn:
+    def stay(status: int) -> NoReturn:
         if inside and os.getpid() == process:
-            raise SystemExit(f"os._exit({code})")
-        leave(code)
+            raise SystemExit(f"os._exit({status})")
+        leave(status)
 
     os._exit = stay
     try:

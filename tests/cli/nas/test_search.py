@@ -213,7 +213,7 @@ def test_a_function_that_forks(lolat: Command, model: Path, here: Path, function
     """A child that comes back does not search as well: each score is in the journal once."""
     lolat.done("nas", "search", "searched:space", model, "--objective", f"searched:{function}",
                "--journal", "j.csv")  # fmt: skip
-    rows = [row["arch"] for row in csv.DictReader(Path("j.csv").open())]
+    rows = Path("j.csv").read_text().splitlines()[1:]
     assert len(rows) == len(set(rows)) == 9
 
 
