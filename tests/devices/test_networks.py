@@ -163,9 +163,13 @@ def test_families(name: str, family: str) -> None:
     ("limit", "text", "read"),
     [
         ("MOST_NETWORKS", "network,latency_ms\na,1\nb,2\nc,3\n", read_networks),
-        ("MOST_OPERATIONS", "op,rows,width,latency_ms\nrelu,1,1,1\nrelu,2,2,1\nrelu,3,3,2\n", read_operations),
+        (
+            "MOST_OPERATIONS",
+            "op,rows,width,latency_ms\nrelu,1,1,1\nrelu,2,2,1\nrelu,3,3,2\n",
+            read_operations,
+        ),
     ],
-)  # fmt: skip
+)
 def test_of_too_many_rows_the_limit_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, text: str, read: Any
 ) -> None:
