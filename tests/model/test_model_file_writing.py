@@ -235,7 +235,7 @@ def test_killed_at_any_instant_the_file_is_whole(tmp_path: Path) -> None:
     model_file.write(path, documents[0])
     moments = random.Random(0)
     seen = set()
-    for _ in range(12):
+    for _ in range(6):
         writer = _python(_WRITES_FOR_EVER, path)
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"

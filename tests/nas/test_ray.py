@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray import tune
 
 from lolat.errors import InputError, LolatError
 from lolat.model import Model
@@ -150,6 +149,8 @@ def test_a_trial_over_the_budget_is_not_trained_or_stopped(
     cluster: Any, model: Model, tmp_path: Path
 ) -> None:
     (fastest, slowest), times = fastest_and_slowest()
+    from ray import tune
+
     space = small()
 
     def build(config: Any) -> Any:

@@ -65,15 +65,11 @@ def pt2_file(path: Path) -> Path:
     return path
 
 
-def test_an_exported_program_within_the_limit_of_memory(tmp_path: Path) -> None:
+def test_an_exported_program_within_the_limit_of_memory(reader: Reader, tmp_path: Path) -> None:
     """PyTorch is loaded when the first one comes, on top of Keras and the limit."""
     path = pt2_file(tmp_path / "net.pt2")
     check_file(path, "net.pt2")
-    found = Reader()
-    try:
-        assert [o.kind for o in found.read(str(path)).operations] == ["conv", "relu"]
-    finally:
-        found.close()
+    assert [o.kind for o in reader.read(str(path)).operations] == ["conv", "relu"]
 
 
 def test_what_the_library_refuses_is_said(reader: Reader, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray import cloudpickle
 
 from lolat.errors import InputError
 from lolat.model import Model
@@ -26,6 +25,8 @@ def fastest_and_slowest() -> tuple[list[dict[str, Any]], np.ndarray]:
 
 
 def test_a_space_is_read_from_the_configuration() -> None:
+    from ray import cloudpickle
+
     candidates, times = fastest_and_slowest()
     space = spaces.SPACES["fbnet"]()
     latency = cloudpickle.loads(cloudpickle.dumps(TrialLatency(MODEL, space, 100.0)))
