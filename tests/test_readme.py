@@ -80,13 +80,6 @@ def test_make_targets_exist() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
-def test_local_links_lead_somewhere() -> None:
-    targets = re.findall(r"\]\((?!http)([^)#]+)\)", README) + re.findall(r'src="([^"]+)"', README)
-    assert targets
-    missing = [t for t in targets if not (ROOT / t).exists()]
-    assert not missing
-
-
 def test_shipped_models_load_and_are_listed() -> None:
     from lolat.model import load
 
