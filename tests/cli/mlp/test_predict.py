@@ -97,10 +97,3 @@ def test_bad_input_writes_nothing(
     table.write_text(content)
     assert words in lolat.refused("mlp", "predict", trained, table, "--output", output)
     assert not output.exists()
-
-
-def test_a_model_of_a_device_is_no_layer_model(lolat: Command, model: Path, tmp_path: Path) -> None:
-    table = write(tmp_path / "a.csv", rows_of("dense", {}))
-    assert "is a model of a device, which `lolat predict` takes" in lolat.refused(
-        "mlp", "predict", model, table, "--output", tmp_path / "out.csv"
-    )
