@@ -15,7 +15,7 @@ import pytest
 
 from lolat.cli.common import run
 from lolat.cli.main import lolat as main
-from tests.cli.commands import ROOT, Command, one_line, valid_answer
+from tests.cli.commands import ROOT, Command, one_line, process, valid_answer
 
 MODULE = """
 import os
@@ -285,12 +285,12 @@ def test_ctrl_c_loses_no_score(model: Path, here: Path) -> None:
 
 def test_keras_greets_nobody(lolat: Command, model: Path, here: Path) -> None:
     """TensorFlow writes to stderr from C++ when a module imports it; a refusal stays one line."""
-    (here / "talking.py").write_text("import keras\n")
-    ask = ["nas", "search", "talking:space", str(model), "--objective", "talking:score"]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(here)])}
-    code = f"from lolat.cli.main import main; main({ask!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=here, env=env, check=False
+    (here / "keras.py").write_text(
+        "import os\nos.write(2, b'a greeting from C++')\nStatelessScope = object\n"
     )
+    (here / "talking.py").write_text("import keras\n")
+    ask = ["nas", "search", "talking:space", model, "--objective", "talking:score"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(ROOT)])}
+    done = process(ask, cwd=here, env=env)
     assert done.returncode == 2
     assert "has no 'space'" in one_line(done.stderr)
