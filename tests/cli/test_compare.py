@@ -23,6 +23,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("lolat.comparison.judging.ROWS", 2000)
     monkeypatch.setattr("lolat.comparison.judging.ROUNDS", 1)
     monkeypatch.setattr("lolat.comparison.judging.ROUND_S", 0.001)
+    # tests/comparison has the process itself, whose fit takes seconds
+    monkeypatch.setattr("lolat.comparison.candidates.fit_process", fit_forest)
     path = tmp_path / "small.json"
     path.write_text(json.dumps(synthetic.document(synthetic.measured(22, (1, 4)))))
     return path
@@ -86,10 +88,7 @@ def test_a_whole_run(
     assert f"written: {page}" in found.err
 
 
-def test_the_tables_in_the_terminal(
-    lolat: Command, small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lolat.comparison.candidates.fit_process", fit_forest)  # which is faster
+def test_the_tables_in_the_terminal(lolat: Command, small: Path) -> None:
     found = lolat.done("compare", small)
     for candidate in CANDIDATES:
         assert found.out.count(f"\n {candidate.label}") >= 2

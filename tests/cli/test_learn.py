@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from lolat.cli import learn
-from lolat.cli.common import run
 from microbench.backends import threads_of
 from tests.cli.commands import ROOT, one_line
 
@@ -186,38 +184,17 @@ def test_ctrl_c_while_fitting_keeps_the_journal(
     assert journal.exists()
 
 
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [("/dev/full", "lolat: the system refused: No space left on device\n"), ("a closed pipe", "")],
-)
-def test_an_output_that_takes_nothing(target: str, said: str) -> None:
-    """A full disk is one line; a reader that goes away is no error to talk of."""
+def test_a_reader_of_the_output_that_goes_away_is_no_error_to_talk_of() -> None:
     script = (
         "import sys, click\nfrom lolat.cli.common import run\n"
         "sys.exit(run(click.command()(lambda: click.echo('x' * 10**6)), [], 'it'))"
     )
     read, write = os.pipe()
     os.close(read)
-    if target == "/dev/full":
-        if not Path(target).exists():
-            pytest.skip("needs /dev/full")
-        os.close(write)
-        write = os.open(target, os.O_WRONLY)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     done = subprocess.run(
         [sys.executable, "-c", script],
         stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment, timeout=60,
     )  # fmt: skip
     os.close(write)
-    assert (done.returncode, done.stderr) == (1, said)
-
-
-def test_an_exception_that_nobody_foresaw_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    @click.command()
-    def command() -> None:
-        raise RuntimeError("a\nb")
-
-    assert run(command, [], "it") == 1
-    line = one_line(capsys.readouterr().err)
-    assert "unexpected RuntimeError: a b" in line
-    assert "LOLAT_DEBUG=1" in line
+    assert (done.returncode, done.stderr) == (1, "")

@@ -10,9 +10,9 @@ import pytest
 
 from lolat.errors import DeviceError, InputError
 from lolat.model import load
-from microbench.doctor import Again, Difference, Examination
+from microbench.doctor import Difference
 from tests import by_hand, synthetic
-from tests.cli.commands import Command
+from tests.cli.commands import Command, Doctor
 
 NETWORK = synthetic.network(name="Net")
 TWICE = {"computing": 2.0, "moving": 2.0, "starting": 2.0}
@@ -59,34 +59,10 @@ def test_a_machine_that_is_twice_as_slow_takes_twice_as_long(
     assert low < slow["latency_ms"] < high
 
 
-def test_each_kind_slows_down_its_own_terms(lolat: Command, model: Path, tmp_path: Path) -> None:
-    """By hand from the formula: the call and starting operations take five times as long."""
-    started = by_hand.COEFFICIENTS["ops"] * synthetic.totals(NETWORK)["ops"]
-    started += by_hand.COEFFICIENTS["call"]
-    state = {"computing": 1.0, "moving": 1.0, "starting": 5.0}
-    usual = asked(lolat, model, "Net")["latency_ms"]
-    found = asked(lolat, model, "Net", "--state", written(tmp_path, state))["latency_ms"]
-    assert found == pytest.approx(usual + 4.0 * started)
-
-
 def test_the_file_that_doctor_writes(lolat: Command, model: Path, tmp_path: Path) -> None:
     of_doctor = {"verdict": "drifted", "state": TWICE, "networks": []}
     found = asked(lolat, model, "Net", "--state", written(tmp_path, of_doctor))
     assert found["state"] == TWICE
-
-
-def test_the_interval_is_that_of_a_machine_whose_state_is_known(
-    lolat: Command, tmp_path: Path
-) -> None:
-    """Without the drift between calm and busy moments, which a usual prediction has to hold."""
-    path = tmp_path / "desk.json"
-    noise = {"floor": 0.03, "quiet": 0.7, "busy": 2.0}
-    path.write_text(json.dumps(by_hand.document(noise=noise)))
-    usual = asked(lolat, path, "Net")
-    same = asked(lolat, path, "Net", "--state", written(tmp_path, dict.fromkeys(TWICE, 1.0)))
-    assert same["latency_ms"] == pytest.approx(usual["latency_ms"])
-    assert same["interval_ms"][0] > usual["interval_ms"][0]
-    assert same["interval_ms"][1] < usual["interval_ms"][1]
 
 
 def test_the_text_says_that_it_is_for_a_state(lolat: Command, model: Path, tmp_path: Path) -> None:
@@ -108,27 +84,6 @@ EXPECTED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"not json", "not JSON"),
-        (b"\xff\xfe\x00", "not UTF-8"),
-        (b"[1, 2]", "is a list of 2"),
-        (b'{"state": null}', "is null"),
-        (json.dumps(TWICE | {"moving": "slow"}).encode(), "`moving` is 'slow'; expected a finite number"),
-    ],
-)  # fmt: skip
-def test_a_file_that_is_no_state(
-    lolat: Command, model: Path, tmp_path: Path, content: bytes, said: str
-) -> None:
-    path = tmp_path / "state.json"
-    path.write_bytes(content)
-    line = lolat.refused("predict", model, "Net", "--state", path)
-    assert line.startswith(f"lolat: --state {path}: ")
-    assert said in line
-    assert EXPECTED in line
-
-
 @pytest.mark.parametrize("code", [2, 21])
 def test_a_file_that_cannot_be_read_is_found_out_before_the_network_is(
     lolat: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -143,50 +98,24 @@ def test_a_file_that_cannot_be_read_is_found_out_before_the_network_is(
     assert line == f"lolat: --state {path}: {reason}; {EXPECTED}, or: now"
 
 
-class Machine:
-    """In place of measuring the model's networks."""
-
-    def __init__(self) -> None:
-        self.ratio = 1.5
-        self.differences: tuple[Difference, ...] = ()
-        self.none = False
-        self.error: BaseException | None = None
-        self.asked: list[tuple[Any, ...]] = []
-
-    def examine(
-        self, points: Any, label: str, learned: Any, backend: str, device: str, progress: Any
-    ) -> Examination:
-        self.asked.append((len(points), label, backend, device))
-        if self.error is not None:
-            raise self.error
-        again = () if self.none else tuple(Again(p, self.ratio * p.latency_ms) for p in points[:5])
-        return Examination(again, self.differences)
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine()
-    monkeypatch.setattr("microbench.doctor.examine", found.examine)
-    return found
-
-
 def test_now_is_what_the_models_networks_take_now(
-    lolat: Command, model: Path, machine: Machine
+    lolat: Command, model: Path, doctor: Doctor
 ) -> None:
     usual = load(model).predict(NETWORK).latency_ms
+    doctor.ratio = 1.5
     found = asked(lolat, model, "Net", "--state", "now")
     assert found["state"] == pytest.approx(dict.fromkeys(TWICE, 1.5))
     assert found["latency_ms"] == pytest.approx(1.5 * usual, rel=1e-3)
-    assert machine.asked == [(105, "a desk, 2 threads", "tensorflow", "cpu")]
+    (call,) = doctor.calls
+    assert (call["points"], call["label"]) == (105, "a desk, 2 threads")
+    assert (call["backend"], call["device"]) == ("tensorflow", "cpu")
 
 
 @pytest.mark.parametrize("differs", [True, False])
-def test_now_on_another_machine(
-    lolat: Command, model: Path, machine: Machine, differs: bool
-) -> None:
+def test_now_on_another_machine(lolat: Command, model: Path, doctor: Doctor, differs: bool) -> None:
     """Also where the networks could be measured, as with another version."""
-    machine.differences = (Difference("threads", 2, 4),)
-    machine.none = not differs
+    doctor.differences = (Difference("threads", 2, 4),)
+    doctor.networks = 5 * differs
     assert lolat.refused("predict", model, "Net", "--state", "now") == (
         f"lolat: --state now: {model} is not of this machine or its framework (lolat doctor {model} says "
         "how they differ); expected a model that was learned here, or --state FILE"
@@ -195,9 +124,9 @@ def test_now_on_another_machine(
 
 @pytest.mark.parametrize("error", [DeviceError("no cpu here"), InputError("none of the model's")])
 def test_now_where_nothing_can_be_measured(
-    lolat: Command, model: Path, machine: Machine, error: Exception
+    lolat: Command, model: Path, doctor: Doctor, error: Exception
 ) -> None:
-    machine.error = error
+    doctor.error = error
     assert str(error) in lolat.refused("predict", model, "Net", "--state", "now")
 
 
@@ -207,17 +136,17 @@ def test_now_of_a_model_without_networks(lolat: Command, model: Path) -> None:
 
 
 def test_now_of_a_framework_that_this_version_cannot_measure(
-    lolat: Command, tmp_path: Path, machine: Machine
+    lolat: Command, tmp_path: Path, doctor: Doctor
 ) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps(synthetic.document(environment={"framework": "jax"})))
     assert "no backend 'jax'; this version has" in lolat.refused(
         "predict", path, "Net", "--state", "now"
     )
-    assert machine.asked == []
+    assert doctor.calls == []
 
 
-def test_ctrl_c_while_measuring(lolat: Command, model: Path, machine: Machine) -> None:
-    machine.error = KeyboardInterrupt()
+def test_ctrl_c_while_measuring(lolat: Command, model: Path, doctor: Doctor) -> None:
+    doctor.error = KeyboardInterrupt()
     found = lolat("predict", model, "Net", "--state", "now")
     assert (found.code, found.out) == (130, "")

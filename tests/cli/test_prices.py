@@ -64,17 +64,6 @@ def test_json_is_one_object(lolat: Command, listed: Path) -> None:
     ]
 
 
-def test_an_accelerator_that_is_not_there(lolat: Command, listed: Path) -> None:
-    line = lolat.refused("prices", "--prices", listed, "--accelerator", "A100")
-    assert f"no price of A100 in {listed}; expected one of cpu, V100" in line
-
-
-def test_columns_that_are_not_there(lolat: Command, listed: Path) -> None:
-    listed.write_text(LIST.replace("Price", "Cost", 1))
-    line = lolat.refused("prices", "--prices", listed)
-    assert "lacks the column Price; expected" in line
-
-
 def test_refresh_and_then_its_prices(
     lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,11 +84,6 @@ def test_refresh_and_then_its_prices(
         f"US$ an hour of a whole instance, from the catalogue of {answer['date']}"
     )
     assert f"lambda/vms.csv, {answer['date']}" in listed
-
-
-def test_no_network(lolat: Command) -> None:
-    line = lolat.refused("prices", "refresh", "--url", "http://127.0.0.1:1")
-    assert "http://127.0.0.1:1/aws/vms.csv cannot be reached" in line
 
 
 def test_options_in_front_of_refresh(lolat: Command) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -17,7 +16,6 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from lolat.cli.show import serve
 from lolat.model.file import write
 from lolat.model.sections import put
 from lolat.training.fitting import fit
@@ -104,13 +102,3 @@ def test_it_listens_to_this_machine_alone() -> None:
 
     with bound(0) as found:
         assert found.getsockname()[0] == "127.0.0.1"
-
-
-def test_the_commands_of_the_page_are_commands() -> None:
-    text = (ROOT / "docs/how-to/serve.md").read_text(encoding="utf-8")
-    lines = [shlex.split(t, comments=True) for t in text.splitlines() if t.startswith("lolat ")]
-    assert len(lines) >= 3
-    for words in lines:
-        assert words[1] == "serve"
-        found = serve.make_context("serve", words[2:])
-        assert found.params["port"] in (8000, 0)

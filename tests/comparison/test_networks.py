@@ -72,13 +72,6 @@ def test_what_is_no_evaluation_is_named(tmp_path: Path, document: Any, words: st
     assert "expected what `lolat evaluate MODEL --json` wrote" in str(error.value)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_evaluation(str(tmp_path / "none.json"))
-    with pytest.raises(InputError, match="is a folder"):
-        read_evaluation(str(tmp_path))
-
-
 GRAPH = synthetic.network()
 
 

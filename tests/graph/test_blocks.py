@@ -136,7 +136,7 @@ def serving(graph: Graph) -> set[int]:
 
 
 @given(chains())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_boundaries_are_where_one_tensor_holds_the_network_together(graph: Graph) -> None:
     graph = replace(
         graph, operations=tuple(graph.operations[p] for p in branch_by_branch(graph)), cache={}

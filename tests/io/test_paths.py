@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -157,28 +153,3 @@ def test_without_a_home_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(InputError, match="set HOME"):
         paths.local_folder()
-
-
-def test_a_package_elsewhere_finds_the_models_beside_it(tmp_path: Path) -> None:
-    """As pip lays it out: the package alone, with its models in `shipped`."""
-    source, package = Path(paths.__file__).parents[1], tmp_path / "site-packages" / "lolat"
-    shutil.copytree(source / "io", package / "io")
-    for name in ("__init__.py", "errors.py", "units.py"):
-        shutil.copy(source / name, package / name)
-    (package / "shipped").mkdir()
-    (package / "shipped" / "epyc.json").write_text("{}")
-    code = (
-        "import json; from lolat.io import paths; print(json.dumps([str(paths.repository_root()), "
-        "str(paths.local_folder()), str(paths.find_model('epyc'))]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=package.parent,
-        env={**os.environ, "XDG_DATA_HOME": str(tmp_path), "PYTHONPATH": str(package.parent)},
-        capture_output=True,
-        check=True,
-    )
-    local = str(tmp_path / "lolat" / "models") if sys.platform.startswith("linux") else None
-    root, found_local, found = json.loads(done.stdout)
-    assert (root, found) == ("None", str(package / "shipped" / "epyc.json"))
-    assert local in (None, found_local)

@@ -37,6 +37,7 @@ def test_text_into_a_file(tmp_path: Path) -> None:
         write_text(str(tmp_path / "a" / "b.txt"), text)
         assert (tmp_path / "a" / "b.txt").read_bytes() == text.encode()
     assert os.listdir(tmp_path / "a") == ["b.txt"]
+    write_text(tmp_path / "a" / ("x" * 255), "")  # as long as a name can be
     os.link(tmp_path / "a" / "b.txt", tmp_path / "before")
     write_text(tmp_path / "a" / "b.txt", "new")
     assert (tmp_path / "before").read_text() == text, "replaced, not written over"

@@ -65,12 +65,6 @@ def test_a_file_that_is_refused_stops_it_all(script: Script, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_such_files(script: Script, tmp_path: Path) -> None:
-    found = script(tmp_path, tmp_path / "out")
-    assert found.code == 2
-    assert "has no raw files; expected a folder with GPU/run/" in found.err.splitlines()[-1]
-
-
 def test_the_output_is_a_file(script: Script, tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("mine")

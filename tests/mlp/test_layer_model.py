@@ -221,11 +221,6 @@ def test_what_is_no_model_file(tmp_path: Path, content: bytes, words: str) -> No
     assert words in refused(path)
 
 
-def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
-    assert refused(tmp_path / "m.json").startswith("FILE: no such file; expected a layer model")
-    assert refused(tmp_path).startswith("FILE: is a folder")
-
-
 def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     path = saved(tmp_path)
     before = path.read_bytes()

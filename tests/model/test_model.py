@@ -328,14 +328,6 @@ class TestNetworks:
             assert found.interval_ms is not None
             assert math.log(found.interval_ms[1] / found.latency_ms) == pytest.approx(half)
 
-    def test_more_coverage_is_wider(self) -> None:
-        widths = []
-        for coverage in (0.5, 0.8, 0.9, 0.95):
-            found = MODEL.predict(NETWORK, coverage=coverage).interval_ms
-            assert found is not None
-            widths.append(found[1] / found[0])
-        assert widths == sorted(set(widths))
-
     @pytest.mark.parametrize("coverage", [0.0, 1.0, 0.999, -1, math.nan, "0.9", [0.9]])
     def test_a_coverage_that_cannot_be_had(self, coverage: Any) -> None:
         with pytest.raises(InputError, match="coverage"):
@@ -599,13 +591,6 @@ class TestLoading:
             assert model.name == "desk"
             assert model.source == str(path)
             assert model.predict_counts(**COUNTS) == MODEL.predict_counts(**COUNTS)
-
-    def test_what_is_no_model(self, tmp_path: Path) -> None:
-        path = tmp_path / "other.json"
-        path.write_text("{}")
-        for name, words in ((path, "not a LoLat model"), ("no/such/model.json", "no such model")):
-            with pytest.raises(ModelFileError, match=words):
-                load(name)
 
     def test_a_predictor_of_later_versions_is_passed_over(self) -> None:
         document = by_hand()

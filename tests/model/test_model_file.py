@@ -86,44 +86,38 @@ class TestReading:
                 model_file.read(name)
             assert str(caught.value).isprintable()
 
-    def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("size", "error", "said"),
+        [
+            (model_file.LARGEST_BYTES + 1, AssertionError("opened"), "too large"),
+            (2, PermissionError(13, "Permission denied"), "no permission to read"),
+        ],
+    )
+    def test_a_huge_file_is_not_opened_and_one_that_cannot_be_is_said(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        size: int,
+        error: Exception,
+        said: str,
+    ) -> None:
         path = tmp_path / "model.json"
-        path.write_bytes(as_json(small()))
+        with path.open("wb") as file:
+            file.truncate(size)
 
         def refuse(*args: object, **kwargs: object) -> None:
-            raise PermissionError(13, "Permission denied")
+            raise error
 
         # Root may read everything, so the refusal is put in place of the system's.
         monkeypatch.setattr("builtins.open", refuse)
         refusal = _refusal(path)
         monkeypatch.undo()
-        assert "no permission to read" in refusal
-
-    def test_a_huge_file_is_refused_before_it_is_read(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path = tmp_path / "model.json"
-        with path.open("wb") as file:
-            file.truncate(model_file.LARGEST_BYTES + 1)
-
-        def opened(*args: object, **kwargs: object) -> None:
-            raise AssertionError("opened")
-
-        monkeypatch.setattr("builtins.open", opened)
-        refusal = _refusal(path)
-        monkeypatch.undo()
-        assert "too large" in refusal
+        assert said in refusal
 
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (b"", "is empty"),
-            (b" \n", "is empty"),
-            (b"hello", "not JSON"),
-            (b"{'schema': 1}", "not JSON"),
-            (as_json(small()) + b" trailing", "not JSON (Extra data"),
-            (b"\xff\xfe{\x00", "not UTF-8"),
-            (b'{"name": "\xe9"}', "not UTF-8"),
+            (b"hello", "not JSON"),  # the others: tests/io/test_documents.py
             (b"[1, 2]", "holds a list of 2; expected a LoLat model"),
             (b"null", "holds null"),
             (b'"text"', "holds 'text'"),
@@ -131,11 +125,6 @@ class TestReading:
             (b'{"schema": "onnx", "version": 1}', "`schema` is 'onnx'"),
             (b'{"schema": "\\ud800\\u0007' + b"x" * 500 + b'"}', "`schema` is '\\ud800\\x07xxx"),
             (b'{"schema": ["lolat-model"]}', "`schema` is a list of 1"),
-            (b'{"a": ' + b"1" * 5000 + b"}", "integer of thousands of digits"),
-            (b'{"a": NaN}', "NaN"),
-            (b'{"a": [-Infinity]}', "-Infinity"),
-            (b'{"a": 1e999}', "1e999"),
-            (b'{"a": ' + b"9" * 400 + b".5}", "not a finite number"),
         ],
         ids=lambda value: ascii(value)[:30],
     )
@@ -169,12 +158,6 @@ class TestReading:
         assert model_file.read(path)["deep"] != []
         for content in (*map(deep, (101, 1_000, 50_000)), b"[" * 5_000_000, b'{"a": ' * 500_000):
             assert "nested too deeply (more than 100" in _refusal_of(tmp_path, content)
-
-    def test_brackets_in_a_text_and_beside_each_other_are_not_deep(self, tmp_path: Path) -> None:
-        document = small() | {"text": '[{"\\' * 200 + '"' * 3, "wide": [[]] * 1000}
-        path = tmp_path / "model.json"
-        path.write_bytes(as_json(document))
-        assert model_file.read(path) == document
 
     def test_checking_costs_no_more_than_a_few_parsings(self, tmp_path: Path) -> None:
         path = tmp_path / "model.json"
@@ -334,23 +317,6 @@ class TestFields:
             model_file.validate(_with(place, _MISSING), "here")
 
     @pytest.mark.parametrize(
-        ("place", "value", "said"),
-        [
-            ((*_EXTENDED, "alone"), [], "is a list of 0; expected an object"),
-            ((*_EXTENDED, "networks"), None, "is null; expected an object"),
-            ((*_EXTENDED, "networks", "ops"), -0.5, "is -0.5; expected a finite number of 0 or more"),
-            ((*_EXTENDED, "networks", "count"), 1, "is 1; expected a whole number of 2 or more"),
-            ((*_EXTENDED, "error", "left_out"), 0.1, "is 0.1; expected an object"),
-            (("noise", "quiet"), 0, "is 0; expected a finite number above 0"),
-            (("points", 0, "whole"), 1, "is 1; expected true or false"),
-            (("points", 0, "ops"), "x", "is 'x'; expected a whole number or null"),
-            (("domain", "sizes", "weights"), [1], "is a list of 1; expected a list of length 2"),
-        ],
-    )  # fmt: skip
-    def test_what_is_said(self, place: Place, value: Any, said: str) -> None:
-        assert _refusal_of_document(_with(place, value)) == f"`{_written(place)}` {said}"
-
-    @pytest.mark.parametrize(
         ("nearby", "where", "said"),
         [
             ({"elements": []}, ".elements` is a list of 0", "one of dense, batched"),
@@ -405,7 +371,7 @@ class TestFields:
             min_size=1,
         )
     )
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     def test_a_list_of_samples_is_good_when_each_of_them_is(self, samples: list[Any]) -> None:
         document = _with(("points", 0, "samples_ms"), samples)
         before = copy.deepcopy(document)

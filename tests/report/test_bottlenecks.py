@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lolat
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS, PLAIN
 from lolat.model import Model
 from lolat.model.attribution import explain_block, explain_network
-from lolat.report.bottlenecks import Side, embedded, page, write_page
+from lolat.report.bottlenecks import Side, embedded, page
 from lolat.report.bottlenecks.data import FAMILIES, are_unlike, document, pairs, side_names, stage
 from lolat.report.rows import module_paths
 from tests import synthetic
@@ -305,12 +305,3 @@ def test_what_is_known_of_the_device() -> None:
     assert "56x56x3 a sample" in text["dd"]
     bare = Model(synthetic.document(environment={}, noise={}))
     assert "noise floor" not in Seen(page([side(model=bare)])).texts["dt"]
-
-
-@pytest.mark.parametrize(
-    ("path", "words", "code"), [(".", "is a folder", 2), ("/dev/full", "the disk is full", 1)]
-)
-def test_where_no_page_can_be(path: str, words: str, code: int) -> None:
-    with pytest.raises(LolatError, match=words) as caught:
-        write_page(path, [side()])
-    assert caught.value.exit_code == code

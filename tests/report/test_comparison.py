@@ -12,7 +12,6 @@ import pytest
 
 from lolat.comparison.candidates import CANDIDATES
 from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed
-from lolat.errors import InputError
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.baselines import FlopsOnly
 from lolat.model import Model
@@ -203,9 +202,3 @@ def test_the_page_has_the_tables_and_a_chart_for_each(tmp_path: Path) -> None:
     assert "4800" in found.text
     heads = [tag for tag, _ in found.tags if tag in ("h1", "h2")]
     assert heads == ["h1"] + ["h2"] * 4
-
-
-@pytest.mark.parametrize("writer", [write_csv, write_page])
-def test_what_cannot_be_written_is_said(tmp_path: Path, writer: Any) -> None:
-    with pytest.raises(InputError, match="is a folder"):
-        writer(str(tmp_path), result())

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lolat.errors import LolatError
 from lolat.graph.counts import COLUMNS
 from lolat.model import Model
 from lolat.report.rows import View
@@ -56,15 +55,6 @@ def test_names_are_text_to_a_spreadsheet(tmp_path: Path, name: str, cell: str) -
     rows = csv_rows(path)
     assert len(rows) == len(PREDICTION.blocks)
     assert rows[0]["name"] == cell
-
-
-@pytest.mark.parametrize(
-    ("path", "words", "code"), [(".", "is a folder", 2), ("/dev/full", "the disk is full", 1)]
-)
-def test_where_no_table_can_be(path: str, words: str, code: int) -> None:
-    with pytest.raises(LolatError, match=words) as caught:
-        write_csv(path, PREDICTION)
-    assert caught.value.exit_code == code
 
 
 def printed(width: int = 112, prediction: Any = PREDICTION, **chosen: Any) -> list[str]:

@@ -15,7 +15,7 @@ from lolat.training.file import from_document, load_training
 from lolat.training.fitting import Epoch, EpochTraining, fit, read_epochs
 from lolat.training.terms import EPOCH_TERMS
 from tests import synthetic
-from tests.training.epoch_tables import document, epoch, epochs, iteration_ms, read
+from tests.training.epoch_tables import epoch, epochs, iteration_ms, read
 
 NEW = ("s3w24x20", "s2w48x40", "s1w100x30")  # none of `networks()`
 
@@ -165,25 +165,6 @@ def test_a_damaged_document_is_refused(
         from_document(
             {**model.document, "epochs": {**model.document["epochs"], **change}}, "m.json"
         )
-
-
-def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.json"
-    with pytest.raises(ModelFileError, match=r"m.json: no such model; expected a model file"):
-        load_training(path)
-    for content, said in (
-        (b"{]", "truncated"), (b"\xff\xfe", "not UTF-8"), (b"[]", "holds a list of 0; expected a LoLat"),
-        (json.dumps(document() | {"schema": "else"}).encode(), "not a LoLat model: its `schema` is 'else'"),
-    ):  # fmt: skip
-        path.write_bytes(content)
-        with pytest.raises(ModelFileError, match=said):
-            load_training(path)
-    with pytest.raises(ModelFileError, match="is a folder"):
-        load_training(tmp_path)
-    with open(path, "wb") as file:
-        file.truncate(65 * 2**20)
-    with pytest.raises(ModelFileError, match="at most 64 MiB"):
-        load_training(path)
 
 
 # ---- The table.

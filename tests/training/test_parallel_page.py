@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import doctest
-import shlex
 from pathlib import Path
 
-import click
-
-from lolat.cli.training import training
 from lolat.training.exchange import interconnect_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/several-devices.md"
@@ -32,16 +28,3 @@ def test_its_links_are_those_that_are_assumed() -> None:
             assert found is not None, device
             said = (found.name, f"{found.peak_gb_s:g} GB/s", f"{found.gbps:g} Gbit/s")
             assert said == (link, peak, rate), device
-
-
-def test_its_commands_are_understood() -> None:
-    lines = [
-        shlex.split(line, comments=True)[2:]
-        for line in PAGE.read_text(encoding="utf-8").splitlines()
-        if line.startswith("lolat training ")
-    ]
-    assert {words[0] for words in lines} == {"link", "predict"}
-    for name, *words in lines:
-        command = training.get_command(click.Context(training), name)
-        assert command is not None
-        command.make_context(name, words)  # which raises for an option that is not there

@@ -9,7 +9,6 @@ import pytest
 
 from lolat.cli.common import run
 from lolat.cli.training import training
-from lolat.errors import InputError
 from lolat.training.exchange import Link
 from lolat.training.replicas import ParallelPrediction, predict_parallel
 from tests import synthetic
@@ -54,11 +53,6 @@ def test_one_device_is_what_the_model_says(strategy: str) -> None:
     model, network = known(), synthetic.network()
     found = asked(model, 1000, 1, strategy)
     assert found.training == model.predict(network, 10, 1000, 3, "adam")
-
-
-def test_batches_that_together_are_too_large() -> None:
-    with pytest.raises(InputError, match=r"batch of 10 on each of 4 devices is larger than .* 39 "):
-        asked(known(), 39, 4)
 
 
 ASK = ("predict", "m.json", "n", "--batch-size", 10, "--samples", 1000)

@@ -527,7 +527,7 @@ def test_what_is_typed_is_never_markup(page: Site) -> None:
 NAMES = [*FIELDS, "model", "asked", "price.desk", "memory.desk", "vgg.layers", "file", "\0", "é"]
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(fields=queries(NAMES))
 def test_whatever_is_typed_there_is_a_page(page: Site, fields: list[tuple[str, str]]) -> None:
     found = page.client.get("/", params=[*fields, ("view", "training")])

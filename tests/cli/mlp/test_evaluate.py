@@ -58,15 +58,3 @@ def test_the_rows_it_was_trained_on_are_known_again(lolat: Command, tmp_path: Pa
     assert "on rows left out: RMSE 3.14 ms, mean error 20.0 %" in said
     write_layer_model(model, replace(hand_model(gpus=("V100", "K80")), training=trained))
     assert "on rows left out: not known" in lolat("mlp", "evaluate", model, table).err
-
-
-def test_measured_times_are_needed(lolat: Command, tmp_path: Path) -> None:
-    model, table = asked(tmp_path)
-    text = table.read_text()
-    table.write_text(text.replace("time_ms_median", "t"))
-    assert "lacks the column time_ms_median" in lolat.refused("mlp", "evaluate", model, table)
-    table.write_text(text.replace(",4,", ",-4,"))
-    assert "time_ms_median is '-4'; expected a time above 0" in lolat.refused(
-        "mlp", "evaluate", model, table
-    )
-    assert "no such file" in lolat.refused("mlp", "evaluate", tmp_path / "no.json", table)

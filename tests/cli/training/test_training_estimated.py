@@ -119,24 +119,3 @@ def test_the_length_of_a_text_costs(lolat: Command, sheet: Path) -> None:
     ask = ("cost", sheet, TEXT, "--samples", 100, "--batch-size", 10, "--sequence-length")
     short, long = (asked(lolat, *ask, n)["options"][0]["total_s"] for n in (128, 1024))
     assert 5 < long / short < 9
-
-
-def test_a_device_that_no_price_is_of(lolat: Command, sheet: Path) -> None:
-    document = known_device.document() | {"device": "mi100 (from 60 networks, float32)"}
-    sheet.write_text(json.dumps(document))
-    ask = (sheet, NETWORK, "--samples", 1000, "--batch-size", 32)
-    said = lolat.refused("cost", *ask)
-    assert "has no accelerator like 'mi100', the device of the model; give --price-per-hour" in said
-    other = ("cost", *ask, "--accelerator", "A100")
-    assert "the price is of A100, the times of the model are of mi100" in lolat.refused(*other)
-    found = asked(lolat, *other, "--as-if")["prices"]
-    assert found.startswith("A100 in the")
-    assert found.endswith(", as if it were that of mi100")
-
-
-def test_the_page_takes_it(lolat: Command, sheet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fastapi")
-    served: list[Path] = []
-    monkeypatch.setattr("lolat.web.server.serve", lambda port, named, told: served.extend(named))
-    assert lolat("serve", sheet).code == 0
-    assert served == [sheet]

@@ -173,16 +173,3 @@ def test_wrong_tables_are_refused_and_nothing_written(lolat: Command, tmp_path: 
     assert "1 point is too few" in few
     assert "--output" in lolat.refused("training", "fit", rows)
     assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0.25, "250 ms"), (12.34, "12.3 s"), (99.9, "99.9 s"), (99.99, "1 min 40 s"),
-        (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min"), (11100, "3 h 05 min"), (3e6, "34 days 17 h"),
-    ],
-)  # fmt: skip
-def test_durations_as_people_say_them(seconds: float, said: str) -> None:
-    from lolat.units import duration
-
-    assert duration(seconds) == said

@@ -1,4 +1,5 @@
-"""The same on Ray: equal row by row, also when a worker or the driver is killed in the middle."""
+"""On the real Ray, which is started once: scoring, the same row by row also when a worker or the driver is
+killed in the middle; a tuner, with its metrics and trials over the budget."""
 
 from __future__ import annotations
 
@@ -12,14 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lolat.errors import InputError, LolatError
 from lolat.model import Model
+from lolat.nas.adapters.ray_tune import TrialLatency
 from lolat.nas.scoring import Scores, answer_of, in_short, make_job, on_ray, run
 from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
+from tests.nas.adapters.test_adapters_doc import EXAMPLES
+from tests.nas.adapters.test_adapters_doc import run as run_example
+from tests.nas.adapters.test_ray_tune import fastest_and_slowest
 from tests.nas.ray_spaces import CHUNK, GATE, KillsOnce, most_convolutions, wrong_shape
+from tests.nas.test_space import small
 from tests.processes import is_running, wait_until
 
 pandas = pytest.importorskip("pandas")
@@ -34,10 +41,12 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     gate = tmp_path_factory.mktemp("gate") / "open"
-    os.environ[GATE] = str(gate)  # before the workers start
-    with ray_cluster.small_ray() as ray:
-        yield ray
-    del os.environ[GATE]
+    with pytest.MonkeyPatch.context() as patch:  # before the workers start
+        patch.setenv(GATE, str(gate))
+        patch.setenv("RAY_AIR_NEW_OUTPUT", "0")
+        patch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+        with ray_cluster.small_ray() as ray:
+            yield ray
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +142,64 @@ def test_what_a_worker_cannot_do_is_said_in_one_line(
     with pytest.raises(LolatError, match="scoring failed in a worker: AttributeError") as caught:
         list(on_ray(broken, [0]))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_trial_over_the_budget_is_not_trained_or_stopped(
+    cluster: Any, model: Model, tmp_path: Path
+) -> None:
+    (fastest, slowest), times = fastest_and_slowest()
+    from ray import tune
+
+    space = small()
+
+    def build(config: Any) -> Any:
+        values = config["trial"]["candidate"]
+        return space.network([p.choices.index(values[p.name]) for p in space.positions])
+
+    def train(config: Any) -> None:
+        for step in range(3):
+            tune.report({"score": 1.0 + step})
+
+    latency = TrialLatency(model, build, float(np.median(times)))
+    guarded = latency.trainable(train, over_budget={"score": 0.0})
+
+    def either(config: Any) -> None:
+        (guarded if config["trial"]["guarded"] else train)(config)
+
+    trials = [(fastest, True), (slowest, True), (slowest, False)]
+    searched = tune.grid_search([{"candidate": c, "guarded": g} for c, g in trials])
+    found = tune.Tuner(
+        either,
+        param_space={"trial": searched},
+        run_config=tune.RunConfig(
+            storage_path=str(tmp_path), verbose=0, callbacks=[latency.callback()], stop=latency.stop
+        ),
+    ).fit()
+    assert not found.errors
+    of = {
+        (r.metrics["config"]["trial"]["guarded"], r.metrics["over_budget"]): r.metrics
+        for r in found
+    }
+    fast, not_trained, stopped = of[True, False], of[True, True], of[False, True]
+    # The callback has added what `train` did not report.
+    assert fast["latency_ms"] == pytest.approx(times.min(), rel=1e-12)
+    assert (fast["score"], fast["training_iteration"]) == (3.0, 3)
+    assert not_trained["latency_ms"] == pytest.approx(times.max(), rel=1e-12)
+    assert (not_trained["score"], not_trained["training_iteration"]) == (0.0, 1)
+    assert stopped["latency_ms"] == pytest.approx(times.max(), rel=1e-12)
+    assert (stopped["score"], stopped["training_iteration"]) == (1.0, 1)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documentation_runs(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Instead of ~/ray_results, whose path Ray has fixed when it was imported.
+    for module in ("ray.train.constants", "ray.tune.experiment.experiment"):
+        monkeypatch.setattr(f"{module}.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
+    run_example(EXAMPLES["ray_tune", 1], tmp_path, monkeypatch)
+    assert (tmp_path / "results").is_dir()
 
 
 @pytest.mark.parametrize(
