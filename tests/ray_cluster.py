@@ -24,7 +24,7 @@ OPTIONS = {
 def small_ray() -> Iterator[Any]:
     """`ray`, on two CPUs of this machine."""
     with _environment() as ray:
-        ray.init(num_cpus=2, **OPTIONS)
+        ray.init(address="local", num_cpus=2, **OPTIONS)  # not one that somebody runs here
         try:
             yield ray
         finally:
