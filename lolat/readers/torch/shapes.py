@@ -95,13 +95,14 @@ class Tracer(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note an operation, and return what has the shapes of its results."""
         kwargs = kwargs or {}
-        changes = func._schema.is_mutable
-        if changes and self.with_grad != torch.is_grad_enabled():
+        if func._schema.is_mutable and self.with_grad != torch.is_grad_enabled():
             raise NotImplementedError("torch.export has a graph of its own for what is under no_grad")
-        if torch.is_autocast_enabled(self.device.type):
-            raise NotImplementedError("autocast")
         if func is torch.ops.aten.lift_fresh.default:
             func = torch.ops.aten.lift_fresh_copy.default
+        if func is torch.ops.aten.detach.default and not args[0].node.all_input_nodes:
+            node = args[0].node
+            if node.op == "call_function" and not node.users:
+                return _Shape(args[0].form, self.device, node)  # PyTorch's own, of what it just made
         read: list[Any] = []
 
         def noted(value: Any) -> Any:
@@ -176,7 +177,7 @@ class Tracer(TorchDispatchMode):
             raise NotImplementedError(f"{func} gives no tensor, or another shape to one")
         forms: list[Any] = []
         for one in results:
-            same = [i for i, g in enumerate(given) if g is one]
+            same = [i for i, g in enumerate(given) if g is one and func._schema.is_mutable]
             like = (*first.form[:2], one.dtype) if alike else _form(one)
             forms.append(same[0] if same else like)
         return several, forms
@@ -194,6 +195,8 @@ def traced(
     paths = {module: f"{prefix}.{name}".rstrip(".") for name, module in modules.items()}
     if len(paths) < len(modules) or any(isinstance(m, torch.fx.GraphModule) for m in paths):
         raise NotImplementedError("torch.export has names of its own for parts that are used twice")
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise NotImplementedError("autocast")
     own = [*model.named_parameters(), *model.named_buffers()]
     leaves = [*(value for _, value in own), *pytree.tree_leaves(call)]
     device = next((t.device for t in leaves if isinstance(t, torch.Tensor)), torch.device("cpu"))
@@ -210,7 +213,7 @@ def traced(
             return shape
 
         args, kwargs = pytree.tree_map(filled, call)
-        with _unchanged(paths), _called(paths, tracer), tracer:
+        with _called(model, paths, tracer), tracer:
             result = torch.func.functional_call(model, state, args, kwargs)
     returned = tuple(tracer.shape_of(t).node for t in tensors(result))
     tracer.graph.output(returned)
@@ -218,11 +221,10 @@ def traced(
 
 
 @contextlib.contextmanager
-def _called(paths: dict[Any, str], tracer: Tracer) -> Iterator[None]:
+def _called(model: Any, paths: dict[Any, str], tracer: Tracer) -> Iterator[None]:
     """While it lasts, modules are called as under torch.export, and the tracer knows which one is."""
     plain: Any = torch.nn.Module.__call__
-    flags = {n: getattr(torch.compiler, n) for n in ("_is_compiling_flag", "_is_exporting_flag")
-             if hasattr(torch.compiler, n)}  # fmt: skip
+    entered = torch.autocast.__enter__
     calls: dict[str, int] = {}
 
     def called(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -233,21 +235,38 @@ def _called(paths: dict[Any, str], tracer: Tracer) -> Iterator[None]:
         layer = {f"{path}@{count}": (path, type(module))}
         tracer.layers.append(tracer.layers[-1] | layer)
         try:
-            return plain(module, *args, **kwargs)
+            with _unchanged(paths) if module is model else contextlib.nullcontext():
+                return plain(module, *args, **kwargs)
         finally:
             tracer.layers.pop()
 
+    def enter(context: Any) -> Any:
+        if getattr(context, "_enabled", True):
+            raise NotImplementedError("autocast casts before an operation can be noted")
+        return entered(context)
+
+    def transformed(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("torch.export notes vmap itself")
+
+    # What PyTorch has not is an AttributeError here: torch.export knows its own version.
+    patches = [(torch.compiler, "_is_compiling_flag", True), (torch._functorch.apis, "vmap_impl", transformed),
+               (torch.autocast, "__enter__", enter), (torch.nn.Module, "__call__", called)]  # fmt: skip
+    if hasattr(torch.compiler, "_is_exporting_flag"):  # newer than the oldest PyTorch
+        patches.append((torch.compiler, "_is_exporting_flag", True))
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     try:
-        for flag in flags:
-            setattr(torch.compiler, flag, True)
+        for patch in patches:
+            setattr(*patch)
         if not torch.compiler.is_compiling():
             raise NotImplementedError("PyTorch has another way to say that it exports")
-        torch.nn.Module.__call__ = called
         yield
     finally:
-        torch.nn.Module.__call__ = plain
-        for flag, was in flags.items():
-            setattr(torch.compiler, flag, was)
+        for patch in before:
+            setattr(*patch)
+
+
+_OF_WEIGHTS = {"_flat_weights", "_flat_weight_refs"}
+"""Attributes in which recurrent layers of PyTorch's have their weights again."""
 
 
 def _held(value: Any) -> tuple[Any, ...]:
@@ -271,12 +290,12 @@ def _unchanged(modules: Any) -> Iterator[None]:
     finally:
         for module, was in before.items():
             now = attributes(module)
-            if list(map(id, _flat(now))) == list(map(id, _flat(was))):
-                continue
-            changed = True
-            for name in now:
-                del vars(module)[name]
-            for name, (value, held) in was.items():
+            differ = {n for n in {**was, **now} if not _same(was.get(n, ()), now.get(n, ()))}
+            changed = changed or not differ <= _OF_WEIGHTS
+            for name in differ:
+                vars(module).pop(name, None)
+            for name in differ & was.keys():
+                value, held = was[name]
                 vars(module)[name] = value
                 if isinstance(value, dict):
                     value.clear()
@@ -287,6 +306,8 @@ def _unchanged(modules: Any) -> Iterator[None]:
         raise NotImplementedError("the code changes attributes")
 
 
-def _flat(attributes: dict[str, Any]) -> Iterator[Any]:
-    for name, (value, held) in attributes.items():
-        yield from (name, value, *held)
+def _same(was: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    """Whether an attribute is what it was, and holds what it held."""
+    if was[:1] and now[:1] and was[0] is now[0] and len(was[1]) == len(now[1]):
+        return all(a is b for a, b in zip(was[1], now[1], strict=True))
+    return False
