@@ -1,4 +1,4 @@
-"""`lolat serve` under load: clients, some of them hostile. Prints tables for docs/results/reliability.md.
+"""`lolat serve` under load: clients, some of them hostile. Prints tables for docs/reliability.md.
 
     python benchmarks/clients.py [--clients 200] [--hostile 0.1] [--seconds 600] [--think 10]
 

@@ -245,15 +245,21 @@ def conditions(where: Mapping[str, Any]) -> Iterator[str]:
         yield f"load {load:.1f} at the start"
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 def _age(date: Any) -> str:
     """How long ago, and when; nothing where a file does not say it with its time zone."""
     try:
         when = datetime.fromisoformat(date)
-        days = (datetime.now(UTC) - when).days
-    except (TypeError, ValueError):
+        days = (_now().date() - (utc := when.astimezone(UTC)).date()).days
+    except (TypeError, ValueError, OverflowError):  # this one: years 1 and 9999 in other zones
+        return ""
+    if when.tzinfo is None:
         return ""
     ago = "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
-    return f"{ago}, {when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{ago}, {utc:%Y-%m-%d %H:%M} UTC"
 
 
 def describe(model: Model) -> Iterator[str]:

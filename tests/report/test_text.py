@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -93,15 +93,15 @@ def test_a_path_with_spaces_can_be_copied(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     ("date", "words"),
-    [(0, " · learned today"), (1, " · learned yesterday"), (3, " · learned 3 days ago"),
-     (-1, " · learned today"), *((wrong, "") for wrong in (None, "17", "soon", "2026-01-01",
-                                                         "2026-01-01T00:00:00"))],
+    [("2026-03-02T00:01:00+00:00", " · learned today, 2026-03-02 00:01 UTC"),
+     ("2026-03-01T16:30:00-07:00", " · learned yesterday, 2026-03-01 23:30 UTC"),
+     ("2026-02-28T23:00:00+00:00", " · learned 2 days ago, 2026-02-28 23:00 UTC"),  # 25 hours
+     ("2026-03-05T00:00:00+00:00", " · learned today, 2026-03-05 00:00 UTC"),  # a clock was wrong
+     *((wrong, "") for wrong in (None, 17, "17", "soon", "2026-01-01", "2026-01-01T00:00:00",
+                                 "0001-01-01T00:00:00+14:00"))],
 )  # fmt: skip
-def test_the_age_of_a_model(date: object, words: str) -> None:
-    if isinstance(date, int):
-        then = datetime.now(UTC) - timedelta(days=date, minutes=5)
-        date = then.astimezone(timezone(timedelta(hours=-7))).isoformat()
-        words += f", {then:%Y-%m-%d %H:%M} UTC"
+def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_now", lambda: datetime(2026, 3, 2, 0, 2, tzinfo=UTC))
     model = Model(synthetic.document(environment={"date": date}))
     assert text.headline(model) == f"desk: a desk, 2 threads{words} · noise 3.0 %"
     model = Model(synthetic.document(environment={"date": 17}, noise={"floor": "low"}))
