@@ -205,7 +205,8 @@ def _quickly(model: Any, name: str, size: Any, example: Any) -> Program:
     """The module as a Program without torch.export, or any Exception where that cannot be."""
     from lolat.readers.torch.shapes import traced
 
-    call, known = next(iter(calls(model, name, size, example))), {}
+    known: dict[Any, Any] = {}
+    call = next(iter(calls(model, name, size, example)))
     with _unheard() as said:
         first, inputs, outputs = traced(model, PREFIX, call(1), known, _exported_tensors)
     with _unheard():

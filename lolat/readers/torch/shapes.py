@@ -20,9 +20,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _LIKE_FIRST = frozenset(
-    "batch_norm relu relu_ hardtanh hardtanh_ leaky_relu leaky_relu_ silu silu_ hardswish hardswish_ sigmoid "
-    "sigmoid_ hardsigmoid hardsigmoid_ gelu tanh tanh_ elu elu_ mish mish_".split()
-)
+    ["batch_norm", "elu", "elu_", "gelu", "hardsigmoid", "hardsigmoid_", "hardswish", "hardswish_", "hardtanh",
+     "hardtanh_", "leaky_relu", "leaky_relu_", "mish", "mish_", "relu", "relu_", "sigmoid", "sigmoid_", "silu",
+     "silu_", "tanh", "tanh_"]
+)  # fmt: skip
 """Operations of floating-point numbers whose result is like the first argument."""
 
 _META = torch.device("meta")
@@ -69,7 +70,9 @@ class Tracer(TorchDispatchMode):
         super().__init__()
         self.graph, self.device, self.known = torch.fx.Graph(), device, known
         self.layers: list[dict[str, Any]] = [{}]
-        self.constants: dict[int, tuple[Any, Any]] = {}  # id -> a tensor, which keeps the id; its shape
+        self.constants: dict[
+            int, tuple[Any, Any]
+        ] = {}  # id -> a tensor, which keeps the id; its shape
         self.with_grad = torch.is_grad_enabled()
 
     def placeholder(self, value: Any, name: str) -> Any:
@@ -96,13 +99,17 @@ class Tracer(TorchDispatchMode):
         """Note an operation, and return what has the shapes of its results."""
         kwargs = kwargs or {}
         if func._schema.is_mutable and self.with_grad != torch.is_grad_enabled():
-            raise NotImplementedError("torch.export has a graph of its own for what is under no_grad")
+            raise NotImplementedError(
+                "torch.export has a graph of its own for what is under no_grad"
+            )
         if func is torch.ops.aten.lift_fresh.default:
             func = torch.ops.aten.lift_fresh_copy.default
         if func is torch.ops.aten.detach.default and not args[0].node.all_input_nodes:
             node = args[0].node
             if node.op == "call_function" and not node.users:
-                return _Shape(args[0].form, self.device, node)  # PyTorch's own, of what it just made
+                return _Shape(
+                    args[0].form, self.device, node
+                )  # PyTorch's own, of what it just made
         read: list[Any] = []
 
         def noted(value: Any) -> Any:
@@ -144,7 +151,7 @@ class Tracer(TorchDispatchMode):
 
     def run(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
         """(list or tuple, None for one tensor; the form of each, or the number of the argument it is)."""
-        first = self.shape_of(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+        first: Any = self.shape_of(args[0]) if args and isinstance(args[0], torch.Tensor) else None
         alike = (
             func.overloadpacket.__name__ in _LIKE_FIRST
             and first is not None and first.is_contiguous() and first.is_floating_point()
@@ -249,7 +256,8 @@ def _called(model: Any, paths: dict[Any, str], tracer: Tracer) -> Iterator[None]
         raise NotImplementedError("torch.export notes vmap itself")
 
     # What PyTorch has not is an AttributeError here: torch.export knows its own version.
-    patches = [(torch.compiler, "_is_compiling_flag", True), (torch._functorch.apis, "vmap_impl", transformed),
+    patches = [(torch.compiler, "_is_compiling_flag", True),
+               (torch._functorch.apis, "vmap_impl", transformed),
                (torch.autocast, "__enter__", enter), (torch.nn.Module, "__call__", called)]  # fmt: skip
     if hasattr(torch.compiler, "_is_exporting_flag"):  # newer than the oldest PyTorch
         patches.append((torch.compiler, "_is_exporting_flag", True))
