@@ -10,26 +10,28 @@ says why it cannot be read.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import operator
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+torch: Any = importlib.import_module("torch")  # this module is imported when a module of it is read
+pytree: Any = importlib.import_module("torch.utils._pytree")
+_Mode: Any = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
+_Tensor: Any = torch.Tensor
 
 _LIKE_FIRST = frozenset(
-    ["batch_norm", "elu", "elu_", "gelu", "hardsigmoid", "hardsigmoid_", "hardswish", "hardswish_", "hardtanh",
-     "hardtanh_", "leaky_relu", "leaky_relu_", "mish", "mish_", "relu", "relu_", "sigmoid", "sigmoid_", "silu",
-     "silu_", "tanh", "tanh_"]
+    ["batch_norm", "elu", "elu_", "gelu", "hardsigmoid", "hardsigmoid_", "hardswish", "hardswish_",
+     "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "mish", "mish_", "relu", "relu_", "sigmoid",
+     "sigmoid_", "silu", "silu_", "tanh", "tanh_"]
 )  # fmt: skip
 """Operations of floating-point numbers whose result is like the first argument."""
 
 _META = torch.device("meta")
 
 
-class _Shape(torch.Tensor):
+class _Shape(_Tensor):
     """A tensor without values. `form`: its shape, strides, type; `node`: what made it."""
 
     @staticmethod
@@ -63,7 +65,7 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-class Tracer(TorchDispatchMode):
+class Tracer(_Mode):
     """Notes operations as nodes of `graph`. `known`: what each operation writes, for several traces."""
 
     def __init__(self, device: Any, known: dict[Any, Any]) -> None:
