@@ -45,13 +45,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a node measured: as `microbench.learn.measure_blocks` returns it; `device`: its name."""
+    """What a node measured: as `microbench.learn.measure_blocks` returns it; `device`: its name; `journal`:
+    where the node keeps it until `forget`."""
 
     points: list[Point]
     environment: dict[str, Any]
     noise: dict[str, Any]
     warnings: list[str]
     device: str
+    journal: Path | None = None
 
 
 Measure = Callable[[str, str | None, tuple[str, ...], bool], Measured]
@@ -81,9 +83,9 @@ def measure_here(
     name = environment.slug(f"{socket.gethostname()} {device} {full_name}")
     run = measure_blocks(full_name, device, folder / f"{name}.journal.jsonl", time.time(), restart)
     run.environment["seconds"] = round(time.monotonic() - started, 1)
-    run.journal.remove()
+    run.journal.close()
     label = environment.label_of(device, run.environment)
-    return Measured(run.points, run.environment, run.noise, run.warnings, label)
+    return Measured(run.points, run.environment, run.noise, run.warnings, label, run.journal.path)
 
 
 def survey(device: str) -> tuple[list[Node], list[Failed]]:
@@ -159,6 +161,16 @@ def measure_nodes(
             except ray.exceptions.RayError as error:
                 answer = reason(error)
             yield node, Failed(node.name, answer) if isinstance(answer, str) else answer
+
+
+def forget(node: Node, came: Measured | Failed) -> None:
+    """Let a node remove its journal: what it measured is kept here. One that died has it for a day."""
+    if isinstance(came, Measured) and came.journal is not None:
+        ray, affinity = _ray()
+        there = ray.remote(num_cpus=0, max_retries=0)(Path.unlink).options(
+            scheduling_strategy=affinity(node.id, soft=False)
+        )
+        ray.wait([there.remote(came.journal, missing_ok=True)], timeout=ANSWER_S)
 
 
 def _measure(

@@ -237,6 +237,8 @@ def _gathered(
     failed: list[Failed],
 ) -> list[Path]:  # fmt: skip
     """The models written, as their nodes are done; nodes that were not measured go to `failed`."""
+    from microbench.fleet import Failed, forget
+
     written: list[Path] = []
     with progress() as bar:
         if number:
@@ -244,10 +246,11 @@ def _gathered(
         try:
             for node, came in measured:
                 model = keep(targets[node], came)
-                if isinstance(model, Path):
-                    written.append(model)
-                else:
+                if isinstance(model, Failed):
                     failed.append(model)
+                else:
+                    written.append(model)
+                    forget(node, came)
                 for remark in _remarks(model, came):
                     bar.note(f"{node.name}: {remark}")
                 bar.step()

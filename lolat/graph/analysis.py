@@ -6,9 +6,9 @@ neither cuts nor counts again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Analysis:
     names: tuple[str, ...]
     owner: np.ndarray
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+    _learnable: dict[frozenset[str], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -46,9 +47,12 @@ class Analysis:
         """The types of floating point numbers that it computes in."""
         return frozenset(floating_types(self.graph))
 
-    def learnable(self, dtypes: Collection[str]) -> tuple[list[frozenset[str]], list[bool]]:
-        """Of each block: its kinds of work, and whether a model of `dtypes` can learn of it."""
-        return block_kinds(self.graph, dtypes)
+    def learnable(self, dtypes: frozenset[str]) -> tuple[list[frozenset[str]], list[bool]]:
+        """Of each block: its kinds of work, and whether a model of `dtypes` can learn of it; kept."""
+        if dtypes not in self._learnable:
+            self._learnable[dtypes] = block_kinds(self.graph, dtypes)
+        found: tuple[list[frozenset[str]], list[bool]] = self._learnable[dtypes]
+        return found
 
     @cached_property
     def liveness(self) -> Liveness:

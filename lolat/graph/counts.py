@@ -294,15 +294,18 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
+_MOVING = (
+    POOLINGS | SELECTIONS | {"batch_norm"} | {k for k, of in FORMULAS.items() if of is _traffic}
+)
+
+
 def behavior(operation: Operation) -> str:
     """What kind of work an operation is, as the measured domain knows it.
 
     What only reads and writes memory once is one kind, whatever it is called; convolutions and pools of one
     or three dimensions are apart from those of two.
     """
-    kind = operation.kind
-    moves = kind in POOLINGS | SELECTIONS or kind == "batch_norm" or FORMULAS.get(kind) is _traffic
-    return "memory traffic" if moves else kind_label(operation)
+    return "memory traffic" if operation.kind in _MOVING else kind_label(operation)
 
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:

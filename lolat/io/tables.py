@@ -12,8 +12,10 @@ import gzip
 import io
 import math
 import os
+import re
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +38,7 @@ EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:
 LARGEST_BYTES = 512 * 2**20
 """Of a table, also after unpacking: a hundred million cells; reading takes several times as much memory."""
 _GZIP = b"\x1f\x8b"
+_ENDS = re.compile(r"\r\n?|\n")
 
 
 @dataclass(frozen=True)
@@ -252,11 +255,16 @@ def _unquoted(
 
 def _quoted(content: str, source: str, expected: str) -> tuple[Sequence[str], list[Sequence[str]]]:
     reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+    rows, begins = [], 1  # begins: the line in which the row under way does
     try:
-        rows = [r for r in reader if r]
+        for row in reader:
+            rows += [row] if row else []
+            begins = reader.line_num + 1
     except csv.Error as error:
+        opened = f", in the row that begins in line {begins}" if begins < reader.line_num else ""
         raise InputError(
-            f"{source}, line {reader.line_num}: not a CSV table: {error}; {expected}"
+            f"{source}, line {reader.line_num}: not a CSV table: {error}{opened}; {expected}, each "
+            "quote closed in its cell"
         ) from None
     header = rows.pop(0)
     _check_width(csv.reader(io.StringIO(content, newline="")), len(header), source)
@@ -264,13 +272,22 @@ def _quoted(content: str, source: str, expected: str) -> tuple[Sequence[str], li
 
 
 def _check_width(reader: Iterator[list[str]], width: int, source: str) -> None:
+    before = 0
     for cells in reader:
+        number = reader.line_num  # type: ignore[attr-defined]
+        # A quote that is closed some rows further down hides them and leaves the right number of cells.
+        for cell in cells if width > 2 and number > before + 1 else ():
+            if 0 < len(_ENDS.findall(cell)) * (width - 1) == cell.count(","):
+                raise InputError(
+                    f"{source}, line {number}: a cell of whole rows ({shortened(cell)!r}); expected each "
+                    "quote closed in its cell"
+                )
         if cells and len(cells) != width:
-            number = reader.line_num  # type: ignore[attr-defined]
             raise InputError(
                 f"{source}, line {number}: {len(cells)} cell{'s' * (len(cells) != 1)}; expected "
                 f"{width}, as in the first line"
             )
+        before = number
 
 
 def _check_header(
@@ -280,8 +297,8 @@ def _check_header(
         for separator, word in ((";", "semicolons"), ("\t", "tabs")):
             if separator in names[0]:
                 raise InputError(f"{source}: columns separated by {word}; expected commas")
-    double = [n for i, n in enumerate(names) if n in names[:i]]
-    if double:
+    if len(set(names)) < len(names):
+        double = [name for name, times in Counter(names).items() if times > 1]
         raise InputError(f"{source} has two columns {plain(double[0])!r}; expected one of each")
     missing = [name for name in required if name.lower() not in names]
     if missing:

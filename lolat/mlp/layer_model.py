@@ -31,8 +31,8 @@ SLICE = 512
 
 def _silu(x: np.ndarray) -> np.ndarray:
     """x / (1 + exp(-x)) in place; exp of a large number is infinite and the quotient 0, as it should be."""
-    with np.errstate(over="ignore"):
-        bottom = np.exp(-x)
+    bottom = np.negative(x)
+    np.exp(bottom, out=bottom)
     bottom += 1
     return np.divide(x, bottom, out=x)
 
@@ -98,9 +98,10 @@ class Perceptron:
         total = np.zeros(len(x))
         for start in range(0, len(x), SLICE):
             standard = (x[start : start + SLICE] - mean) / scale
-            part = np.ascontiguousarray(standard, dtype=np.float32)
-            for layers in self.members:
-                total[start : start + SLICE] += _forward(layers, part)
+            part = standard.astype(np.float32)
+            with np.errstate(over="ignore"):
+                for layers in self.members:
+                    total[start : start + SLICE] += _forward(layers, part)
         return total / len(self.members)
 
 

@@ -6,8 +6,10 @@ optimizer (none: forward only), time_ms_median. Other columns are kept.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +74,8 @@ class LayerTable:
 
 def mapped(texts: np.ndarray, of: Callable[[str], Any], dtype: Any = np.float64) -> np.ndarray:
     """(n, ...) `of` each of n texts, called once for each that is different."""
-    listed = texts.tolist()
-    places = {text: place for place, text in enumerate(dict.fromkeys(listed))}
-    rows = np.fromiter(map(places.__getitem__, listed), np.intp, len(listed))
+    places: defaultdict[str, int] = defaultdict(count().__next__)
+    rows = np.fromiter(map(places.__getitem__, texts.tolist()), np.intp, len(texts))
     return np.array([of(text) for text in places], dtype)[rows]
 
 

@@ -141,8 +141,9 @@ class Model:
         formula, positions = plan
         given = (acts, inp, flops, traffic, weights, ops, *map(extra.get, names), 0.0)
         values = [given[i] for i in positions]
-        kinds = set(map(type, values))
-        if kinds <= _NUMBERS or all(issubclass(kind, (int, float)) for kind in kinds):
+        if _NUMBERS.issuperset(map(type, values)) or all(
+            isinstance(value, (int, float)) for value in values
+        ):
             if not values or (min(values) >= 0.0 and max(values) < MOST_OF_A_COUNT):
                 answer = formula.one(values)
                 if answer == answer:  # no NaN among them

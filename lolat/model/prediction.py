@@ -304,14 +304,20 @@ class Knowledge:
         self.domain = Domain.from_dict(document["domain"])
         self.intervals = Intervals(document)
         self.remarks = of_its_source(document)
+        self._forget()
+
+    def _forget(self) -> None:
         self.predicted: WeakKeyDictionary[Analysis, dict[Any, Prediction]] = WeakKeyDictionary()
+        # What `Domain.unmeasured` says, which is the same at each batch size.
+        self.unmeasured: WeakKeyDictionary[Analysis, Any] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was found out of networks, which hangs on objects of this process."""
-        return self.__dict__ | {"predicted": None}
+        return self.__dict__ | {"predicted": None, "unmeasured": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, predicted=WeakKeyDictionary())
+        self.__dict__.update(state)
+        self._forget()
 
     def outside(
         self, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
@@ -322,7 +328,10 @@ class Knowledge:
             return Outside(known=False)
         counts = analysis.block_counts(batch_size)[:, _SIX]
         beyond = domain.beyond(counts)
-        kinds, dtypes = domain.unmeasured(analysis.graph)
+        found = self.unmeasured.get(analysis)
+        if found is None:
+            found = self.unmeasured[analysis] = domain.unmeasured(analysis.graph)
+        kinds, dtypes = found
         own = np.zeros(len(analysis.owner))  # each operation's share of the time
         if kinds or dtypes:
             each = analysis.counts.at(batch_size)[:, columns_of(formula.features)]

@@ -105,6 +105,19 @@ class Grid:
                 left = above
         return candidates
 
+    def between(self, start: int, stop: int) -> np.ndarray:
+        """`decode` of all indices from `start` to before `stop`, as columns in memory: far faster.
+
+        Only the last positions differ from each to the next.
+        """
+        first, _, last = self._groups[0]
+        above = np.arange(start // len(last), -(-stop // len(last)))
+        columns = np.empty((len(self.sizes), len(above), len(last)), self.dtype)
+        columns[:first] = self.decode(above * len(last)).T[:first, :, None]
+        columns[first:] = last.T[:, None]
+        begin = start % len(last)
+        return columns.reshape(len(self.sizes), -1)[:, begin : begin + stop - start].T
+
     def encode(self, candidates: Any) -> np.ndarray:
         """(n,) int64 indices of (n, positions) candidates; `decode` is the inverse. Errors as there."""
         self.countable()
@@ -221,7 +234,7 @@ class Scorer(ABC):
             raise InputError(f"candidates {start} to {end}: expected a range from 0 to {size}")
         for first in range(start, end, DECODED):
             indices = np.arange(first, min(first + DECODED, end), dtype=np.int64)
-            rows = self.grid.decode(indices)
+            rows = self.grid.between(first, first + len(indices))
             yield indices, rows, self.latency(rows)
 
     def best(

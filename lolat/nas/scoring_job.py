@@ -144,7 +144,7 @@ def write_range(job: Job, start: int, stop: int, file: Any) -> Range:
 
         for first in range(start, stop, PIECE):
             indices = np.arange(first, min(first + PIECE, stop), dtype=np.int64)
-            rows = job.scorer.grid.decode(indices)
+            rows = job.scorer.grid.between(first, first + len(indices))
             times = job.scorer.latency(rows)
             able = times <= job.max_ms
             if not able.all():

@@ -15,10 +15,12 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
 from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
+from lolat.io.documents import fault_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
+from lolat.model.sections import NAMED
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
 from lolat.units import milliseconds, percent, plain, plural, quantity
@@ -305,7 +307,12 @@ def inference_lines(model: Model) -> Iterator[str]:
 
 def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """What a model file knows of training and how good it is; nothing where it knows nothing."""
+    from lolat.training.learning import Section
+
     section: Any = document.get("training")
+    if section is not None and fault_of(section, Section):
+        yield "training: damaged; `lolat training predict` says where"
+        return
     try:
         blocks = {p["name"] for p in section["points"]}
         optimizers = ", ".join(sorted(section["update_ms"]))
@@ -314,34 +321,45 @@ def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"blocks; each block left out: median error {percent(section['error']['left_out_median'])}"
             f"{beside(section['noise']['floor'])}; {plain(optimizers)}"
         )
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, ArithmeticError):
         if section is not None:
             yield "training: damaged; `lolat training predict` says where"
 
 
 def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """What a model file knows of timed epochs, search spaces and links."""
-    try:
-        if (epochs := document.get("epochs")) is not None:
-            networks = {p["network"] for p in epochs["points"]}
-            error = median(abs(math.expm1(-r)) for r in epochs["residuals"])
-            yield (
-                f"epochs of training (`lolat training predict`): {len(epochs['points'])} of "
-                f"{plural(len(networks), 'network')}; each network left out: median error "
-                f"{percent(error)}; {plain(', '.join(epochs['optimizers']))}"
-            )
-        for name, space in document.get("spaces", {}).items():
-            measured = plural(len(space["samples"]), "measured network")
-            yield f"{plain(name)} (`lolat nas search {plain(name)} MODEL`): {measured}"
-        for name, link in document.get("links", {}).items():
-            yield (
-                f"link by {plain(name)} on {link['replicas']} replicas (`lolat training predict`): "
-                f"{link['gbps']:.3g} Gbit/s, {milliseconds(link['latency_ms'])} a step, "
-                f"{milliseconds(link['variable_ms'])} a variable, "
-                f"{milliseconds(link['fixed_ms'])} an iteration"
-            )
-    except (LookupError, TypeError, ValueError, AttributeError):
-        yield "another section: damaged; the command that reads it says where"
+    from lolat.training.exchange import MeasuredEntry
+    from lolat.training.fitting import EpochSection
+
+    shapes: dict[str, Any] = {"epochs": EpochSection, "spaces": dict, "links": MeasuredEntry}
+    parts = [(of, of, document[of]) for of in ("epochs",) if document.get(of) is not None]
+    parts += [(of, *part) for of in NAMED for part in document.get(of, {}).items()]
+    for of, name, part in parts:
+        try:
+            if fault_of(part, shapes[of]):
+                raise ValueError
+            yield _section_line(of, plain(name), part)
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            yield f"{plain(name)}: damaged; the command that reads it says where"
+
+
+def _section_line(of: str, name: str, part: Mapping[str, Any]) -> str:
+    if of == "epochs":
+        networks = {p["network"] for p in part["points"]}
+        error = median(abs(math.expm1(-r)) for r in part["residuals"])
+        return (
+            f"epochs of training (`lolat training predict`): {len(part['points'])} of "
+            f"{plural(len(networks), 'network')}; each network left out: median error "
+            f"{percent(error)}; {plain(', '.join(part['optimizers']))}"
+        )
+    if of == "spaces":
+        measured = plural(len(part["samples"]), "measured network")
+        return f"{name} (`lolat nas search {name} MODEL`): {measured}"
+    return (
+        f"link by {name} on {part['replicas']} replicas (`lolat training predict`): "
+        f"{part['gbps']:.3g} Gbit/s, {milliseconds(part['latency_ms'])} a step, "
+        f"{milliseconds(part['variable_ms'])} a variable, {milliseconds(part['fixed_ms'])} an iteration"
+    )
 
 
 def equation(coefficients: Mapping[str, float]) -> str:

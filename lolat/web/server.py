@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import signal
 import socket
@@ -125,6 +126,8 @@ def serve(port: int, named: Sequence[Path], announce: Callable[[str], None]) -> 
     `port`: 0 for any free one. InputError where it is taken.
     """
     listening = bound(port)
+    # It would write a line for each form that is none, as nobody else listens to it.
+    logging.getLogger("python_multipart").addHandler(logging.NullHandler())
     try:
         app = create_app(named)
         _allow_files()

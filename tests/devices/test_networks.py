@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lolat.devices.compare import compare_table, predictions, summary
-from lolat.devices.tables import contradictions, family_of, read_networks
+from lolat.devices.tables import contradictions, family_of, read_networks, read_operations
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -157,3 +157,24 @@ def test_times_of_the_same_that_are_far_apart(tmp_path: Path) -> None:
 )
 def test_families(name: str, family: str) -> None:
     assert family_of(name) == family
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "read"),
+    [
+        ("MOST_NETWORKS", "network,latency_ms\na,1\nb,2\nc,3\n", read_networks),
+        (
+            "MOST_OPERATIONS",
+            "op,rows,width,latency_ms\nrelu,1,1,1\nrelu,2,2,1\nrelu,3,3,2\n",
+            read_operations,
+        ),
+    ],
+)
+def test_of_too_many_rows_the_limit_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, text: str, read: Any
+) -> None:
+    monkeypatch.setattr(f"lolat.devices.tables.{limit}", 3)
+    read(table(tmp_path, text))
+    monkeypatch.setattr(f"lolat.devices.tables.{limit}", 2)
+    with pytest.raises(InputError, match="has 3 rows; expected at most 2 "):
+        read(table(tmp_path, text))

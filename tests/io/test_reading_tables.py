@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, is_table, parse_table, read_table, to_csv
+from lolat.io.tables import ABOVE_ZERO, _check_header, is_table, parse_table, read_table, to_csv
 from tests.strategies import Written, tables
 
 
@@ -42,6 +42,17 @@ def refused(path: Path) -> str:
         (b"a,b\n1\n2," + b"x" * 200_000, "FILE has a cell of more than 131,072 characters"),
         (b"a,b\n1,2\n3\n", "FILE, line 3: 1 cell; expected 2"),
         (b'a,b\n1,2\n"3"\n', "FILE, line 3: 1 cell; expected 2"),
+        (b'a,b\n1,2\n"3,4\n5,6\n7,8\n', "in the row that begins in line 3; expected"),
+        (b'a,b\n1,2\n\n3,"4\n5,6\n"7",8\n', "in the row that begins in line 4; expected"),
+        (
+            b'a,b,c\n1,2,3\n"4,5,6\n7,8,9\n10",11,12\n',
+            "FILE, line 5: a cell of whole rows ('4,5,6 7,8,9",
+        ),
+        (
+            b'a,b,c\r\n1,2,3\r\n4,5,"6\r\n7,8,9"\r\n',
+            "FILE, line 4: a cell of whole rows ('6 7,8,9'",
+        ),
+        (b'a,b,c\r1,"2,3\r4,5",6\r', "FILE, line 3: a cell of whole rows ('2,3 4,5'"),
         (b"a,b\n", "FILE has no rows; expected one per thing"),
     ],
 )
@@ -63,6 +74,25 @@ def test_what_never_ends_or_is_too_large(tmp_path: Path, monkeypatch: pytest.Mon
     for content in (b"a,b\n" * 300_000, gzip.compress(b"a,b\n" * 300_000)):
         path.write_bytes(content)
         assert "FILE is larger than 1 MiB; expected" in refused(path)
+
+
+def test_a_hundred_thousand_columns_are_looked_at_once() -> None:
+    """Each name against all others took minutes: of some numbers only these calls would tell."""
+
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, str(other))
+
+        __hash__ = str.__hash__
+
+    names = [Name(f"c{i}") for i in range(1000)]
+    _check_header(names, "FILE", ("c7",), "what")
+    assert Name.compared < 20 * len(names)
+    with pytest.raises(InputError, match="two columns 'c5'"):
+        _check_header([*names, Name("c5")], "FILE", (), "what")
 
 
 @pytest.mark.parametrize(

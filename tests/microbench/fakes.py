@@ -122,6 +122,7 @@ class Watcher:
         self.stages: list[tuple[str, int]] = []
         self.steps = 0
         self.notes: list[str] = []
+        self.steps_at_note: list[int] = []
         self.at_step = at_step
 
     def start(self, text: str, total: int) -> None:
@@ -134,6 +135,7 @@ class Watcher:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+        self.steps_at_note.append(self.steps)
 
 
 def tiny(channels: int) -> Callable[[], Graph]:
@@ -144,3 +146,6 @@ def tiny(channels: int) -> Callable[[], Graph]:
         return n.done(n.conv_norm_act(n.input, channels, 3))
 
     return make
+
+
+small = tiny(4)

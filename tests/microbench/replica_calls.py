@@ -83,10 +83,13 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
 
 
 def averaged(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
-    """Gradients of a parameter that are rank + 1, as DistributedDataParallel leaves them."""
-    from microbench.backends.torch.replicas import Replica, known_gradients
+    """What an exchange takes; and gradients of rank + 1, as DistributedDataParallel leaves them."""
+    from microbench.backends.torch.replicas import Replica, exchange, known_gradients
 
-    with Replica(request) as replica:
+    timed = exchange(request, clock)
+    another = Path(request["folder"]) / "another"
+    another.mkdir(exist_ok=True)
+    with Replica({**request, "folder": str(another)}) as replica:
         module = known_gradients(replica.torch, 2, 5)
         parallel = replica.parallel(module)
         step = replica.step(parallel, lambda m: m())
@@ -94,7 +97,4 @@ def averaged(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
         for gradient in module.gradients:
             gradient.fill_(1.0 + request["rank"])
         step()
-        return {
-            "gradients": [p.grad.tolist() for p in module.parameters()],
-            "environment": replica.environment(),
-        }
+        return {**timed, "gradients": [p.grad.tolist() for p in module.parameters()]}

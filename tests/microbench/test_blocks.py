@@ -56,8 +56,6 @@ def test_networks_are_told_from_blocks() -> None:
     assert not any(b.whole for b in BLOCKS)
     assert all(b.whole for b in NETWORKS)
     assert len({b.name for b in (*BLOCKS, *NETWORKS)}) == len(BLOCKS) + len(NETWORKS)
-    for block in (*BLOCKS, *NETWORKS):
-        assert min(block.batch_sizes) >= 1
 
 
 def test_what_networks_are_made_of_is_among_the_blocks() -> None:

@@ -60,26 +60,28 @@ def test_every_field_of_the_framework_counts(field: str) -> None:
     assert differences_of_device(LABEL, LEARNED, now(**{field: 1})) == ()
 
 
+THEN = f"AMD EPYC ({KIND})"
+
+
 @pytest.mark.parametrize(
-    ("field", "other", "here"),
+    ("here", "field", "then", "now_", "said"),
     [
-        ("vendor", "GenuineIntel", "GenuineIntel family 25 model 17 stepping 1"),
-        ("family", 26, "AuthenticAMD family 26 model 17 stepping 1"),
-        ("model", 1, "AuthenticAMD family 25 model 1 stepping 1"),
-        ("stepping", 2, "AuthenticAMD family 25 model 17 stepping 2"),
+        (chip(vendor="Intel"), "processor", THEN, "AMD EPYC (Intel family 25 model 17 stepping 1)", "on"),
+        (chip(family=26), "processor", THEN, THEN.replace("family 25", "family 26"), "on"),
+        (chip(model=1), "processor", THEN, THEN.replace("model 17", "model 1"), "on"),
+        (chip(stepping=2), "processor", THEN, THEN.replace("stepping 1", "stepping 2"), "on"),
+        (now(cpu="AMD EPYC 7B13"), "processor", THEN, f"AMD EPYC 7B13 ({KIND})", "on"),
+        *((chip(**{f: 1}), f, PROCESSOR[f], 1, "with") for f in ("l1d_bytes", "l2_bytes", "l3_bytes")),
+        (now(threads=8), "threads", 2, 8, "with"),
     ],
-)
-def test_a_processor_of_the_same_name_is_another_one(field: str, other: Any, here: str) -> None:
-    (found,) = differences_of_device(LABEL, LEARNED, chip(**{field: other}))
-    assert found == Difference("processor", f"AMD EPYC ({KIND})", f"AMD EPYC ({here})")
-    assert str(found) == (
-        f"this is another processor: learned on AMD EPYC ({KIND}), here AMD EPYC ({here})"
-    )
-
-
-def test_a_processor_of_another_name_is_another_one() -> None:
-    (found,) = differences_of_device(LABEL, LEARNED, now(cpu="AMD EPYC 7B13"))
-    assert found == Difference("processor", f"AMD EPYC ({KIND})", f"AMD EPYC 7B13 ({KIND})")
+)  # fmt: skip
+def test_what_makes_another_processor(
+    here: dict[str, Any], field: str, then: Any, now_: Any, said: str
+) -> None:
+    (found,) = differences_of_device(LABEL, LEARNED, here)
+    assert found == Difference(field, then, now_)
+    assert str(found).startswith(f"this is another processor: learned {said} ")
+    assert str(found).endswith(str(now_))
 
 
 @pytest.mark.parametrize(
@@ -100,19 +102,6 @@ def test_other_instruction_sets_make_another_processor(
         f"{here or 'none'}"
     )
     assert differences(LABEL, LEARNED, chip(instruction_sets=["fma", "avx2", "avx"])) == ()
-
-
-@pytest.mark.parametrize("field", ["l1d_bytes", "l2_bytes", "l3_bytes"])
-def test_other_caches_make_another_processor(field: str) -> None:
-    (found,) = differences_of_device(LABEL, LEARNED, chip(**{field: 1}))
-    assert found == Difference(field, PROCESSOR[field], 1)
-    assert str(found).startswith("this is another processor: learned with ")
-
-
-def test_another_number_of_threads_makes_another_processor() -> None:
-    (found,) = differences_of_device(LABEL, LEARNED, now(threads=8))
-    assert found == Difference("threads", 2, 8)
-    assert str(found) == "this is another processor: learned with threads 2, this is 8"
 
 
 def test_another_governor_is_the_same_processor_in_another_state() -> None:

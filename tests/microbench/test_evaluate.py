@@ -16,20 +16,12 @@ from microbench import evaluate
 from microbench.blocks import Predefined
 from microbench.learn import REFERENCES
 from microbench.runner import Runner
-from tests.microbench.fakes import FakeDevice
+from tests.microbench.fakes import FakeDevice, tiny
 
 
 def graph() -> Graph:
     n = Layers.on("tiny", 8, 8, 3)
     return n.done(n.conv(n.input, 4))
-
-
-def tiny(channels: int) -> Any:
-    def make() -> Graph:
-        n = Layers.on(f"tiny {channels}", 8, 8, 3)
-        return n.done(n.conv_norm_act(n.input, channels, 3))
-
-    return make
 
 
 OWN = tuple(Predefined(f"own {i}", tiny(4 + i), (1,), True) for i in range(3))
@@ -112,19 +104,23 @@ def test_a_network_that_fails_is_said_and_the_others_are_measured(device: FakeDe
     assert [a.point.name for a in found.again] == ["own 0", "own 2"]
 
 
-def test_a_model_without_networks_has_none_to_measure_again(device: FakeDevice) -> None:
-    found = measure([evaluate.Case("a"), evaluate.Case("a", 1, (), 0)], points=())
-    assert (found.again, len(found.measured)) == ((), 2)
-    before = {r["before"] for r in device.requests if r["do"] == "sample" and "block" in r["key"]}
-    assert before == {"a x1"}, "what there is"
+BLOCK = evaluate.Case("a", 1, (), 0)
 
 
-def test_a_block_alone_is_measured_after_the_networks_of_this_version(device: FakeDevice) -> None:
-    found = measure([evaluate.Case("a", 1, (), 0)], points=())
-    assert [(m.spec, m.block) for m in found.measured] == [("a", 0)]
+@pytest.mark.parametrize(
+    ("wanted", "networks"),
+    [([evaluate.Case("a"), BLOCK], ["a"]), ([BLOCK], REFERENCES)],
+    ids=["what there is", "those of this version"],
+)
+def test_a_model_without_networks_has_none_to_measure_again(
+    device: FakeDevice, wanted: list[evaluate.Case], networks: Sequence[str]
+) -> None:
+    """A block is measured after others."""
+    found = measure(wanted, points=())
+    assert [(m.spec, m.block) for m in found.measured] == [(c.spec, c.block) for c in wanted]
     assert found.again == ()
     before = {r["before"] for r in device.requests if r["do"] == "sample" and "block" in r["key"]}
-    assert before == {f"{name} x1" for name in REFERENCES}
+    assert before == {f"{name} x1" for name in networks}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from microbench.environment import FIELDS
 from microbench.jobs import Settings
 from microbench.process import WorkerProcess
 from tests.microbench.covering import covering
+from tests.microbench.fakes import small, tiny
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
 every_backend = pytest.mark.parametrize("name", NEEDED)
@@ -32,11 +33,6 @@ every_backend = pytest.mark.parametrize("name", NEEDED)
 def backend(name: str, options: str = "") -> Any:
     pytest.importorskip(NEEDED[name])
     return create(name + options, "cpu")
-
-
-def block(filters: int = 4) -> Graph:
-    n = Layers.on("small", 8, 8, 3)
-    return n.done(n.conv_norm_act(n.input, filters, 3))
 
 
 @every_backend
@@ -284,17 +280,18 @@ def computing(worker: WorkerProcess) -> int:
     return tasks(worker)
 
 
-@every_backend
+@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
 def test_the_real_framework_uses_so_many_threads_in_its_worker(name: str) -> None:
-    """What it says itself and, where the system shows it, how many threads computing starts."""
+    """What it says itself and, where the system shows it, how many threads computing starts.
+
+    TensorFlow has threads that wait for other things: tests/microbench/test_tensorflow.py.
+    """
     pytest.importorskip(NEEDED[name])
     with WorkerProcess(f"{name}+threads=1", "cpu") as worker:
         found = worker.request({"do": "environment"}, 60)["environment"]
         names = ("threads", "threads_asked", "intra_op_threads", "inter_op_threads")
         assert [found[n] for n in names] == [1, 1, 1, 1]
         before, after = tasks(worker), computing(worker)
-    if name == "tensorflow":  # which has threads that wait for other things
-        return
     assert after == before, "one thread computes: the one that there is"
     if len(os.sched_getaffinity(0)) > 1:
         with WorkerProcess(f"{name}+threads=2", "cpu") as worker:
@@ -325,9 +322,9 @@ def test_what_a_worker_says_without_threads(name: str, monkeypatch: pytest.Monke
 def test_a_tiny_run_in_a_real_worker(name: str, tmp_path: Path) -> None:
     pytest.importorskip(backends.split(name)[0])
     blocks = (
-        Predefined("a", block, (1, 2)),
-        Predefined("b", lambda: block(5), (1,)),
-        Predefined("net", lambda: block(8), (1,), True),
+        Predefined("a", small, (1, 2)),
+        Predefined("b", tiny(5), (1,)),
+        Predefined("net", tiny(8), (1,), True),
     )
     points, where, noise, _, journal = learn.measure_blocks(
         name, "cpu", tmp_path / "j", 1e9, settings=Settings(rounds=2, slice_s=0.001), blocks=blocks

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from lolat.cli.common import run
-from lolat.cli.main import lolat as command
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
@@ -25,6 +23,7 @@ from microbench.extend import as_blocks, disagreement
 from microbench.jobs import Settings
 from microbench.runner import Runner
 from tests import synthetic
+from tests.cli.commands import Command, Result
 from tests.microbench import fakes
 from tests.microbench.fakes import FakeDevice, FakeWorker
 
@@ -70,15 +69,11 @@ def model(device: FakeDevice, tmp_path: Path) -> Path:
     return path
 
 
-class Lolat:
-    """`lolat learn --extend ...` in this process: exit code, stdout, stderr."""
+class Lolat(Command):
+    """`lolat learn --extend ...` in this process."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        code = run(command, ["learn", *map(str, arguments)], "lolat")
-        return code, *self.capsys.readouterr()
+    def __call__(self, *arguments: object) -> Result:
+        return super().__call__("learn", *arguments)
 
     def refused(self, *arguments: object, code: int = 2) -> str:
         found, out, err = self(*arguments)

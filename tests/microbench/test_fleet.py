@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,15 @@ def quick(device: str, backend: str | None, options: tuple[str, ...], restart: b
     time.sleep(0.05)
     (folder / f"{os.urandom(4).hex()}.json").write_text(json.dumps([began, time.monotonic()]))
     return measured(os.environ.get("OMP_NUM_THREADS"))
+
+
+def with_journal(
+    device: str, backend: str | None, options: tuple[str, ...], restart: bool
+) -> Measured:
+    """A node that keeps what it measured."""
+    journal = Path(os.environ["LOLAT_TEST_FLEET"]) / f"{os.urandom(4).hex()}.jsonl"
+    journal.touch()
+    return replace(measured(), journal=journal)
 
 
 def hangs(device: str, backend: str | None, options: tuple[str, ...], restart: bool) -> Measured:
@@ -100,6 +110,25 @@ def test_every_node_is_measured_once_and_alone(
     assert f"{stem}: measured already" in said.err
     learn(tmp_path / "fleet", restart=True)
     assert capsys.readouterr().out.splitlines()[0] == "3 nodes: 3 measured now"
+
+
+def test_a_journal_stays_until_its_model_is_there(
+    cluster: Any, notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that dies, or finds the disk full, has lost nothing: the next one goes on with it."""
+
+    def full(path: Path, document: Any) -> None:
+        assert len(list(notes.glob("*.jsonl"))) >= 1
+        raise MeasuringError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lolat.model.file.write", full)
+        with pytest.raises(MeasuringError, match="the disk is full"):
+            learn(tmp_path, with_journal)
+    assert len(list(notes.glob("*.jsonl"))) == len(CLUSTER)
+    learn(tmp_path, with_journal)
+    assert len(list(tmp_path.iterdir())) == len(CLUSTER)
+    assert len(list(notes.glob("*.jsonl"))) == len(CLUSTER)  # of the nodes of the first run
 
 
 def test_nodes_that_cannot_be_measured_are_reported(
@@ -189,7 +218,7 @@ def test_why_there_is_no_answer(kind: str, text: str, said: str) -> None:
 
 def test_what_is_measured_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    journal = SimpleNamespace(remove=lambda: asked.append("removed"))
+    journal = SimpleNamespace(close=lambda: asked.append("closed"), path=tmp_path / "j")
 
     def blocks(backend: str, device: str, path: Path, now: float, restart: bool) -> Any:
         asked.append(
@@ -201,7 +230,8 @@ def test_what_is_measured_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("microbench.backends.joined", lambda name, options: name)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = fleet.measure_here("cpu", "torch", (), True)
-    assert asked == [("torch", "cpu", tmp_path, True), "removed"]
+    assert asked == [("torch", "cpu", tmp_path, True), "closed"]
+    assert found.journal == tmp_path / "j"
     assert found.points == ["points"]
     assert "seconds" in found.environment
     monkeypatch.setattr("microbench.backends.choice.pick", lambda device, options: ("torch", "why"))

@@ -79,7 +79,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 def measure(path: Path, **options: Any) -> dict[str, Any]:
     given = {"settings": SETTINGS, "blocks": BLOCKS, **options}
     section, journal = learn_training.measure_training(
-        options.pop("backend", "tensorflow"), "cpu", path, given.pop("now", 1e9), **given
+        given.pop("backend", "tensorflow"), "cpu", path, given.pop("now", 1e9), **given
     )
     assert journal.path.exists(), "kept until the model is written"
     journal.close()
@@ -239,8 +239,11 @@ def test_the_networks_that_are_started_are_among_the_blocks() -> None:
 
 @pytest.mark.slow
 def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three small blocks at ten batch sizes in TensorFlow: a file that predicts."""
-    pytest.importorskip("tensorflow")
+    """Three small blocks at ten batch sizes in PyTorch, which compiles none of them: a file that predicts.
+
+    TensorFlow's parts run in tests/microbench/test_training_parts.py.
+    """
+    pytest.importorskip("torch")
     names = (*learn_training.STARTED, "else")
     blocks = tuple(
         Predefined(n, functools.partial(deep, c), tuple(range(1, 11)))
@@ -250,6 +253,7 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learn_training, "SHAPES", shapes)
     section = measure(
         tmp_path / "j",
+        backend="torch",
         now=1e9,
         blocks=blocks,
         settings=Settings(rounds=1, slice_s=0.003, extra_rounds=0),

@@ -10,28 +10,10 @@ from microbench.jobs import Job, Settings
 from microbench.journal import Journal
 from microbench.learn_layers import EARLY_VISITS, MOST_NOTES, Pace
 from microbench.runner import Runner
-from tests.microbench.fakes import FakeDevice
+from tests.microbench.fakes import FakeDevice, Watcher
 
 JOBS = [Job(str(i), {}) for i in range(40)]
 SETTINGS = Settings(rounds=2, slice_s=0.0, extra_s=1e9, together=16, least_quiet=2)
-
-
-class Watcher:
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.steps = 0
-        self.notes: list[str] = []
-        self.steps_at_note: list[int] = []
-
-    def start(self, text: str, total: int) -> None:
-        self.stages.append((text, total))
-
-    def step(self) -> None:
-        self.steps += 1
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        self.steps_at_note.append(self.steps)
 
 
 def run(device: FakeDevice, watcher: Watcher, journal: Journal | None = None) -> None:
@@ -49,24 +31,16 @@ def test_one_stage_whose_steps_are_builds_and_visits() -> None:
     assert device.keys("time").count("20") > 2
 
 
-def test_the_time_left_is_that_of_the_pace_so_far() -> None:
+@pytest.mark.parametrize(("each_s", "unit_s", "unit"), [(2.0, 60, "minutes"), (0.1, 1, "s")])
+def test_the_time_left_is_that_of_the_pace_so_far(each_s: float, unit_s: int, unit: str) -> None:
     device, watcher = FakeDevice(), Watcher()
-    device.request_s = 2.0
+    device.request_s = each_s
     run(device, watcher)
-    # After 16 builds and 30 visits: 24 builds and 80 - 30 visits to go; each of them takes 2 s. (The
+    # After 16 builds and 30 visits: 24 builds and 80 - 30 visits to go, each as long as a request. (The
     # reference was built too, in the first visit's time: 31 requests in 30 visits.)
-    left = 24 * 2.0 + 50 * 2.0 * 31 / EARLY_VISITS
-    assert watcher.notes == [f"about {left / 60:.0f} minutes for the layers that are left"]
+    left = each_s * (24 + 50 * 31 / EARLY_VISITS) / unit_s
+    assert watcher.notes == [f"about {left:.0f} {unit} for the layers that are left"]
     assert watcher.steps_at_note == [16 + 30]
-
-
-def test_little_time_is_said_in_seconds() -> None:
-    device, watcher = FakeDevice(), Watcher()
-    device.request_s = 0.1
-    run(device, watcher)
-    assert watcher.notes == [
-        f"about {24 * 0.1 + 50 * 0.1 * 31 / 30:.0f} s for the layers that are left"
-    ]
 
 
 @pytest.mark.parametrize("after", [1, 32, 44, 79, 80])

@@ -146,7 +146,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_journal_and_says_how_to_go_on(start: Any) -> None:
-    started = start()
+    started = start("--backend", "onnxruntime")  # which starts in a second
     started.wait_for(2)
     os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
     code, out, err = started.done()
@@ -180,7 +180,10 @@ os.write = write
 def test_a_disk_that_gets_full_while_measuring(tmp_path: Path) -> None:
     output = tmp_path / "m.json"
     done = subprocess.run(
-        [sys.executable, "-c", FULL + DRIVER, tmp_path / "log", "cpu", "--output", output],
+        [
+            *(sys.executable, "-c", FULL + DRIVER, tmp_path / "log", "cpu", "--output", output),
+            *("--backend", "onnxruntime"),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

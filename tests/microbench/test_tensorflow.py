@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +26,7 @@ from microbench.backends.tensorflow import build
 from microbench.blocks import Predefined
 from microbench.process import WorkerProcess
 from tests.microbench.covering import covering
+from tests.microbench.fakes import small
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +107,7 @@ def test_xla_compiles_when_asked(keras: Any, monkeypatch: pytest.MonkeyPatch, ji
         return function(*body, **options)
 
     monkeypatch.setattr(backend.tf, "function", noted)
-    n = Layers.on("small", 8, 8, 3)
-    backend.prepare_graph(n.done(n.conv_norm_act(n.input, 4, 3)), 2)()
+    backend.prepare_graph(small(), 2)()
     assert compiled[0] == {"jit_compile": True if jit else None}
 
 
@@ -138,15 +136,6 @@ def test_the_libraries_that_it_computes_with(keras: Any, monkeypatch: pytest.Mon
     )
     monkeypatch.setitem(sys.modules, "tensorflow.python.util._pywrap_util_port", None)
     assert backend.libraries() == {"odd": "(1, 2)", "cuda_version": "12"}
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="where oneDNN can be switched")
-def test_whether_onednn_computes_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1: tests/microbench/test_every_backend.py."""
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    with WorkerProcess("tensorflow", "cpu") as started:
-        found = started.request({"do": "environment"}, 60)["environment"]
-    assert found["libraries"]["onednn"] is False
 
 
 def test_waiting_does_not_copy_the_result(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,14 +177,21 @@ NETWORKS = """
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     folder = tmp_path_factory.mktemp("networks")
     (folder / "lolat_test_networks.py").write_text(textwrap.dedent(NETWORKS))
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        started = WorkerProcess("tensorflow", "cpu")
-    finally:
-        os.chdir(before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+        started = WorkerProcess("tensorflow+threads=1", "cpu")
     with started:
         yield started
+
+
+def test_its_threads_and_whether_onednn_computes_are_recorded(worker: WorkerProcess) -> None:
+    """Without threads, and with oneDNN: tests/microbench/test_every_backend.py."""
+    found = worker.request({"do": "environment"}, 60)["environment"]
+    names = ("threads", "threads_asked", "intra_op_threads", "inter_op_threads")
+    assert [found[n] for n in names] == [1, 1, 1, 1]
+    if platform.machine() == "x86_64":
+        assert found["libraries"]["onednn"] is False
 
 
 def network(name: str) -> dict[str, Any]:
@@ -203,19 +199,14 @@ def network(name: str) -> dict[str, Any]:
     return {"do": "prepare", "key": name, "job": job}
 
 
-def test_a_real_block_is_prepared_timed_and_forgotten(worker: WorkerProcess) -> None:
-    n = Layers.on("tiny", 8, 8, 3)
-    graph = n.done(n.conv_norm_act(n.input, 4, 3))
+def test_a_real_block_is_prepared_and_timed(worker: WorkerProcess) -> None:
     for key, batch_size in (("tiny", 2), ("reference", 1)):
-        job = {"graph": graph.to_dict(), "batch_size": batch_size}
+        job = {"graph": small().to_dict(), "batch_size": batch_size}
         answer = worker.request({"do": "prepare", "key": key, "job": job}, 60)
         assert 0 < answer["estimate_ms"] < 1000
     taken = worker.request({"do": "time", "key": "tiny", "reference": "reference", "calls": 3}, 60)
     assert [len(taken[k]) for k in ("samples_ms", "reference_ms")] == [3, 4]
     assert all(t > 0 for times in taken.values() for t in times)
-    worker.request({"do": "forget", "keys": ["tiny"]}, 60)
-    with pytest.raises(RequestFailed, match="tiny"):
-        worker.request({"do": "time", "key": "tiny", "reference": "reference", "calls": 1}, 60)
 
 
 @pytest.mark.parametrize("name", ["loud", "two_inputs"])

@@ -22,6 +22,7 @@ from microbench.backends.torch import keep_freed_memory, libraries
 from microbench.backends.torch.layers import block_module, materialize
 from microbench.blocks import BLOCKS, Predefined
 from tests.microbench.covering import covering
+from tests.microbench.fakes import small
 
 torch: Any = pytest.importorskip("torch")
 
@@ -213,11 +214,6 @@ def test_what_others_read_is_not_overwritten() -> None:
 
 
 # ---- options and environment ---------------------------------------------------------------------
-
-
-def small() -> Graph:
-    n = Layers.on("small", 8, 8, 3)
-    return n.done(n.conv_norm_act(n.input, 4, 3))
 
 
 def test_the_environment_says_what_makes_times_comparable() -> None:

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from lolat.errors import DeviceError, MeasuringError
-from lolat.graph import Graph
-from lolat.graph.layers import Layers
 from microbench.backends import create
 from microbench.backends import torch as torch_cuda
 from microbench.backends.torch import keep_freed_memory
+from tests.microbench.fakes import small
 
 torch: Any = pytest.importorskip("torch")
 
@@ -53,11 +52,6 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(torch, "cuda", found)
     monkeypatch.setattr(torch_cuda, "PLACE", "cpu")
     return found
-
-
-def small() -> Graph:
-    n = Layers.on("small", 8, 8, 3)
-    return n.done(n.conv_norm_act(n.input, 4, 3))
 
 
 @pytest.mark.parametrize(

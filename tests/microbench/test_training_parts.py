@@ -20,6 +20,7 @@ from microbench.backends import create
 from microbench.blocks import Predefined
 from microbench.learn_training import TRAINING_BLOCKS
 from microbench.worker import Worker
+from tests.microbench.fakes import tiny
 from tests.microbench.layer_oracle import CONVOLUTION, DENSE, Optimizer, forward, gradients
 
 TRAINED = [o for o in OPTIMIZERS if o != "none"]
@@ -432,11 +433,6 @@ def test_an_epoch_is_every_sample_once_and_a_step_of_sgd_for_each_batch(torch_: 
         np.testing.assert_allclose(found.detach().double().numpy(), wanted, rtol=1e-4, atol=1e-6)
 
 
-def image_out() -> Graph:
-    n = Layers.on("image", 6, 6, 3)
-    return n.done(n.conv_norm_act(n.input, 4, 3))
-
-
 def of_words() -> Graph:
     b = GraphBuilder("words")
     x = b.input((1, 7), dtype="int64")
@@ -444,7 +440,7 @@ def of_words() -> Graph:
     return b.build([x])
 
 
-@pytest.mark.parametrize("make", [small, image_out, of_words])
+@pytest.mark.parametrize("make", [small, tiny(4), of_words])
 def test_a_start_is_one_step_of_a_new_network(
     torch_: Framework, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Graph]
 ) -> None:

@@ -123,7 +123,7 @@ class TestCounts:
 
     def test_arrays(self) -> None:
         random = np.random.default_rng(0)
-        columns = {n: random.uniform(0, 2 * v, 20_000) for n, v in COUNTS.items()}
+        columns = {n: random.uniform(0, 2 * v, 40_000) for n, v in COUNTS.items()}
         extended, two_regime = plain(columns)
         found = MODEL.predict_counts(**columns)
         assert found.dtype == np.float64
@@ -373,6 +373,20 @@ class TestNetworks:
         assert found.in_domain is False
         assert any("no measured block has the operation teleport" in w for w in found.warnings)
         assert any("no formula for operation teleport" in w for w in found.warnings)
+
+    def test_each_model_says_of_a_graph_what_itself_did_not_measure(self) -> None:
+        builder = GraphBuilder("strange")
+        x = builder.input((1, 56, 56, 32))
+        builder.add("teleport", [x], (1, 56, 56, 32), "t", dtype="float16")
+        graph = builder.build([1])
+        document = by_hand()
+        document["domain"]["kinds"] = [*document["domain"]["kinds"], "teleport"]
+        knows = Model(document)
+        for batch_size in (1, 2, 3):
+            for model, kinds in ((MODEL, True), (knows, False)):
+                said = " ".join(model.predict(graph, batch_size).warnings)
+                assert ("has the operation teleport" in said) == kinds
+                assert "asked for float16" in said
 
     def test_another_type_of_numbers_is_outside(self) -> None:
         document = NETWORK.to_dict()

@@ -74,6 +74,35 @@ def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
     np.testing.assert_array_equal(numbers.encode(rows), indices)
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1,),
+        (5,),
+        (9000,),
+        (3, 4100),
+        (3, 4100, 2),
+        (1, 2, 1, 3),
+        (7,) * 22,
+        (70, 70, 70),
+        (300, 20, 9),
+    ],
+)
+def test_a_range_of_rows_is_those_of_numpy(sizes: tuple[int, ...]) -> None:
+    numbers, random = Grid(sizes), np.random.default_rng(0)
+    for length in (0, 1, 7, 4900, 20_000):
+        most = max(numbers.size - length, 0)
+        for start in {0, most, int(random.integers(most + 1))}:
+            stop = min(start + length, numbers.size)
+            rows = numbers.between(start, stop)
+            assert (rows.shape, rows.dtype) == ((stop - start, len(sizes)), numbers.dtype)
+            wanted = np.unravel_index(np.arange(start, stop), sizes)
+            np.testing.assert_array_equal(rows.T, np.array(wanted))
+    for start, stop in ((-1, 1), (numbers.size - 1, numbers.size + 1)):
+        with pytest.raises(InputError, match=f"from 0 to {numbers.size - 1}"):
+            numbers.between(start, stop)
+
+
 def test_large_indices_are_exact_or_refused() -> None:
     numbers = Grid((9,) * 19)  # 1.35e18, nearly as many as an int64 can index
     assert numbers.decode(np.array([numbers.size - 1, 0])).tolist() == [[8] * 19, [0] * 19]
@@ -81,6 +110,8 @@ def test_large_indices_are_exact_or_refused() -> None:
     index = functools.reduce(lambda total, digit: 9 * total + digit, row, 0)
     assert numbers.encode(np.array([row])).tolist() == [index]
     assert numbers.decode(np.array([index])).tolist() == [row]
+    assert numbers.between(index, index + 1).tolist() == [row]
+    assert numbers.between(numbers.size - 1, numbers.size).tolist() == [[8] * 19]
     more = Grid((9,) * 22)
     assert more.size == 9**22
     for call in (lambda: more.decode([0]), lambda: more.encode(np.zeros((1, 22), int))):

@@ -175,7 +175,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("stops", "failed: Stop: at once"),
         ("Forward", "is a lolat_hostile.Forward|Stop"),
         ("crashes", "ended by signal SIGSEGV"),
-        ("never", "gave no answer within 4 s; expected .*--max-read-s"),
+        ("never", "gave no answer within 1 s; expected .*--max-read-s"),
         ("eats", "more than 1 GiB of memory; expected .*--max-read-gib"),
         ("closes", "reading it "),
         ("answers", "reading it "),
@@ -191,7 +191,7 @@ def test_what_a_function_may_do(
     """One line, exit code 2, nothing on stdout; what it writes to stderr itself stays there."""
     monkeypatch.setattr("lolat.io.process.ENDING_S", 1.0)  # of one that closes its answers
     words = ["predict", "epyc-2t", f"lolat_hostile:{function}", "--json"]
-    limits = ["--max-read-s", "4" if function == "never" else "60", "--max-read-gib", "1"]
+    limits = ["--max-read-s", "1" if function == "never" else "60", "--max-read-gib", "1"]
     assert run_apart(command_line.lolat, [*words, *limits], "lolat") == 2
     out, err = capfd.readouterr()
     assert out == ""

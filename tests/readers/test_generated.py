@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lolat
@@ -207,7 +207,6 @@ def parsed(spec: str) -> Config | None:
     return None
 
 
-@settings(max_examples=300)
 @given(families, st.lists(parts | st.text(max_size=9), max_size=3).map("&".join))
 def test_a_string_is_a_configuration_or_one_line_of_error(family: str, options: str) -> None:
     config = parsed(f"generate:{family}?{options}")

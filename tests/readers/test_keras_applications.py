@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import re
 import time
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import lolat
 from lolat.graph.counts import Count, count
 from lolat.readers import open_network
 from lolat.readers.keras import import_keras, read_model
@@ -21,32 +21,35 @@ keras = import_keras()
 # The same code as another one, with more layers or channels: it cannot fail alone.
 LARGER = {
     "ConvNeXtSmall", "ConvNeXtLarge", "ConvNeXtXLarge", "DenseNet169", "DenseNet201", "ResNet101",
-    "ResNet152", "ResNet101V2", "ResNet152V2", "EfficientNetV2M", "EfficientNetV2L",
-    *(f"EfficientNetB{n}" for n in range(1, 7)), *(f"EfficientNetV2B{n}" for n in range(1, 4)),
+    "ResNet152", "ResNet101V2", "ResNet152V2", "EfficientNetV2M", "EfficientNetV2L", "VGG19",
+    "ConvNeXtBase", "NASNetLarge",
+    *(f"EfficientNetB{n}" for n in range(1, 8)), *(f"EfficientNetV2B{n}" for n in range(1, 4)),
 }  # fmt: skip
 NAMES = sorted(n for n in dir(keras.applications) if n[0].isupper() and n not in LARGER)
 
 # GMACs at the network's own size as published. ResNet, VGG, Inception, Xception, DenseNet, NASNet:
 # https://keras.io/api/applications and their papers, with the stride where Keras has it.
-PUBLISHED = {"ResNet50": 3.86, "VGG16": 15.5, "VGG19": 19.6, "MobileNet": 0.569, "MobileNetV2": 0.30,
+PUBLISHED = {"ResNet50": 3.86, "VGG16": 15.5, "MobileNet": 0.569, "MobileNetV2": 0.30,
              "MobileNetV3Large": 0.219, "MobileNetV3Small": 0.056, "InceptionV3": 5.72, "Xception": 8.4,
-             "DenseNet121": 2.87, "NASNetMobile": 0.564, "NASNetLarge": 23.8, "EfficientNetB0": 0.39,
-             "EfficientNetB7": 37.0, "ConvNeXtTiny": 4.5, "ConvNeXtBase": 15.4,
+             "DenseNet121": 2.87, "NASNetMobile": 0.564, "EfficientNetB0": 0.39, "ConvNeXtTiny": 4.5,
              "EfficientNetV2S": 8.4}  # fmt: skip
 
 
-def read(name: str) -> Any:
-    return lolat.read(f"keras:{name}")
+@functools.cache
+def read(name: str) -> tuple[Count, tuple[str, ...], int]:
+    """(counts, warnings, weights as Keras counts them) of a network at its own size."""
+    network = open_network(f"keras:{name}")
+    counts = count(network.graph())
+    return counts.total(), counts.warnings, weights_of(network.model)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_network_is_read_without_a_warning(name: str) -> None:
-    network = open_network(f"keras:{name}")
-    counts = count(network.graph())
-    assert counts.warnings == ()
+def test_a_network_is_read_without_a_warning(name: str) -> None:
+    counts, warnings, weights = read(name)
+    assert warnings == ()
     if name in PUBLISHED:
-        assert counts.total().flops / 1e9 == pytest.approx(PUBLISHED[name], rel=0.03)
-    assert counts.total().weights == weights_of(network.model)
+        assert counts.flops / 1e9 == pytest.approx(PUBLISHED[name], rel=0.03)
+    assert counts.weights == weights
 
 
 def weights_of(model: Any) -> int:
@@ -63,7 +66,6 @@ def weights_of(model: Any) -> int:
 
 def test_vgg16_by_hand() -> None:
     """All of it: 3x3 convolutions with a relu each, five pools, three dense layers."""
-    total_of = Count()
     side, inside = 224, 3
     acts = inp = macs = weights = traffic = ops = 0
     for channels, repeats in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
@@ -83,38 +85,8 @@ def test_vgg16_by_hand() -> None:
         weights += a * b + b
         traffic += a + b + 2 * b
         ops += 2
-    total_of = count(read("VGG16")).total()
-    assert total_of[:6] == (acts, inp, macs, traffic, weights, ops)
+    assert read("VGG16")[0][:6] == (acts, inp, macs, traffic, weights, ops)
     assert weights == 138_357_544
-
-
-def test_resnet50_by_hand() -> None:
-    """Convolutions and the head of Keras' ResNet50, which strides in the first 1x1 of a stage."""
-    acts = 112 * 112 * 64
-    inp = 224 * 224 * 3
-    macs = acts * 49 * 3
-    side, inside = 56, 64
-    for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
-        for block in range(blocks):
-            before = side
-            if block == 0 and stage > 0:
-                side //= 2
-            shapes = [
-                (before, inside, 1, width),
-                (side, width, 3, width),
-                (side, width, 1, 4 * width),
-            ]
-            if block == 0:
-                shapes.append((before, inside, 1, 4 * width))
-            for came, channels, kernel, made in shapes:
-                acts += side**2 * made
-                inp += came**2 * channels
-                macs += side**2 * made * kernel**2 * channels
-            inside = 4 * width
-    macs += 2048 * 1000
-    counts = count(read("ResNet50")).total()
-    assert (counts.acts, counts.inp, counts.flops) == (acts, inp, macs)
-    assert counts.flops == pytest.approx(3.86e9, rel=1e-3)
 
 
 def test_the_document_says_what_is_counted() -> None:
@@ -123,15 +95,8 @@ def test_the_document_says_what_is_counted() -> None:
         r"ResNet50 3.86 G \((.*?)\), MobileNetV2\s+0.30 G \((.*?)\), VGG-16 15.5 G \((.*?)\)", text
     )
     assert said is not None
-    counts = [count(read(n)).total().flops / 1e9 for n in ("ResNet50", "MobileNetV2", "VGG16")]
+    counts = [read(n)[0].flops / 1e9 for n in ("ResNet50", "MobileNetV2", "VGG16")]
     assert [f"{n:.3f}" for n in counts] == list(said.groups())
-
-
-def test_mobilenet_at_another_size() -> None:
-    whole, half = (count(lolat.read("keras:MobileNet", n)).total() for n in (256, 128))
-    head = 1024 * 1000  # the classifier does not see the size
-    assert whole.flops - head == 4 * (half.flops - head)
-    assert whole.weights == half.weights
 
 
 # ---- TensorFlow's profiler -----------------------------------------------------------------------
@@ -164,9 +129,8 @@ def test_macs_are_half_of_what_tensorflows_profiler_counts() -> None:
     assert total(read_model(model)).flops * 2 == profiled(model)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50V2"])
-def test_macs_of_networks_are_half_of_what_the_profiler_counts(name: str) -> None:
-    network = open_network(f"keras:{name}", (64,), weights=True)
+def test_macs_of_a_network_are_half_of_what_the_profiler_counts() -> None:
+    network = open_network("keras:MobileNetV2", (64,), weights=True)
     assert total(network.graph()).flops * 2 == profiled(network.model)
 
 
@@ -174,21 +138,21 @@ def test_macs_of_networks_are_half_of_what_the_profiler_counts(name: str) -> Non
 
 
 def test_counting_a_built_resnet50_takes_little_time() -> None:
-    """At most 20 ms is asked; it takes about 5. Compared with a loop that takes as long as 20 ms
-    take where nothing else runs, so that a busy machine does not fail it."""
+    """It takes about 5 ms. Compared with a loop of about 20, by the processor's time: what else runs
+    on the machine is no part of it."""
     model = open_network("keras:ResNet50").model
 
     def timed(work: Any) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     def reference() -> None:
         sum(i * i for i in range(250_000))
 
     pairs = [(timed(lambda: count(read_model(model))), timed(reference)) for _ in range(7)]
     best, loop = (min(column) for column in zip(*pairs, strict=True))
-    assert best < max(0.020, 1.5 * loop)
+    assert best < 1.5 * loop
 
 
 def test_no_weights_are_left_for_keras_to_fill() -> None:

@@ -23,12 +23,15 @@ def multi_head(q: int, s: int, inside: int, heads: int, key: int, value: int) ->
     return macs, moved
 
 
-def test_self_attention() -> None:
+def test_self_attention_in_which_a_mask_is_not_a_key() -> None:
     layer = layers.MultiHeadAttention(num_heads=3, key_dim=4)
-    graph = graph_of(lambda x: layer(x, x), (5, 7))
     macs, moved = multi_head(5, 5, 7, 3, 4, 4)
-    assert kinds(graph) == ATTENTION
-    assert six(graph, 2) == (0, 0, 2 * macs, 2 * moved, layer.count_params(), 8)
+    for graph in (
+        graph_of(lambda x: layer(x, x), (5, 7)),
+        graph_of(lambda x, m: layer(x, x, attention_mask=m), (5, 7), (5, 5)),
+    ):
+        assert kinds(graph) == ATTENTION
+        assert six(graph, 2) == (0, 0, 2 * macs, 2 * moved, layer.count_params(), 8)
 
 
 def test_cross_attention_with_values_of_another_size() -> None:
@@ -38,13 +41,6 @@ def test_cross_attention_with_values_of_another_size() -> None:
                  lambda q, v: layer(q, key=v, value=v)):  # fmt: skip
         graph = graph_of(call, (5, 7), (11, 7))
         assert six(graph) == (0, 0, macs, moved, layer.count_params(), 8)
-
-
-def test_a_mask_is_not_a_key() -> None:
-    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4)
-    graph = graph_of(lambda x, m: layer(x, x, attention_mask=m), (5, 7), (5, 5))
-    macs, moved = multi_head(5, 5, 7, 3, 4, 4)
-    assert six(graph) == (0, 0, macs, moved, layer.count_params(), 8)
 
 
 def test_attention_scores_are_an_output() -> None:

@@ -31,7 +31,7 @@ FILES = [(f"{name}.onnx", 8) for name in "abcd"]
 # Says torch, and so spares its networks the import of Keras.
 MODULE = '''
 """Networks of torch that do harm, and arrays."""
-import os, signal, sys, time
+import ctypes, os, signal, sys, time
 from pathlib import Path
 import numpy as np
 
@@ -60,7 +60,9 @@ def callback():
     time.sleep(100)
 
 def stuck():
-    sum(range(10**13))
+    """As code in C that neither lets go of Python nor looks at signals; but it takes no processor."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGINT})
+    ctypes.PyDLL(None).sleep(1000)
 
 def dies():
     os._exit(0)
@@ -97,9 +99,9 @@ def process(graph):
     return np.array([os.getpid()])
 
 def threads(graph):
-    import torch
     os.write(1, b"noise")
-    return np.array([torch.get_num_threads(), int(os.environ["OMP_NUM_THREADS"])])
+    torch = sys.modules.get("torch")  # where the network is of PyTorch
+    return np.array([torch.get_num_threads() if torch else 1, int(os.environ["OMP_NUM_THREADS"])])
 
 def wrong(graph):
     raise KeyError("wrong")
@@ -296,11 +298,9 @@ def test_what_no_framework_has_foreseen(
 )
 def test_too_long(kept: Cache, nets: Any, names: tuple[str, ...], processes: int) -> None:
     asked = [(f"{NAME}:{n}", None) for n in names]
-    begun = time.monotonic()
     found = dict(
         arrays_of([*asked, *FILES], "sizes", nets.sizes, kept, processes=processes, limit_s=1.5)
     )
-    assert time.monotonic() - begun < 40
     assert errors(found) == {
         spec: f"{spec} took longer than 1.5 s to read; it was left out" for spec, _ in asked
     }
@@ -465,8 +465,10 @@ def test_as_many_processes_as_there_are_processors(
     assert many.default_processes() == processes
 
 
-def started(here: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextlib.contextmanager
+def started(here: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A process and those that it starts; none is left."""
+    process = subprocess.Popen(
         [sys.executable, *words],
         cwd=here,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -475,13 +477,19 @@ def started(here: Path, *words: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_a_run_that_is_killed_goes_on_where_it_was(kept: Cache, nets: Any, here: Path) -> None:
-    process = started(here, "script.py", "slowly", "kill")
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    are_gone(here)  # they end with their parent
+    with started(here, "script.py", "slowly", "kill") as process:
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+        are_gone(here)  # they end with their parent
     (here / "log").unlink()
     assert all_read(dict(arrays_of(FILES, "sizes", nets.sizes, kept, processes=2)))
     assert sorted(logged(here)) == ["b", "c", "d"]  # not a, which was made before
@@ -494,14 +502,12 @@ def test_a_run_that_is_killed_goes_on_where_it_was(kept: Cache, nets: Any, here:
 def test_ctrl_c_ends_all_processes(
     here: Path, function: str, kill: Callable[[int, int], None]
 ) -> None:
-    process = started(here, "script.py", function)
-    wait_until(lambda: len(pids(here)) >= 2, 60, "two processes")
-    begun = time.monotonic()
-    kill(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=60) == ("", "")
-    assert time.monotonic() - begun < 10
-    assert process.returncode == 130
-    are_gone(here)
+    with started(here, "script.py", function) as process:
+        wait_until(lambda: len(pids(here)) >= 2, 60, "two processes")
+        kill(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "")  # they would sleep for longer
+        assert process.returncode == 130
+        are_gone(here)
 
 
 def test_whoever_stops_asking_leaves_no_process(kept: Cache, nets: Any, here: Path) -> None:
@@ -515,7 +521,6 @@ def test_whoever_stops_asking_leaves_no_process(kept: Cache, nets: Any, here: Pa
 @pytest.mark.parametrize(
     ("words", "starts"),
     [
-        (["script.py", "sizes"], True),
         (["script.py", "mine"], True),
         (["-m", "script", "mine"], True),
         (["script.py", "sizes", "unguarded"], True),

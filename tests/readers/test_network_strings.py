@@ -11,7 +11,6 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, MissingPackageError
-from lolat.readers import open_network
 from tests.readers.counting import refused
 
 HERE = Path(__file__).parents[2]
@@ -122,14 +121,6 @@ def test_another_size() -> None:
     assert graph.tensors[graph.inputs[0]].shape == (1, 96, 96, 3)
     assert lolat.read("keras:MobileNet", (96, 64)).tensors[0].shape == (1, 96, 64, 3)
     assert lolat.read("keras:MobileNet", (96, 64, 1)).tensors[0].shape == (1, 96, 64, 1)
-
-
-def test_a_network_with_weights_can_run() -> None:
-    model = open_network("keras:MobileNetV3Small", (32,), weights=True).model
-    import numpy as np
-
-    one, two = (model(np.ones((1, 32, 32, 3), "float32")).numpy() for _ in range(2))
-    assert (one == two).all()
 
 
 # ---- module:callable -----------------------------------------------------------------------------

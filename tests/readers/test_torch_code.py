@@ -66,14 +66,15 @@ def test_a_view_that_is_changed_changes_what_it_is_a_view_of() -> None:
     assert graph.shapes(graph.outputs) == [(1, 8, 6, 6)]
 
 
-def test_parts_written_into_a_buffer_are_its_value() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        out = torch.zeros(x.size(0), 16, 6, 6)
-        out[:, :8] = m.a(x)
-        out[:, 8:] = m.b(x)
-        return out
+def _assigns(m: Any, x: Any) -> Any:
+    out = torch.zeros(x.size(0), 16, 6, 6)
+    out[:, :8] = m.a(x)
+    out[:, 8:] = m.b(x)
+    return out
 
-    graph = does(forward, (3, 6, 6), a=conv(), b=conv())
+
+def test_parts_written_into_a_buffer_are_its_value() -> None:
+    graph = does(_assigns, (3, 6, 6), a=conv(), b=conv())
     assert kinds(graph) == ["conv", "scatter", "conv", "scatter"]
     assert total(graph, 2).traffic == 2 * 2 * 2 * 8 * 36  # each part read and written
     assert total(graph).serial == 2  # side by side

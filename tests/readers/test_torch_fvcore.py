@@ -65,7 +65,9 @@ def theirs(analyzed: Any) -> Counter[str]:
         (nets.mobilenet, 32),
         (nets.densenet, 16),
         (nets.shufflenet, 32),
+        (nets.UNet, 16),
         (nets.convnext, 32),
+        (nets.vit, 32),
         (nets.swin, 32),
     ],
 )
@@ -75,33 +77,14 @@ def test_convolutions_linear_layers_and_products(make: Callable[[], Any], size: 
     image = torch.zeros(1, 3, size, size)
     flops = theirs(analysis(model, image))
     activations = theirs(analysis(model, image, "ActivationCountAnalysis"))
+    if make is nets.vit:  # fvcore does not know the fused operation, so it leaves its products out
+        flops["matmul"] = 2 * 2 * 3 * 16 * 16 * 8  # blocks, products, heads, tokens, size
     for name in ("conv", "linear", "matmul"):
         assert macs(ours)[name] == flops[name], name
     assert sum(counted(ours, "acts")) == activations["conv"]
 
 
-def test_a_transposed_convolution_is_counted_by_its_inputs() -> None:
-    """Every input element is multiplied into kernel x output channels; fvcore agrees."""
-    model = nets.UNet()
-    ours = graph_of(model, (3, 16, 16))
-    flops = theirs(analysis(model, torch.zeros(1, 3, 16, 16)))
-    each = zip(ours.operations, counted(ours, "flops"), strict=True)
-    up = sum(flops for o, flops in each if o.kind == "transposed_conv")
-    assert up == 8 * 8 * 16 * 8 * 4 + 4 * 4 * 32 * 16 * 4  # positions x channels in, out x kernel
-    assert macs(ours)["conv"] == flops["conv"]
-
-
-def test_attention_is_whole_here() -> None:
-    """fvcore does not know the fused operation, so it leaves its two products out."""
-    model = nets.vit()
-    ours = graph_of(model, (3, 32, 32))
-    flops = theirs(analysis(model, torch.zeros(1, 3, 32, 32)))
-    assert macs(ours)["conv"] == flops["conv"]
-    assert macs(ours)["linear"] == flops["linear"]
-    assert macs(ours)["matmul"] == 2 * 2 * 3 * 16 * 16 * 8  # blocks, products, heads, tokens, size
-
-
-SEED, DRAWN, LARGEST = 15, 4, 25e6
+SEED, DRAWN, LARGEST = 15, 3, 12e6
 """Of the networks below: their draw, how many, and the parameters of the largest."""
 NOT_IN_FVCORE = {
     "aten::_convolution_mode": 'a convolution with padding="same" (ConvMixer)',

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import lolat
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
@@ -227,6 +228,26 @@ def test_the_same_network_in_keras_counts_the_same(name: str) -> None:
     assert count(ours).warnings == ()
     # Cut alike, where no names guide it.
     assert [b.summary for b in cut(nameless(ours))] == [b.summary for b in cut(nameless(theirs))]
+
+
+def test_resnet50_in_both_is_the_published_one() -> None:
+    """fvcore's 4.09 GMACs and 11.1 M activations, 25,557,032 parameters, of which 53,120 are of norms.
+
+    Not Keras' own, whose stride is in the first 1x1 of a block: 3.86 GMACs.
+    """
+    ours = lolat.read("tests.readers.torch_networks:resnet50", 224)
+    theirs = read_model(functional(lambda x: resnet(x, (3, 4, 6, 3)), (224, 224, 3)))
+    assert count(ours).total(8) == count(theirs).total(8)
+    found = count(ours).total(8)
+    assert (round(found.flops / 8e9, 2), found.acts) == (4.09, 8 * 11_113_984)
+    assert found.weights == 25_557_032 - 53_120
+    blocks = [[b.summary for b in cut(nameless(graph))] for graph in (ours, theirs)]
+    assert blocks[0] == blocks[1]
+    labels = [b.label for b in cut(ours)]
+    assert labels[:3] + labels[-2:] == ["stem", "layer1.0", "layer1.1", "layer4.2", "head"]
+    assert len(labels) == 18
+    names = [o.full_name for o in ours.operations]
+    assert (names[0], names[4]) == ("conv1", "layer1.0/conv1")
 
 
 def nameless(graph: Graph) -> Graph:

@@ -147,6 +147,26 @@ def test_show() -> None:
     assert lines[-1] == r"note: a noisy \x1b[1m point"
 
 
+LINK = {"replicas": 4, "gbps": 20.0, "latency_ms": 0.1, "variable_ms": 0.01, "fixed_ms": 0.5}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"gbps": 10**400}, {"gbps": 0}, {"latency_ms": -1}, {"replicas": True}, {"fixed_ms": "1"},
+        {"variable_ms": [1]}, {"gbps": None},
+    ],
+)  # fmt: skip
+def test_show_of_a_damaged_section_says_so_and_shows_the_others(damage: dict[str, Any]) -> None:
+    links = {"ddp": LINK, "mirrored": LINK | damage}
+    sections = {"training": [], "epochs": {"points": 3}, "spaces": {"fbnet": 3}, "links": links}
+    found = list(text.section_lines(sections))
+    assert found[2].startswith("link by ddp on 4 replicas (`lolat training predict`): 20 Gbit/s")
+    assert [line.partition(":")[0] for line in found if "damaged; the command that" in line] == [
+        "epochs", "fbnet", "mirrored",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "coefficients",
     [

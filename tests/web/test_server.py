@@ -176,8 +176,10 @@ def test_a_byte_now_and_then_is_not_enough(server: Running) -> None:
 @pytest.mark.parametrize(
     "request_",
     [b"\0" * 200_000, b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"9" * 100_000 + b" HTTP/1.1\r\n\r\n",
-     b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"],
-    ids=["NUL", "version", "length", "two hosts"],
+     b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+     b"POST /upload HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nOrigin: http://127.0.0.1:%d\r\nConnection: close\r\n"
+     b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 5\r\n\r\nhello"],
+    ids=["NUL", "version", "length", "two hosts", "form"],
 )  # fmt: skip
 def test_what_is_no_request(server: Running, request_: bytes) -> None:
     (found,) = answers([server.client(request_)])

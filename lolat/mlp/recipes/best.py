@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lolat.mlp.devices import Device, facts, find, key, known
+from lolat.mlp.devices import Device, key, known
 from lolat.mlp.layers import LayerWork
 from lolat.mlp.recipes import Devices, Plan, Recipe, trained_on
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, mapped
@@ -82,20 +82,20 @@ def is_early(device: Device) -> bool:
     return device.clock_mhz < 1000 and (device.year is None or device.year <= 2014)
 
 
-def early(table: LayerTable, devices: Devices) -> np.ndarray:
-    """(n,) bool: `is_early` of the GPU of each row; InputError for a GPU without facts."""
-    return mapped(table["gpu"], lambda n: is_early(*known([n], devices).values()), bool)
-
-
 def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
     """(n,) ms: the time of each row by the facts of its GPU alone, above 0.
 
     Calculation counts by the peak, reading and writing in order by the bandwidth, and turning tensors
     around, which keeps neither busy, by their geometric mean. InputError for a GPU without facts.
     """
+
+    def rates(name: str) -> tuple[float, float, bool]:
+        (device,) = known([name], devices).values()
+        return 1e3 / device.peak_macs, 1e3 * _BYTES / device.bandwidth, is_early(device)
+
     work, trained = LayerWork.of(table), table["optimizer"] != "none"
-    compute = 1e3 / facts(table["gpu"], devices, "peak_macs")  # ms per MAC
-    stream = 1e3 * _BYTES / facts(table["gpu"], devices, "bandwidth")  # ms per element
+    # Milliseconds per MAC and per element.
+    compute, stream, generation = mapped(table["gpu"], rates).reshape(-1, 3).T
     turn = np.sqrt(stream * compute * _BALANCE * _BYTES)  # ms per element
     times = {
         "start_ms": np.ones(len(table)),
@@ -115,11 +115,12 @@ def expected_ms(table: LayerTable, devices: Devices) -> np.ndarray:
     else:
         counts = _DENSE
         times["kernel"] = work.kernel * stream
-    generation = early(table, devices)
+    # Which of the four factors is each row's.
+    case = (2 * generation + trained).astype(np.intp)
     total = np.zeros(len(table))
-    for name, ((ahead, back), (early_ahead, early_back)) in counts.items():
-        forward = np.where(generation, early_ahead, ahead)
-        total += times[name] * (forward + trained * np.where(generation, early_back, back))
+    for name, generations in counts.items():
+        factors = [ahead + more for ahead, back in generations for more in (0.0, back)]
+        total += times[name] * np.take(factors, case)
     return total
 
 
@@ -197,25 +198,29 @@ def _overhang(sizes: np.ndarray, tile: int) -> np.ndarray:
 
 
 def identity(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
-    """(n,) of each feature that says which of the known GPUs a row is of; all 0 for another GPU."""
+    """(n,) of each feature of the GPU: `is_early`, and which of the known ones it is, all 0 for another.
+
+    InputError for a GPU without facts.
+    """
     names = sorted(key(name) for name in trained_on(devices))
-    width = 1 + len(REFERENCE) + SLOTS
+    titles = _identity_names()
 
     def seen(text: str) -> list[float]:
-        columns = [0.0] * width
-        device = find(text, devices)
-        if device is not None and key(device.name) in names:
-            logs = [float(np.log(getattr(device, f) / mid)) for f, mid in REFERENCE.items()]
-            columns[: 1 + len(REFERENCE)] = 1.0, *logs
-            columns[1 + len(REFERENCE) + names.index(key(device.name)) % SLOTS] = 1.0
-        return columns
+        (device,) = known([text], devices).values()
+        columns = dict.fromkeys(titles, 0.0) | {"early": float(is_early(device))}
+        if key(device.name) in names:
+            logs = {f: float(np.log(getattr(device, f) / mid)) for f, mid in REFERENCE.items()}
+            columns |= {"known": 1.0, **{f"known_{fact}": log for fact, log in logs.items()}}
+            columns[f"known_{names.index(key(device.name)) % SLOTS}"] = 1.0
+        return list(columns.values())
 
-    rows = mapped(table["gpu"], seen).reshape(len(table), width)
-    return dict(zip(_identity_names(), rows.T, strict=True))
+    rows = mapped(table["gpu"], seen).reshape(len(table), len(titles))
+    return dict(zip(titles, rows.T, strict=True))
 
 
 def _identity_names() -> list[str]:
     return [
+        "early",
         "known",
         *(f"known_{fact}" for fact in REFERENCE),
         *(f"known_{i}" for i in range(SLOTS)),
@@ -227,16 +232,18 @@ def feature_names(layer: str, several_devices: bool) -> tuple[str, ...]:
     words = {"activation": "none", "optimizer": "none", "padding": "same"}
     values = {name: np.array([words.get(name, 1)]) for name in COLUMNS[layer]}
     names = columns(LayerTable(layer, values))
-    return (*names, *(("early", *_identity_names()) if several_devices else ()))
+    return (*names, *(_identity_names() if several_devices else ()))
 
 
 def features(table: LayerTable, devices: Devices) -> np.ndarray:
     """(n, k) float64, the columns of `feature_names`. InputError for a GPU without facts."""
     named = columns(table)
     if len(devices) > 1:
-        named["early"] = early(table, devices)
         named |= identity(table, devices)
-    return np.stack([np.asarray(column, np.float64) for column in named.values()]).T
+    rows = np.empty((len(named), len(table)))
+    for row, column in zip(rows, named.values(), strict=True):
+        row[:] = column
+    return rows.T
 
 
 def encode(times_ms: np.ndarray, table: LayerTable, devices: Devices) -> np.ndarray:
