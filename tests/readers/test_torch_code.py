@@ -415,13 +415,6 @@ def test_parts_put_into_a_copy() -> None:
     assert kinds(lolat.read(program)).count("conv") == 2
 
 
-def _assigns(m: Any, x: Any) -> Any:
-    out = torch.zeros(x.size(0), 16, 6, 6)
-    out[:, :8] = m.a(x)
-    out[:, 8:] = m.b(x)
-    return out
-
-
 def _counts_calls(m: Any, x: Any) -> Any:
     m.calls.append(m.conv(x))
     return m.calls[-1]
