@@ -140,7 +140,8 @@ class Tracer(_Mode):
 
     def noted(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A node in the layer that is being called."""
-        node = self.graph.call_function(target, args, kwargs)
+        name = getattr(target, "overloadpacket", target).__name__  # as torch.export's
+        node = self.graph.create_node("call_function", target, args, kwargs, name)
         node.meta["nn_module_stack"] = self.layers[-1]
         return node
 
