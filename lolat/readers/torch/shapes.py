@@ -203,7 +203,9 @@ def traced(
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     paths = {module: f"{prefix}.{name}".rstrip(".") for name, module in modules.items()}
-    if len(paths) < len(modules) or any(isinstance(m, torch.fx.GraphModule) for m in paths):
+    if len(paths) < len(modules) or any(
+        isinstance(m, torch.fx.GraphModule) or hasattr(m, "_orig_mod") for m in paths
+    ):
         raise NotImplementedError("torch.export has names of its own for parts that are used twice")
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise NotImplementedError("autocast")
@@ -256,11 +258,12 @@ def _called(model: Any, paths: dict[Any, str], tracer: Tracer) -> Iterator[None]
         return entered(context)
 
     def transformed(*_: Any, **__: Any) -> Any:
-        raise NotImplementedError("torch.export notes vmap itself")
+        raise NotImplementedError("torch.export follows vmap, cond and their like itself")
 
     # What PyTorch has not is an AttributeError here: torch.export knows its own version.
     patches = [(torch.compiler, "_is_compiling_flag", True),
                (torch._functorch.apis, "vmap_impl", transformed),
+               (torch, "compile", transformed),
                (torch.autocast, "__enter__", enter), (torch.nn.Module, "__call__", called)]  # fmt: skip
     if hasattr(torch.compiler, "_is_exporting_flag"):  # newer than the oldest PyTorch
         patches.append((torch.compiler, "_is_exporting_flag", True))
