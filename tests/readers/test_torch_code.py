@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -412,3 +413,34 @@ def test_parts_put_into_a_copy() -> None:
         Does(_assigns, a=conv(3, 8), b=conv(3, 8)), (torch.zeros(1, 3, 6, 6),)
     ).run_decompositions()
     assert kinds(lolat.read(program)).count("conv") == 2
+
+
+def _counts_calls(m: Any, x: Any) -> Any:
+    m.calls.append(m.conv(x))
+    return m.calls[-1]
+
+
+def _in_halves(m: Any, x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return F.conv2d(x, m.conv.weight).float()
+
+
+@pytest.mark.parametrize(
+    ("forward", "quick"),
+    [(_assigns, True), (lambda m, x: m.drop(m.conv(x)) + m.conv(x), True), (_counts_calls, False),
+     (_in_halves, False), (lambda m, x: torch.vmap(lambda t: t.sin())(m.conv(x)), False)],
+)  # fmt: skip
+def test_both_ways_to_read_a_module_agree(
+    forward: Any, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.export is the oracle; what it reads in a way of its own is left to it."""
+    from lolat.readers.torch import export
+
+    parts = {n: conv() for n in ("a", "b", "conv")}
+    network = Does(forward, drop=nn.Dropout(0.5), calls=[], **parts)
+    with contextlib.nullcontext() if quick else pytest.raises(NotImplementedError):
+        export._quickly(network, "net", (3, 6, 6), None)
+    assert network.calls == []
+    graph = graph_of(network, (3, 6, 6)) if forward is not _counts_calls else None
+    monkeypatch.setattr(export, "_quickly", lambda *_: 1 / 0)
+    assert graph is None or graph == graph_of(network, (3, 6, 6))

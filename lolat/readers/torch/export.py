@@ -183,6 +183,8 @@ def unwrapped(model: Any) -> Any:
 def export(model: Any, name: str, size: Any, example: Any) -> Program:
     """The module as a Program. Raises NetworkError with the line of the user's code that is in the way."""
     with evaluated(model), _quietly():
+        with contextlib.suppress(Exception):  # torch.export says what is in the way, if anything is
+            return _quickly(model, name, size, example)
         first, call = _first_that_works(model, name, size, example)
         second = None
         remarks = []
@@ -197,6 +199,21 @@ def export(model: Any, name: str, size: Any, example: Any) -> Program:
     sizes, odd = at_two_batches(first.graph_module, second.graph_module if second else None)
     inputs, outputs = constants_and_inputs(first.graph_signature)
     return Program(first.graph_module, inputs, outputs, sizes, remarks + odd, PREFIX)
+
+
+def _quickly(model: Any, name: str, size: Any, example: Any) -> Program:
+    """The module as a Program without torch.export, or any Exception where that cannot be."""
+    from lolat.readers.torch.shapes import traced
+
+    known: dict[Any, Any] = {}
+    call = next(iter(calls(model, name, size, example)))
+    with _unheard() as said:
+        first, inputs, outputs = traced(model, PREFIX, call(1), known, _exported_tensors)
+    with _unheard():
+        second, _, _ = traced(model, PREFIX, call(2), known, _exported_tensors)
+    sizes, odd = at_two_batches(first, second)
+    sys.stderr.write(said.getvalue())  # what the user's code prints
+    return Program(first, inputs, outputs, sizes, odd, PREFIX)
 
 
 @contextlib.contextmanager
