@@ -1,8 +1,7 @@
 """JSON documents: read whole or refused with one line, checked by their shape, written for any editor.
 
-What a document holds is said by a `msgspec.Struct`, the one schema of its kind; fields that it does
-not name may
-be there (a later minor version adds some). Documents stay plain dicts: the shape only checks them.
+What a document holds is said by a `msgspec.Struct`, the one schema of its kind; fields that it does not
+name may be there (a later minor version adds some). Documents stay plain dicts: the shape only checks them.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from os import PathLike
 from typing import Annotated, Any
 
@@ -46,11 +46,9 @@ def read_json(
 ) -> Any:
     """The document in the file at `path`, unchecked.
 
-    ModelFileError, one line that names the file and ends in `expected`: no such file (then with
-    `hint`, how to
-    get one), a folder, no permission, larger than `largest_bytes`, not UTF-8, cut off, not JSON
-    (NotJsonError),
-    nested too deeply, numbers that are not finite.
+    ModelFileError, one line that names the file and ends in `expected`: no such file (then with `hint`, how
+    to get one), a folder, no permission, larger than `largest_bytes`, not UTF-8, cut off, not JSON
+    (NotJsonError), nested too deeply, a key twice in an object, numbers that are not finite.
     """
     source = shown_path(path)
     content = _content(path, source, expected, largest_bytes, hint)
@@ -69,27 +67,33 @@ def read_json(
         raise ModelFileError(
             f"{source}: lists or objects nested too deeply (more than {DEEPEST} in each other); {expected}"
         )
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return _slowly_decoded(text, source, len(content), expected)
+    return _decoded(text, source, len(content), expected)
 
 
-class _ConstantError(Exception):
-    """NaN, Infinity or a number like 1e999 stands in the text; Python's parser would take it."""
+class _ContentError(Exception):
+    """What Python's parser would take: NaN, Infinity, a number like 1e999, a key twice in an object."""
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise _ConstantError(text if len(text) <= SHOWN else "a number above 1.8e308")
+        what = text if len(text) <= SHOWN else "a number above 1.8e308"
+        raise _ContentError(f"holds {what}, which is not a finite number", "finite numbers only")
     return value
 
 
-def _slowly_decoded(text: str, source: str, size: int, expected: str) -> Any:
-    """A text that msgspec does not read: Python's slower parser says where it is wrong, or takes it (half
-    of a pair of surrogates in a text)."""
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):  # one of the values would be dropped without a word
+        double = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise _ContentError(f"has the key {key_text(double)} twice in an object", "each key once")
+    return made
+
+
+def _decoded(text: str, source: str, size: int, expected: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+        return json.loads(
+            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_object
+        )
     except json.JSONDecodeError as error:
         body = text.strip()
         # Only the start of an object is there; an object with something after it is not cut off.
@@ -98,11 +102,9 @@ def _slowly_decoded(text: str, source: str, size: int, expected: str) -> Any:
             raise ModelFileError(_truncated(source, size, expected)) from None
         place = f"line {error.lineno}, column {error.colno}"
         raise NotJsonError(f"{source}: not JSON ({error.msg} at {place}); {expected}") from None
-    except _ConstantError as error:
-        raise ModelFileError(
-            f"{source}: holds {error}, which is not a finite number; {expected}, with finite "
-            "numbers only"
-        ) from None
+    except _ContentError as error:
+        what, instead = error.args
+        raise ModelFileError(f"{source}: {what}; {expected}, with {instead}") from None
     except ValueError:  # Python's limit on the digits of an integer, which is not a JSONDecodeError
         raise ModelFileError(
             f"{source}: holds an integer of thousands of digits; {expected}"

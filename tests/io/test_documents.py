@@ -169,6 +169,8 @@ def read(path: Path, content: bytes, **more: Any) -> Any:
         (b'{"a": 1e999}', ModelFileError, ": holds 1e999, which is not a finite number"),
         (b'{"a": ' + b"9" * 400 + b".5}", ModelFileError, ": holds a number above 1.8e308, which"),
         (b'{"a": ' + b"9" * 5000 + b"}", ModelFileError, ": holds an integer of thousands of digits; exp"),
+        (b'{"a": {"b": 1, "c": 2, "b": 1}}', ModelFileError, ": has the key b twice in an object; exp"),
+        (b'{"a\\u001b": 1, "a\\u001b": 1}', ModelFileError, ": has the key 'a\\x1b' twice in an object"),
         (b"[" + b"[]," * 150 + b"[" * DEEPEST + b"]" * (DEEPEST + 1), ModelFileError, ": lists or obj"),
         (b"[" * (DEEPEST + 1), ModelFileError, ": lists or objects nested too deeply (more than 100 in"),
         (b'[{"a":' * 50 + b'"[[[" ,[', ModelFileError, ": lists or objects nested too deeply"),
