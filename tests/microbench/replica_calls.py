@@ -83,13 +83,10 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
 
 
 def averaged(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
-    """What an exchange takes; and gradients of rank + 1, as DistributedDataParallel leaves them."""
-    from microbench.backends.torch.replicas import Replica, exchange, known_gradients
+    """Gradients of a parameter that are rank + 1, as DistributedDataParallel leaves them."""
+    from microbench.backends.torch.replicas import Replica, known_gradients
 
-    timed = exchange(request, clock)
-    another = Path(request["folder"]) / "another"
-    another.mkdir(exist_ok=True)
-    with Replica({**request, "folder": str(another)}) as replica:
+    with Replica(request) as replica:
         module = known_gradients(replica.torch, 2, 5)
         parallel = replica.parallel(module)
         step = replica.step(parallel, lambda m: m())
@@ -97,4 +94,7 @@ def averaged(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
         for gradient in module.gradients:
             gradient.fill_(1.0 + request["rank"])
         step()
-        return {**timed, "gradients": [p.grad.tolist() for p in module.parameters()]}
+        return {
+            "gradients": [p.grad.tolist() for p in module.parameters()],
+            "environment": replica.environment(),
+        }
