@@ -29,6 +29,7 @@ COMMANDS = {
     "report html": ("report", MODEL, NETWORK, "--html", "{}.html"),
     "show": ("show", MODEL, "--plot", "{}.svg"),
     "fit": ("fit", "{given}/points.csv", "--output", "{}.json"),
+    "evaluate": ("evaluate", MODEL, "--table", "{given}/timed.csv", "--predictions", "{}.csv"),
     "suggest": ("suggest", "--count", 3, "--output", "{}.csv"),
     "nas fit": ("nas", "fit", "nasbench201", "{given}/samples.csv", "--output", "{}.json"),
     "nas suggest": ("nas", "suggest", "nasbench201", "--count", 3, "--output", "{}.csv"),
@@ -41,6 +42,8 @@ COMMANDS = {
                            "--journal", "{}.csv", "--candidates", 200),
     "nas score": ("nas", "score", "nasbench201", MODEL, "--only-best", "--output", "{}.folder"),
     "mlp predict": ("mlp", "predict", "{given}/layer.json", "{given}/layers.csv", "--output", "{}.csv"),
+    "mlp fit": ("mlp", "fit", "{given}/layers.csv", "--layer", "dense", "--recipe", "paper", "--epochs", 1,
+                "--output", "{}.json"),
     "training fit": ("training", "fit", "{given}/epochs.csv", "--output", "{}.json"),
 }  # fmt: skip
 
@@ -57,8 +60,10 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [f"{c},{5 + i / 7:.3f}" for i, c in enumerate(cells)]
     (folder / "samples.csv").write_text("\n".join(["arch,latency_ms", *rows]) + "\n")
     (folder / "scores.csv").write_text("\n".join(["arch,score", *rows]) + "\n")
-    write(folder / "layers.csv", random_rows("dense", 5))
+    write(folder / "layers.csv", random_rows("dense", 30))
     write_layer_model(folder / "layer.json", hand_model())
+    timed = ["network,batch_size,latency_ms", *(f"{NETWORK},{b},{4 + 8 * b}" for b in range(1, 6))]
+    (folder / "timed.csv").write_text("\n".join(timed) + "\n")
     nets = ("MobileNet", "ResNet50", "VGG16", "DenseNet121", "Xception", "NASNetMobile")
     epochs = [
         f"keras:{n},{b},1000,sgd,{3 + i + 40 / b}" for i, n in enumerate(nets) for b in (4, 16, 64)
