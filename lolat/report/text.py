@@ -310,10 +310,11 @@ def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
     from lolat.training.learning import Section
 
     section: Any = document.get("training")
-    if section is not None and fault_of(section, Section):
-        yield "training: damaged; `lolat training predict` says where"
+    if section is None:
         return
     try:
+        if fault_of(section, Section):
+            raise ValueError
         blocks = {p["name"] for p in section["points"]}
         optimizers = ", ".join(sorted(section["update_ms"]))
         yield (
@@ -322,8 +323,7 @@ def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"{beside(section['noise']['floor'])}; {plain(optimizers)}"
         )
     except (LookupError, TypeError, ValueError, ArithmeticError):
-        if section is not None:
-            yield "training: damaged; `lolat training predict` says where"
+        yield "training: damaged; `lolat training predict` says where"
 
 
 def section_lines(document: Mapping[str, Any]) -> Iterator[str]:

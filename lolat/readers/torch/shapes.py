@@ -72,9 +72,8 @@ class Tracer(_Mode):
         super().__init__()
         self.graph, self.device, self.known = torch.fx.Graph(), device, known
         self.layers: list[dict[str, Any]] = [{}]
-        self.constants: dict[
-            int, tuple[Any, Any]
-        ] = {}  # id -> a tensor, which keeps the id; its shape
+        # id -> a tensor, which keeps the id; its shape
+        self.constants: dict[int, tuple[Any, Any]] = {}
         self.with_grad = torch.is_grad_enabled()
 
     def placeholder(self, value: Any, name: str) -> Any:
@@ -109,9 +108,8 @@ class Tracer(_Mode):
         if func is torch.ops.aten.detach.default and not args[0].node.all_input_nodes:
             node = args[0].node
             if node.op == "call_function" and not node.users:
-                return _Shape(
-                    args[0].form, self.device, node
-                )  # PyTorch's own, of what it just made
+                # PyTorch's own, of what it just made.
+                return _Shape(args[0].form, self.device, node)
         read: list[Any] = []
 
         def noted(value: Any) -> Any:
