@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import ModelFileError
+from lolat.graph.counts import EXTRAS
 from lolat.graph.work import (
     CLASSES,
     MOVING_TERMS,
@@ -72,7 +73,10 @@ _EXPECTED = "expected a LoLat model file"
 # ---- What a model file must hold.
 
 
-class Point(Struct):
+_MORE: list[Any] = [(name, Count | UnsetType | None, UNSET) for name in EXTRAS]
+
+
+class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
     """One measured block or network; see `lolat.fitting.points.Point`."""
 
     name: str

@@ -274,9 +274,6 @@ def describe(model: Model) -> Iterator[str]:
     yield from section_lines(document)
     for remark in document.get("warnings", ()):
         yield f"note: {plain(remark)}"
-    training = document.get("training")
-    for remark in training.get("warnings", ()) if isinstance(training, Mapping) else ():
-        yield f"note on training: {plain(str(remark))}"
 
 
 def inference_lines(model: Model) -> Iterator[str]:
@@ -322,6 +319,7 @@ def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"blocks; each block left out: median error {percent(section['error']['left_out_median'])}"
             f"{beside(section['noise']['floor'])}; {plain(optimizers)}"
         )
+        yield from (f"note on training: {plain(r)}" for r in section.get("warnings", ()))
     except (LookupError, TypeError, ValueError, ArithmeticError):
         yield "training: damaged; `lolat training predict` says where"
 

@@ -204,8 +204,8 @@ def _full() -> dict[str, Any]:
         "sizes": {"weights": [0, 1e6]},
     }
     document["points"][0] |= {"kinds": ["conv"], "reference_ms": [1, 1.5], "spread": 0.01}
-    document["points"][0]["whole"] = True
-    document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None}
+    document["points"][0] |= {"whole": True, "border": 7}
+    document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None, "exps": None}
     return document
 
 
@@ -275,6 +275,7 @@ _OPTIONAL: dict[str, tuple[Place, ...]] = {
         ("points", 0, "kinds"),
     ),
     "list or null": (("points", 0, "reference_ms"),),
+    "count or null": (("points", 0, "border"), ("points", 1, "exps")),
     "range": (("domain", "ratios", "FLOPs per element"), ("domain", "sizes", "weights")),
     "yes or no": (("points", 0, "whole"),),
     "number": (

@@ -167,6 +167,18 @@ def test_show_of_a_damaged_section_says_so_and_shows_the_others(damage: dict[str
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("damage", [1.0, "x", [3], {}, None])
+def test_show_of_damaged_remarks_on_training(damage: Any) -> None:
+    document = load("epyc-2t").document
+    section = document["training"]
+    whole, damaged = (
+        [*text.training_lines({"training": section | {"warnings": warnings}})]
+        for warnings in (["a \x1b[1m remark"], damage)
+    )
+    assert whole[1:] == [r"note on training: a \x1b[1m remark"]
+    assert damaged == ["training: damaged; `lolat training predict` says where"]
+
+
 @pytest.mark.parametrize(
     "coefficients",
     [
