@@ -313,17 +313,15 @@ def _without_weights(make: Callable[[], Any]) -> Any:
     return without_weights(make)
 
 
-def attribute_of(spec: str) -> Any:
+def attribute_of(spec: str, what: str = "network", expected: str = FORMS) -> Any:
     """The object that `module:attribute` names; the working directory can be imported from.
 
-    NetworkError when there is none.
+    `what` it is, in a message, and what is `expected`. NetworkError when there is none.
     """
     module, _, attribute = spec.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    text = text_of(module)
-    if "torch" not in text or names_keras(text):
-        import_keras_quietly()
+    _import_keras_before(module, what == "network")
     try:
         value: Any = importlib.import_module(module)
     except KeyboardInterrupt:
@@ -332,42 +330,38 @@ def attribute_of(spec: str) -> Any:
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise NetworkError(
-                f"no module {module!r} for network {spec!r} (looked in {os.getcwd()} and among "
-                f"the installed packages); expected {FORMS}"
+                f"no module {module!r} for {what} {spec!r} (looked in {os.getcwd()} and among "
+                f"the installed packages); expected {expected}"
             ) from error
         mend = "install what it needs" if missing else "it must import without error"
         raise NetworkError(
-            f"importing {module!r} for network {spec!r} failed: {brief(error)}; {mend}"
+            f"importing {module!r} for {what} {spec!r} failed: {brief(error)}; {mend}"
         ) from error
     for part in attribute.split("."):
         if not hasattr(value, part):
             names = [n for n in dir(value) if not n.startswith("_")]
             near = difflib.get_close_matches(part, names, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"expected {FORMS}"
-            raise NetworkError(f"module {module!r} has no {attribute!r} (network {spec!r}); {hint}")
+            hint = f"did you mean {' or '.join(near)}?" if near else f"expected {expected}"
+            raise NetworkError(f"module {module!r} has no {attribute!r} ({what} {spec!r}); {hint}")
         value = getattr(value, part)
     return value
 
 
-def import_keras_quietly() -> None:
-    """Before a module that does so itself, which would let TensorFlow greet on stderr."""
-    with contextlib.suppress(MissingPackageError):
-        from lolat.readers.keras import import_keras
+def _import_keras_before(module: str, of_network: bool) -> None:
+    """Before a module that does so itself, which would let TensorFlow greet on stderr.
 
-        import_keras()
-
-
-def names_keras(text: str) -> bool:
-    """Whether a module's text names Keras, whose import takes seconds for nothing where it does not."""
-    return "keras" in text or "tensorflow" in text
-
-
-def text_of(module: str) -> str:
-    """The text of a module by its name, which is not imported; "" where it cannot be read."""
+    Where its text, which is not imported, names Keras, or is that of a network and does not name PyTorch:
+    the import takes seconds.
+    """
+    text = ""
     with contextlib.suppress(Exception):
         place = importlib.util.find_spec(module)
-        return Path(str(place and place.origin)).read_text(encoding="utf-8", errors="replace")
-    return ""
+        text = Path(str(place and place.origin)).read_text(encoding="utf-8", errors="replace")
+    if "keras" in text or "tensorflow" in text or (of_network and "torch" not in text):
+        with contextlib.suppress(MissingPackageError):
+            from lolat.readers.keras import import_keras
+
+            import_keras()
 
 
 def brief(error: BaseException) -> str:
