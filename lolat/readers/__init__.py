@@ -209,7 +209,7 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
 
 def _meant(spec: str) -> str:
     """`did you mean keras:ResNet50?` for a name without its package, or near one; "" for others."""
-    from lolat.readers.shipped import shipped_networks
+    from lolat.readers.cache import shipped_networks
 
     whole = {known.lower(): known for known in shipped_networks()}
     bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}

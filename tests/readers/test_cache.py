@@ -239,10 +239,12 @@ def test_the_versions_of_its_packages_count(
     spec = spec.replace("FILE", str(tmp_path / "net"))
     for ending in ("", ".keras", ".onnx", ".pt2"):
         (tmp_path / f"net{ending}").write_text("{}")
-    monkeypatch.setattr(module, "_version", lambda package: "1")
+    monkeypatch.setattr(module, "installed_version", lambda package: "1")
     first, changing = kept.key(spec), set()
     for package in OF_KERAS | {"timm", "torch", "torchvision", "transformers", "onnx", "numpy"}:
-        monkeypatch.setattr(module, "_version", lambda p, new=package: "2" if p == new else "1")
+        monkeypatch.setattr(
+            module, "installed_version", lambda p, new=package: "2" if p == new else "1"
+        )
         if kept.key(spec) != first:
             changing.add(package)
     assert changing == packages
