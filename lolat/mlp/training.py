@@ -245,8 +245,9 @@ def learn(
 ) -> LayerModel:
     """Trains on all rows of `table`. `epochs`: None, as the recipe says.
 
-    The model's `training` has seed, epochs, rows, and per member the mean loss of each epoch (`losses`)
-    and the networks that were started (`tries`, more than 1 where outputs died); its `errors` are empty.
+    The model's `training` has seed, epochs, rows, and in lists of one the mean losses of the epochs
+    (`losses`) and how many networks were started (`tries`, more than 1 where outputs died); its `errors`
+    are empty.
 
     With `checkpoint` the state is kept in that file every few epochs, and a run with the same table,
     recipe, seed and epochs goes on from there as if it had not stopped. Whoever has kept the model removes
@@ -271,7 +272,7 @@ def learn(
         run.strange = (recipe.features(table, Facts(devices, trained=())) - mean) / scale
     if checkpoint is not None:
         run.keep_in(checkpoint, _fingerprint(recipe.name, plan, x, y, seed, epochs))
-    members = [run.member(i) for i in range(plan.members)]
+    layers, losses, tries = run.trained()
     return LayerModel(
         layer=table.layer,
         recipe=recipe.name,
@@ -279,28 +280,21 @@ def learn(
         features=names,
         mean=mean,
         scale=scale,
-        network=Perceptron([m.layers for m in members]),
+        network=Perceptron([layers]),
         ranges=ranges(table),
         training={
             "seed": seed,
             "epochs": epochs,
             "rows": len(table),
-            "losses": [list(m.losses) for m in members],
-            "tries": [m.tries for m in members],
+            "losses": [losses],
+            "tries": [tries],
         },
         errors={},
     )
 
 
-@dataclass(frozen=True)
-class _Member:
-    layers: list[Layer]
-    losses: tuple[float, ...]
-    tries: int
-
-
 class _Run:
-    """The training of a plan's members one after another, with what a checkpoint holds of it."""
+    """The training of a plan's network, with what a checkpoint holds of it."""
 
     def __init__(
         self,
@@ -327,24 +321,25 @@ class _Run:
                 f"{plain(str(file))} is damaged or of another training: beginning anew"
             )
 
-    def member(self, number: int) -> _Member:
-        """Trains one network, or what is left of it; anew with another seed while its output dies."""
-        of = f"member{number}."
-        kept = {k.removeprefix(of): v for k, v in self.kept.items() if k.startswith(of)}
-        tries, losses = int(kept.get("tries", 1)), list(kept.get("losses", ()))
+    def trained(self) -> tuple[list[Layer], list[float], int]:
+        """(layers, losses, tries) of the network; anew with another seed while its output dies."""
+        kept = self.kept
+        tries, losses = int(kept.get("tries", 1)), list(map(float, kept.get("losses", ())))
         while tries <= TRIES:
-            seed = int(np.random.SeedSequence([self.seed, number, tries]).generate_state(1)[0])
+            seed = int(np.random.SeedSequence([self.seed, 0, tries]).generate_state(1)[0])
             network = KerasNetwork(self.plan, self.x, self.y, self.epochs, seed, self.strange)
             if kept:
                 network.take(kept)
-            self._begin(number, network.done)
+            self.progress.start("train", self.epochs)
+            for _ in range(network.done):
+                self.progress.step()
             while network.done < self.epochs and not network.dead:
                 losses.append(network.epoch())
                 self.progress.step()
                 if network.done % SAVE_EVERY == 0 or network.done == self.epochs:
-                    self._save(of, network.state(), tries, losses)
+                    self._save(network.state(), tries, losses)
             if not network.dead:
-                return _Member(network.layers(), tuple(map(float, losses)), tries)
+                return network.layers(), losses, tries
             self.progress.note(
                 f"the network answers 0 everywhere after {network.done} epochs (its last ReLU died): "
                 "once more from other weights"
@@ -354,20 +349,11 @@ class _Run:
             f"the network's output died from {TRIES} different beginnings; give another seed, or more rows"
         )
 
-    def _begin(self, number: int, done: int) -> None:
-        of = f" {number + 1} of {self.plan.members}" if self.plan.members > 1 else ""
-        self.progress.start(f"train{of}", self.epochs)
-        for _ in range(done):
-            self.progress.step()
-
-    def _save(
-        self, of: str, state: Mapping[str, np.ndarray], tries: int, losses: list[float]
-    ) -> None:
+    def _save(self, state: Mapping[str, np.ndarray], tries: int, losses: list[float]) -> None:
         if self.file is None:
             return
-        now = {**state, "tries": np.asarray(tries), "losses": np.asarray(losses)}
-        self.kept.update({of + k: v for k, v in now.items()})
-        arrays: dict[str, Any] = {**self.kept, "fingerprint": np.asarray(self.fingerprint)}
+        told = {"tries": tries, "losses": losses, "fingerprint": self.fingerprint}
+        arrays: dict[str, Any] = {**state, **told}
         content = io.BytesIO()
         np.savez(content, **arrays)
         write_bytes(self.file, content.getvalue())
