@@ -42,15 +42,11 @@ PREFIXES = ("keras", "generate", "timm", "torchvision", "transformers")
 
 @dataclass(frozen=True)
 class Network:
-    """A framework's network, opened, with what reads it into a Graph."""
+    """A framework's network, opened; `graph()` reads it into a Graph."""
 
     name: str
     model: Any
-    read: Callable[[], Graph]
-
-    def graph(self) -> Graph:
-        """The network as a Graph."""
-        return self.read()
+    graph: Callable[[], Graph]
 
 
 def read(network: Any, input_size: Any = None) -> Graph:
@@ -147,6 +143,7 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
     if ending == ".onnx" and os.path.exists(spec):
         from lolat.readers import onnx as onnx_reader
 
+        _require_one_size(size, shortened(spec))
         return Network(stem, spec, lambda: onnx_reader.read_file(spec, stem, size))
     if ending == ".pt2":
         from lolat.readers import torch as torch_reader
@@ -227,11 +224,7 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     if "keras" in _frameworks(model) and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers.keras import read_model
 
-        if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
-            raise InputError(
-                f"several input sizes are for PyTorch modules; the Keras model {name or model.name!r} "
-                "says what its inputs are, give one size or none"
-            )
+        _require_one_size(size, f"the Keras model {name or model.name!r}")
         return Network(name or model.name, model, lambda: read_model(model, name, size))
     example = None
     if isinstance(model, tuple) and len(model) == 2 and "torch" in _frameworks(model[0]):
@@ -245,16 +238,21 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     if "onnx" in _frameworks(model) and hasattr(model, "opset_import"):
         from lolat.readers import onnx as onnx_reader
 
-        if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
-            raise InputError(
-                "several input sizes are for PyTorch modules; an ONNX model says what its inputs are, give "
-                "one size or none"
-            )
+        _require_one_size(size, "an ONNX model")
         return Network(name, model, lambda: onnx_reader.read_model(model, name, size))
     raise NetworkError(
         f"{name or 'the object given'} is a {type(model).__module__}.{type(model).__name__}, not a "
         f"network that LoLat can read; expected a Keras model, a PyTorch module or an ONNX ModelProto"
     )
+
+
+def _require_one_size(size: Any, what: str) -> None:
+    """InputError for several input sizes, or some by argument."""
+    if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
+        raise InputError(
+            f"several input sizes are for PyTorch modules; {what} says what its inputs are, give one size "
+            "or none"
+        )
 
 
 def is_function(spec: str) -> bool:

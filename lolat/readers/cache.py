@@ -151,13 +151,13 @@ class Cache:
                 raise ValueError("several arrays")
             return array
 
-        return self._read(spec, size, ending_of(name), parse)
+        return self._read(spec, size, f".{name}.npy", parse)
 
     def put_array(self, spec: str, size: Any, name: str, array: np.ndarray) -> None:
         """Keep an array `name` of the network; ValueError where it is one of Python objects."""
         content = io.BytesIO()
         np.save(content, array, allow_pickle=False)
-        self._write(spec, size, ending_of(name), content.getvalue())
+        self._write(spec, size, f".{name}.npy", content.getvalue())
 
     def held(self) -> tuple[int, int]:
         """How many networks there is something of, and how many bytes of it."""
@@ -238,13 +238,6 @@ class Cache:
         # Now and then: for one network in sixteen, as keys are spread evenly.
         if path.name.removesuffix(ending).endswith("0"):
             self.trim(self.most_bytes)
-
-
-def ending_of(name: str) -> str:
-    """What an array's file ends in; InputError for a name that could lead elsewhere."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise InputError(f"array {name!r}: expected a name of letters, digits, - and _")
-    return f".{name}.npy"
 
 
 def _sha256(path: str) -> str:
