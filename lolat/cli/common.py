@@ -177,7 +177,7 @@ def _complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) ->
 
 def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
     """Names of networks that come along, or else files."""
-    from lolat.readers.shipped import shipped_networks
+    from lolat.readers.cache import shipped_networks
 
     found = [
         CompletionItem(n) for n in shipped_networks() if incomplete and n.startswith(incomplete)

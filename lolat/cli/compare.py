@@ -51,12 +51,13 @@ def compare(
     from lolat.comparison.candidates import check_sklearn
     from lolat.comparison.judging import ROUNDS, count_networks, judge, read_evaluation, steps
     from lolat.fitting.points import Point
+    from lolat.io.writing import check_file
     from lolat.model import load
     from lolat.report import comparison as report
 
     for path, name in ((csv_file, "--csv"), (html_file, "--html")):
         if path is not None:
-            check_writable(str(path), name)
+            check_file(path, name)
     check_sklearn()
     loaded = load(model)
     points = [Point.from_dict(p) for p in loaded.inference["points"]]
@@ -102,21 +103,6 @@ def of_one_name(one: str, other: str) -> str:
             "or measure it again to know"
         )
     return ""
-
-
-def check_writable(path: str, option: str) -> None:
-    """InputError now rather than after the fits, if the file of an option cannot be written."""
-    import os
-
-    from lolat.errors import InputError
-
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(f"{option} {path}: is a folder; expected the name of a file")
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
-        known = target.parent.is_dir()
-        reason = "no permission to write it" if known else f"no folder {target.parent}"
-        raise InputError(f"{option} {path}: {reason}; expected a file in a folder of yours")
 
 
 def require_points(source: str, points: list[Any]) -> None:

@@ -252,13 +252,13 @@ def search(
 
     SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space.
     """
-    from lolat.cli.compare import check_writable
+    from lolat.io.writing import check_file
     from lolat.nas.objective import find_space
     from lolat.nas.pareto import lines, write_csv
 
     for path, name in ((output, "--output"), (journal, "--journal")):
         if path is not None:
-            check_writable(str(path), name)
+            check_file(str(path), name)
     if plot is not None:
         from lolat.report.plots import check_plot
 
@@ -270,7 +270,7 @@ def search(
     if not is_table(objective) and not Path(objective).is_file():
         beside = None if output is None else str(output.with_suffix(".scores.csv"))
         journal = journal or beside or f"{searched.name}.scores.csv"
-        check_writable(journal, "--journal")
+        check_file(journal, "--journal")
     with json_of_no("nas-search", as_json), progress() as bar:
         told = questions.search(
             searched, loaded, objective, max_ms=max_ms, method=method, candidates=candidates,

@@ -61,8 +61,7 @@ def cache(clear: bool, as_json: bool) -> None:
 
     LOLAT_CACHE names another folder; LOLAT_CACHE=off keeps nothing.
     """
-    from lolat.readers.cache import Cache
-    from lolat.readers.shipped import shipped_networks
+    from lolat.readers.cache import Cache, shipped_networks
     from lolat.units import plain, plural, quantity
 
     kept = Cache()

@@ -303,9 +303,9 @@ def _check_page(asked: Question, against: str | None, html_file: str | None) -> 
         if against is not None:
             raise InputError("--against is for the page; give --html FILE too")
         return
-    from lolat.cli.compare import check_writable
+    from lolat.io.writing import check_file
 
-    check_writable(html_file, "--html")
+    check_file(html_file, "--html")
     sides = len(asked.devices) * len(asked.networks) + (against is not None)
     if sides > 2 or len(asked.batch_sizes) > 1:
         raise InputError(

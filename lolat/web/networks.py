@@ -24,8 +24,7 @@ from starlette.types import Message
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.archives import MIB, check_file
-from lolat.readers.cache import Cache
-from lolat.readers.shipped import shipped_graph
+from lolat.readers.cache import Cache, shipped_graph
 from lolat.units import plain
 
 UPLOAD = "upload:"

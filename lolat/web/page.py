@@ -13,7 +13,7 @@ from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.readers.archives import ENDINGS
-from lolat.readers.shipped import shipped_networks
+from lolat.readers.cache import shipped_networks
 from lolat.training.cost.prices import Prices
 from lolat.units import dollars, plain
 from lolat.web import latency, training, view

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lolat.readers import open_network, shipped
-from lolat.readers.shipped import FILE, shipped_graph, shipped_networks
+from lolat.readers import cache as shipped
+from lolat.readers import open_network
+from lolat.readers.cache import FILE, shipped_graph, shipped_networks
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "python benchmarks/shipped_networks.py, then raise READERS in lolat/readers/cache.py"
