@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 import lolat
-from lolat.cli.common import against_option, max_ms_option, option, sure_option
+from lolat.cli import common
 from lolat.cli.parsing import Number
 from lolat.errors import AnswerIsNo, InputError
 
@@ -81,26 +80,15 @@ class Limited:
             raise AnswerIsNo(many + "; ".join(wrong))
 
 
-_OPTIONS = (
-    max_ms_option(more="Exit code 3 where it takes longer."),
-    sure_option,
-    option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
-           help="Exit code 3 where it takes more than R times as long as --against."),
-    against_option(more="A network, or what `predict --json` wrote of the base branch."),
-    option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
-    option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
+limit_options = common.as_one(
+    "limited",
+    lambda: Limited,
+    common.max_ms_option(more="Exit code 3 where it takes longer."),
+    common.sure_option,
+    common.option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
+                  help="Exit code 3 where it takes more than R times as long as --against."),
+    common.against_option(more="A network, or what `predict --json` wrote of the base branch."),
+    common.option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
+    common.option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
 )  # fmt: skip
-
-
-def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a check, which the command gets as one `limited`."""
-
-    @functools.wraps(command)
-    def called(**values: Any) -> Any:
-        limited = Limited(**{f.name: values.pop(f.name) for f in fields(Limited)})
-        return command(**values, limited=limited)
-
-    decorated: Callable[..., Any] = called
-    for one in reversed(_OPTIONS):
-        decorated = one(decorated)
-    return decorated
+"""The options of a check, which the command gets as one `limited`."""

@@ -162,3 +162,16 @@ def check_writable(output: Path) -> None:
         ) from error
     if not os.access(folder, os.W_OK):
         raise InputError(f"no permission to write in {folder}; give --output elsewhere")
+
+
+def check_file(path: str | Path | None, option: str) -> None:
+    """InputError now, if the file of an option, where it is given, cannot be written, or has no folder."""
+    if path is None:
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{option} {path}: is a folder; expected the name of a file")
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        known = target.parent.is_dir()
+        reason = "no permission to write it" if known else f"no folder {target.parent}"
+        raise InputError(f"{option} {path}: {reason}; expected a file in a folder of yours")
