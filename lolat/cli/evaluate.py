@@ -171,12 +171,12 @@ def doctor(model: str, as_json: bool) -> None:
     machine is busy or in another state). Nothing is written.
     """
     from lolat.api.measuring import doctor as diagnose
-    from lolat.report.diagnosis import lines
+    from lolat.report.evaluation import doctor_lines
 
     loaded = lolat.load(model)
     with common.progress() as bar:
         found = diagnose(loaded, bar)
     result = found.to_dict()
-    common.answer("diagnosis", result, as_json, lines(loaded, model, result))
+    common.answer("diagnosis", result, as_json, doctor_lines(loaded, model, result))
     if not found.holds:
         raise click.exceptions.Exit(AnswerIsNo.exit_code)

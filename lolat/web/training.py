@@ -1,4 +1,4 @@
-"""The answer on training: time, money, memory, where an iteration goes on each device; and how it is shown."""
+"""The answer on training: time, money, memory, where an iteration goes on each device; as it is shown."""
 
 from __future__ import annotations
 
