@@ -29,12 +29,13 @@ from lolat.devices.tables import (
 )
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.fitting.points import Point, read_csv
+from lolat.io.documents import NotJsonError
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath, write_bytes
-from lolat.model.file import SECTIONS, NotJsonError, read, write
+from lolat.model.file import SECTIONS, read, write
 from lolat.model.learning import model_document
 from lolat.model.sections import OF_INFERENCE, lacks, with_sections
 from lolat.readers.many import Said

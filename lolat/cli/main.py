@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from lolat import __version__
-from lolat.cli.common import LazyGroup, command, run_apart
+from lolat.cli import common
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -74,7 +74,7 @@ def _say_versions(context: click.Context, _: click.Parameter, given: bool) -> No
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=common.LazyGroup,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
@@ -95,7 +95,7 @@ def lolat(context: click.Context) -> None:
         click.echo(FIRST)
 
 
-@command("lolat completion bash >> ~/.bashrc", "lolat completion fish | source")
+@common.command("lolat completion bash >> ~/.bashrc", "lolat completion fish | source")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands, options, models and networks of `lolat`."""
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
-    sys.exit(run_apart(lolat, arguments, "lolat"))
+    sys.exit(common.run_apart(lolat, arguments, "lolat"))
 
 
 if __name__ == "__main__":

@@ -141,10 +141,12 @@ def _reason(error: Exception) -> str:
     return " ".join(str(said).split())
 
 
-def check_file(path: AnyPath, option: str) -> None:
-    """InputError now rather than after minutes, if the file of an option, in a folder that is there, cannot
-    be written.
+def check_file(path: AnyPath | None, option: str) -> None:
+    """InputError now rather than after minutes, if the file of an option, where it is given, cannot be
+    written, or has no folder.
     """
+    if path is None:
+        return
     target = Path(path)
     if target.is_dir():
         raise InputError(f"{option} {path}: is a folder; expected the name of a file")

@@ -18,19 +18,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import ModelFileError
 from lolat.graph.counts import EXTRAS
-from lolat.graph.work import (
-    CLASSES,
-    MOVING_TERMS,
-    NEEDED,
-    OPTIONAL_TERMS,
-    PRODUCT_TERMS,
-    PRODUCTS,
-)
+from lolat.graph.work import CLASSES, MOVING_TERMS, NEEDED, OPTIONAL_TERMS, PRODUCT_TERMS, PRODUCTS
 from lolat.io.documents import (
-    LARGEST_BYTES,
     AtLeastOne,
     Count,
-    NotJsonError,
     NotNegative,
     Number,
     Positive,
@@ -42,22 +33,6 @@ from lolat.io.documents import (
     to_json,
 )
 from lolat.io.writing import AnyPath, shown_path, write_bytes
-
-__all__ = [
-    "FORMAT_VERSION",
-    "INFERENCE",
-    "LARGEST_BYTES",
-    "SCHEMA",
-    "SECTIONS",
-    "UNKNOWN",
-    "NotJsonError",
-    "in_today_s_form",
-    "read",
-    "to_json",
-    "validate",
-    "write",
-    "write_bytes",
-]
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.errors import ModelFileError
+from lolat.io.documents import LARGEST_BYTES
 from lolat.model import file as model_file
 from tests.model_documents import as_json, large, small
 from tests.training import known_device
@@ -87,7 +88,7 @@ class TestReading:
     @pytest.mark.parametrize(
         ("size", "error", "said"),
         [
-            (model_file.LARGEST_BYTES + 1, AssertionError("opened"), "too large"),
+            (LARGEST_BYTES + 1, AssertionError("opened"), "too large"),
             (2, PermissionError(13, "Permission denied"), "no permission to read"),
         ],
     )

@@ -15,7 +15,7 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.readers import apart
 from lolat.readers.archives import check_file
-from lolat.web.reading import Reader
+from lolat.web.networks import Reader
 from tests.processes import is_running, wait_until
 
 SMALL = "generate:fc?layers=8&input=4"
