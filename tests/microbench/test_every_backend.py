@@ -23,6 +23,7 @@ from microbench.blocks import Predefined
 from microbench.environment import FIELDS
 from microbench.jobs import Settings
 from microbench.process import WorkerProcess
+from microbench.runner import Runner
 from tests.microbench.covering import covering
 from tests.microbench.fakes import small, tiny
 
@@ -298,29 +299,19 @@ def test_the_real_framework_uses_so_many_threads_in_its_worker(name: str) -> Non
             assert computing(worker) > after or not after
 
 
-@every_backend
-def test_what_a_worker_says_without_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(NEEDED[name])
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # unasked it hangs on the processor
-    with WorkerProcess(name, "cpu") as worker:
-        found = worker.request({"do": "environment"}, 60)["environment"]
-    assert not {"threads", "threads_asked"} & set(found)
-    # 0: as many as there are, to TensorFlow and ONNX Runtime.
-    own = len(os.sched_getaffinity(0)) if name == "torch" else 0
-    assert found["intra_op_threads"] == own
-    if name == "tensorflow" and platform.machine() == "x86_64":
-        assert found["libraries"]["onednn"] is True, "0: tests/microbench/test_tensorflow.py"
-    # All is compared, or with the device: else two environments could differ without a word.
-    assert found.keys() - {*FIELDS, "device_name"} == set()
-
-
 # ---- a whole run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["torch+channels_last", "onnxruntime"])
-def test_a_tiny_run_in_a_real_worker(name: str, tmp_path: Path) -> None:
-    pytest.importorskip(backends.split(name)[0])
+@pytest.mark.parametrize("name", ["tensorflow", "torch+channels_last", "onnxruntime"])
+def test_a_tiny_run_in_a_real_worker(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it says of itself without threads."""
+    pytest.importorskip(NEEDED[framework := backends.split(name)[0]])
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # unasked it hangs on the processor
+    made: list[Any] = []
+    monkeypatch.setattr(learn, "Runner", lambda *given: made.append(Runner(*given)) or made[-1])  # type: ignore[func-returns-value]
     blocks = (
         Predefined("a", small, (1, 2)),
         Predefined("b", tiny(5), (1,)),
@@ -335,3 +326,12 @@ def test_a_tiny_run_in_a_real_worker(name: str, tmp_path: Path) -> None:
     assert all(p.latency_ms > 0 for p in points)
     assert backends.of_model(where) == name
     assert 0 < noise["quiet"] <= noise["busy"]
+    found = made[0].environment
+    assert not {"threads", "threads_asked"} & set(found)
+    # 0: as many as there are, to TensorFlow and ONNX Runtime.
+    own = len(os.sched_getaffinity(0)) if framework == "torch" else 0
+    assert found["intra_op_threads"] == own
+    if framework == "tensorflow" and platform.machine() == "x86_64":
+        assert found["libraries"]["onednn"] is True, "0: tests/microbench/test_tensorflow.py"
+    # All is compared, or with the device: else two environments could differ without a word.
+    assert found.keys() - {*FIELDS, "device_name"} == set()
