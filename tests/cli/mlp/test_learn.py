@@ -173,8 +173,7 @@ def test_the_journal_stays_until_the_model_is_there(
         (["cpu", "--max-gmacs", "1e-9", "--backend", "torch"], "of 819200 random convolution layers 0 "
          "have at most 1 MACs of work; expected 2000: allow larger ones"),
         (["cpu", "--backend", "torch", "--output", "."], "--output . is a folder"),
-        (["cpu", "--backend", "torch", "--csv", "."],
-         "File '.' is a directory"),
+        (["cpu", "--backend", "torch", "--csv", "."], "File '.' is a directory"),
         (["cpu", "--backend", "torch", "--csv", "/dev/null/x.csv"], "give --csv elsewhere"),
         (["cpu", "--backend", "torch", "--csv", "m.json"], "--csv and --output are both m.json; expected "
          "two files"),
