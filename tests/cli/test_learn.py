@@ -31,10 +31,9 @@ def interrupt(*_: object) -> None:
 
 def test_a_gpu_where_there_is_none(tmp_path: Path) -> None:
     output = tmp_path / "m.json"
-    said = refusal("gpu", "--backend", "tensorflow", "--output", output, CUDA_VISIBLE_DEVICES="-1")
+    said = refusal("gpu", "--backend", "onnxruntime", "--output", output)
     assert "no gpu here" in said
-    assert "looked for physical devices of type GPU" in said
-    assert "/physical_device:CPU:0" in said
+    assert "looked for" in said
     assert os.listdir(tmp_path) == []
 
 

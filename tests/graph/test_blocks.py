@@ -209,8 +209,7 @@ STYLES: dict[str, tuple[Callable[[int, int, str], tuple[str, str]], str]] = {
         "layer{0}.{1}",
     ),
     "flat": (lambda s, b, n: ("", f"res{s}_block{b}_{n}" if 0 < s < 4 else n), "res{}_block{}"),
-    "nested": (lambda s, b, n: ("model_1", f"stage{s}_unit{b}_{n}" if 0 < s < 4 else n),
-               "stage{}_unit{}"),
+    "nested": (lambda s, b, n: ("model_1", f"stage{s}_unit{b}_{n}" if 0 < s < 4 else n), "stage{}_unit{}"),
 }  # fmt: skip
 
 

@@ -146,8 +146,7 @@ KIND = "AuthenticAMD family 25 model 17 stepping 1"
     [
         ("a rack, 64 threads", {"cpu": "a rack", "threads": 64}, (
             Difference("processor", "a rack", f"a desk ({KIND})"), Difference("threads", 64, 2))),
-        ("a desk, 8 threads", HERE | {"threads": 8, "threads_asked": 8}, (
-            Difference("threads", 8, 2),)),
+        ("a desk, 8 threads", HERE | {"threads": 8, "threads_asked": 8}, (Difference("threads", 8, 2),)),
     ],
     ids=["name and threads", "threads asked for"],
 )  # fmt: skip

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from microbench.blocks import Predefined
 from microbench.environment import FIELDS
 from microbench.jobs import Settings
 from microbench.process import WorkerProcess
+from microbench.runner import Runner
 from tests.microbench.covering import covering
 from tests.microbench.fakes import small, tiny
 
@@ -50,12 +53,36 @@ def test_the_inputs_are_those_of_the_batch_and_can_be_touched(name: str) -> None
 
 @pytest.mark.parametrize("predefined", covering(windows=False), ids=lambda b: b.name)
 @every_backend
-def test_every_kind_of_operation_runs(name: str, predefined: Predefined) -> None:
+def test_every_kind_of_operation_runs(
+    name: str, predefined: Predefined, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That the others are built right, tests of each backend say."""
-    graph = as_known(name, predefined.make())
-    call = backend(name).prepare_graph(graph, predefined.batch_sizes[-1])
-    call()
-    call.touch()
+    graph, batch_size = as_known(name, predefined.make()), predefined.batch_sizes[-1]
+    made = backend(name)
+    call = made.prepare_graph(graph, batch_size)
+    results: list[Any] = []
+    if name == "tensorflow":
+        from microbench.backends import tensorflow
+
+        monkeypatch.setattr(tensorflow, "np", SimpleNamespace(asarray=results.append))
+        call()
+    elif name == "torch":
+
+        def keep(module: Any, given: Any, result: Any) -> None:  # the whole comes last
+            results[:] = result if isinstance(result, (tuple, list)) else [result]
+
+        with made.torch.nn.modules.module.register_module_forward_hook(keep):
+            call()
+    else:
+        binding = made.runtime.IOBinding
+        monkeypatch.setattr(
+            binding, "synchronize_outputs", lambda b: results.extend(b.get_outputs())
+        )
+        call()
+    found = [np.asarray(r if name == "tensorflow" else r.numpy()) for r in results]
+    sizes = [batch_size * math.prod(s[1:]) for s in graph.shapes(graph.outputs)]
+    assert [r.size for r in found] == sizes
+    assert all(np.isfinite(r).all() for r in found)
 
 
 # ---- values, as the attributes say ---------------------------------------------------------------
@@ -298,29 +325,19 @@ def test_the_real_framework_uses_so_many_threads_in_its_worker(name: str) -> Non
             assert computing(worker) > after or not after
 
 
-@every_backend
-def test_what_a_worker_says_without_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(NEEDED[name])
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # unasked it hangs on the processor
-    with WorkerProcess(name, "cpu") as worker:
-        found = worker.request({"do": "environment"}, 60)["environment"]
-    assert not {"threads", "threads_asked"} & set(found)
-    # 0: as many as there are, to TensorFlow and ONNX Runtime.
-    own = len(os.sched_getaffinity(0)) if name == "torch" else 0
-    assert found["intra_op_threads"] == own
-    if name == "tensorflow" and platform.machine() == "x86_64":
-        assert found["libraries"]["onednn"] is True, "0: tests/microbench/test_tensorflow.py"
-    # All is compared, or with the device: else two environments could differ without a word.
-    assert found.keys() - {*FIELDS, "device_name"} == set()
-
-
 # ---- a whole run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["torch+channels_last", "onnxruntime"])
-def test_a_tiny_run_in_a_real_worker(name: str, tmp_path: Path) -> None:
-    pytest.importorskip(backends.split(name)[0])
+@pytest.mark.parametrize("name", ["tensorflow", "torch+channels_last", "onnxruntime"])
+def test_a_tiny_run_in_a_real_worker(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it says of itself without threads."""
+    pytest.importorskip(NEEDED[framework := backends.split(name)[0]])
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # unasked it hangs on the processor
+    made: list[Any] = []
+    monkeypatch.setattr(learn, "Runner", lambda *given: made.append(Runner(*given)) or made[-1])  # type: ignore[func-returns-value]
     blocks = (
         Predefined("a", small, (1, 2)),
         Predefined("b", tiny(5), (1,)),
@@ -335,3 +352,12 @@ def test_a_tiny_run_in_a_real_worker(name: str, tmp_path: Path) -> None:
     assert all(p.latency_ms > 0 for p in points)
     assert backends.of_model(where) == name
     assert 0 < noise["quiet"] <= noise["busy"]
+    found = made[0].environment
+    assert not {"threads", "threads_asked"} & set(found)
+    # 0: as many as there are, to TensorFlow and ONNX Runtime.
+    own = len(os.sched_getaffinity(0)) if framework == "torch" else 0
+    assert found["intra_op_threads"] == own
+    if framework == "tensorflow" and platform.machine() == "x86_64":
+        assert found["libraries"]["onednn"] is True, "0: tests/microbench/test_tensorflow.py"
+    # All is compared, or with the device: else two environments could differ without a word.
+    assert found.keys() - {*FIELDS, "device_name"} == set()

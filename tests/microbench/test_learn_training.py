@@ -18,7 +18,7 @@ from lolat.training.memory import OPTIMIZERS
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from microbench import learn, learn_training
 from microbench.blocks import Predefined
-from microbench.jobs import Settings
+from microbench.jobs import Settings, graph_job
 from microbench.runner import Runner
 from tests import synthetic
 from tests.microbench.fakes import FakeDevice, FakeWorker, Watcher
@@ -251,12 +251,12 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     shapes = {"one": ((8,),), "many": ((8,),) * 16, "large": ((64, 64),)}
     monkeypatch.setattr(learn_training, "SHAPES", shapes)
+    monkeypatch.setattr(learn_training, "reference_job", lambda: graph_job(deep(1), "r", 1))
     section = measure(
         tmp_path / "j",
-        backend="torch",
-        now=1e9,
+        backend="torch+threads=1",
         blocks=blocks,
-        settings=Settings(rounds=1, slice_s=0.003, extra_rounds=0),
+        settings=Settings(rounds=1, slice_s=0.0, extra_rounds=0),
     )
     assert section["warnings"] == [w for w in section["warnings"] if "could not" not in w]
     assert len(section["points"]) == 60

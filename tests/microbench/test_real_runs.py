@@ -53,6 +53,7 @@ from lolat.cli.learn import main
 sys.exit(main(sys.argv[2:]))
 """
 POINTS = 12
+QUICK = ("--backend", "onnxruntime")  # starts in a second
 
 
 class Run:
@@ -112,7 +113,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
-    first = start()
+    first = start(*QUICK)
     first.wait_for(4)
     first.process.kill()
     first.process.communicate()
@@ -122,7 +123,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
     assert len(timed) - len(kept) in (0, 1), "at most one measurement is lost"
     assert not first.output.exists()
 
-    second = start()
+    second = start(*QUICK)
     code, out, err = second.done()
     assert code == 0, err
     assert f"going on from {first.journal}: {len(kept)} measurements" in err
@@ -136,17 +137,15 @@ def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
         assert point["samples_ms"][: len(before)] == before
         assert len(point["samples_ms"]) > len(before) or timed.count(key) == 0
     assert os.listdir(first.output.parent) == ["m.json"], "the journal is gone"
-    assert document["environment"]["framework"] == "tensorflow"
+    assert document["environment"]["framework"] == "onnxruntime"
     assert str(first.output) in out
-    for chatter in ("oneDNN", "cpu_feature_guard", "WARNING", "Traceback"):
-        assert chatter not in out + err
     assert all(line.startswith("lolat: ") for line in err.splitlines())
     assert "lolat:" not in out
 
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_journal_and_says_how_to_go_on(start: Any) -> None:
-    started = start("--backend", "onnxruntime")  # which starts in a second
+    started = start(*QUICK)
     started.wait_for(2)
     os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
     code, out, err = started.done()
@@ -182,7 +181,7 @@ def test_a_disk_that_gets_full_while_measuring(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-c", FULL + DRIVER, tmp_path / "log", "cpu", "--output", output),
-            *("--backend", "onnxruntime"),
+            *QUICK,
         ],
         capture_output=True,
         text=True,

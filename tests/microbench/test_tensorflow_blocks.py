@@ -54,10 +54,7 @@ def square(x: Any) -> Any:
 
 IMAGE, STEPS = (12, 12, 6), (10, 6)
 ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
-    "conv 1d causal": (
-        lambda x: layers.Conv1D(5, 3, padding="causal", dilation_rate=2)(x),
-        (STEPS,),
-    ),
+    "conv 1d causal": (lambda x: layers.Conv1D(5, 3, padding="causal", dilation_rate=2)(x), (STEPS,)),
     "conv 2d": (lambda x: layers.Conv2D(4, (3, 2), strides=2)(x), (IMAGE,)),
     "conv 3d": (lambda x: layers.Conv3D(4, 3, padding="same")(x), ((6, 6, 6, 2),)),
     "conv groups": (lambda x: layers.Conv2D(6, 3, groups=3, padding="same")(x), (IMAGE,)),
@@ -77,10 +74,7 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         (IMAGE,),
     ),
     "transposed 1d": (lambda x: layers.Conv1DTranspose(4, 4, strides=2)(x), (STEPS,)),
-    "conv as a function": (
-        lambda x: ops.conv(x, np.ones((3, 3, 6, 4), "float32"), strides=3),
-        (IMAGE,),
-    ),
+    "conv as a function": (lambda x: ops.conv(x, np.ones((3, 3, 6, 4), "float32"), strides=3), (IMAGE,)),
     "max pool": (lambda x: layers.MaxPooling2D(3, 2, padding="same")(x), (IMAGE,)),
     "max pool as a function": (lambda x: ops.max_pool(x, 3, 2, padding="same"), (IMAGE,)),
     "average pool 1d": (lambda x: layers.AveragePooling1D(2)(x), (STEPS,)),
@@ -111,18 +105,12 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda x, y: layers.Average()([layers.Maximum()([x, y]), layers.Minimum()([x, y])]),
         (IMAGE, IMAGE),
     ),
-    "where, compare, cast": (
-        lambda x: ops.where(x > 1, x, 0.0) + ops.cast(x > 0.5, "float32"),
-        (IMAGE,),
-    ),
+    "where, compare, cast": (lambda x: ops.where(x > 1, x, 0.0) + ops.cast(x > 0.5, "float32"), (IMAGE,)),
     "functions": (
         lambda x: ops.sin(ops.log(ops.exp(ops.sqrt(ops.abs(x)) + 1)) * ops.rsqrt(x + 1)),
         (STEPS,),
     ),
-    "clip, sign, erf": (
-        lambda x: ops.clip(x, 0, 1) + ops.sign(x) + ops.erf(x) + ops.floor(x),
-        (STEPS,),
-    ),
+    "clip, sign, erf": (lambda x: ops.clip(x, 0, 1) + ops.sign(x) + ops.erf(x) + ops.floor(x), (STEPS,)),
     "reduce": (
         lambda x: ops.mean(x, axis=(1, 2), keepdims=True) + ops.max(x, axis=(1, 2), keepdims=True),
         (IMAGE,),
@@ -141,20 +129,14 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "resizing": (lambda x: layers.Resizing(7, 9)(x), (IMAGE,)),
     "repeat": (lambda x: layers.RepeatVector(4)(x), ((6,),)),
     "tile": (lambda x: ops.tile(x, (1, 2, 3)), (STEPS,)),
-    "cumulative, roll, sort": (
-        lambda x: ops.sort(ops.roll(ops.cumsum(x, axis=1), 1, axis=1)),
-        (STEPS,),
-    ),
+    "cumulative, roll, sort": (lambda x: ops.sort(ops.roll(ops.cumsum(x, axis=1), 1, axis=1)), (STEPS,)),
     "top k": (lambda x: ops.top_k(x, 3)[0], (STEPS,)),
     "dense on steps": (lambda x: layers.Dense(7, activation="gelu")(x), (STEPS,)),
     "einsum into heads": (lambda x: layers.EinsumDense("abc,cde->abde", (10, 2, 3))(x), (STEPS,)),
     "einsum out of heads": (lambda x: layers.EinsumDense("abcd,cde->abe", (5, 7))(x), ((5, 2, 3),)),
     "einsum place by place": (lambda x: layers.EinsumDense("abc,bcd->abd", (10, 7))(x), (STEPS,)),
     "product": (lambda x, y: ops.matmul(x, y), ((4, 5), (5, 3))),
-    "product with a transposed one": (
-        lambda x, y: ops.einsum("abc,adc->abd", x, y),
-        ((4, 5), (3, 5)),
-    ),
+    "product with a transposed one": (lambda x, y: ops.einsum("abc,adc->abd", x, y), ((4, 5), (3, 5))),
     "dot": (lambda x, y: layers.Dot(axes=(1, 2), normalize=True)([x, y]), ((4, 5), (3, 4))),
     "attention": (square, (STEPS,)),
     "attention of heads": (lambda x: layers.MultiHeadAttention(3, 4)(x, x), (STEPS,)),
@@ -173,15 +155,10 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         (STEPS,),
     ),
     "gru": (lambda x: layers.GRU(4, reset_after=False)(x), (STEPS,)),
-    "rnn both ways": (
-        lambda x: layers.Bidirectional(layers.SimpleRNN(4, use_bias=False))(x),
-        (STEPS,),
-    ),
+    "rnn both ways": (lambda x: layers.Bidirectional(layers.SimpleRNN(4, use_bias=False))(x), (STEPS,)),
     "each step": (lambda x: layers.TimeDistributed(layers.Conv2D(2, 3))(x), ((3, 6, 6, 4),)),
     "normalizations": (
-        lambda x: layers.UnitNormalization()(
-            layers.GroupNormalization(3)(layers.LayerNormalization()(x))
-        ),
+        lambda x: layers.UnitNormalization()(layers.GroupNormalization(3)(layers.LayerNormalization()(x))),
         (IMAGE,),
     ),
     "instance norm, batch norm": (

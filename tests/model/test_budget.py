@@ -187,10 +187,8 @@ def test_what_cannot_be_varied() -> None:
 
 def test_to_be_sure_needs_an_interval() -> None:
     few = Model(synthetic.document(synthetic.measured(blocks=6, batches=(1,))), "few.json")
-    if few.predict(NETWORK).interval_ms is None:
-        cannot_vary(lambda: question(50.0, few, sure=True).answer("batch"), "few.json has too few")
-    else:  # pragma: no cover
-        pytest.fail("six points must not give an interval")
+    assert few.predict(NETWORK).interval_ms is None
+    cannot_vary(lambda: question(50.0, few, sure=True).answer("batch"), "few.json has too few")
 
 
 def test_the_answer_as_json() -> None:

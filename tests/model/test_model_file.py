@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import ModelFileError
 from lolat.io.documents import LARGEST_BYTES
+from lolat.model import Model
 from lolat.model import file as model_file
 from tests.model_documents import as_json, large, small
 from tests.training import known_device
@@ -314,7 +315,11 @@ class TestFields:
     @pytest.mark.parametrize(("place", "kind"), _rows(_OPTIONAL))
     def test_what_may_be_left_out(self, place: Place, kind: str) -> None:
         if place != _EXTENDED:  # which is the default
-            model_file.validate(_with(place, _MISSING), "here")
+            counts = (1e6, 1e6, 1e8, 1e6, 1e5, 20)
+            whole, less = (Model(d, "here") for d in (small(), _with(place, _MISSING)))
+            told, wanted = (m.predict_counts(*counts, predictor="extended") for m in (less, whole))
+            if "coefficients" not in place:
+                assert told == wanted > 0
 
     @pytest.mark.parametrize(
         ("nearby", "where", "said"),

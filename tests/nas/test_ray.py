@@ -4,6 +4,7 @@ killed in the middle; a tuner, with its metrics and trials over the budget."""
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import subprocess
@@ -172,6 +173,7 @@ def test_a_trial_over_the_budget_is_not_trained_or_stopped(
     found = tune.Tuner(
         either,
         param_space={"trial": searched},
+        tune_config=tune.TuneConfig(reuse_actors=True, max_concurrent_trials=1),
         run_config=tune.RunConfig(
             storage_path=str(tmp_path), verbose=0, callbacks=[latency.callback()], stop=latency.stop
         ),
@@ -195,9 +197,13 @@ def test_a_trial_over_the_budget_is_not_trained_or_stopped(
 def test_the_example_of_the_documentation_runs(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from ray import tune
+
     # Instead of ~/ray_results, whose path Ray has fixed when it was imported.
     for module in ("ray.train.constants", "ray.tune.experiment.experiment"):
         monkeypatch.setattr(f"{module}.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
+    one_process = functools.partial(tune.TuneConfig, reuse_actors=True, max_concurrent_trials=1)
+    monkeypatch.setattr(tune, "TuneConfig", one_process)
     run_example(EXAMPLES["ray_tune", 1], tmp_path, monkeypatch)
     assert (tmp_path / "results").is_dir()
 
@@ -224,7 +230,7 @@ def test_a_range_in_which_workers_die_again_and_again(
     with pytest.raises(LolatError, match="10 workers died scoring the candidates 1000 to 1999"):
         run(job, on_ray)
     assert not list(tmp_path.glob("*.tmp"))
-    assert run(job, on_ray).scored == 2000
+    assert run(job).scored == 2000
 
 
 def test_a_full_disk_of_a_worker(model: Model, tmp_path: Path) -> None:

@@ -60,10 +60,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
         ("generate:vgg", Vgg((2,), (16,), (100,), (128, 128, 3), 2)),
         ("generate:VGG?layers=1,1,1", Vgg((1, 1, 1), (16, 32, 64), (100,), (128, 128, 3), 2)),
         ("generate:vgg?filters=8,9", Vgg((2, 2), (8, 9), (100,), (128, 128, 3), 2)),
-        (
-            "generate:vgg?hidden=none&input=64,96&classes=10",
-            Vgg((2,), (16,), (), (64, 96, 3), 10),
-        ),
+        ("generate:vgg?hidden=none&input=64,96&classes=10", Vgg((2,), (16,), (), (64, 96, 3), 10)),
         (
             "generate:vgg?vgg_layers=3&input_shape=64x96x1&output_shape=10&hidden_layers=5",
             Vgg((3,), (16,), (5,), (64, 96, 1), 10),
@@ -85,10 +82,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
                 ((32, 32), (32,)), ((32, 32), (32,)), ((32, 32), (32,)), (100,), (128, 128, 3), 2,
             ),
         ),
-        (
-            f"generate:vgg?config={json.dumps(STUDY_VGG)}",
-            Vgg((2, 1), (16, 32), (100, 50), (64, 96, 3), 5),
-        ),
+        (f"generate:vgg?config={json.dumps(STUDY_VGG)}", Vgg((2, 1), (16, 32), (100, 50), (64, 96, 3), 5)),
         (
             "generate:vgg?config=%7B%22output_shape%22%3A%203%7D",
             Vgg((2,), (16,), (100,), (128, 128, 3), 3),

@@ -285,10 +285,13 @@ def test_what_no_framework_has_foreseen(
     [
         (("sleeps", "swallows", "callback"), 1),
         (("sleeps", "swallows", "callback"), 2),
-        pytest.param(("stuck",), 2, marks=pytest.mark.slow),  # which cannot be interrupted
+        (("stuck",), 2),  # which cannot be interrupted
     ],
 )
-def test_too_long(kept: Cache, nets: Any, names: tuple[str, ...], processes: int) -> None:
+def test_too_long(
+    kept: Cache, nets: Any, names: tuple[str, ...], processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(many, "GRACE_S", 2.0)
     asked = [(f"{NAME}:{n}", None) for n in names]
     found = dict(
         arrays_of([*asked, *FILES], "sizes", nets.sizes, kept, processes=processes, limit_s=1.5)

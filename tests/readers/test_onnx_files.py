@@ -88,7 +88,7 @@ def test_a_damaged_file_is_refused_or_read(tmp_path_factory: Any, data: Any) -> 
     path = tmp_path_factory.mktemp("damaged") / "network.onnx"
     path.write_bytes(bytes(contents[:end]))
     with contextlib.suppress(LolatError):
-        read_file(str(path))
+        assert min(count(read_file(str(path))).total()) >= 0
 
 
 LOOSE = model([node("Einsum", "x x", "y", equation="ab->ab")], x=("N", 3))

@@ -154,9 +154,7 @@ def test_else_it_is_that_of_latencies_and_wider(trained: list[float], said: str)
         ({"residuals": [0.1] * 5}, 0.9, "no interval: 5 points cannot give 90 % coverage"),
         ({}, 0.99, "no interval: 19 points cannot give 99 % coverage"),
         ({"residuals": []}, 0.5, "no interval: 0 points cannot give 50 % coverage"),
-        (
-            {"training_residuals": TRAINED}, 0.99, "no interval: 20 points cannot give 99 % coverage",
-        ),
+        ({"training_residuals": TRAINED}, 0.99, "no interval: 20 points cannot give 99 % coverage"),
     ],
 )  # fmt: skip
 def test_too_few_to_tell(entry: dict[str, Any], coverage: float, said: str) -> None:

@@ -15,6 +15,7 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.readers import apart
 from lolat.readers.archives import check_file
+from lolat.web import networks
 from lolat.web.networks import Reader
 from tests.processes import is_running, wait_until
 
@@ -24,6 +25,17 @@ SMALL = "generate:fc?layers=8&input=4"
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Reader]:
     found = Reader()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    """One that has no framework to load."""
+    child = networks.Child
+    monkeypatch.setattr(networks, "Child", lambda start, _, **given: child(start, "", **given))
+    found = Reader()
+    found.start()
     yield found
     found.close()
 
@@ -95,24 +107,22 @@ def test_code_in_a_file_is_not_run(reader: Reader, tmp_path: Path) -> None:
         reader.read(str(path))
 
 
-def test_a_process_that_dies_is_replaced(reader: Reader) -> None:
-    reader.start()
-    first = reader.pid
+def test_a_process_that_dies_is_replaced(bare: Reader, tmp_path: Path) -> None:
+    first = bare.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: not is_running(first), 30, "its end")
-    assert reader.read(SMALL).operations
-    assert reader.pid != first
+    assert bare.read(str(onnx_file(tmp_path / "n.onnx"))).operations
+    assert bare.pid != first
 
 
-def test_one_that_takes_too_long_is_ended(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader.start()
-    stopped = reader.pid
+def test_one_that_takes_too_long_is_ended(bare: Reader) -> None:
+    stopped = bare.pid
     assert stopped is not None
     os.kill(stopped, signal.SIGSTOP)
-    monkeypatch.setattr(reader, "limit_s", 0.3)
+    bare.limit_s = 0.3
     with pytest.raises(NetworkError, match=r"more than 0\.3 s or too much memory"):
-        reader.read(SMALL)
+        bare.read(SMALL)
     assert not is_running(stopped)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from lolat.mlp.table import read_table
 from microbench import learn as measuring
 from microbench import learn_layers
 from microbench.backends import choice
+from microbench.jobs import graph_job
 from microbench.runner import Runner
-from tests.cli.commands import ROOT, Command
-from tests.microbench.fakes import FakeDevice
+from tests.cli.commands import Command
+from tests.microbench.fakes import FakeDevice, small
 
 FIT = fit_module.fit
 FACTS = Device("EPYC 2 threads", 7.5, 64, 2596.0)
@@ -172,8 +173,7 @@ def test_the_journal_stays_until_the_model_is_there(
         (["cpu", "--max-gmacs", "1e-9", "--backend", "torch"], "of 819200 random convolution layers 0 "
          "have at most 1 MACs of work; expected 2000: allow larger ones"),
         (["cpu", "--backend", "torch", "--output", "."], "--output . is a folder"),
-        (["cpu", "--backend", "torch", "--csv", "."],
-         "File '.' is a directory"),
+        (["cpu", "--backend", "torch", "--csv", "."], "File '.' is a directory"),
         (["cpu", "--backend", "torch", "--csv", "/dev/null/x.csv"], "give --csv elsewhere"),
         (["cpu", "--backend", "torch", "--csv", "m.json"], "--csv and --output are both m.json; expected "
          "two files"),
@@ -224,36 +224,24 @@ def test_a_computer_without_a_framework_that_trains(
     assert "no gpu here" in lolat.refused("mlp", "learn", "gpu", "--output", tmp_path / "m.json")
 
 
-# The command as it is, but for measuring again what a noisy machine disturbed, which takes a minute.
-DRIVER = """
-import functools, sys
-from dataclasses import replace
-from microbench import learn_layers
-settings = replace(learn_layers.SETTINGS, rounds=2, extra_s=0.0)
-learn_layers.measure_layers = functools.partial(learn_layers.measure_layers, settings=settings)
-from lolat.cli.main import main
-main(sys.argv[1:])
-"""
-
-
-@pytest.mark.slow
-def test_a_whole_run(lolat: Command, tmp_path: Path) -> None:
+def test_a_whole_run(lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, but beside a small block, and without measuring again what a noisy machine disturbed."""
     pytest.importorskip("torch")
     pytest.importorskip("tensorflow")
-    output = tmp_path / "m.json"
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, "mlp", "learn", "cpu", "--count", "20", "--layer", "dense",
-         "--backend", "torch", "--max-gmacs", "0.05", "--recipe", "paper", "--epochs", "3",
-         "--output", output], capture_output=True, text=True, timeout=280, check=False, cwd=ROOT,
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(learn_layers, "reference_job", lambda: graph_job(small(), "small", 1))
+    settings = replace(learn_layers.SETTINGS, rounds=2, extra_s=0.0)
+    quick = functools.partial(learn_layers.measure_layers, settings=settings)
+    monkeypatch.setattr(learn_layers, "measure_layers", quick)
+    output, table = tmp_path / "m.json", tmp_path / "m.csv"
+    lolat.done(
+        "mlp", "learn", "cpu", "--count", 20, "--layer", "dense", "--backend", "torch",
+        "--max-gmacs", 0.05, "--recipe", "paper", "--epochs", 3, "--output", output,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    table = tmp_path / "m.csv"
     rows = read_table(table, "dense")
     assert len(rows) == 20
     assert (rows["time_ms_min"] <= rows.times_ms).all()
     assert (rows.times_ms <= rows["time_ms_max"]).all()
-    for chatter in ("oneDNN", "cpu_feature_guard", "Traceback"):
-        assert chatter not in done.stderr
     predicted = tmp_path / "out.csv"
     lolat.done("mlp", "predict", output, table, "--output", predicted)
     assert len(predicted.read_text().splitlines()) == 21

@@ -35,6 +35,12 @@ def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", [n for n in EXAMPLES if "ray" not in n[0]], ids=str)
 def test_an_example_runs(
-    name: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: tuple[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     run(EXAMPLES[name], tmp_path, monkeypatch)
+    told = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
+    assert bool(told) == ("print(" in EXAMPLES[name]), "a latency"
+    assert all(0 <= number < 1e4 for number in told)
