@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -120,9 +121,17 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
+def _forget_no_sizes() -> None:
+    """Without COLUMNS and LINES that no terminal has: at 0 columns rich prints nothing at all."""
+    for name in ("COLUMNS", "LINES"):
+        if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "1")):
+            del os.environ[name]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
     _open_closed_streams()
+    _forget_no_sizes()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
             stream.reconfigure(errors="replace")
