@@ -120,7 +120,7 @@ USUAL_VIEW = View()
 
 def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
-    yield f"{title(prediction)}: {latency(prediction)}"
+    yield f"{prediction.title}: {latency(prediction)}"
     yield totals(prediction)
     yield from memory_words(prediction)
     for warning in prediction.warnings:
@@ -128,11 +128,6 @@ def summary(prediction: Prediction) -> Iterator[str]:
 
 
 SAME_QUIET = 0.05  # a quiet machine that is faster by less is not spoken of
-
-
-def title(prediction: Prediction) -> str:
-    """Which network at which batch size."""
-    return f"{plain(prediction.network)} · batch {prediction.batch_size}"
 
 
 def latency(prediction: Prediction) -> str:
@@ -181,7 +176,7 @@ def print_report(
     from rich.text import Text
 
     console = wide_console()
-    console.print(Text(title(prediction), style="bold"))
+    console.print(Text(prediction.title, style="bold"))
     console.print(Text(headline(model), style="dim"), soft_wrap=True)
     console.print(Text(latency(prediction)))
     for line in (totals(prediction), *memory_words(prediction)):
