@@ -131,11 +131,11 @@ def _label(block: BlockPrediction) -> str:
 
 def _most(blocks: Sequence[BlockPrediction]) -> str:
     """What blocks together spend most of their time on."""
-    most = bound_by(_terms(blocks))
+    most = bound_by(terms_of(blocks))
     return f"most is {TERMS.get(most, most)}"
 
 
-def _terms(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
+def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
     """Milliseconds of each term, of all blocks together."""
     terms: dict[str, float] = {}
     for block in blocks:
@@ -146,7 +146,7 @@ def _terms(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
 
 def _why(top: Sequence[BlockPrediction]) -> str:
     """What these blocks spend their time on."""
-    most = bound_by(_terms(top))
+    most = bound_by(terms_of(top))
     one = len(top) == 1
     compute = "it computes" if one else "they compute"
     if most == "flops":
