@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 def coverage_of(sure: float | None, given: float | None) -> float | None:
     """Of the interval. InputError where --sure and --coverage say two things."""
     if sure is not None and given not in (None, sure):
-        raise InputError(f"--sure and --coverage are two answers; give --sure {100 * sure:g} alone")
+        raise InputError(
+            f"--sure and --coverage are two answers; give --sure {100 * given:g} alone"
+        )
     return given if sure is None else sure
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lolat.report.html import element, escape
+from lolat.io.results import element, escape
 from lolat.units import TIME_UNITS, dollars
 
 Scale = Callable[[float], float]
