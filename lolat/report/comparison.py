@@ -405,8 +405,8 @@ def _section(result: Mapping[str, Any], field: str, heading: str) -> list[str]:
 
 def _point(row: Mapping[str, Any]) -> str:
     """What a point says when pointed at: a block or network, its size, its batch size."""
-    size = "x".join(map(str, row.get("input_size") or ()))
-    parts = (row.get("network") or row.get("name"), size, row.get("block"))
+    size, block = "x".join(map(str, row.get("input_size") or ())), row.get("block")
+    parts = (row.get("network") or row.get("name"), size, "" if block is None else f"block {block}")
     return f"{' '.join(p for p in parts if p)}, batch {row['batch_size']}"
 
 
