@@ -46,7 +46,9 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
         complain(str(stop) or "interrupted")
         return INTERRUPTED
     except click.UsageError as error:
-        return _report(error, _usage(error, name), 2)
+        called = error.ctx.command_path if error.ctx is not None else name
+        text = f"{error.format_message().rstrip('.')}; see: {called} --help"
+        return _report(error, text, 2)
     except click.ClickException as error:
         return _report(error, error.format_message(), 2)
     except LolatError as error:
@@ -129,11 +131,6 @@ def _report(error: BaseException, text: str, code: int) -> int:
         traceback.print_exception(error)
     complain(text)
     return code
-
-
-def _usage(error: click.UsageError, name: str) -> str:
-    command = error.ctx.command_path if error.ctx is not None else name
-    return f"{error.format_message().rstrip('.')}; see: {command} --help"
 
 
 # ---- Options that several commands have: one name, one meaning.

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from lolat.model.prediction import Prediction
 
 
+def coverage_of(sure: float | None, given: float | None) -> float | None:
+    """Of the interval. InputError where --sure and --coverage say two things."""
+    if sure is not None and given not in (None, sure):
+        raise InputError(
+            f"--sure and --coverage are two answers; give --sure {100 * given:g} alone"
+        )
+    return given if sure is None else sure
+
+
 @dataclass(frozen=True)
 class Limited:
     """The options of a check."""
@@ -33,19 +42,11 @@ class Limited:
     github: bool
     junit: str | None
 
-    def coverage(self, given: float | None) -> float | None:
-        """Of the interval. InputError where --sure and --coverage say two things."""
-        if self.sure is not None and given not in (None, self.sure):
-            raise InputError(
-                f"--sure and --coverage are two answers; give --sure {100 * self.sure:g} alone"
-            )
-        return given if self.sure is None else self.sure
-
     def limits(
         self, model: str, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
     ) -> Limits:
         """The limits; the model is for `--against` a network. InputError for wrong ones."""
-        from lolat.model.check import Limits, before_of, is_prediction, read_before
+        from lolat.model.check import TOGETHER, Limits, before_of, is_prediction, read_before
 
         if (self.github or self.junit is not None) and self.max_ms is self.max_ratio is None:
             raise InputError(
@@ -59,10 +60,7 @@ class Limited:
                 asked = (self.against, batch_size, predictor)
                 before = before_of(lolat.load(model).predict(*asked, input_size=input_size))
         elif self.against is not None or self.max_ratio is not None:
-            raise InputError(
-                "--max-ratio and --against belong together; expected both: --max-ratio 1.05 --against "
-                "BASE.json, what `lolat predict --json` wrote of the base branch, or a network"
-            )
+            raise InputError(TOGETHER)
         return Limits(self.max_ms, self.sure, self.max_ratio, before)
 
     def check(

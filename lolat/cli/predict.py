@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.limits import Limited, limit_options
+from lolat.cli.limits import Limited, coverage_of, limit_options
 from lolat.cli.parsing import Names, Number
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
@@ -53,29 +53,35 @@ def warn_of_processor(model: str, loaded: Model) -> None:
 class Question:
     """What `predict` and `report` are asked: each network at each batch size on each device."""
 
-    devices: Sequence[str]
-    networks: Sequence[str]
-    batch_sizes: Sequence[int]
+    model: str
+    devices: tuple[str, ...]
+    networks: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
     input_size: tuple[int, ...]
     predictor: str | None
     coverage: float | None
 
     @property
+    def all_devices(self) -> tuple[str, ...]:
+        """That of MODEL first, each once."""
+        return tuple(dict.fromkeys((self.model, *self.devices)))
+
+    @property
     def is_one(self) -> bool:
         """Whether there is one answer, which then stands alone."""
-        return len(self.devices) == len(self.networks) == len(self.batch_sizes) == 1
+        return len(self.all_devices) == len(set(self.networks)) == len(self.batch_sizes) == 1
 
     def reports(self) -> tuple[list[Report], dict[str, str]]:
         """The answers, by network; and why a network could not be read, where another could.
 
         Devices come first, because a wrong one is found out faster; a network is read once.
         """
-        models = [opened(device) for device in self.devices]
+        models = [opened(device) for device in self.all_devices]
         for model in models:
             model.check(self.predictor, self.coverage)
         found: list[Report] = []
         failures: dict[str, str] = {}
-        for network in self.networks:
+        for network in dict.fromkeys(self.networks):
             how = self.batch_sizes[0], self.predictor, self.coverage
             try:
                 first = models[0].report(network, *how, input_size=self.input_size)
@@ -89,16 +95,10 @@ class Question:
         return found, failures
 
 
-def asked_of(
-    model: str,
-    devices: Sequence[str],
-    networks: Sequence[str],
-    batch_sizes: Sequence[int],
-    **how: Any,
-) -> Question:
-    """The question of a command, with each device and network once."""
-    every = tuple(dict.fromkeys((model, *devices))), tuple(dict.fromkeys(networks))
-    return Question(*every, batch_sizes, **how)
+question_options = common.as_one(
+    "asked", lambda: Question, common.several_options, common.coverage_option
+)
+"""MODEL NETWORK... and what goes with them, which the command gets as one `asked`; and --json."""
 
 
 def fail(failures: dict[str, str]) -> None:
@@ -114,8 +114,7 @@ def fail(failures: dict[str, str]) -> None:
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
 )
-@common.several_options
-@common.coverage_option
+@question_options
 @limit_options
 @common.option(
     "--state",
@@ -125,15 +124,7 @@ def fail(failures: dict[str, str]) -> None:
 )
 @common.csv_option(more="An answer a row.")
 def predict(
-    model: str,
-    networks: tuple[str, ...],
-    batch_sizes: tuple[int, ...],
-    devices: tuple[str, ...],
-    as_json: bool,
-    limited: Limited,
-    state: str | None,
-    csv_file: Path | None,
-    **how: Any,
+    asked: Question, as_json: bool, limited: Limited, state: str | None, csv_file: Path | None
 ) -> None:
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -141,19 +132,18 @@ def predict(
     be so busy, and narrower. Several networks, batch sizes and devices are answered in one table. With
     limits it is a check of each: exit code 3 where one is not kept.
     """
-    if state is not None and devices:
+    if state is not None and asked.devices:
         raise InputError("--state is of one machine; leave --device out, or ask of each by itself")
     if state is not None and state != "now":
         from lolat.model.state import read_state
 
         read_state(state)  # a wrong file is found out before a framework starts
-    how["coverage"] = limited.coverage(how["coverage"])
-    asked = asked_of(model, devices, networks, batch_sizes, **how)
+    asked = replace(asked, coverage=coverage_of(limited.sure, asked.coverage))
     if limited.max_ratio is not None and not asked.is_one:
         raise InputError(
             "--max-ratio is of one answer; give one NETWORK, batch size and device, or --max-ms"
         )
-    limits = limited.limits(model, batch_sizes[0], how["predictor"], how["input_size"])
+    limits = limited.limits(asked.model, asked.batch_sizes[0], asked.predictor, asked.input_size)
     reports, failures = asked.reports()
     if state is not None:
         known = _state(state, reports[0].model)
@@ -166,7 +156,7 @@ def predict(
         write_answers(csv_file, answers)
         if not as_json:
             common.say(f"written: {csv_file}")
-    named = [answer.device for answer in answers] if devices else []
+    named = [answer.device for answer in answers] if asked.devices else []
     try:
         limited.check([answer.prediction for answer in answers], limits, named)
     except AnswerIsNo as no:
@@ -213,8 +203,7 @@ def _state(given: str, loaded: Model) -> State:
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html --against keras:MobileNetV2",
 )
-@common.several_options
-@common.coverage_option
+@question_options
 @common.csv_option(more="A row for each block.")
 @common.html_option(more="To explore the blocks in a browser.")
 @common.against_option(more="A second device or network beside it in the page.")
@@ -232,10 +221,7 @@ def _state(given: str, loaded: Model) -> State:
     help="Rows by this; as the network has them if not given.",
 )
 def report(
-    model: str,
-    networks: tuple[str, ...],
-    batch_sizes: tuple[int, ...],
-    devices: tuple[str, ...],
+    asked: Question,
     as_json: bool,
     csv_file: Path | None,
     html_file: str | None,
@@ -243,7 +229,6 @@ def report(
     depth: int | None,
     columns: tuple[str, ...] | None,
     sort: str | None,
-    **how: Any,
 ) -> None:
     """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks.
 
@@ -258,7 +243,6 @@ def report(
             "--depth, --columns and --sort are for the table, --json has every block and all its counts; "
             "leave out one or the other"
         )
-    asked = asked_of(model, devices, networks, batch_sizes, **how)
     if columns and not asked.is_one:
         raise InputError("--columns is for one answer; ask for one network, batch size and device")
     _check_page(asked, against, html_file)
@@ -290,7 +274,7 @@ def _check_page(asked: Question, against: str | None, html_file: str | None) -> 
             raise InputError("--against is for the page; give --html FILE too")
         return
     check_file(html_file, "--html")
-    sides = len(asked.devices) * len(asked.networks) + (against is not None)
+    sides = len(asked.all_devices) * len(set(asked.networks)) + (against is not None)
     if sides > 2 or len(asked.batch_sizes) > 1:
         raise InputError(
             "--html has at most two devices or two networks beside each other, at one batch size; give one "
@@ -398,11 +382,7 @@ def budget(
     sure: float | None,
 ) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
-    if sure is not None and coverage not in (None, sure):
-        raise InputError(
-            f"--sure and --coverage are two answers; give --sure {100 * coverage:g} alone"
-        )
-    asked = (batch_size, predictor, coverage if sure is None else sure)
+    asked = (batch_size, predictor, coverage_of(sure, coverage))
     with common.json_of_no("budget", as_json):
         found = lolat.load(model).budget(
             network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size

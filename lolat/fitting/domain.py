@@ -186,7 +186,8 @@ class Domain:
             named = ", ".join(names[:NAMED_KINDS])
             more = f" and {len(names) - NAMED_KINDS} more" if len(names) > NAMED_KINDS else ""
             share = float(shares[list(kinds)].sum())
-            yield f"no measured block has the operation{_s(names)} {named}{more}, {_of_time(share)}"
+            word = "operations" if len(names) > 1 else "operation"
+            yield f"no measured block has the {word} {named}{more}, {_of_time(share)}"
         if dtypes:
             measured, other = (", ".join(sorted(t)) for t in (self.dtypes, set(dtypes.values())))
             yield f"measured in {measured}, asked for {other}"
@@ -239,10 +240,6 @@ def advice(source: str, measure: Sequence[str], complete: bool, batch_size: int)
         f"{aim}, measure {many} of its blocks ({named}{more}) on the model's device: "
         f"lolat learn --extend {quote(source)} {FOR_NETWORK}{batch}",
     )
-
-
-def _s(items: Sequence[str]) -> str:
-    return "s" if len(items) > 1 else ""
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:

@@ -180,10 +180,6 @@ class Flow:
         least = 2 if grows else SERIAL - 2 * inside
         return units >= least and self.serial_pieces(start, end) >= least
 
-    def is_crowded(self, start: int, end: int) -> bool:
-        """Whether these are too many heavy operations for a block, however they hang together."""
-        return self.units_before[end] - self.units_before[start] > CROWDED
-
 
 def segments(flow: Flow) -> tuple[list[list[int]], bool]:
     """Positions of the operations between two cuts, and whether skips were cut for them."""
@@ -197,7 +193,7 @@ def segments(flow: Flow) -> tuple[list[list[int]], bool]:
             simple = inside = flow.is_serial(start, end, inside)
             if simple:
                 crossing = flow.crossing(start, end, (end - start) // 2)
-            elif not flow.is_crowded(start, end):
+            elif flow.units_before[end] - flow.units_before[start] <= CROWDED:
                 crossing = []
             serial, crowded = serial or simple, crowded or bool(crossing and not simple)
         if not crossing:

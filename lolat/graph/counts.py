@@ -268,8 +268,7 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(sorted(FREE), lambda a, ins, outs: Count()),
     # what it selects, and the indices where they are a tensor
     **dict.fromkeys(
-        sorted(SELECTIONS),
-        lambda a, ins, outs: Count(traffic=2 * sum(outs) + sum(ins[1:]), ops=1),
+        sorted(SELECTIONS), lambda a, ins, outs: Count(traffic=2 * sum(outs) + sum(ins[1:]), ops=1)
     ),
     # a constant; of its input it needs the shape alone
     "fill": lambda a, ins, outs: Count(traffic=sum(outs), ops=1),

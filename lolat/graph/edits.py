@@ -389,8 +389,8 @@ def channels(graph: Graph) -> Channels:
     return known
 
 
-def widened(graph: Graph, factor: float, unknowns: Iterable[int] | None = None) -> Graph:
-    """The network with every free channel count, or these (see `inner`), times `factor`.
+def widened(graph: Graph, factor: float) -> Graph:
+    """The network with every free channel count times `factor`.
 
     Each is rounded to a multiple of 8 and of the groups of its convolutions (`channels.scaled`); inputs and
     outputs of the network stay, and so do the heads of attention, whose size changes. Raises
@@ -398,8 +398,7 @@ def widened(graph: Graph, factor: float, unknowns: Iterable[int] | None = None) 
     nothing to vary.
     """
     sizes = channels(graph).sizes
-    free = sizes.free() if unknowns is None else unknowns
-    new = {u: sizes.scaled(u, factor) for u in free}
+    new = {u: sizes.scaled(u, factor) for u in sizes.free()}
     if not new:
         raise InputError(
             f"the width of {graph.name!r} cannot be varied: none of its channel counts is free, they are "

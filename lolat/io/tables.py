@@ -180,10 +180,7 @@ class Row(Mapping[str, str]):
 
 
 def read_table(
-    path: str | Path,
-    required: Sequence[str] = (),
-    expected: str = "",
-    rows: str | None = None,
+    path: str | Path, required: Sequence[str] = (), expected: str = "", rows: str | None = None
 ) -> Table:
     """The cells of a CSV file whose columns include `required` (in lower case; others are no fault).
 

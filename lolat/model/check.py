@@ -14,6 +14,10 @@ from lolat.io.documents import fault_of, read_json
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds, percent, plain
 
+TOGETHER = (
+    "--max-ratio and --against belong together; expected both: --max-ratio 1.05 --against BASE.json, what "
+    "`lolat predict --json` wrote of the base branch, or a network"
+)
 _EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
 
 
@@ -78,10 +82,7 @@ class Limits:
         if self.sure is not None and self.max_ms is None:
             raise InputError("--sure without a limit; expected --max-ms T too")
         if (self.max_ratio is None) != (self.before is None):
-            raise InputError(
-                "--max-ratio and --against belong together; expected both: --max-ratio 1.05 --against "
-                "BASE.json, what `lolat predict --json` wrote of the base branch, or a network"
-            )
+            raise InputError(TOGETHER)
 
 
 @dataclass(frozen=True)

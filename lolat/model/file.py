@@ -9,7 +9,6 @@ a reader of version 1 still reads the file. What is under the other sections is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import ModelFileError
 from lolat.graph.counts import EXTRAS
+from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, MOVING_TERMS, NEEDED, OPTIONAL_TERMS, PRODUCT_TERMS, PRODUCTS
 from lolat.io.documents import (
     AtLeastOne,
@@ -151,15 +151,6 @@ Classes = msgspec.defstruct("Classes", [*_NEEDED, *_OTHERS])
 """The terms of each class of operations (`lolat.graph.work`)."""
 
 
-class Mode(Struct):
-    """How the device runs networks; see `lolat.graph.modes.Mode`."""
-
-    dtype: str | UnsetType = UNSET
-    compiled: bool | UnsetType = UNSET
-    channels_last: bool | UnsetType = UNSET
-    training: bool | UnsetType = UNSET
-
-
 class Kernels(Struct):
     """What a formula by operation has beside that of any; see `lolat.fitting.predictors.kernels`.
 
@@ -192,19 +183,24 @@ class Domain(Struct):
     sizes: dict[str, Range] | UnsetType = UNSET
 
 
-class Sections(Struct):
-    """A file without latencies of inference, and what every file has."""
+class Besides(Struct, kw_only=True):
+    """What any file may have besides."""
 
-    name: str
-    device: str
-    environment: dict[str, Any]
     warnings: list[str] | UnsetType = UNSET
     epochs: dict[str, Any] | UnsetType = UNSET
     spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
     links: dict[str, dict[str, Any]] | UnsetType = UNSET
 
 
-class ModelFile(Struct):
+class Sections(Besides):
+    """A file without latencies of inference."""
+
+    name: str
+    device: str
+    environment: dict[str, Any]
+
+
+class ModelFile(Besides):
     """A file with latencies of inference."""
 
     name: str
@@ -215,10 +211,6 @@ class ModelFile(Struct):
     environment: dict[str, Any]
     noise: Noise
     domain: Domain
-    warnings: list[str] | UnsetType = UNSET
-    epochs: dict[str, Any] | UnsetType = UNSET
-    spaces: dict[str, dict[str, Any]] | UnsetType = UNSET
-    links: dict[str, dict[str, Any]] | UnsetType = UNSET
 
 
 PREDICTORS: dict[str, type[Struct]] = {
@@ -235,7 +227,10 @@ def validate(document: Any, source: str) -> None:
     on with the field, what it is and what is expected. Nothing is changed or converted.
     """
     fault = _of_another_kind(document)
-    inference = fault is None and _has_inference(document)
+    # It is to have latencies where it has some part of them, or nothing at all.
+    inference = fault is None and (
+        any(f in document for f in INFERENCE) or not any(f in document for f in SECTIONS)
+    )
     fault = fault or fault_of(document, ModelFile if inference else Sections)
     if fault is None and inference:
         fault = next(filter(None, map(_fault_of_predictor, document["predictors"].items())), None)
@@ -247,11 +242,6 @@ def validate(document: Any, source: str) -> None:
         )
     if fault is not None:
         raise ModelFileError(f"{source}: {fault}")
-
-
-def _has_inference(document: Mapping[str, Any]) -> bool:
-    """Whether a file is to have latencies of inference: it has some of it, or nothing at all."""
-    return any(f in document for f in INFERENCE) or not any(f in document for f in SECTIONS)
 
 
 def _of_another_kind(document: Any) -> str | None:

@@ -27,11 +27,8 @@ def knows(document: Mapping[str, Any]) -> list[str]:
     return [*known, *(f"the link of {name}" for name in sorted(document.get("links", {})))]
 
 
-def lacks(document: Mapping[str, Any], source: str, what: str, how: str = "") -> ModelFileError:
-    """What is to be raised where a file does not know `what`, a word above or the name of a space.
-
-    `how`: a command, if others add it than those that are usual.
-    """
+def lacks(document: Mapping[str, Any], source: str, what: str) -> ModelFileError:
+    """What is to be raised where a file does not know `what`, a word above or the name of a space."""
     file = as_output(source)
     kind = document["environment"].get("device")
     learn = f"lolat learn {kind if kind in ('cpu', 'gpu') else 'cpu'}"
@@ -44,7 +41,7 @@ def lacks(document: Mapping[str, Any], source: str, what: str, how: str = "") ->
     known = " and ".join(knows(document)) or "nothing yet"
     return ModelFileError(
         f"{source} knows {known}, but no {what if what in ways else f'networks of {what}'}; add them with "
-        f"{how or ways.get(what, of_space)}"
+        f"{ways.get(what, of_space)}"
     )
 
 

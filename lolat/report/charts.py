@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lolat.report.html import element, escape
+from lolat.io.results import element, escape
 from lolat.units import TIME_UNITS, dollars
 
 Scale = Callable[[float], float]
@@ -210,10 +210,7 @@ def _short(value: float) -> str:
 
 
 def _beside(
-    frame: Frame,
-    at: tuple[float, float],
-    label: str,
-    taken: list[tuple[float, float, float]],
+    frame: Frame, at: tuple[float, float], label: str, taken: list[tuple[float, float, float]]
 ) -> list[str]:
     """A label above or below its dot where there is room, else none; `taken`: (x, y, half) of labels."""
     half = LARGE * _room(label) / 2

@@ -11,7 +11,7 @@ from lolat.graph import Graph
 from lolat.graph.blocks import Block
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.model.prediction import CALL, BlockPrediction, Prediction, bound_by
-from lolat.report.words import TERMS
+from lolat.report.words import TERMS, terms_of
 from lolat.units import digits, plain, quantity
 
 # ---- Where the blocks of a network belong: module paths from their labels and their
@@ -171,17 +171,13 @@ def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -
     label, summary = named_parts(inside[0].name)
     if len(inside) > 1:
         label, summary = plain(name), f"{len(inside)} blocks"
-    terms: dict[str, float] = {}
-    for block in inside:
-        for term, value in block.terms_ms.items():
-            terms[term] = terms.get(term, 0.0) + value
     return Row(
         label,
         summary,
         sum(b.latency_ms for b in inside),
         sum(b.share for b in inside),
         {name: sum(b.counts[name] for b in inside) for name in COUNTS},
-        terms,
+        terms_of(inside),
         tuple(members),
     )
 

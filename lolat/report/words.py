@@ -56,19 +56,15 @@ TERMS = {
     NOTHING: "nothing",
     CALL: "fixed cost",
 }
-GLOSSARY = {
-    TERMS[
-        "flops"
-    ]: "Multiplying and adding: MACs times what one takes on the device, and exponentials.",
-    TERMS[MEMORY]: "Reading and writing tensors: the elements that layers read and write.",
-    TERMS["weights"]: "Reading kernels from memory, once a pass, whatever the batch size.",
-    TERMS[
-        "patches"
-    ]: "What convolutions in groups cost beyond their MACs, where a device is slow at them.",
-    TERMS[
-        "ops"
-    ]: "What each operation costs before it does anything; a faster device does not help.",
-    TERMS[CALL]: "What one call of the network costs, however small the network is.",
+_OF_TERMS = {
+    "flops": "Multiplying and adding: MACs times what one takes on the device, and exponentials.",
+    MEMORY: "Reading and writing tensors: the elements that layers read and write.",
+    "weights": "Reading kernels from memory, once a pass, whatever the batch size.",
+    "patches": "What convolutions in groups cost beyond their MACs, where a device is slow at them.",
+    "ops": "What each operation costs before it does anything; a faster device does not help.",
+    CALL: "What one call of the network costs, however small the network is.",
+}
+GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "MAC": "One multiply-accumulate. Some tools call it one FLOP, others two.",
     "weights": "Kernels and biases of convolutions, dense and recurrent layers. Parameters, as torchinfo "
     "counts them, also have the vectors of normalizations and whole embedding tables.",
@@ -131,11 +127,11 @@ def _label(block: BlockPrediction) -> str:
 
 def _most(blocks: Sequence[BlockPrediction]) -> str:
     """What blocks together spend most of their time on."""
-    most = bound_by(_terms(blocks))
+    most = bound_by(terms_of(blocks))
     return f"most is {TERMS.get(most, most)}"
 
 
-def _terms(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
+def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
     """Milliseconds of each term, of all blocks together."""
     terms: dict[str, float] = {}
     for block in blocks:
@@ -146,7 +142,7 @@ def _terms(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
 
 def _why(top: Sequence[BlockPrediction]) -> str:
     """What these blocks spend their time on."""
-    most = bound_by(_terms(top))
+    most = bound_by(terms_of(top))
     one = len(top) == 1
     compute = "it computes" if one else "they compute"
     if most == "flops":

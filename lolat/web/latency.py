@@ -213,10 +213,7 @@ def _commands(
 
 
 def report(
-    question: LatencyQuestion,
-    graph: Graph,
-    file_name: str,
-    devices: Sequence[DeviceModel],
+    question: LatencyQuestion, graph: Graph, file_name: str, devices: Sequence[DeviceModel]
 ) -> str:
     """The page of `lolat report --html`, of one device or of two beside each other."""
     network = named(question.network, file_name)

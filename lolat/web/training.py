@@ -204,17 +204,16 @@ def shown(
         "warnings": list(dict.fromkeys(warnings)),
         "title": " and ".join(filter(None, (cards[0]["total"], cards[0]["dollars"]))),
         "commands": [
-            (_words(line, a.device.key if several else ""), line)
+            (
+                f"The same {'costs' if line.startswith('lolat cost') else 'times'} in a terminal"
+                f"{f': {a.device.key}' if several else ''}",
+                line,
+            )
             for a in answers
             for line in commands(question, a, file_name, chosen[a.device.key])
         ],
         "left_out": ", ".join(LEFT_OUT),
     }
-
-
-def _words(line: str, key: str) -> str:
-    what = "costs" if line.startswith("lolat cost") else "times"
-    return f"The same {what} in a terminal{f': {key}' if key else ''}"
 
 
 def _card(question: TrainingQuestion, answer: DeviceAnswer, series: int | None) -> dict[str, Any]:

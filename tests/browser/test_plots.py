@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from lolat.io.results import element
 from lolat.model import Model
 from lolat.report.charts import Dot, bars, frontier_chart, limits_of, scatter
-from lolat.report.comparison import write_page
-from lolat.report.html import document, element
+from lolat.report.comparison import document, write_page
 from lolat.report.plots import evaluation_plot, fit_plot, front_plot
 from tests import synthetic
 from tests.browser.chromium import Chromium, cut_off, overlaps, violations

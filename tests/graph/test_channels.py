@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.channels import Sizes, number, scaled, times
-from lolat.graph.edits import inner, widened
+from lolat.graph.edits import channels, inner, widened
 from tests.synthetic import network
 
 # ---- what a factor makes of a count
@@ -320,7 +320,7 @@ def test_inner_counts_do_not_leave_a_block() -> None:
     changed = [
         (o.name, o.attributes.get("in_channels"), o.attributes.get("out_channels"))
         for o, before in zip(
-            widened(graph, 0.5, [unknown]).operations, graph.operations, strict=True
+            channels(graph).resized({unknown: 16}).operations, graph.operations, strict=True
         )
         if o != before
     ]

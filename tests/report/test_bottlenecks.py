@@ -19,8 +19,17 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS, PLAIN
 from lolat.model import Model
 from lolat.model.attribution import explain_block, explain_network
-from lolat.report.bottlenecks import Side, embedded, page
-from lolat.report.bottlenecks.data import FAMILIES, are_unlike, document, pairs, side_names, stage
+from lolat.report.bottlenecks import (
+    FAMILIES,
+    Side,
+    are_unlike,
+    document,
+    embedded,
+    page,
+    pairs,
+    side_names,
+    stage,
+)
 from lolat.report.rows import module_paths
 from tests import synthetic
 

@@ -39,7 +39,7 @@ POINTS = [
     Point("a", 2, {"acts": 2, "inp": 2, "flops": 2}, 2.0),
     Point("<b>", 1, {"acts": 3, "inp": 3, "flops": 3}, 4.0),
 ]
-NETWORKS = [NetworkTime("keras:A", 1, 10.0), NetworkTime("m:f", 8, 20.0, (96,), "stem & head")]
+NETWORKS = [NetworkTime("keras:A", 1, 10.0), NetworkTime("m:f & g", 8, 20.0, (96,), 0)]
 CHOSEN = {c.name: c for c in CANDIDATES}
 
 
@@ -85,7 +85,7 @@ def test_everything_is_in_the_result() -> None:
         "name": "<b>", "batch_size": 1, "measured_ms": 4.0, "predicted_ms": {"flops": 4.4, "paleo": 4.0},
     }  # fmt: skip
     assert whole["networks"]["rows"][1] == {
-        "network": "m:f", "batch_size": 8, "input_size": [96], "block": "stem & head",
+        "network": "m:f & g", "batch_size": 8, "input_size": [96], "block": 0,
         "measured_ms": 20.0, "predicted_ms": {"flops": 23.0, "paleo": 10.0},
     }  # fmt: skip
     assert whole["predictors"]["paleo"]["million_rows_over_product"] == 4812.0
@@ -198,7 +198,7 @@ def test_the_page_has_the_tables_and_a_chart_for_each(tmp_path: Path) -> None:
     assert found.named("script") == []
     assert found.named("b") == [{}] * 6  # the names of the figures, and no block called <b>
     assert "<b>, batch 1: measured 4 ms, predicted 4.4 ms" in found.text
-    assert "m:f 96 stem & head, batch 8: measured 20 ms" in found.text
+    assert "m:f & g 96 block 0, batch 8: measured 20 ms" in found.text
     assert "4800" in found.text
     heads = [tag for tag, _ in found.tags if tag in ("h1", "h2")]
     assert heads == ["h1"] + ["h2"] * 4

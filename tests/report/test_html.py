@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.report.html import document, element, escape, figure, table
+from lolat.io.results import element, escape, table
+from lolat.report.comparison import document, figure
 from tests.report.pages import Page
 
 EVIL = "<script>alert('\"&')</script>"
