@@ -22,9 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.justus.vgg16 import measured_ms  # noqa: E402
 from lolat.fitting.points import Point  # noqa: E402
-from lolat.graph import kind_label  # noqa: E402
 from lolat.graph.counts import FEATURES  # noqa: E402
-from lolat.mlp.layers import layer_counts, layer_graph, layer_name  # noqa: E402
+from lolat.mlp.layers import layer_counts, layer_name  # noqa: E402
 from lolat.mlp.table import LAYERS, LayerTable, read_table  # noqa: E402
 from lolat.mlp.training import split  # noqa: E402
 from lolat.model import Model  # noqa: E402
@@ -60,7 +59,7 @@ def parts(table: LayerTable, gpu: str) -> tuple[LayerTable, LayerTable]:
 
 def points(table: LayerTable) -> list[Point]:
     """The rows as a model file's points: no raw times, the median of the authors' five as the latency."""
-    counts = layer_counts(table)
+    counts, layer = layer_counts(table), "conv" if table.layer == "convolution" else table.layer
     found = []
     for row in range(len(table)):
         found.append(
@@ -70,7 +69,7 @@ def points(table: LayerTable) -> list[Point]:
                 {c: int(n) for c, n in zip(FEATURES, counts[row], strict=True)},
                 float(table.times_ms[row]),
                 # By their own names: a relu after a convolution tells nothing of a batch norm or a pool.
-                kinds=tuple(sorted({kind_label(o) for o in layer_graph(table, row).operations})),
+                kinds=tuple(sorted({layer, str(table["activation"][row])} - {"none"})),
             )
         )
     return found

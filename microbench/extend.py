@@ -23,7 +23,7 @@ from microbench.backends import of_model
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
 from microbench.doctor import Again, references_of
-from microbench.jobs import Settings, job_key
+from microbench.jobs import job_key
 from microbench.journal import Journal
 from microbench.learn import measure_blocks
 
@@ -84,8 +84,6 @@ def measure_extension(
     now: float,
     restart: bool = False,
     progress: Progress | None = None,
-    settings: Settings | None = None,
-    networks: Sequence[Predefined] | None = None,
 ) -> Extension:
     """Measure `blocks` for a model of `points`, as learning does it.
 
@@ -97,9 +95,7 @@ def measure_extension(
     if device == "cpu":  # known before anything is started
         refuse_another(label, learned, environment.here(learned, device))
     try:
-        own = references_of(
-            points, known_blocks(backend, NETWORKS if networks is None else networks)
-        )
+        own = references_of(points, known_blocks(backend, NETWORKS))
     except InputError:
         own = []
     more = [
@@ -108,7 +104,7 @@ def measure_extension(
     ]
     check = partial(refuse_another, label, learned)
     run = measure_blocks(
-        backend, device, journal_path, now, restart, progress, settings, [*blocks, *more], check
+        backend, device, journal_path, now, restart, progress, None, [*blocks, *more], check
     )
     names = {b.name for b in blocks}
     new = tuple(p for p in run.points if p.name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -144,8 +144,7 @@ def measure_training(
     return section, run.journal
 
 
-def _pass_jobs(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> list[Job]:
-    jobs = []
+def _pass_jobs(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterator[Job]:
     for block in blocks:
         graph = graphs[block.name]
         payload = {"graph": graph.to_dict(), "of_inputs": not reads_image(graph)}
@@ -154,35 +153,28 @@ def _pass_jobs(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> lis
             for direction, backward in DIRECTIONS.items():
                 passes = {**payload, "batch_size": n, "backward": backward}
                 key = _pass_key(block.name, n, direction)
-                jobs.append(
-                    Job(key, {"training": {"passes": passes}}, need, 2 * keep_bytes(graph, n))
-                )
-    return jobs
+                yield Job(key, {"training": {"passes": passes}}, need, 2 * keep_bytes(graph, n))
 
 
 def _pass_key(name: str, batch_size: int, direction: str) -> str:
     return f"{name} x{batch_size} {direction}"
 
 
-def _update_jobs() -> list[Job]:
-    jobs = []
+def _update_jobs() -> Iterator[Job]:
     for name, optimizer in OPTIMIZERS.items():
         for label, shapes in SHAPES.items():
             held = 4 * (2 + optimizer.slots) * sum(map(prod, shapes))
             update = {"optimizer": name, "shapes": [list(s) for s in shapes]}
             need = 2 * held + OVERHEAD_BYTES
-            jobs.append(Job(f"{name} {label}", {"training": {"update": update}}, need, held))
-    return jobs
+            yield Job(f"{name} {label}", {"training": {"update": update}}, need, held)
 
 
-def _epoch_jobs() -> list[Job]:
-    jobs = []
+def _epoch_jobs() -> Iterator[Job]:
     for label, (shape, batch_size, steps) in LOOPS.items():
         held = 4 * prod(shape) * batch_size * steps
         epoch = {"shape": list(shape), "batch_size": batch_size, "steps": steps}
         need = 3 * held + OVERHEAD_BYTES
-        jobs.append(Job(f"epoch of {label}", {"training": {"epoch": epoch}}, need, held))
-    return jobs
+        yield Job(f"epoch of {label}", {"training": {"epoch": epoch}}, need, held)
 
 
 def _starts(

@@ -170,9 +170,9 @@ def warm_up(
     return previous
 
 
-def calls_per_visit(estimate_ms: float, slice_s: float, least: int = 1, most: int = 4) -> int:
+def calls_per_visit(estimate_ms: float, slice_s: float, most: int = 4) -> int:
     """How many samples fit into `slice_s` seconds, within bounds."""
-    return max(least, min(most, int(slice_s * 1e3 / max(estimate_ms, 1e-6))))
+    return max(1, min(most, int(slice_s * 1e3 / max(estimate_ms, 1e-6))))
 
 
 # ---- Which samples beside a reference block count: those of quiet moments

@@ -61,7 +61,7 @@ class Worker:
         if "training" in job:
             return backends.prepare_training(backends.training_of(self.backend), job["training"])
         if "layer" in job:
-            return backends.layer_step(self.backend, job["layer"])
+            return backends.training_of(self.backend).layer(job["layer"])
         if "graph" in job:
             return self.backend.prepare_graph(Graph.from_dict(job["graph"]), job["batch_size"])
         size = tuple(job["input_size"])

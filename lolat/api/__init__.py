@@ -152,7 +152,7 @@ class Model(core.Model, Result):
         sizes = batch_size if isinstance(batch_size, Sequence) else [batch_size]
         found = [core.Model.predict(self, graph, n, predictor, coverage) for n in sizes]
         if isinstance(network, (str, os.PathLike)):
-            found = [_named(p, os.fspath(network), input_size) for p in found]
+            found = [with_advice(p, os.fspath(network), input_size) for p in found]
         if known is not None:
             found = [p.under(known) for p in found]
         return found if several else found[0]
@@ -180,7 +180,7 @@ class Model(core.Model, Result):
         if not isinstance(network, (str, os.PathLike)):
             return Report(self, graph, found, graph.name, (), predictor, coverage)
         name, size = os.fspath(network), as_size(input_size)
-        found = _named(found, name, size)
+        found = with_advice(found, name, size)
         again = _at_size(network)
         return Report(self, graph, found, name, size, predictor, coverage, again)
 
@@ -439,7 +439,7 @@ def _state(state: State | str | os.PathLike[str] | None) -> State | None:
     return state
 
 
-def _named(prediction: Prediction, network: str, input_size: InputSize) -> Prediction:
+def with_advice(prediction: Prediction, network: str, input_size: InputSize) -> Prediction:
     """The prediction with its advice as a command that can be copied."""
     from lolat.fitting.domain import FOR_NETWORK, for_network
     from lolat.readers import as_size

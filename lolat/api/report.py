@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lolat.api import Model
-from lolat.fitting.domain import FOR_NETWORK, for_network
+from lolat.api import Model, with_advice
+from lolat.fitting.domain import for_network
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.io.results import Result
@@ -36,9 +36,8 @@ class Report(Result):
     def again(self, model: Model, batch_size: int) -> Report:
         """The same question to another model, or of another batch size; the network is not read again."""
         found = model.predict(self.graph, batch_size, self.predictor, self.coverage)
-        advice = for_network(self.network, self.input_size)
-        warnings = tuple(w.replace(FOR_NETWORK, advice) for w in found.warnings)
-        return replace(self, model=model, prediction=replace(found, warnings=warnings))
+        named = with_advice(found, self.network, self.input_size)
+        return replace(self, model=model, prediction=named)
 
     def words(self) -> str:
         """The prediction, and where its time goes."""

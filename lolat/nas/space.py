@@ -29,7 +29,7 @@ from lolat.model import Model
 from lolat.model.prediction import as_batch_size, operations_ms
 from lolat.nas.interactions import Decomposition, Finder, Networks
 from lolat.nas.scorer import Grid, Scorer, Times, compiled
-from lolat.nas.tables import BORDER, BorderTable, Part, Table
+from lolat.nas.tables import BorderTable, Part, Table
 from lolat.readers import read
 from lolat.units import shortened
 
@@ -99,7 +99,7 @@ class Space:
         """A network that is a chain of parts, each of which depends on some of the positions."""
         choices = [tuple(positions[p].choices for p in part.positions) for part in parts]
         tables = [part.table(c) for part, c in zip(parts, choices, strict=True)]
-        if BORDER and parts:
+        if parts:
             tables.append(BorderTable.of(parts[0], choices[0], output=False))
             tables.append(BorderTable.of(parts[-1], choices[-1], output=True))
         return cls(name, positions, tables, partial(chain, tuple(parts)), codec)

@@ -26,8 +26,7 @@ from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.layers import Layers
 from lolat.model.prediction import operations_ms
 
-SERIAL = COLUMNS.index("serial")
-BORDER = [i for i, column in enumerate(COLUMNS) if column == "border"]  # one, or none
+SERIAL, BORDER = COLUMNS.index("serial"), COLUMNS.index("border")
 
 
 class Table(Protocol):
@@ -176,7 +175,7 @@ class BorderTable:
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
         counts = np.zeros((*self.elements.shape, len(COLUMNS)), np.int64)
-        counts[..., BORDER] = batch_size * self.elements[..., None]
+        counts[..., BORDER] = batch_size * self.elements
         return counts
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:

@@ -255,12 +255,3 @@ def prepare_training(training: Training, job: Mapping[str, Any]) -> Callable[[],
         arguments = dict(job["passes"])
         return training.passes(Graph.from_dict(arguments.pop("graph")), **arguments)
     return training.update(**job["update"]) if "update" in job else training.epoch(**job["epoch"])
-
-
-def layer_step(backend: Backend, layer: Mapping[str, Any]) -> Callable[[], None]:
-    """A call of one layer, see `Training.layer`. InputError where the backend trains nothing."""
-    if backend.name not in TRAINING:
-        raise InputError(
-            f"the {backend.name} backend trains no layers; expected {' or '.join(TRAINING)}"
-        )
-    return training_of(backend).layer(layer)

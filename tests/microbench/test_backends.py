@@ -165,7 +165,6 @@ def test_backends_that_train() -> None:
     for refuse in (
         lambda: backends.check_trains("onnxruntime"),
         lambda: backends.training_of(other),
-        lambda: backends.layer_step(other, {}),
     ):
         with pytest.raises(InputError, match=r"onnxruntime backend trains no.*tensorflow or torch"):
             refuse()

@@ -129,7 +129,7 @@ def test_three_steps_of_a_layer_are_those_of_numpy(
     for _ in range(20):
         step()
     assert framework.train(step)[0] < first_loss
-    assert backends.layer_step(framework.backend, {**layer, "optimizer": optimizer})() is None  # type: ignore[func-returns-value]
+    assert framework.trained.layer({**layer, "optimizer": optimizer})() is None
 
 
 # ---- a block's passes ----------------------------------------------------------------------------

@@ -389,11 +389,17 @@ def _unscaled(
     return scalings
 
 
-def _steps_first(net: Net, scores: Node, producers: dict[str, Node]) -> bool:
-    """Whether the queries come from (steps, batch x heads, size), as in nn.MultiheadAttention alone."""
-    before = producers.get(scores.inputs[0])
+def _maker(net: Net, tensor: str, producers: dict[str, Node]) -> Node | None:
+    """What makes a tensor, views and scalings apart."""
+    before = producers.get(tensor)
     while before is not None and (before.op in VIEWS or _scalar_product(net, before)):
         before = producers.get(net.live_inputs(before)[0])
+    return before
+
+
+def _steps_first(net: Net, scores: Node, producers: dict[str, Node]) -> bool:
+    """Whether the queries come from (steps, batch x heads, size), as in nn.MultiheadAttention alone."""
+    before = _maker(net, scores.inputs[0], producers)
     perm = tuple(before.attributes.get("perm", ())) if before is not None else ()
     return before is not None and before.op == "Transpose" and perm == (1, 0, 2)
 
@@ -403,9 +409,7 @@ def _mark_keys(net: Net, scores: Node, producers: dict[str, Node]) -> None:
 
     One of the network's own in front of it may have been joined with it: then that one counts.
     """
-    before = producers.get(scores.inputs[1])
-    while before is not None and (before.op in VIEWS or _scalar_product(net, before)):
-        before = producers.get(net.live_inputs(before)[0])
+    before = _maker(net, scores.inputs[1], producers)
     if before is None or before.op != "Transpose" or before.domain:
         return
     shape = net.shapes[before.inputs[0]]

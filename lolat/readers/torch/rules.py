@@ -33,9 +33,9 @@ def sizes_of(value: Any, count: int) -> tuple[int, ...]:
     return tuple(sizes * count if len(sizes) == 1 else sizes)
 
 
-def _weight(call: Any, name: str = "weight") -> tuple[int, ...]:
+def _weight(call: Any) -> tuple[int, ...]:
     """The shape of a kernel."""
-    return tuple(int(n) for n in call.get(name).meta["val"].shape)
+    return tuple(int(n) for n in call.get("weight").meta["val"].shape)
 
 
 def _convolution(walker: Any, call: Call) -> list[int]:

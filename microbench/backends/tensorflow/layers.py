@@ -74,11 +74,11 @@ class KerasTape(Tape):
         return all(isinstance(x, self.keras.KerasTensor) for x in nodes)
 
 
-def build_graph(keras: Any, graph: Graph, name: str = "block") -> Any:
+def build_graph(keras: Any, graph: Graph) -> Any:
     """A Keras model of `graph`; MeasuringError names an operation that cannot be built, and says why."""
     tape = KerasTape(keras)
     outputs, _ = build(graph, tape, MAKERS, "tensorflow")
-    return keras.Model(tape.inputs, outputs, name=name)
+    return keras.Model(tape.inputs, outputs, name="block")
 
 
 def _layer(c: Call, name: str, *arguments: Any, **options: Any) -> Any:

@@ -38,7 +38,7 @@ class Training:
             inputs = [self.backend.value(graph.tensors[i], batch_size) for i in graph.inputs]
             given = inputs[0] if len(inputs) == 1 else inputs
             if not backward:
-                return self._called(lambda x: model(x, training=True), given)
+                return self.backend.compiled(lambda x: model(x, training=True), given)
             behind = [self.backend.value(graph.tensors[i], batch_size) for i in graph.outputs]
             variables = model.trainable_variables
 
@@ -52,7 +52,7 @@ class Training:
                 # The output too: what no gradient needs would not be computed otherwise.
                 return out, tape.gradient(out, [*sources, *watched], output_gradients=flowing)
 
-            return self._called(train, given, behind)
+            return self.backend.compiled(train, given, behind)
 
     def update(self, optimizer: str, shapes: Sequence[Sequence[int]]) -> Callable[[], None]:
         """An update of variables of these shapes by `optimizer`, their gradients given."""
@@ -67,7 +67,7 @@ class Training:
                 made.apply(given, variables)
                 return made.iterations.value
 
-            return self._called(apply, gradients)
+            return self.backend.compiled(apply, gradients)
 
     def epoch(self, shape: Sequence[int], batch_size: int, steps: int) -> Callable[[], None]:
         """An epoch of Keras' `fit` with next to nothing to compute: what the loop itself takes."""
@@ -109,9 +109,6 @@ class Training:
 
         return call
 
-    def _called(self, function: Callable[..., Any], *given: Any) -> Callable[[], None]:
-        return self.backend.compiled(function, *given)
-
 
 def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels."""
@@ -120,14 +117,17 @@ def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
     return x, generator.integers(0, CLASSES, count)
 
 
-def descend(tf: Any, model: Any, optimizer: Any, x: Any, target: Any) -> tuple[Any, Any]:
-    """A step of training: (loss, the gradient of `x`); the weights are updated.
+def descend(
+    tf: Any, model: Any, optimizer: Any, x: Any, target: Any = 1.0, of_input: bool = True
+) -> tuple[Any, Any]:
+    """A step of training: (loss, the gradient of `x`, None without `of_input`); the weights are updated.
 
     The loss is the mean squared difference of what `model` makes of `x` from `target`.
     """
     variables = model.trainable_variables
     with tf.GradientTape() as tape:
-        tape.watch(x)
+        if of_input:
+            tape.watch(x)
         loss = tf.reduce_mean(tf.math.squared_difference(model(x, training=True), target))
     gradient, *others = tape.gradient(loss, [x, *(v.value for v in variables)])
     optimizer.apply(others, variables)
