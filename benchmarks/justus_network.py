@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.justus import vgg16 as network  # noqa: E402
 from lolat.io.tables import read_table as read_cells  # noqa: E402
 from lolat.mlp.devices import DEVICES  # noqa: E402
-from lolat.mlp.networks import Alone, Sizes, fit, usable  # noqa: E402
+from lolat.mlp.networks import BYTES, Alone, Sizes, fit, usable  # noqa: E402
 from lolat.mlp.table import LayerTable, read_table  # noqa: E402
 
 GPUS = ("V100", "P100", "1080ti", "M60", "K40", "K80")
@@ -59,7 +59,8 @@ def inside_ms(alone: Alone, batch: int) -> float:
     """The network: its layers without what they pay alone, one call, the poolings, the image turned."""
     layers = alone.parts(network.table(batch, "none")).network.sum()
     image = 2 * network.LAYERS[0][0] ** 2 * network.LAYERS[0][2]
-    return float(layers + alone.terms["call"] + alone.moving_ms(batch * (pooled() + image)))
+    moved = batch * (pooled() + image) * BYTES / (alone.device.bandwidth / 1e3)
+    return float(layers + alone.terms["call"] + alone.terms["move"] * moved)
 
 
 def row(*cells: object) -> None:

@@ -48,13 +48,13 @@ from lolat.fitting.predictors.kernels import Kernels  # noqa: E402
 from lolat.graph import work as c  # noqa: E402
 from lolat.graph.modes import Mode  # noqa: E402
 from lolat.graph.work import CLASSES, PRODUCTS, Work, work_of  # noqa: E402
+from lolat.io.writing import write_bytes  # noqa: E402
 from lolat.mlp.layer_model import Perceptron  # noqa: E402
 from lolat.mlp.recipes import (  # noqa: E402
     Plan,
     best,
     paper,
 )
-from lolat.model.file import write_bytes  # noqa: E402
 from lolat.units import percent  # noqa: E402
 
 SEEN = ("v100-pcie-32gb", "a100-pcie-40gb", "p100-pcie-16gb", "t4")

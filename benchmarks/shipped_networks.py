@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lolat.readers import open_network  # noqa: E402
+from lolat.readers.cache import FILE, installed_version  # noqa: E402
 from lolat.readers.keras import import_keras  # noqa: E402
-from lolat.readers.shipped import FILE, installed_version  # noqa: E402
 
 TIMM = (
     "resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d wide_resnet50_2 regnetx_032 "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lolat.errors import DeviceError, InputError
@@ -217,9 +217,7 @@ def diagnose(model: Model, examination: Examination) -> dict[str, Any]:
         "loaded": examination.loaded,
         "seconds": round(examination.seconds, 2),
         "starting_seconds": round(examination.starting_s, 2),
-        "differences": [
-            {"field": d.field, "learned": d.learned, "now": d.now} for d in examination.differences
-        ],
+        "differences": [asdict(d) for d in examination.differences],
         "failures": dict(examination.failures),
         "warnings": list(_warnings(examination)),
     }

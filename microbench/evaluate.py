@@ -1,4 +1,4 @@
-"""Measures whole networks, and blocks cut from them, with the same care as the predefined blocks."""
+"""Measures whole networks, with the same care as the predefined blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from lolat.errors import InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point
 from lolat.graph import Graph
-from lolat.graph.edits import block_graph
 from lolat.io.progress import Progress
 from lolat.model import Model
 from lolat.model.prediction import Prediction
@@ -23,8 +22,8 @@ from microbench import backends, environment
 from microbench.backends.known import known_blocks
 from microbench.blocks import NETWORKS, Predefined
 from microbench.doctor import Again, measured_again, references_of
-from microbench.jobs import Job, Settings, graph_job, job_key, keep_bytes, peak_bytes
-from microbench.learn import SLICE_S, free_bytes, noise_of, references
+from microbench.jobs import Job, Settings, job_key, keep_bytes, peak_bytes
+from microbench.learn import SLICE_S, free_bytes, noise_of
 from microbench.runner import Runner
 from microbench.state import levels
 
@@ -41,19 +40,17 @@ SETTINGS = Settings(rounds=8, slice_s=SLICE_S)
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a NETWORK at a size, or its block number `block` (`graph.blocks.block_graph`)."""
+    """What is measured: a NETWORK at a size."""
 
     spec: str
     batch_size: int = 1
     input_size: tuple[int, ...] = ()
-    block: int | None = None
 
     @property
     def name(self) -> str:
         """Tells it from others in messages and journals."""
         size = "x".join(map(str, self.input_size))
-        part = "" if self.block is None else f" block {self.block}"
-        return self.spec + (f" {size}" if size else "") + part
+        return self.spec + (f" {size}" if size else "")
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,6 @@ class MeasuredNetwork:
     latency_ms: float
     spread: float | None
     input_size: tuple[int, ...] = ()
-    block: int | None = None
 
 
 @dataclass(frozen=True)
@@ -103,11 +99,11 @@ def measure_cases(
     """Measure `wanted` as a user would, each network in a loop of its own, all in the same random rounds.
 
     `points`: of the model that is judged; some of its networks are measured in the same rounds and tell in
-    what state the machine is. InputError for a block that a network does not have.
+    what state the machine is.
     """
-    cases_read = {(c.spec, c.input_size): None for c in wanted}
-    networks_read = {key: read(*key) for key in cases_read}
-    graphs = [case_graph(c, networks_read[c.spec, c.input_size]) for c in wanted]
+    keys = [(c.spec, c.input_size) for c in wanted]
+    networks_read = {key: read(*key) for key in dict.fromkeys(keys)}
+    graphs = [networks_read[key] for key in keys]
     jobs = [_job(c, g) for c, g in zip(wanted, graphs, strict=True)]
     try:
         own = references_of(points, known_blocks(backend, networks))
@@ -115,9 +111,8 @@ def measure_cases(
         own = []
     with Runner(backend, device, progress) as runner:
         free = free_bytes(runner, device)
-        before = [r.job for r in own] or [j for j in jobs if j.whole] or _usual_networks(backend)
-        more = [j for j in before if j not in jobs]
-        outcome = runner.run([*jobs, *more], before, settings, None, free)
+        again = [r.job for r in own]
+        outcome = runner.run([*jobs, *again], again, settings, None, free)
     result = levels(outcome.visits, environment.cpu_count())
     measured = tuple(
         MeasuredNetwork(
@@ -127,13 +122,17 @@ def measure_cases(
             level.latency_ms,
             level.spread,
             case.input_size,
-            case.block,
         )
         for case, graph, job in zip(wanted, graphs, jobs, strict=True)
         if (level := result.jobs.get(job.key))
     )
-    again = measured_again(own, result)
-    return Evaluation(measured, outcome.failures, again, outcome.environment, noise_of(result))
+    return Evaluation(
+        measured,
+        outcome.failures,
+        measured_again(own, result),
+        outcome.environment,
+        noise_of(result),
+    )
 
 
 def as_run(backend: str, graph: Graph) -> Graph:
@@ -144,21 +143,8 @@ def as_run(backend: str, graph: Graph) -> Graph:
     return replace(graph, tensors=tuple(tensors), cache={})
 
 
-def case_graph(case: Case, network: Graph) -> Graph:
-    """What a case of `network` consists of; InputError for a block that it does not have."""
-    return network if case.block is None else block_graph(network, case.block, case.name)
-
-
-def _usual_networks(backend: str) -> list[Job]:
-    """Networks to measure blocks after where neither the model nor the cases have one."""
-    known = known_blocks(backend, references())
-    return [graph_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in known]
-
-
 def _job(case: Case, graph: Graph) -> Job:
-    """A network is built by its own framework's code, a block from its Graph."""
-    if case.block is not None:
-        return graph_job(graph, case.name, case.batch_size)
+    """A network, which is built by its own framework's code."""
     payload = {"network": case.spec, "input_size": list(case.input_size)}
     return Job(
         key=job_key(case.name, case.batch_size),
@@ -224,7 +210,7 @@ def _row(
     return {
         "network": network.spec,
         "input_size": list(network.input_size),
-        "block": network.block,
+        "block": None,
         "batch_size": network.batch_size,
         "measured_ms": ms,
         "spread": network.spread,

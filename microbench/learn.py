@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
@@ -21,7 +23,7 @@ from microbench.jobs import Job, Settings, graph_job, job_key
 from microbench.journal import Journal, fingerprint
 from microbench.runner import Outcome, Runner
 from microbench.state import Level, Levels, levels
-from microbench.timing import Visit, quantile
+from microbench.timing import Visit
 
 SLICE_S = 0.1
 USUAL = Settings(rounds=8, slice_s=SLICE_S, most_rounds=24, enough_s=90.0)
@@ -252,7 +254,7 @@ def noise_beside(
         "reference_ms": round(middle, 5),
         "calm_ms": round(limit, 5),
         "calm_share": round(len(quiet) / len(reference), 4),
-        "slow_factor": round(quantile(reference, 0.9) / middle, 4),
+        "slow_factor": round(float(np.quantile(reference, 0.9)) / middle, 4),
         "points_without_calm": noisy,
     }
 

@@ -7,7 +7,7 @@ so every measurement is in processes of its own. What goes on in them: `microben
 from __future__ import annotations
 
 import contextlib
-import importlib
+import pkgutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -86,10 +86,7 @@ def run_together(call: str, requests: Sequence[Mapping[str, Any]], limit_s: floa
 
 def replica(call: str) -> Handler:
     """What a process of `run_together` does: `call` of each request."""
-    module, _, function = call.partition(":")
-    return lambda request: getattr(importlib.import_module(module), function)(
-        request, time.perf_counter
-    )
+    return lambda request: pkgutil.resolve_name(call)(request, time.perf_counter)
 
 
 def meeting_file(request: Mapping[str, Any]) -> Path:

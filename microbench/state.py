@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microbench.timing import Visit, quantile
+from microbench.timing import Visit
 
 NEIGHBORS = 4  # samples on either side that say how slow the machine is: about half a second
 TURNS = 25  # until it changes no more, also where a job has most of the samples
@@ -97,7 +97,7 @@ def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels
         for i, name in enumerate(names)
         if name[1]
     }
-    low, high = (math.exp(quantile(list(slowness - loaded), q)) for q in (QUIET, BUSY))
+    low, high = np.exp(np.quantile(slowness - loaded, (QUIET, BUSY))).tolist()
     others = float(np.mean(shares))
     return Levels(jobs, low, high, others, math.exp(float(np.mean(loaded))))
 

@@ -12,6 +12,8 @@ import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 Clock = Callable[[], float]
 """Seconds, increasing; `time.perf_counter` outside tests."""
 
@@ -176,15 +178,6 @@ def calls_per_visit(estimate_ms: float, slice_s: float, least: int = 1, most: in
 # ---- Which samples beside a reference block count: those of quiet moments
 
 
-def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile, interpolated."""
-    ordered = sorted(values)
-    place = q * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
-
-
 def states(reference: Sequence[float]) -> Iterator[float]:
     """How fast the machine was, state by state: the reference's limit of each, ms, fastest first.
 
@@ -194,7 +187,7 @@ def states(reference: Sequence[float]) -> Iterator[float]:
     """
     rest = list(reference)
     while rest:
-        limit = QUIET_FACTOR * quantile(rest, QUIET_QUANTILE)
+        limit = QUIET_FACTOR * float(np.quantile(rest, QUIET_QUANTILE))
         yield limit
         rest = [t for t in rest if t > limit]
 
@@ -251,7 +244,7 @@ def center(visits: Sequence[Visit], limit: float) -> float:
     everything = [t for v in visits for t in v.samples]
     if not everything:
         raise ValueError("center() needs at least one sample")
-    return quantile(everything, FAST_TENTH)
+    return float(np.quantile(everything, FAST_TENTH))
 
 
 def spread(visits: Sequence[Visit], limit: float) -> float | None:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import lolat
-from lolat.readers.shipped import shipped_graph
+from lolat.readers.cache import shipped_graph
 from tests.processes import ROOT, python
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,22 +29,18 @@ from lolat.devices.tables import (
 )
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.fitting.points import Point, read_csv
+from lolat.io.documents import NotJsonError
 from lolat.io.paths import find_model, list_models
-from lolat.io.progress import Progress
+from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
-from lolat.io.writing import write_bytes
-from lolat.model.file import SECTIONS, NotJsonError, read, write
+from lolat.io.writing import AnyPath, write_bytes
+from lolat.model.file import SECTIONS, read, write
 from lolat.model.learning import model_document
 from lolat.model.sections import OF_INFERENCE, lacks, with_sections
 from lolat.readers.many import Said
 from lolat.training.learning import refitted
 from lolat.units import plain
-
-AnyPath = str | os.PathLike[str]
-Warn = Callable[[str], object]
-"""Is told what was left out."""
-
 
 # ---- `fit`: a model from tables, or from a model's own points.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from lolat.devices.compare import (
 from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
 from lolat.errors import InputError
 from lolat.fitting.points import Point
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result
 from lolat.model import Model
 from lolat.model.state import State
@@ -32,13 +32,6 @@ EXAMPLES = {
     "onnxruntime": ("", "network.onnx"),
 }
 """Backend without networks of its own -> whose they may be, and how one is given."""
-
-Warn = Callable[[str], object]
-"""Is told at once what a person should know before minutes are spent."""
-
-
-def quiet(remark: str) -> None:
-    """Nobody to tell."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,7 +151,7 @@ def evaluate(
     batch_sizes: Sequence[int] = (),
     input_size: tuple[int, ...] = (),
     progress: Progress | None = None,
-    warn: Warn = quiet,
+    warn: Warn = lambda remark: None,
 ) -> Evaluation:
     """Measure networks on this machine, and compare them with what `model` predicts; see `Model.evaluate`.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import progress, say, say_json
+from lolat.cli import common
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -219,15 +219,16 @@ def learn_fleet(
         targets = files(folder, nodes, "-".join(filter(None, [backend, *options])))
         there = [node for node in nodes if targets[node].exists() and not restart]
         for node in there:
-            say(f"{node.name}: measured already, {targets[node]} (--restart measures it again)")
+            common.say(
+                f"{node.name}: measured already, {targets[node]} (--restart measures it again)"
+            )
         left = [node for node in nodes if node not in there]
         todo = measure or fleet.measure_here
         measured = fleet.measure_nodes(left, device, backend, tuple(options), restart, todo)
         written = _gathered(measured, len(left), targets, failed)
-    if as_json:
-        say_json("fleet", fleet_answer(folder, written, len(there), failed))
-    else:
-        click.echo("\n".join(summary(folder, len(nodes), len(written), len(there))))
+    told = fleet_answer(folder, written, len(there), failed)
+    lines = summary(folder, len(nodes), len(written), len(there))
+    common.answer("fleet", told, as_json, lines)
     if failed:
         raise _not_measured(failed)
 
@@ -240,7 +241,7 @@ def _gathered(
     from microbench.fleet import Failed, forget
 
     written: list[Path] = []
-    with progress() as bar:
+    with common.progress() as bar:
         if number:
             bar.start("measuring nodes", number)
         try:
@@ -323,10 +324,9 @@ def summary(folder: Path, nodes: int, written: int, there: int) -> list[str]:
 
 def check_folder(folder: Path) -> None:
     """InputError now rather than after minutes of measuring, if `folder` cannot hold the models."""
-    from lolat.cli.common import check_writable
 
     if folder.exists() and not folder.is_dir():
         raise InputError(
             f"--output {folder} is a file; with --fleet expected a folder, for a model of each node"
         )
-    check_writable(folder / "model.json")
+    common.check_writable(folder / "model.json")

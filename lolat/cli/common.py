@@ -7,7 +7,8 @@ import errno
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,21 @@ def say_json(kind: str, answer: Mapping[str, Any]) -> None:
     click.echo(json_text(kind, answer))
 
 
+def answer(kind: str, found: Any, as_json: bool, lines: Iterable[str]) -> None:
+    """Print what a command found, a `Result` or a dict: as `say_json`, or for people its `lines`."""
+    if as_json:
+        say_json(kind, found if isinstance(found, Mapping) else found.to_dict())
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def warn(remarks: Iterable[str]) -> None:
+    """Warnings, a line each on stderr."""
+    for remark in remarks:
+        say(f"warning: {remark}")
+
+
 @contextlib.contextmanager
 def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
     """What --json prints where the answer is no, which is then raised on."""
@@ -177,7 +193,7 @@ def _complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) ->
 
 def _complete_networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
     """Names of networks that come along, or else files."""
-    from lolat.readers.shipped import shipped_networks
+    from lolat.readers.cache import shipped_networks
 
     found = [
         CompletionItem(n) for n in shipped_networks() if incomplete and n.startswith(incomplete)
@@ -191,32 +207,47 @@ def _limit_reading(ctx: click.Context, param: click.Parameter, value: float) -> 
     ctx.call_on_close(functools.partial(LIMITS.reset, LIMITS.set(limits)))
 
 
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The limits of what reads networks, which the command does not get itself."""
-    hidden = {
-        "expose_value": False,
-        "callback": _limit_reading,
-        "show_default": True,
-        "show_envvar": True,
-    }
-    for one in (
-        option("--max-read-gib", type=Number("GIB", "GiB", above=0.0, most=2**20, such="8"),
-               default=USUAL.max_read_gib, envvar="LOLAT_READ_GIB",
-               help="Memory for reading a network, beside its framework's."),
-        option("--max-read-s", type=Number("S", "seconds", above=0.0, most=1e6, such="300"),
-               default=USUAL.max_read_s, envvar="LOLAT_READ_S",
-               help="Seconds for reading a network from a file or a function."),
-    ):  # fmt: skip
-        command = one(**hidden)(command)
-    return command
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def network_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """NETWORK, and what reading it may take."""
-    given = click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
-    return reading_options(given(command))
+def stacked(*decorators: Decorator) -> Decorator:
+    """Decorators as one, the first on top."""
+    return lambda command: functools.reduce(lambda made, one: one(made), decorators[::-1], command)
 
 
+def as_one(name: str, kind: Callable[[], type[Any]], *options: Decorator) -> Decorator:
+    """Options of a command, which gets them as one dataclass called `name`.
+
+    `kind` says which; it is asked when the command runs, and may import it then.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def called(**values: Any) -> Any:
+            made = kind()(**{f.name: values.pop(f.name) for f in fields(kind())})
+            return command(**values, **{name: made})
+
+        return stacked(*options)(called)
+
+    return decorate
+
+
+_hidden: dict[str, Any] = {
+    "expose_value": False, "callback": _limit_reading, "show_default": True, "show_envvar": True,
+}  # fmt: skip
+reading_options = stacked(
+    option("--max-read-s", type=Number("S", "seconds", above=0.0, most=1e6, such="300"),
+           default=USUAL.max_read_s, envvar="LOLAT_READ_S",
+           help="Seconds for reading a network from a file or a function.", **_hidden),
+    option("--max-read-gib", type=Number("GIB", "GiB", above=0.0, most=2**20, such="8"),
+           default=USUAL.max_read_gib, envvar="LOLAT_READ_GIB",
+           help="Memory for reading a network, beside its framework's.", **_hidden),
+)  # fmt: skip
+"""The limits of what reads networks, which the command does not get itself."""
+network_argument = stacked(
+    reading_options, click.argument("network", metavar="NETWORK", shell_complete=_complete_networks)
+)
+"""NETWORK, and what reading it may take."""
 model_argument = click.argument("model", metavar="MODEL", shell_complete=_complete_models)
 space_argument = click.argument("space", metavar="SPACE", cls=Argument, was="--space")
 device_argument = functools.partial(
@@ -297,20 +328,16 @@ plot_option = option("--plot", type=click.Path(), metavar="FILE", help="Draw it 
 restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 
 
-def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """MODEL NETWORK and what goes with them."""
-    one_batch = batch_option(default=(1,), show_default=True)
-    for one in (json_option, predictor_option, size_option, one_batch):
-        command = one(command)
-    return model_argument(network_argument(command))
-
-
-def several_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """MODEL NETWORK... and what goes with them, where several are answered at once."""
-    batches = batches_option(default=("1",), show_default=True)
-    for one in (json_option, predictor_option, size_option, devices_option, batches):
-        command = one(command)
-    networks = click.argument(
-        "networks", metavar="NETWORK...", nargs=-1, required=True, shell_complete=_complete_networks
-    )
-    return model_argument(networks(reading_options(command)))
+network_options = stacked(
+    model_argument, network_argument, batch_option(default=(1,), show_default=True), size_option,
+    predictor_option, json_option,
+)  # fmt: skip
+"""MODEL NETWORK and what goes with them."""
+several_options = stacked(
+    model_argument,
+    click.argument("networks", metavar="NETWORK...", nargs=-1, required=True,
+                   shell_complete=_complete_networks),
+    reading_options, batches_option(default=("1",), show_default=True), devices_option, size_option,
+    predictor_option, json_option,
+)  # fmt: skip
+"""MODEL NETWORK... and what goes with them, where several are answered at once."""

@@ -8,37 +8,27 @@ from typing import Any
 
 import click
 
-from lolat.cli.common import (
-    command,
-    csv_option,
-    html_option,
-    json_option,
-    model_argument,
-    option,
-    reading_options,
-    say,
-    say_json,
-)
+from lolat.cli import common
+from lolat.errors import InputError
+from lolat.io.writing import check_file
 
 KIND = re.compile(r" \(family \d+ model \d+\)")
 """What newer labels of processors have behind the name."""
 
 
-@command(
-    "lolat compare epyc-2t --html compare.html",
-)
-@model_argument
-@option(
+@common.command("lolat compare epyc-2t --html compare.html")
+@common.model_argument
+@common.option(
     "--networks",
     "evaluation",
     type=click.Path(),
     metavar="FILE",
     help="Judge on these networks too: what `lolat evaluate MODEL --json` wrote.",
 )
-@csv_option(more="The figures.")
-@html_option
-@reading_options
-@json_option
+@common.csv_option(more="The figures.")
+@common.html_option
+@common.reading_options
+@common.json_option
 def compare(
     model: str, evaluation: str | None, csv_file: Path | None, html_file: str | None, as_json: bool
 ) -> None:
@@ -47,16 +37,14 @@ def compare(
     Each predictor is fitted with a tenth of the blocks left out at a time and judged on those: extended,
     two-regime, FLOPs alone, a roofline, a random forest and a Gaussian process.
     """
-    from lolat.cli.common import progress
     from lolat.comparison.candidates import check_sklearn
     from lolat.comparison.judging import ROUNDS, count_networks, judge, read_evaluation, steps
     from lolat.fitting.points import Point
     from lolat.model import load
     from lolat.report import comparison as report
 
-    for path, name in ((csv_file, "--csv"), (html_file, "--html")):
-        if path is not None:
-            check_writable(str(path), name)
+    check_file(csv_file, "--csv")
+    check_file(html_file, "--html")
     check_sklearn()
     loaded = load(model)
     points = [Point.from_dict(p) for p in loaded.inference["points"]]
@@ -64,8 +52,8 @@ def compare(
     networks, device = read_evaluation(evaluation) if evaluation is not None else ([], None)
     if device is not None and device != loaded.device:
         both = f"{evaluation} was measured for {device}; {model} was learned on {loaded.device}"
-        say(f"warning: {both}{of_one_name(device, loaded.device)}")
-    with progress("two to three minutes: every predictor is fitted eleven times") as bar:
+        common.say(f"warning: {both}{of_one_name(device, loaded.device)}")
+    with common.progress("two to three minutes: every predictor is fitted eleven times") as bar:
         if networks:
             bar.start("reading networks", len(networks))
         networks, counts, skipped = count_networks(networks, done=bar.step)
@@ -80,17 +68,15 @@ def compare(
     result = report.compare(loaded, points, found, networks, speeds)
     result["skipped"] = skipped
     if as_json:
-        say_json("comparison", result)
+        common.say_json("comparison", result)
     else:
         report.print_comparison(result)
     if csv_file is not None:
         report.write_csv(csv_file, result)
-        say(f"written: {csv_file}")
+        common.say(f"written: {csv_file}")
     if html_file is not None:
-        from lolat.report.comparison import write_page
-
-        write_page(html_file, result)
-        say(f"written: {html_file}")
+        report.write_page(html_file, result)
+        common.say(f"written: {html_file}")
 
 
 def of_one_name(one: str, other: str) -> str:
@@ -104,25 +90,8 @@ def of_one_name(one: str, other: str) -> str:
     return ""
 
 
-def check_writable(path: str, option: str) -> None:
-    """InputError now rather than after the fits, if the file of an option cannot be written."""
-    import os
-
-    from lolat.errors import InputError
-
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(f"{option} {path}: is a folder; expected the name of a file")
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
-        known = target.parent.is_dir()
-        reason = "no permission to write it" if known else f"no folder {target.parent}"
-        raise InputError(f"{option} {path}: {reason}; expected a file in a folder of yours")
-
-
 def require_points(source: str, points: list[Any]) -> None:
     """InputError where a model has no points."""
-    from lolat.errors import InputError
-
     if not points:
         raise InputError(
             f"{source} has no points, so there is nothing to compare on; expected a model that was "
@@ -132,8 +101,6 @@ def require_points(source: str, points: list[Any]) -> None:
 
 def require_networks(path: str, networks: list[Any]) -> None:
     """InputError where no network of an evaluation could be read."""
-    from lolat.errors import InputError
-
     if not networks:
         raise InputError(
             f"none of the networks in {path} could be read here; run the command where they are, or "

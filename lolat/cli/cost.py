@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
-from lolat.cli.common import (
-    command,
-    json_option,
-    model_argument,
-    network_argument,
-    option,
-    replicas_option,
-    say,
-    say_json,
-    size_option,
-)
+from lolat.cli import common
 from lolat.cli.parsing import Command, Group, Number
-from lolat.cli.training import as_one, exchange_options, run_options
+from lolat.cli.training import exchange_options, question, run_options
 from lolat.units import plain
 
 if TYPE_CHECKING:
@@ -31,41 +22,42 @@ if TYPE_CHECKING:
 # ---- What is paid for.
 
 
-prices_option = option(
+prices_option = common.option(
     "--prices", "prices_file", type=click.Path(), metavar="FILE",
     help="A CSV file in the layout of SkyPilot's catalog; what `lolat prices` lists if not given.",
 )  # fmt: skip
-accelerator_option = option(
+accelerator_option = common.option(
     "--accelerator", metavar="NAME", help="In the prices, such as V100; cpu: instances without one."
 )
-payment_options = as_one(
+payment_options = common.as_one(
     "payment",
-    option("--price-per-hour", type=Number("USD", least=0.0), help="US$ for one device."),
+    lambda: question("Payment"),
+    common.option("--price-per-hour", type=Number("USD", least=0.0), help="US$ for one device."),
     prices_option,
     accelerator_option(more="By the model's device if not given."),
-    option("--as-if", is_flag=True,
-                 help="Take the price though --accelerator is another device than the model's."),
-    option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions."),
-    option("--interruptions-per-hour", type=Number("N", least=0.0),
-           help="Of each instance, with --spot."),
-    option("--restart-cost-s", type=Number("S", "seconds", least=0.0),
-           help="Seconds lost at each: a new instance, loading, doing again what was not saved."),
-    option("--billing", type=click.Choice(["second", "hour"]), default="second",
-                 show_default=True, help="Whether a begun hour is paid for whole."),
+    common.option("--as-if", is_flag=True,
+                  help="Take the price though --accelerator is another device than the model's."),
+    common.option("--spot", "on_spot", is_flag=True, help="Spot prices, and interruptions."),
+    common.option("--interruptions-per-hour", type=Number("N", least=0.0),
+                  help="Of each instance, with --spot."),
+    common.option("--restart-cost-s", type=Number("S", "seconds", least=0.0),
+                  help="Seconds lost at each: a new instance, loading, doing again what was not saved."),
+    common.option("--billing", type=click.Choice(["second", "hour"]), default="second",
+                  show_default=True, help="Whether a begun hour is paid for whole."),
 )  # fmt: skip
 
 
-@command(
-    "lolat cost v100-fp32 keras:ResNet50 --samples 50000 --epochs 20 --batch-size 64 --replicas 1,2,4",
+@common.command(
+    "lolat cost v100-fp32 keras:ResNet50 --samples 50000 --epochs 20 --batch-size 64 --replicas 1,2,4"
 )
-@model_argument
-@network_argument
+@common.model_argument
+@common.network_argument
 @run_options(samples_required=True)
-@replicas_option(more="Several numbers are compared.")
+@common.replicas_option(more="Several numbers are compared.")
 @payment_options
 @exchange_options
-@size_option
-@json_option
+@common.size_option
+@common.json_option
 def cost(
     model: str,
     network: str,
@@ -85,22 +77,17 @@ def cost(
     from lolat.report.cost import plan_lines
     from lolat.training.file import load_training
 
-    asked = run, exchange, payment, replicas, input_size
-    answer = cost_of(load_training(model), network, *asked)
-    for warning in answer.warnings:
-        say(f"warning: {warning}")
-    if as_json:
-        say_json("cost", answer.to_dict())
-        return
-    click.echo(
+    answer = cost_of(load_training(model), network, run, exchange, payment, replicas, input_size)
+    common.warn(answer.warnings)
+    asked = (
         f"{plain(answer.network)} on {plain(answer.device)}: {run.epochs:,} epoch{'s' * (run.epochs != 1)} "
         f"of {run.samples:,} samples, batch {run.batch_size} on each device, {answer.run.optimizer}"
     )
+    links = _link_lines(exchange.strategy, answer.links)
     price = [f"Price of {plain(answer.prices)}"] if payment.as_if else []
-    for line in (
-        *_link_lines(exchange.strategy, answer.links), *price, "", *plan_lines(answer.plan)
-    ):  # fmt: skip
-        click.echo(line)
+    common.answer(
+        "cost", answer, as_json, chain([asked], links, price, [""], plan_lines(answer.plan))
+    )
 
 
 def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
@@ -128,7 +115,7 @@ def _link_lines(strategy: str, links: Mapping[int, Link]) -> Iterator[str]:
 )
 @prices_option
 @accelerator_option(more="Only it.")
-@json_option
+@common.json_option
 @click.pass_context
 def prices(
     context: click.Context, prices_file: str | None, accelerator: str | None, as_json: bool
@@ -143,13 +130,9 @@ def prices(
 
     listed = find_prices(prices_file)
     offers = offers_of(listed.offers, accelerator, listed.where) if accelerator else listed.offers
-    if as_json:
-        say_json("prices", {"prices": listed.where, "offers": [asdict(o) for o in offers]})
-        return
-    click.echo(f"US$ an hour of a whole instance, from {listed.where}")
-    click.echo("")
-    for line in price_lines(offers):
-        click.echo(line)
+    found = {"prices": listed.where, "offers": [asdict(o) for o in offers] if as_json else []}
+    head = f"US$ an hour of a whole instance, from {listed.where}"
+    common.answer("prices", found, as_json, chain([head, ""], price_lines(offers)))
 
 
 @prices.command(
@@ -157,20 +140,20 @@ def prices(
     short_help="Download the prices of today.",
     examples=["lolat prices refresh --provider aws"],
 )
-@option(
+@common.option(
     "--url",
     "base",
     metavar="BASE",
     help="A folder with PROVIDER/vms.csv in it, or one CSV file; SkyPilot's catalog if not given.",
 )
-@option(
+@common.option(
     "--provider",
     "providers",
     multiple=True,
     metavar="NAME",
     help="Only this one, such as aws; may be given several times.",
 )
-@json_option
+@common.json_option
 def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None:
     """Download SkyPilot's catalog of prices; it is used from then on, and says of which day it is."""
     from lolat.training.cost import prices as listed
@@ -179,15 +162,9 @@ def refresh(base: str | None, providers: tuple[str, ...], as_json: bool) -> None
         listed.refreshed_file(), base or listed.BASE, providers or listed.PROVIDERS
     )
     for name, reason in done.left_out.items():
-        say(f"left out: {name}: {reason}")
-    if as_json:
-        document = {
-            "offers": done.offers,
-            "left_out": done.left_out,
-            "file": str(done.path),
-            "date": done.date,
-        }
-        say_json("prices-refresh", document)
-        return
+        common.say(f"left out: {name}: {reason}")
+    found = {"offers": done.offers, "left_out": done.left_out}
     counts = ", ".join(f"{name} {number:,}" for name, number in done.offers.items())
-    click.echo(f"{done.date}: {sum(done.offers.values()):,} prices ({counts}) in {done.path}")
+    line = f"{done.date}: {sum(done.offers.values()):,} prices ({counts}) in {done.path}"
+    found |= {"file": str(done.path), "date": done.date}
+    common.answer("prices-refresh", found, as_json, [line])

@@ -8,54 +8,41 @@ from typing import TYPE_CHECKING
 import click
 
 import lolat
-from lolat.cli.common import (
-    batches_option,
-    command,
-    counting,
-    json_option,
-    model_argument,
-    only_option,
-    option,
-    plot_option,
-    predictor_option,
-    progress,
-    reading_options,
-    say,
-    say_json,
-    size_option,
-)
+from lolat.cli import common
 from lolat.errors import AnswerIsNo, InputError
 
 if TYPE_CHECKING:
     from lolat.devices.compare import Compared
 
 
-@command(
+@common.command(
     "lolat evaluate local keras:ResNet50 keras:MobileNetV2 --batch-size 1,4",
     "lolat evaluate gpu.json --table networks.csv --predictions out.csv",
 )
-@model_argument
+@common.model_argument
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
-@batches_option(more="1 and 4 if not given.")
-@size_option
-@reading_options
-@plot_option(more="Measured against predicted.")
-@option(
+@common.batches_option(more="1 and 4 if not given.")
+@common.size_option
+@common.reading_options
+@common.plot_option(more="Measured against predicted.")
+@common.option(
     "--table",
     type=click.Path(),
     metavar="FILE",
     help="Measure nothing: compare with the times in this table.",
 )
-@only_option(was="--device", more="With --table.")
-@option(
+@common.only_option(was="--device", more="With --table.")
+@common.option(
     "--predictions",
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Of --table: write its rows with predicted_ms, low_ms, high_ms.",
 )
-@option("--training", is_flag=True, help="Of --table: its training steps, by a model of tables.")
-@predictor_option(more="With --table.")
-@json_option
+@common.option(
+    "--training", is_flag=True, help="Of --table: its training steps, by a model of tables."
+)
+@common.predictor_option(more="With --table.")
+@common.json_option
 def evaluate(
     model: str,
     networks: tuple[str, ...],
@@ -111,20 +98,18 @@ def _measured(
 
         check_plot(plot)  # now rather than after minutes of measuring
     loaded = lolat.load(model)
-    with progress("minutes: each network is timed in several rounds, at each batch size") as bar:
-        found = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=say)
+    with common.progress(
+        "minutes: each network is timed in several rounds, at each batch size"
+    ) as bar:
+        found = measure(loaded, model, networks, batch_sizes, input_size, bar, warn=common.say)
     result = found.to_dict()
-    if as_json:
-        say_json("evaluation", result)
-    else:
-        for line in lines(result):
-            click.echo(line)
+    common.answer("evaluation", result, as_json, lines(result))
     if plot is not None:  # last: what was measured is on the screen whatever happens to the plot
         from lolat.report.plots import evaluation_plot
 
         title = f"{len(result['networks'])} networks on {loaded.device}"
         evaluation_plot(result["networks"], result["predictors"], title, plot)
-        say(f"drawn: {plot}")
+        common.say(f"drawn: {plot}")
 
 
 def _of_table(
@@ -140,17 +125,16 @@ def _of_table(
     from lolat.api.measuring import evaluate_table
     from lolat.io.writing import write_bytes
 
-    with progress() as bar:
-        found = evaluate_table(lolat.load(model), table, only, predictor, training, counting(bar))
+    with common.progress() as bar:
+        found = evaluate_table(
+            lolat.load(model), table, only, predictor, training, common.counting(bar)
+        )
     if out is not None:
         write_bytes(out, found.to_csv().encode())
-    if as_json:
-        say_json("table-evaluation", found.to_dict())
-        return
-    for reason, number in found.skipped.items():
-        say(f"{number} left out: {reason}")
-    for line in _table_lines(found.compared, found.what):
-        click.echo(line)
+    if not as_json:
+        for reason, number in found.skipped.items():
+            common.say(f"{number} left out: {reason}")
+    common.answer("table-evaluation", found, as_json, _table_lines(found.compared, found.what))
 
 
 def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
@@ -177,11 +161,9 @@ def _table_lines(rows: Sequence[Compared], what: str) -> Iterator[str]:
 # ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.
 
 
-@command(
-    "lolat doctor local",
-)
-@model_argument
-@json_option
+@common.command("lolat doctor local")
+@common.model_argument
+@common.json_option
 def doctor(model: str, as_json: bool) -> None:
     """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
 
@@ -189,15 +171,12 @@ def doctor(model: str, as_json: bool) -> None:
     machine is busy or in another state). Nothing is written.
     """
     from lolat.api.measuring import doctor as diagnose
-    from lolat.report.diagnosis import lines
+    from lolat.report.evaluation import doctor_lines
 
     loaded = lolat.load(model)
-    with progress() as bar:
+    with common.progress() as bar:
         found = diagnose(loaded, bar)
-    if as_json:
-        say_json("diagnosis", found.to_dict())
-    else:
-        for line in lines(loaded, model, found.to_dict()):
-            click.echo(line)
+    result = found.to_dict()
+    common.answer("diagnosis", result, as_json, doctor_lines(loaded, model, result))
     if not found.holds:
         raise click.exceptions.Exit(AnswerIsNo.exit_code)

@@ -7,43 +7,30 @@ from pathlib import Path
 import click
 
 import lolat
-from lolat.cli.common import (
-    among_option,
-    check_writable,
-    command,
-    count_option,
-    counting,
-    facts_option,
-    json_option,
-    name_option,
-    option,
-    output_option,
-    progress,
-    reading_options,
-    say,
-    say_json,
-)
+from lolat.cli import common
 from lolat.cli.parsing import Number
 from lolat.units import plain
 
 
-@command(
+@common.command(
     "lolat fit points.csv --output model.json",
     "lolat fit operations.csv --facts devices.csv --name l4 --output l4.json",
 )
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, type=click.Path())
-@output_option(
+@common.output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
-@name_option(was="--device", more="Also its row in --facts, and in tables of several devices.")
-@facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
-@option(
+@common.name_option(
+    was="--device", more="Also its row in --facts, and in tables of several devices."
+)
+@common.facts_option(more="Columns: device, multiprocessors, fp32_matrix_gflops, bandwidth_gb_s.")
+@common.option(
     "--skip",
     is_flag=True,
     help="Leave out rows that cannot be used; else the first one is an error.",
 )
-@reading_options
-@json_option
+@common.reading_options
+@common.json_option
 def fit(
     tables: tuple[str, ...],
     output: Path,
@@ -66,38 +53,33 @@ def fit(
     """
     from lolat.report.text import learned
 
-    check_writable(output)
-    with progress() as bar:
+    common.check_writable(output)
+    with common.progress() as bar:
         made = lolat.fit(
-            tables, output, name=name, facts=facts, skip=skip, said=counting(bar), warn=say,
+            tables, output, name=name, facts=facts, skip=skip, said=common.counting(bar), warn=common.say,
             progress=bar,
         )  # fmt: skip
-    for remark in made.document["warnings"]:
-        say(f"warning: {remark}")
-    if as_json:
-        say_json("model-summary", made.to_dict())
-        return
-    for line in learned(made.document, str(output)):
-        click.echo(line)
+    common.warn(made.document["warnings"])
+    common.answer("model-summary", made, as_json, learned(made.document, str(output)))
 
 
 # ---- `lolat suggest`: which operations to time on a device of which little is known.
 
 
-@command(
+@common.command(
     "lolat suggest --output todo.csv",
     "lolat suggest --facts devices.csv --name l4 --count 30 --output todo.csv",
 )
-@output_option(
+@common.output_option(
     required=True, more="A table of operations, for examples/time_operations.py --table."
 )
-@count_option(
+@common.count_option(
     was="--rows", type=Number("N", whole=True, least=1, most=200), default=20, more="Operations."
 )
-@name_option(was="--device", more="Its row in --facts.")
-@facts_option(more="As of `lolat fit`.")
-@among_option(was="--from", more="From sizes as networks have them, if not given.")
-@json_option
+@common.name_option(was="--device", more="Its row in --facts.")
+@common.facts_option(more="As of `lolat fit`.")
+@common.among_option(was="--from", more="From sizes as networks have them, if not given.")
+@common.json_option
 def suggest(
     output: Path, count: int, name: str | None, facts: str | None, among: Path | None,
     as_json: bool,
@@ -109,13 +91,11 @@ def suggest(
     python examples/time_operations.py operations.csv --table todo.csv
     lolat fit operations.csv --facts DEVICES.csv --name l4 --output l4.json
     """
-    check_writable(output)
+    common.check_writable(output)
     found = lolat.suggest(output, count=count, name=name, facts=facts, among=among)
-    if as_json:
-        say_json("suggestion", found.to_dict())
-        return
     named = plain(str(output))
-    click.echo(
-        f"written: {named}, {len(found.operations)} operations\n"
-        f"Next: python examples/time_operations.py operations.csv --table {named}"
+    lines = (
+        f"written: {named}, {len(found.operations)} operations",
+        f"Next: python examples/time_operations.py operations.csv --table {named}",
     )
+    common.answer("suggestion", found, as_json, lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -10,62 +11,51 @@ from typing import Any
 import click
 
 import lolat
+from lolat.cli import common
 from lolat.cli.cluster import NO_ADDRESS, Address
-from lolat.cli.common import (
-    backend_option,
-    batches_option,
-    command,
-    device_argument,
-    json_option,
-    option,
-    output_option,
-    progress,
-    reading_options,
-    restart_option,
-    run_apart,
-    say_json,
-    size_option,
-    threads_option,
-)
 from lolat.errors import InputError
 from lolat.units import plain
 
 
-@command(
+@common.command(
     "lolat learn cpu",
     "lolat learn gpu --backend torch --mode training",
     "lolat learn --extend local --for mynet.onnx",
 )
-@device_argument(required=False)
-@output_option(
+@common.device_argument(required=False)
+@common.output_option(
     more="The model file; models/local/<device>.json (or your data folder) if not given. With --fleet a "
-    "folder.",
+    "folder."
 )
-@backend_option(more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead.")
-@option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
-@option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
-@option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
-@option("--half", is_flag=True, help="torch: in float16 instead of float32.")
-@threads_option(more="As many as there are processors if not given.")
-@option(
+@common.backend_option(
+    more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead."
+)
+@common.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
+@common.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
+@common.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
+@common.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
+@common.threads_option(more="As many as there are processors if not given.")
+@common.option(
     "--mode",
     type=click.Choice(["inference", "training"]),
     default="inference",
     show_default=True,
     help="training: measure forward, backward and update too, and add them to the model file.",
 )
-@restart_option(more="With --extend, what NETWORK was extended with too.")
-@option("--extend", metavar="MODEL", help="Add to this model instead of learning a new one.")
-@option("--for", "network", metavar="NETWORK", help="With --extend: the network to bring inside.")
-@batches_option(more="With --extend: of NETWORK; 1 if not given.")
-@size_option(more="With --extend: of NETWORK.")
-@reading_options
-@option(
+@common.restart_option(more="With --extend, what NETWORK was extended with too.")
+@common.option("--extend", metavar="MODEL", help="Add to this model instead of learning a new one.")
+@common.option(
+    "--for", "network", metavar="NETWORK", help="With --extend: the network to bring inside."
+)
+@common.batches_option(more="With --extend: of NETWORK; 1 if not given.")
+@common.size_option(more="With --extend: of NETWORK.")
+@common.reading_options
+@common.option(
     "--fleet", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None, metavar="[ADDRESS]",
     help="Every node of the Ray cluster at host:port, or auto (without ADDRESS: that of RAY_ADDRESS, else "
     "this machine), a model for each.",
 )  # fmt: skip
-@json_option
+@common.json_option
 @click.pass_context
 def learn(
     ctx: click.Context,
@@ -184,15 +174,12 @@ def _extend(
     from lolat.report.text import learned
 
     asked = model, network, batch_sizes, input_size, device, output, restart
-    with progress() as bar:
+    with common.progress() as bar:
         found = extend_model(lolat.load(model), *asked, bar)
-    if as_json:
-        say_json("model-summary", found.model.to_dict())
-        return
-    for line in learned(found.model.document, found.model.source) if found.measured else ():
-        click.echo(line)
-    for line in standing(found.model, found.graph, batch_sizes, found.measured):
-        click.echo(line)
+    made = found.model
+    lines = learned(made.document, made.source) if found.measured else ()
+    now = standing(made, found.graph, batch_sizes, found.measured)
+    common.answer("model-summary", made, as_json, chain(lines, now))
 
 
 def _learn(
@@ -209,25 +196,23 @@ def _learn(
     from lolat.report.text import learned
 
     more = ", and four to six more for training" if training else ""
-    with progress(f"two to three minutes{more}; after Ctrl-C the same command goes on") as bar:
+    with common.progress(
+        f"two to three minutes{more}; after Ctrl-C the same command goes on"
+    ) as bar:
         made, is_new = learn_device(device, output, name, options, training, restart, bar)
     document: Mapping[str, Any] = made.document
     section = document.get("training")
-    if as_json:
-        say_json("model-summary", made.to_dict())
-        return
-    for line in learned(document, made.source) if is_new else ():
-        click.echo(line)
+    lines = [*learned(document, made.source)] if is_new else []
     if training and section:
-        for line in learned_training(section, Path(made.source)):
-            click.echo(line)
+        lines += learned_training(section, Path(made.source))
     elif section:
-        click.echo("training: kept as it was measured before (--mode training --restart: all anew)")
+        lines += ["training: kept as it was measured before (--mode training --restart: all anew)"]
+    common.answer("model-summary", made, as_json, lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `learn_model.py`."""
-    return run_apart(learn, arguments, "learn_model.py")
+    return common.run_apart(learn, arguments, "learn_model.py")
 
 
 # ---- What `lolat learn --mode training` says.

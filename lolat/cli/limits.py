@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import lolat
-from lolat.cli.common import against_option, max_ms_option, option, sure_option
+from lolat.cli import common
 from lolat.cli.parsing import Number
 from lolat.errors import AnswerIsNo, InputError
+from lolat.io.writing import write_bytes
+from lolat.units import plain
 
 if TYPE_CHECKING:
-    from lolat.model.check import Limits
+    from lolat.model.check import Finding, Limits
     from lolat.model.prediction import Prediction
 
 
@@ -69,38 +72,80 @@ class Limited:
         from lolat.model.check import check
 
         found = check(predictions, limits, devices)
-        if self.github or self.junit is not None:  # with them XML is imported
-            from lolat.report.check import github_lines, write_junit
-
-            for line in github_lines(found) if self.github else ():
-                click.echo(line, err=True)
-            if self.junit is not None:
-                write_junit(self.junit, found)
+        for line in github_lines(found) if self.github else ():
+            click.echo(line, err=True)
+        if self.junit is not None:
+            write_junit(self.junit, found)
         if wrong := [f.words for f in found if not f.holds]:
             many = f"{len(wrong)} of {len(found)} limits: " if len(found) > 1 else ""
             raise AnswerIsNo(many + "; ".join(wrong))
 
 
-_OPTIONS = (
-    max_ms_option(more="Exit code 3 where it takes longer."),
-    sure_option,
-    option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
-           help="Exit code 3 where it takes more than R times as long as --against."),
-    against_option(more="A network, or what `predict --json` wrote of the base branch."),
-    option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
-    option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
+limit_options = common.as_one(
+    "limited",
+    lambda: Limited,
+    common.max_ms_option(more="Exit code 3 where it takes longer."),
+    common.sure_option,
+    common.option("--max-ratio", type=Number("R", above=0.0, such="1.05"),
+                  help="Exit code 3 where it takes more than R times as long as --against."),
+    common.against_option(more="A network, or what `predict --json` wrote of the base branch."),
+    common.option("--github", is_flag=True, help="Annotations of GitHub Actions too, on stderr."),
+    common.option("--junit", type=click.Path(), metavar="FILE", help="Write JUnit's XML too."),
 )  # fmt: skip
+"""The options of a check, which the command gets as one `limited`."""
 
 
-def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a check, which the command gets as one `limited`."""
+# ---- Findings as machines that run checks read them: annotations of GitHub Actions, JUnit's XML.
 
-    @functools.wraps(command)
-    def called(**values: Any) -> Any:
-        limited = Limited(**{f.name: values.pop(f.name) for f in fields(Limited)})
-        return command(**values, limited=limited)
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-    decorated: Callable[..., Any] = called
-    for one in reversed(_OPTIONS):
-        decorated = one(decorated)
-    return decorated
+
+def github_lines(findings: Iterable[Finding]) -> Iterator[str]:
+    """A workflow command for each: ::error where a limit is not kept, else ::notice.
+
+    GitHub's escapes: docs.github.com, "Workflow commands for GitHub Actions".
+    """
+    for finding in findings:
+        kind = "notice" if finding.holds else "error"
+        title = _data(f"latency {finding.limit}").replace(":", "%3A").replace(",", "%2C")
+        yield f"::{kind} title={title}::{_data(finding.words)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def write_junit(path: str | Path, findings: Sequence[Finding]) -> None:
+    """Write a test case for each limit of each prediction. InputError where it cannot be written.
+
+    The layout that CI servers read: testsuites/testsuite/testcase, a failure in those not kept. The time of
+    a case is the predicted latency, in seconds.
+    """
+    from xml.etree import ElementTree
+
+    failures = sum(not f.holds for f in findings)
+    numbers = {"tests": str(len(findings)), "failures": str(failures), "errors": "0"}
+    root = ElementTree.Element("testsuites", numbers)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "lolat", **numbers})
+    for finding in findings:
+        p = finding.prediction
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            {
+                "classname": _text(f"{p.model}.{p.network}"),
+                "name": _text(f"batch {p.batch_size} {finding.limit}"),
+                "time": f"{p.latency_ms / 1e3:.6f}",
+            },
+        )
+        if finding.holds:
+            ElementTree.SubElement(case, "system-out").text = _text(finding.words)
+        else:
+            ElementTree.SubElement(case, "failure", {"message": _text(finding.words)})
+    ElementTree.indent(root)
+    write_bytes(path, ElementTree.tostring(root, "utf-8", xml_declaration=True) + b"\n")
+
+
+def _text(text: str) -> str:
+    """What XML can hold: names come out of files."""
+    return _NOT_XML.sub("?", plain(text))

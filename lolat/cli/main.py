@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 import click
 
 from lolat import __version__
-from lolat.cli.common import LazyGroup, command, run_apart
+from lolat.cli import common
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -74,7 +75,7 @@ def _say_versions(context: click.Context, _: click.Parameter, given: bool) -> No
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=common.LazyGroup,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
@@ -95,7 +96,7 @@ def lolat(context: click.Context) -> None:
         click.echo(FIRST)
 
 
-@command("lolat completion bash >> ~/.bashrc", "lolat completion fish | source")
+@common.command("lolat completion bash >> ~/.bashrc", "lolat completion fish | source")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands, options, models and networks of `lolat`."""
@@ -120,9 +121,17 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
+def _forget_no_sizes() -> None:
+    """Without COLUMNS and LINES that no terminal has: at 0 columns rich prints nothing at all."""
+    for name in ("COLUMNS", "LINES"):
+        if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "1")):
+            del os.environ[name]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `lolat` command."""
     _open_closed_streams()
+    _forget_no_sizes()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
             stream.reconfigure(errors="replace")
@@ -130,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
-    sys.exit(run_apart(lolat, arguments, "lolat"))
+    sys.exit(common.run_apart(lolat, arguments, "lolat"))
 
 
 if __name__ == "__main__":

@@ -6,26 +6,13 @@ import gzip
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import (
-    LazyGroup,
-    batch_option,
-    command,
-    facts_option,
-    json_option,
-    network_argument,
-    optimizer_option,
-    option,
-    output_option,
-    samples_option,
-    say,
-    say_json,
-    size_option,
-)
+from lolat.cli import common
 from lolat.errors import InputError, ModelFileError
 from lolat.mlp.table import LAYERS, OPTIMIZERS
 from lolat.units import milliseconds, plain, plural
@@ -46,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Each command: where it is, and what it does in a few words."""
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
+@click.group(cls=common.LazyGroup, table=COMMANDS, no_args_is_help=False)
 def mlp() -> None:
     """Predict the time of a layer by a deep network (Justus et al. 2018)."""
 
@@ -55,7 +42,7 @@ def mlp() -> None:
 
 table_argument = click.argument("table", metavar="CSV", type=click.Path())
 model_argument = click.argument("model", metavar="LAYER_MODEL", type=click.Path())
-facts_of_gpus_option = facts_option(
+facts_of_gpus_option = common.facts_option(
     was="--devices", more="CSV (name,bandwidth,cores,clock in GB/s, number, MHz) or JSON."
 )
 
@@ -64,23 +51,20 @@ facts_of_gpus_option = facts_option(
 COLUMN = "predicted_ms"
 
 
-@command(
-    "lolat mlp predict conv.json layers.csv --output predicted.csv",
-)
+@common.command("lolat mlp predict conv.json layers.csv --output predicted.csv")
 @model_argument
 @table_argument
-@output_option(required=True, more="A CSV table, gzipped where it is named *.gz.")
+@common.output_option(required=True, more="A CSV table, gzipped where it is named *.gz.")
 @facts_of_gpus_option
-@json_option
+@common.json_option
 def predict(model: str, table: str, output: Path, facts: str | None, as_json: bool) -> None:
     """Predict the rows of CSV: the same rows in order, with a column predicted_ms (milliseconds)."""
-    from lolat.cli.common import check_writable
     from lolat.io.writing import write_bytes
     from lolat.mlp.devices import read_devices
     from lolat.mlp.layer_model import read_layer_model
     from lolat.mlp.table import parse, read_text
 
-    check_writable(output)
+    common.check_writable(output)
     given = read_devices(facts) if facts else None
     loaded, text = read_layer_model(model), read_text(table)
     rows = parse(text, loaded.layer, times=False)
@@ -90,23 +74,18 @@ def predict(model: str, table: str, output: Path, facts: str | None, as_json: bo
         warnings.append(
             f"{text.source} has a column {COLUMN} already; {output} has the new one instead"
         )
-    for warning in warnings:
-        say(f"warning: {warning}")
+    common.warn(warnings)
     content = text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())).encode()
     write_bytes(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
-    if as_json:
-        say_json("layer-predict", {"output": str(output), "rows": len(rows), "warnings": warnings})
-        return
-    click.echo(f"{output}: {plural(len(rows), 'row')}")
+    found = {"output": str(output), "rows": len(rows), "warnings": warnings}
+    common.answer("layer-predict", found, as_json, [f"{output}: {plural(len(rows), 'row')}"])
 
 
-@command(
-    "lolat mlp evaluate conv.json layers.csv",
-)
+@common.command("lolat mlp evaluate conv.json layers.csv")
 @model_argument
 @table_argument
 @facts_of_gpus_option
-@json_option
+@common.json_option
 def evaluate(model: str, table: str, facts: str | None, as_json: bool) -> None:
     """Compare LAYER_MODEL with the times in CSV: by GPU, by optimizer, beside their spread."""
     from lolat.mlp.devices import read_devices
@@ -125,15 +104,11 @@ def evaluate(model: str, table: str, facts: str | None, as_json: bool) -> None:
             "the model was trained on most of these rows, so it looks better here than it is; its "
             f"errors on rows left out: {_left_out(loaded.errors)}"
         )
-    for warning in warnings:
-        say(f"warning: {warning}")
-    if as_json:
-        about = {"model": model, "table": table, "layer": loaded.layer, "recipe": loaded.recipe}
-        told = {**about, **evaluation.to_dict(), "warnings": warnings}
-        say_json("layer-evaluation", told)
-        return
-    click.echo(f"{model}: {loaded.layer} layers, recipe {loaded.recipe}")
-    click.echo("\n".join(evaluation.lines()))
+    common.warn(warnings)
+    about = {"model": model, "table": table, "layer": loaded.layer, "recipe": loaded.recipe}
+    told = {**about, **evaluation.to_dict(), "warnings": warnings}
+    head = f"{model}: {loaded.layer} layers, recipe {loaded.recipe}"
+    common.answer("layer-evaluation", told, as_json, chain([head], evaluation.lines()))
 
 
 def sha256(content: str) -> str:
@@ -154,26 +129,24 @@ def _left_out(errors: Mapping[str, Any]) -> str:
 MOST_NAMES = 3
 
 
-@command(
-    "lolat mlp network conv.json dense.json keras:VGG16 --gpu V100 --batch-size 32",
-)
+@common.command("lolat mlp network conv.json dense.json keras:VGG16 --gpu V100 --batch-size 32")
 @click.argument("conv_model", metavar="CONV_LAYER_MODEL", type=click.Path())
 @click.argument("dense_model", metavar="DENSE_LAYER_MODEL", type=click.Path())
-@network_argument
-@option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
-@batch_option(default=(1,), show_default=True)
-@optimizer_option(
-    type=click.Choice(OPTIMIZERS, case_sensitive=False),
-    default="none",
-    more="none: forward only.",
+@common.network_argument
+@common.option("--gpu", required=True, metavar="NAME", help="The GPU to predict for, such as V100.")
+@common.batch_option(default=(1,), show_default=True)
+@common.optimizer_option(
+    type=click.Choice(OPTIMIZERS, case_sensitive=False), default="none", more="none: forward only."
 )
-@samples_option(more="For the time of an epoch (a last, smaller batch counts as a whole one).")
-@option("--alone", "timed", type=click.Path(), metavar="FILE",
-        help="Convolutions timed alone on the GPU: what each pays for that is told from them and "
-        "left out.")  # fmt: skip
-@size_option
+@common.samples_option(
+    more="For the time of an epoch (a last, smaller batch counts as a whole one)."
+)
+@common.option("--alone", "timed", type=click.Path(), metavar="FILE",
+               help="Convolutions timed alone on the GPU: what each pays for that is told from them and "
+               "left out.")  # fmt: skip
+@common.size_option
 @facts_of_gpus_option
-@json_option
+@common.json_option
 def network(
     conv_model: str,
     dense_model: str,
@@ -206,12 +179,9 @@ def network(
     alone = None if timed is None else alone_formula(timed, gpu, optimizer, given)
     answer = network_time(graph, models, gpu, batch_size, optimizer, samples, given, formula, alone)
     name = None if formula is None else formula.name
-    if as_json:
-        say_json("layer-network", {**answer.to_dict(), "formula_model": name})
-    for warning in answer.warnings:
-        say(f"warning: {warning}")
-    if not as_json:
-        click.echo("\n".join(lines(answer, name)))
+    common.warn(answer.warnings)
+    told = {**answer.to_dict(), "formula_model": name}
+    common.answer("layer-network", told, as_json, lines(answer, name))
 
 
 def load_models(conv_model: str, dense_model: str) -> dict[str, LayerModel]:

@@ -6,31 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import (
-    WHOLE,
-    backend_option,
-    check_writable,
-    command,
-    count_option,
-    csv_option,
-    device_argument,
-    epochs_option,
-    json_option,
-    only_option,
-    option,
-    output_option,
-    progress,
-    restart_option,
-    say,
-    say_json,
-    seed_option,
-)
+from lolat.cli import common
 from lolat.cli.mlp import facts_of_gpus_option, sha256, table_argument
 from lolat.cli.parsing import Number
 from lolat.errors import InputError, MissingPackageError
@@ -49,30 +31,30 @@ if TYPE_CHECKING:
 # ---- `lolat mlp fit`: a layer model from measured layers.
 
 
-layer_option = option("--layer", type=click.Choice(LAYERS), help="The kind of the layers.")
-recipe_option = option("--recipe", type=click.Choice(tuple(RECIPES)), default="best",
+layer_option = common.option("--layer", type=click.Choice(LAYERS), help="The kind of the layers.")
+recipe_option = common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best",
                        show_default=True, help="How it is trained; paper: as in 2018.")  # fmt: skip
 
 
-@command(
+@common.command(
     "lolat mlp fit layers.csv --layer convolution --output conv.json",
     "lolat mlp fit layers.csv --layer dense --only V100,P100 --output dense.json",
 )
 @table_argument
 @layer_option(required=True)
 @recipe_option
-@only_option(was="--gpus", more="All if not given.")
+@common.only_option(was="--gpus", more="All if not given.")
 @facts_of_gpus_option
-@output_option(required=True, more="The layer model's file.")
-@option(
+@common.output_option(required=True, more="The layer model's file.")
+@common.option(
     "--max-batch-size",
-    type=WHOLE,
+    type=common.WHOLE,
     help="Only rows of at most this batch size (the paper's model of all GPUs: 32).",
 )
-@epochs_option(more="Instead of the recipe's.")
-@seed_option
-@restart_option
-@json_option
+@common.epochs_option(more="Instead of the recipe's.")
+@common.seed_option
+@common.restart_option
+@common.json_option
 def fit(
     table: str,
     layer: str,
@@ -97,7 +79,7 @@ def fit(
     from lolat.mlp.table import parse, read_text
     from lolat.mlp.training import learn, split
 
-    check_writable(output)
+    common.check_writable(output)
     given = merged(DEVICES, read_devices(facts) if facts else {})
     text = read_text(table)
     rows = chosen(parse(text, layer), only, max_batch_size)
@@ -106,9 +88,11 @@ def fit(
     if restart:
         checkpoint.unlink(missing_ok=True)
     elif checkpoint.exists():
-        say(f"{checkpoint} is there: a run on the same rows with the same options goes on from it")
+        common.say(
+            f"{checkpoint} is there: a run on the same rows with the same options goes on from it"
+        )
     parts = split(len(rows), seed)
-    with progress() as shown:
+    with common.progress() as shown:
         model = learn(
             rows.select(parts.train),
             find_recipe(recipe),
@@ -126,13 +110,11 @@ def fit(
     model, errors = judged(model, rows, parts, about)
     write_layer_model(output, model)
     checkpoint.unlink(missing_ok=True)
-    if as_json:
-        about = {"output": str(output), "layer": layer, "recipe": recipe}
-        say_json("layer-fit", {**about, **errors.to_dict()})
-        return
+    told = {"output": str(output), "layer": layer, "recipe": recipe, **errors.to_dict()}
     names = f"{plural(len(devices), 'GPU')}: {', '.join(devices)}"
-    click.echo(f"{output}: {layer} layers, recipe {recipe}, {names}")
-    click.echo("\n".join(["\nErrors on rows left out of training:", *errors.lines()]))
+    head = (f"{output}: {layer} layers, recipe {recipe}, {names}", "")
+    lines = (*head, "Errors on rows left out of training:", *errors.lines())
+    common.answer("layer-fit", told, as_json, lines)
 
 
 def chosen(table: LayerTable, only: Sequence[str] | None, max_batch_size: int | None) -> LayerTable:
@@ -182,7 +164,7 @@ def judged(
         **about,
         "versions": versions,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "validation": validation.all.to_dict(),
+        "validation": asdict(validation.all),
     }
     return replace(model, training=training, errors=test.to_dict()), test
 
@@ -193,32 +175,34 @@ BACKENDS = ("tensorflow", "torch")
 USUAL = "tensorflow"  # the backend that the default name of a model file does not mention
 
 
-@command(
-    "lolat mlp learn cpu --count 300 --output layers.json",
-)
-@device_argument()
-@count_option(
+@common.command("lolat mlp learn cpu --count 300 --output layers.json")
+@common.device_argument()
+@common.count_option(
     was="--points", type=Number("N", whole=True, least=20), default=2000, more="Layers to measure."
 )
 @layer_option(default="convolution", show_default=True)
-@backend_option(
+@common.backend_option(
     type=click.Choice(BACKENDS),
     more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead.",
 )
-@output_option(
+@common.output_option(
     more="The layer model; models/local/mlp/<device>-<layer>.json (or your data folder) if not given."
 )
-@csv_option(more="The measured layers; beside the model if not given. FILE.devices.json has the device's "
-            "facts and all raw times.")  # fmt: skip
+@common.csv_option(
+    more="The measured layers; beside the model if not given. FILE.devices.json has the device's facts and "
+    "all raw times."
+)
 @recipe_option
-@option("--max-gmacs", was="--most-gmacs", type=Number("GMACS", "10^9 multiply-accumulates", above=0.0),
-        help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
-        "written, all three times with backward. On a CPU 1 if not given.")  # fmt: skip
+@common.option(
+    "--max-gmacs", was="--most-gmacs", type=Number("GMACS", "10^9 multiply-accumulates", above=0.0),
+    help="No layer of more work than that: multiply-accumulates, 64 for each number read or "
+    "written, all three times with backward. On a CPU 1 if not given.",
+)  # fmt: skip
 @facts_of_gpus_option
-@epochs_option(more="Instead of the recipe's.")
-@seed_option
-@restart_option
-@json_option
+@common.epochs_option(more="Instead of the recipe's.")
+@common.seed_option
+@common.restart_option
+@common.json_option
 @click.pass_context
 def learn(
     ctx: click.Context,
@@ -241,7 +225,6 @@ def learn(
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
-    from lolat.cli.common import progress
     from lolat.mlp.devices import read_devices
     from microbench.journal import interruptible
     from microbench.learn_layers import MOST_WORK, device_facts, draw, gpu_name, measure_layers
@@ -261,7 +244,7 @@ def learn(
             device_facts(device, gpu_name(device, where), given)
 
     with interruptible(journal_path):
-        with progress() as bar:
+        with common.progress() as bar:
             measured = measure_layers(
                 backend, device, layers, journal_path, time.time(), restart, bar, check=check
             )
@@ -287,9 +270,8 @@ def _keep(
 
     write_csv(table, measured.table)
     write_record(record, measured, facts, how)
-    for remark in measured.warnings:
-        say(f"warning: {remark}")
-    say(
+    common.warn(measured.warnings)
+    common.say(
         f"{len(measured.table)} {how['kind']} layers are in {table}, the facts of {facts.name} and raw "
         f"times in {record}"
     )
@@ -309,7 +291,7 @@ def _backend(device: str, name: str | None) -> str:
             "tensorflow",
         )
     if remark:
-        say(remark)
+        common.say(remark)
     return picked
 
 
@@ -317,7 +299,6 @@ def _files(
     device: str, layer: str, backend: str, output: Path | None, table: Path | None
 ) -> tuple[Path, Path]:
     """(the model, the table): where they go, and that they can be written there."""
-    from lolat.cli.common import check_writable
     from lolat.io.paths import local_folder
     from microbench import environment
 
@@ -326,11 +307,11 @@ def _files(
         with_what = "" if backend == USUAL else f" {backend}"
         # In a folder of its own: what is in local/ itself are models of networks.
         output = local_folder() / "mlp" / f"{environment.slug(f'{label}{with_what} {layer}')}.json"
-    check_writable(output)
+    common.check_writable(output)
     if table is None:
         return output, output.with_suffix(".csv")
     try:
-        check_writable(table)
+        common.check_writable(table)
     except InputError as error:
         text = str(error).replace("--output", "--csv").replace("JSON file", "CSV file")
         raise InputError(text) from None

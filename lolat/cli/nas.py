@@ -11,35 +11,12 @@ import numpy as np
 
 import lolat
 from lolat import nas as questions
+from lolat.cli import common
 from lolat.cli.cluster import NO_ADDRESS, Address
-from lolat.cli.common import (
-    PATH,
-    WHOLE,
-    LazyGroup,
-    among_option,
-    batch_option,
-    command,
-    count_option,
-    coverage_option,
-    json_of_no,
-    json_option,
-    max_ms_option,
-    model_argument,
-    name_option,
-    option,
-    output_option,
-    plot_option,
-    predictor_option,
-    progress,
-    say,
-    say_json,
-    seed_option,
-    space_argument,
-)
 from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.io.tables import is_table, to_csv
-from lolat.io.writing import write_bytes
+from lolat.io.writing import check_file, write_bytes
 from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
@@ -55,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Each command: where it is, and what it does in a few words."""
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
+@click.group(cls=common.LazyGroup, table=COMMANDS, no_args_is_help=False)
 def nas() -> None:
     """Latency for searches: spaces, few measurements, many candidates."""
 
@@ -63,16 +40,14 @@ def nas() -> None:
 # ---- `lolat nas fit`: a search space's latency on a new device from a few measured networks.
 
 
-@command(
-    "lolat nas fit nasbench201 samples.csv --output space.json",
-)
-@space_argument
+@common.command("lolat nas fit nasbench201 samples.csv --output space.json")
+@common.space_argument
 @click.argument("samples", metavar="SAMPLES", type=click.Path(path_type=Path))
-@output_option(
+@common.output_option(
     required=True, more="The device's model file: made, or the space is added to what it knows."
 )
-@name_option()
-@json_option
+@common.name_option()
+@common.json_option
 def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
     """Fit a space's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
@@ -82,33 +57,26 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     from lolat.nas.fewshot.samples import ENOUGH_SAMPLES
 
     model = questions.fit(space, samples, output, name)
-    for remark in model.warnings:
-        say(f"warning: {remark}")
+    common.warn(model.warnings)
     count, error = len(model.times_ms), typical_error(model)
-    if as_json:
-        answer = {
-            "output": str(output),
-            "space": space,
-            "samples": count,
-            "noise": round(model.noise, 6),
-            "typical_error": round(error, 6),
-            "assumptions": [{"words": t, "weight": round(w, 6)} for t, w in model.assumptions()],
-            "warnings": list(model.warnings),
-        }
-        say_json("nas-fit", answer)
-        return
-    noise = (
-        f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH_SAMPLES else ""
-    )  # else mostly a guess
-    click.echo(f"{space} from {plural(count, 'sample')}{noise}")
-    for words, weight in model.assumptions():
-        if weight >= 0.005:
-            click.echo(f"  {words}: {100 * weight:.0f} % sure")
-    if error < 1.0:
-        click.echo(f"Half of all networks of the space should be within {100 * error:.1f} %.")
-    else:
-        click.echo(f"Half of all networks of the space may be off by a factor of {1 + error:.2g}.")
-    click.echo(f"written: {plain(str(output))}")
+    assumed = model.assumptions()
+    answer = {
+        "output": str(output), "space": space, "samples": count, "noise": round(model.noise, 6),
+        "typical_error": round(error, 6),
+        "assumptions": [{"words": words, "weight": round(w, 6)} for words, w in assumed],
+        "warnings": list(model.warnings),
+    }  # fmt: skip
+    # Of fewer samples it is mostly a guess.
+    noise = f" · noise {100 * model.noise:.1f} %" if count >= ENOUGH_SAMPLES else ""
+    half = f"should be within {100 * error:.1f} %"
+    half = half if error < 1.0 else f"may be off by a factor of {1 + error:.2g}"
+    told = (
+        f"{space} from {plural(count, 'sample')}{noise}",
+        *(f"  {words}: {100 * w:.0f} % sure" for words, w in assumed if w >= 0.005),
+        f"Half of all networks of the space {half}.",
+        f"written: {plain(str(output))}",
+    )
+    common.answer("nas-fit", answer, as_json, told)
 
 
 def typical_error(model: NasModel) -> float:
@@ -121,20 +89,20 @@ def typical_error(model: NasModel) -> float:
 # ---- `lolat nas suggest`: which networks of a space to measure next.
 
 
-@command(
+@common.command(
     "lolat nas suggest nasbench201 --count 10",
     "lolat nas suggest fbnet --have samples.csv --output next.csv",
 )
-@space_argument
-@count_option(default=10, more="Networks to name.")
-@option(
-    "--have", type=PATH, metavar="FILE",
+@common.space_argument
+@common.count_option(default=10, more="Networks to name.")
+@common.option(
+    "--have", type=common.PATH, metavar="FILE",
     help="What is measured already (columns arch, latency_ms): which come next.",
 )  # fmt: skip
-@among_option(more="A column arch.")
-@seed_option
-@output_option(more="The same as a CSV table with a column arch; not written if not given.")
-@json_option
+@common.among_option(more="A column arch.")
+@common.seed_option
+@common.output_option(more="The same as a CSV table with a column arch; not written if not given.")
+@common.json_option
 def suggest(
     space: str, count: int, have: Path | None, among: Path | None, seed: int, output: Path | None,
     as_json: bool,
@@ -146,29 +114,23 @@ def suggest(
     """
 
     def warn(remark: str) -> None:
-        say(f"warning: {remark}")
+        common.say(f"warning: {remark}")
 
     archs = questions.suggest(space, count, have=have, among=among, seed=seed, warn=warn)
     if output is not None:
         write_bytes(output, to_csv(["arch"], [[arch] for arch in archs]).encode())
-    if as_json:
-        say_json("nas-suggest", {"space": space, "archs": archs})
-    else:
-        for arch in archs:
-            click.echo(arch)
+    common.answer("nas-suggest", {"space": space, "archs": archs}, as_json, archs)
 
 
 # ---- `lolat nas predict`: the latencies of many networks of a space.
 
 
-@command(
-    "lolat nas predict space.json archs.csv --output latencies.csv",
-)
-@model_argument
+@common.command("lolat nas predict space.json archs.csv --output latencies.csv")
+@common.model_argument
 @click.argument("archs", metavar="ARCHS", type=click.Path(path_type=Path))
-@output_option(required=True, more="A CSV table.")
-@coverage_option(more="Only with it: the columns latency_low_ms and latency_high_ms.")
-@json_option
+@common.output_option(required=True, more="A CSV table.")
+@common.coverage_option(more="Only with it: the columns latency_low_ms and latency_high_ms.")
+@common.json_option
 def predict(model: str, archs: Path, output: Path, coverage: float | None, as_json: bool) -> None:
     """Predict the networks in ARCHS, by MODEL's samples of their space or else by its inference.
 
@@ -195,54 +157,49 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     cells = ([f"{value:.7g}" for value in column.tolist()] for column in columns.values())
     table = to_csv(["arch", *columns], zip(texts, *cells, strict=True))
     write_bytes(output, table.encode())
-    if as_json:
-        told = {"output": str(output), "space": terms.name, "networks": len(texts)}
-        told["predictor"] = scorer.predictor
-        say_json("nas-predict", told)
-    else:
-        click.echo(
-            f"written: {plain(str(output))}, {len(texts)} networks of {terms.name}; "
-            f"latencies by {scorer.source}"
-        )
+    told = {"output": str(output), "space": terms.name, "networks": len(texts)}
+    written = f"written: {plain(str(output))}, {len(texts)} networks of {terms.name}; latencies by "
+    told["predictor"] = scorer.predictor
+    common.answer("nas-predict", told, as_json, [written + scorer.source])
 
 
 # ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
 
 
-@command(
+@common.command(
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --plot front.svg",
 )
-@space_argument
-@model_argument
-@option(
+@common.space_argument
+@common.model_argument
+@common.option(
     "--objective", required=True, metavar="SCORE",
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
     "choices), or a CSV file with the columns arch,score.",
 )  # fmt: skip
-@max_ms_option(more="Only candidates within it.")
-@option(
+@common.max_ms_option(more="Only candidates within it.")
+@common.option(
     "--method", type=click.Choice(["evolutionary", "exhaustive"]),
     help="exhaustive for a table and for few candidates, else evolutionary, if not given.",
 )  # fmt: skip
-@option("--candidates", was="--samples", type=WHOLE, default=200, show_default=True,
-        help="How many an evolutionary search scores.")  # fmt: skip
-@option("--generations", type=WHOLE, default=10, show_default=True,
-        help="In how many generations it does.")  # fmt: skip
-@seed_option
-@option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@batch_option(default=(1,), show_default=True)
-@predictor_option
-@output_option(more="The front as CSV.")
-@option(
+@common.option("--candidates", was="--samples", type=common.WHOLE, default=200, show_default=True,
+               help="How many an evolutionary search scores.")  # fmt: skip
+@common.option("--generations", type=common.WHOLE, default=10, show_default=True,
+               help="In how many generations it does.")  # fmt: skip
+@common.seed_option
+@common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
+@common.batch_option(default=(1,), show_default=True)
+@common.predictor_option
+@common.output_option(more="The front as CSV.")
+@common.option(
     "--journal",
     type=click.Path(),
     metavar="FILE",
     help="Where each score is kept as it comes; it is read when the search is run again. Beside --output "
     "(FRONT.scores.csv), or SPACE.scores.csv here, if not given.",
 )
-@plot_option
-@json_option
+@common.plot_option
+@common.json_option
 def search(
     space: str, model: str, objective: str, max_ms: float | None, method: str | None, candidates: int,
     generations: int, seed: int, lower_is_better: bool, batch_size: int, predictor: str | None,
@@ -252,13 +209,11 @@ def search(
 
     SPACE: nasbench201, fbnet, ofa, mobile, or package.module:callable that returns a lolat.nas.Space.
     """
-    from lolat.cli.compare import check_writable
     from lolat.nas.objective import find_space
     from lolat.nas.pareto import lines, write_csv
 
-    for path, name in ((output, "--output"), (journal, "--journal")):
-        if path is not None:
-            check_writable(str(path), name)
+    check_file(output, "--output")
+    check_file(journal, "--journal")
     if plot is not None:
         from lolat.report.plots import check_plot
 
@@ -270,25 +225,22 @@ def search(
     if not is_table(objective) and not Path(objective).is_file():
         beside = None if output is None else str(output.with_suffix(".scores.csv"))
         journal = journal or beside or f"{searched.name}.scores.csv"
-        check_writable(journal, "--journal")
-    with json_of_no("nas-search", as_json), progress() as bar:
+        check_file(journal, "--journal")
+    with common.json_of_no("nas-search", as_json), common.progress() as bar:
         told = questions.search(
             searched, loaded, objective, max_ms=max_ms, method=method, candidates=candidates,
             generations=generations, seed=seed, lower_is_better=lower_is_better,
             batch_size=batch_size, predictor=predictor, journal=journal, progress=bar,
         )  # fmt: skip
-    if as_json:
-        say_json("nas-search", told.to_dict())
-    else:
-        click.echo("\n".join(lines(told)))
+    common.answer("nas-search", told, as_json, lines(told))
     if output is not None:
         write_csv(output, told)
-        say(f"written: {output}")
+        common.say(f"written: {output}")
     if plot is not None:
         from lolat.report.plots import front_plot
 
         front_plot(told, loaded.device, plot)
-        say(f"drawn: {plot}")
+        common.say(f"drawn: {plot}")
 
 
 # ---- `lolat nas score`: all candidates of a space into Parquet files, on a cluster if need be.
@@ -296,46 +248,44 @@ def search(
 MOST_ROWS = 20
 
 
-@command(
-    "lolat nas score nasbench201 epyc-2t --output scores --only-best",
-)
-@space_argument
-@model_argument
-@output_option(
+@common.command("lolat nas score nasbench201 epyc-2t --output scores --only-best")
+@common.space_argument
+@common.model_argument
+@common.output_option(
     required=True, more="A folder: a Parquet file for each range of candidates, and _best.csv. With "
     "--ray on several machines, one that they share.",
 )  # fmt: skip
-@option(
+@common.option(
     "--ray", "address", type=Address(), is_flag=False, flag_value=NO_ADDRESS, default=None,
     metavar="[ADDRESS]",
     help="With Ray Data on the cluster at host:port, or auto; without ADDRESS on that of RAY_ADDRESS, or "
     "on all CPUs of this machine.",
 )  # fmt: skip
-@max_ms_option(more="Only candidates within it.")
-@option(
+@common.max_ms_option(more="Only candidates within it.")
+@common.option(
     "--best", type=Number("N", whole=True, least=1, most=100_000), default=10, show_default=True,
     help="How many of the best to list: the fastest, or those of the largest --value.",
 )  # fmt: skip
-@option(
+@common.option(
     "--value", metavar="FUNCTION",
     help="package.module:callable, from (n, positions) integers to (n,) numbers: what is to be large.",
 )  # fmt: skip
-@option(
+@common.option(
     "--label", was="--columns", type=click.Choice(["choices", "arch", "none"]), default="choices",
     show_default=True,
     help="Beside index and latency_ms: a column of integers for each position, or the arch as text.",
 )  # fmt: skip
-@option(
+@common.option(
     "--only-best", is_flag=True, help="Write only the best of each range, not all that are kept."
 )
-@option(
-    "--chunk", type=WHOLE, default=1_000_000, show_default=True,
+@common.option(
+    "--chunk", type=common.WHOLE, default=1_000_000, show_default=True,
     help="Candidates in a range, which is a file, and what a killed worker does again.",
 )  # fmt: skip
-@option("--limit", type=WHOLE, help="Score the first N candidates only.")
-@batch_option(default=(1,), show_default=True)
-@predictor_option
-@json_option
+@common.option("--limit", type=common.WHOLE, help="Score the first N candidates only.")
+@common.batch_option(default=(1,), show_default=True)
+@common.predictor_option
+@common.json_option
 def score(
     space: str, model: str, output: Path, address: str | None, max_ms: float | None, best: int,
     value: str | None, label: str, only_best: bool, chunk: int, limit: int | None, batch_size: int,
@@ -355,7 +305,7 @@ def score(
         import_ray()
 
     def scored(ranges: Any) -> Any:
-        with progress() as bar:
+        with common.progress() as bar:
             return questions.score(
                 space, loaded, output, max_ms=max_ms, best=best, value=value, label=label,
                 only_best=only_best, chunk=chunk, limit=limit, batch_size=batch_size,
@@ -369,10 +319,8 @@ def score(
             scores = scored(on_ray)
     told = scores.to_dict()
     seconds = time.monotonic() - started
-    if as_json:
-        say_json("nas-score", told)
-    else:
-        click.echo("\n".join(_score_lines(told, scores.source, scores.scores.reused, seconds)))
+    lines = _score_lines(told, scores.source, scores.scores.reused, seconds)
+    common.answer("nas-score", told, as_json, lines)
 
 
 def _score_lines(told: dict[str, Any], source: str, reused: int, seconds: float) -> list[str]:

@@ -6,25 +6,14 @@ from pathlib import Path
 
 import click
 
-from lolat.cli.common import (
-    command,
-    json_option,
-    network_argument,
-    option,
-    output_option,
-    say,
-    say_json,
-    size_option,
-)
+from lolat.cli import common
 
 
-@command(
-    "lolat read keras:ResNet50 --output resnet50.json",
-)
-@network_argument
-@size_option
-@output_option(required=True, more="A JSON file.")
-@json_option
+@common.command("lolat read keras:ResNet50 --output resnet50.json")
+@common.network_argument
+@common.size_option
+@common.output_option(required=True, more="A JSON file.")
+@common.json_option
 def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool) -> None:
     """Write NETWORK to a JSON file, which every command takes as NETWORK, without its framework.
 
@@ -40,29 +29,25 @@ def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool)
     counts = count(graph)
     total, warnings = counts.total(), tuple(dict.fromkeys((*graph.warnings, *counts.warnings)))
     write_text(output, to_json(graph.to_dict(), str(output)))
-    for warning in warnings:
-        say(f"warning: {warning}")
-    if as_json:
-        found = {"network": graph.name, "output": str(output), "operations": len(graph.operations)}
-        say_json("network-file", {**found, "counts": total._asdict(), "warnings": list(warnings)})
-    else:
-        what = f"{plain(graph.name)}, {plural(len(graph.operations), 'operation')}"
-        click.echo(f"written: {plain(str(output))} ({what}, {quantity(total.flops, 'MACs')})")
+    common.warn(warnings)
+    found = {"network": graph.name, "output": str(output), "operations": len(graph.operations)}
+    found |= {"counts": total._asdict(), "warnings": list(warnings)}
+    what = f"{plain(graph.name)}, {plural(len(graph.operations), 'operation')}"
+    line = f"written: {plain(str(output))} ({what}, {quantity(total.flops, 'MACs')})"
+    common.answer("network-file", found, as_json, [line])
 
 
-@command(
-    "lolat cache",
-    "lolat cache --clear",
+@common.command("lolat cache", "lolat cache --clear")
+@common.option(
+    "--clear", is_flag=True, help="Remove what is kept; it is read again when it is asked for."
 )
-@option("--clear", is_flag=True, help="Remove what is kept; it is read again when it is asked for.")
-@json_option
+@common.json_option
 def cache(clear: bool, as_json: bool) -> None:
     """Where networks that were read are kept, how many and how large; the least recently used go first.
 
     LOLAT_CACHE names another folder; LOLAT_CACHE=off keeps nothing.
     """
-    from lolat.readers.cache import Cache
-    from lolat.readers.shipped import shipped_networks
+    from lolat.readers.cache import Cache, shipped_networks
     from lolat.units import plain, plural, quantity
 
     kept = Cache()
@@ -73,7 +58,7 @@ def cache(clear: bool, as_json: bool) -> None:
     if as_json:
         found = {"folder": folder, "networks": networks, "held_bytes": held_bytes}
         more = {"most_bytes": kept.most_bytes, "cleared": clear, "shipped": shipped}
-        say_json("cache", {**found, **more})
+        common.say_json("cache", {**found, **more})
         return
     if folder is None:
         click.echo("nothing is kept: LOLAT_CACHE is off, or no home folder is known")

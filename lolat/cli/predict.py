@@ -11,26 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import lolat
-from lolat.cli.common import (
-    against_option,
-    command,
-    coverage_option,
-    csv_option,
-    html_option,
-    json_of_no,
-    max_ms_option,
-    network_options,
-    option,
-    progress,
-    say,
-    say_json,
-    several_options,
-    sure_option,
-)
+from lolat.cli import common
 from lolat.cli.limits import Limited, limit_options
 from lolat.cli.parsing import Names, Number
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, ModelFileError, NetworkError
 from lolat.io.paths import LOCAL
+from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.api import Model
@@ -58,9 +44,9 @@ def warn_of_processor(model: str, loaded: Model) -> None:
     found = comparable.differences_of_device(loaded.device, where, here)
     if found:
         said = "; ".join(map(str, found))
-        say(f"warning: {loaded.source}: {said}; learn again with: lolat learn cpu")
+        common.say(f"warning: {loaded.source}: {said}; learn again with: lolat learn cpu")
     elif unsaid := comparable.unsaid(where):
-        say(f"warning: {loaded.source}: {unsaid}")
+        common.say(f"warning: {loaded.source}: {unsaid}")
 
 
 @dataclass(frozen=True)
@@ -120,24 +106,24 @@ def fail(failures: dict[str, str]) -> None:
     if failures:
         *others, last = failures.values()
         for line in others:
-            say(line)
+            common.say(line)
         raise NetworkError(last)
 
 
-@command(
+@common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
 )
-@several_options
-@coverage_option
+@common.several_options
+@common.coverage_option
 @limit_options
-@option(
+@common.option(
     "--state",
     default=None,
     metavar="FILE|now",
     help="In this state of the machine: what `lolat doctor MODEL --json` wrote, or now (measured, 20 s).",
 )
-@csv_option(more="An answer a row.")
+@common.csv_option(more="An answer a row.")
 def predict(
     model: str,
     networks: tuple[str, ...],
@@ -179,14 +165,14 @@ def predict(
 
         write_answers(csv_file, answers)
         if not as_json:
-            say(f"written: {csv_file}")
+            common.say(f"written: {csv_file}")
     named = [answer.device for answer in answers] if devices else []
     try:
         limited.check([answer.prediction for answer in answers], limits, named)
     except AnswerIsNo as no:
         if not failures:
             raise
-        say(str(no))
+        common.say(str(no))
     fail(failures)
 
 
@@ -204,13 +190,11 @@ def _show_totals(
     from lolat.report.text import summary
 
     first = answers[0].prediction
-    if as_json and asked.is_one:
-        say_json("prediction", first.to_dict())
-    elif as_json:
-        say_json("predictions", document(answers, failures))
+    if asked.is_one:
+        common.answer("prediction", first, as_json, summary(first))
     else:
-        for line in summary(first) if asked.is_one else totals_table(answers):
-            click.echo(line)
+        found = document(answers, failures) if as_json else {}
+        common.answer("predictions", found, as_json, totals_table(answers))
 
 
 def _state(given: str, loaded: Model) -> State:
@@ -221,26 +205,28 @@ def _state(given: str, loaded: Model) -> State:
         return read_state(given)
     from lolat.api.measuring import state_of_now
 
-    with progress() as bar:
+    with common.progress() as bar:
         return state_of_now(loaded, loaded.given, bar)
 
 
-@command(
+@common.command(
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html --against keras:MobileNetV2",
 )
-@several_options
-@coverage_option
-@csv_option(more="A row for each block.")
-@html_option(more="To explore the blocks in a browser.")
-@against_option(more="A second device or network beside it in the page.")
-@option("--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep.")
-@option(
+@common.several_options
+@common.coverage_option
+@common.csv_option(more="A row for each block.")
+@common.html_option(more="To explore the blocks in a browser.")
+@common.against_option(more="A second device or network beside it in the page.")
+@common.option(
+    "--depth", type=Number("N", whole=True, least=0), help="Fold by module, N names deep."
+)
+@common.option(
     "--columns",
     type=Names("column", "ms,share,macs", lower=True),
     help="Which columns, as in ms,share,macs,weights,acts (see docs/how-to/report.md).",
 )
-@option(
+@common.option(
     "--sort",
     type=click.Choice(["order", "time", "macs", "name"]),
     help="Rows by this; as the network has them if not given.",
@@ -293,7 +279,7 @@ def report(
         _show_blocks(asked, reports, view)
     for file in (None if as_json else csv_file, html_file):
         if file is not None:
-            say(f"written: {file}")
+            common.say(f"written: {file}")
     fail(failures)
 
 
@@ -303,9 +289,7 @@ def _check_page(asked: Question, against: str | None, html_file: str | None) -> 
         if against is not None:
             raise InputError("--against is for the page; give --html FILE too")
         return
-    from lolat.cli.compare import check_writable
-
-    check_writable(html_file, "--html")
+    check_file(html_file, "--html")
     sides = len(asked.devices) * len(asked.networks) + (against is not None)
     if sides > 2 or len(asked.batch_sizes) > 1:
         raise InputError(
@@ -359,11 +343,9 @@ def _other_report(against: str, found: Report) -> Report:
 # ---- `lolat explain`: where a prediction comes from, and what a change would save.
 
 
-@command(
-    "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
-)
-@network_options
-@option("--block", metavar="NAME", help="One block, operation by operation.")
+@common.command("lolat explain epyc-2t keras:ResNet50 --block conv5_block2")
+@common.network_options
+@common.option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(
     model: str,
     network: str,
@@ -378,7 +360,7 @@ def explain(
         network, batch_size, predictor, input_size=input_size, block=block
     )
     if as_json:
-        say_json("explanation", found.to_dict())
+        common.say_json("explanation", found.to_dict())
         return
     from lolat.report.explanation import print_explanation
 
@@ -389,20 +371,20 @@ def explain(
 # within a time.
 
 
-@command(
+@common.command(
     "lolat budget epyc-2t keras:MobileNetV2 --max-ms 15 --vary width",
     "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
 )
-@network_options
-@coverage_option
-@max_ms_option(required=True, was="--ms")
-@option(
+@common.network_options
+@common.coverage_option
+@common.max_ms_option(required=True, was="--ms")
+@common.option(
     "--vary",
     type=click.Choice(["width", "resolution", "batch"]),
     required=True,
     help="What may change: channel counts, pixels of the input, or samples at once.",
 )
-@sure_option
+@common.sure_option
 def budget(
     model: str,
     network: str,
@@ -421,14 +403,10 @@ def budget(
             f"--sure and --coverage are two answers; give --sure {100 * coverage:g} alone"
         )
     asked = (batch_size, predictor, coverage if sure is None else sure)
-    with json_of_no("budget", as_json):
+    with common.json_of_no("budget", as_json):
         found = lolat.load(model).budget(
             network, max_ms, vary, *asked, sure=sure is not None, input_size=input_size
         )
-    if as_json:
-        say_json("budget", found.to_dict())
-        return
     from lolat.report.explanation import budget_lines
 
-    for line in budget_lines(found):
-        click.echo(line)
+    common.answer("budget", found, as_json, budget_lines(found))

@@ -7,25 +7,14 @@ from pathlib import Path
 import click
 
 import lolat
-from lolat.cli.common import (
-    command,
-    json_option,
-    model_argument,
-    option,
-    plot_option,
-    say,
-    say_json,
-)
+from lolat.cli import common
 from lolat.cli.parsing import Number
 
 
-@command(
-    "lolat show epyc-2t",
-    "lolat show local --plot fit.svg",
-)
-@model_argument
-@plot_option(more="Points and fit.")
-@json_option
+@common.command("lolat show epyc-2t", "lolat show local --plot fit.svg")
+@common.model_argument
+@common.plot_option(more="Points and fit.")
+@common.json_option
 def show(model: str, plot: str | None, as_json: bool) -> None:
     """What MODEL knows of its device: inference, training, epochs, search spaces, links; how well."""
     from lolat.report.text import describe
@@ -35,29 +24,23 @@ def show(model: str, plot: str | None, as_json: bool) -> None:
 
         check_plot(plot)
     loaded = lolat.load(model)
-    if as_json:
-        say_json("model-summary", loaded.to_dict())
-    else:
-        for line in describe(loaded):
-            click.echo(line)
+    common.answer("model-summary", loaded, as_json, describe(loaded))
     if plot is not None:
         from lolat.report.plots import fit_plot
 
         fit_plot(loaded, plot)
-        (say if as_json else click.echo)(f"drawn: {plot}")
+        (common.say if as_json else click.echo)(f"drawn: {plot}")
 
 
-@command(
-    "lolat models",
-)
-@json_option
+@common.command("lolat models")
+@common.json_option
 def models(as_json: bool) -> None:
     """The models that can be named: learned here, and shipped with LoLat."""
     from lolat.units import plain
 
     found = lolat.models()
     if as_json:
-        say_json("models", found.to_dict())
+        common.say_json("models", found.to_dict())
         return
     if not len(found):
         click.echo("no models yet: learn one with `lolat learn cpu`")
@@ -78,11 +61,9 @@ def models(as_json: bool) -> None:
 PORT = 8000
 
 
-@command(
-    "lolat serve",
-)
+@common.command("lolat serve")
 @click.argument("models", nargs=-1, metavar="[MODEL ...]")
-@option(
+@common.option(
     "--port",
     type=Number("N", whole=True, least=0, most=65535),
     default=PORT,

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lolat.cli.common import (
-    WHOLE,
-    LazyGroup,
-    backend_option,
-    batch_option,
-    command,
-    coverage_option,
-    device_argument,
-    epochs_option,
-    json_option,
-    link_option,
-    model_argument,
-    name_option,
-    network_argument,
-    optimizer_option,
-    option,
-    output_option,
-    reading_options,
-    replicas_option,
-    samples_option,
-    say,
-    say_json,
-    size_option,
-    strategy_option,
-    threads_option,
-)
+from lolat.cli import common
 from lolat.cli.parsing import Number
 from lolat.errors import InputError
 from lolat.units import byte_size, duration, milliseconds, plain
@@ -51,91 +24,77 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.training:fit", "A device from a table of epochs timed already."),
-    "predict": (
-        "lolat.cli.training:predict",
-        "Time of an iteration, an epoch, a whole run.",
-    ),
+    "predict": ("lolat.cli.training:predict", "Time of an iteration, an epoch, a whole run."),
     "link": ("lolat.cli.training:link", "What exchanging gradients costs here, measured."),
 }
 """Each command: where it is, and what it does in a few words."""
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False)
+@click.group(cls=common.LazyGroup, table=COMMANDS, no_args_is_help=False)
 def training() -> None:
     """How long an iteration, an epoch and a training run take."""
 
 
 # ---- Options that `lolat training predict` and `lolat cost` share, each group of them as one object.
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+def question(name: str) -> Any:
+    """A class of `lolat.api.training`, imported when it is needed."""
+    from lolat.api import training as questions
+
+    return getattr(questions, name)
 
 
-def as_one(name: str, *options: Decorator) -> Decorator:
-    """Options of a command, which gets them as one dataclass of `lolat.api.training` called `name`."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def called(**values: Any) -> Any:
-            from lolat.api import training as questions
-
-            kind = getattr(questions, name.capitalize())
-            question = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
-            return command(**values, **{name: question})
-
-        decorated: Callable[..., Any] = called
-        for one in reversed(options):
-            decorated = one(decorated)
-        return decorated
-
-    return decorate
-
-
-def run_options(samples_required: bool) -> Decorator:
+def run_options(samples_required: bool) -> common.Decorator:
     """`run`: how much is trained, and how."""
-    return as_one(
+    return common.as_one(
         "run",
-        batch_option(required=True, more="On each device."),
-        optimizer_option,
-        samples_option(
+        lambda: question("Run"),
+        common.batch_option(required=True, more="On each device."),
+        common.optimizer_option,
+        common.samples_option(
             required=samples_required, more="" if samples_required else "Without it, no epochs."
         ),
-        epochs_option(default=1, show_default=True),
-        coverage_option,
+        common.epochs_option(default=1, show_default=True),
+        common.coverage_option,
     )
 
 
 REPLICAS = Number("K", whole=True, least=1)
-exchange_options = as_one(
+exchange_options = common.as_one(
     "exchange",
-    strategy_option,
-    link_option,
-    option("--no-overlap", is_flag=True,
-           help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
-    option("--input-ms-per-sample", "input_ms", default=0, show_default=True,
-           type=Number("MS", "milliseconds", least=0.0, most=1e9),
-           help="What the input pipeline takes beside training; a device that is faster waits for "
-                 "it."),
+    lambda: question("Exchange"),
+    common.strategy_option,
+    common.link_option,
+    common.option("--no-overlap", is_flag=True,
+                  help="Exchange nothing during the backward pass: right for replicas that share a CPU."),
+    common.option("--input-ms-per-sample", "input_ms", default=0, show_default=True,
+                  type=Number("MS", "milliseconds", least=0.0, most=1e9),
+                  help="What the input pipeline takes beside training; a device that is faster waits for "
+                  "it."),
 )  # fmt: skip
 
 
 # ---- `lolat training predict`: how long training a network takes, on one device or several.
 
 
-@command(
+@common.command(
     "lolat training predict epyc-2t keras:MobileNetV2 --batch-size 64 --samples 50000 --epochs 20",
     "lolat training predict gpu.json mynet.onnx --batch-size 64 --replicas 4 --link-gbps 25",
 )
-@model_argument
-@network_argument
+@common.model_argument
+@common.network_argument
 @run_options(samples_required=False)
-@option("--validation-samples", "validation", type=WHOLE, help="Evaluated after each epoch.")
-@option("--memory-gib", type=Number("GIB", "GiB", above=0.0, most=2**30, such="16"),
-        help="Of each device, to say whether a batch fits; if not given, what was free when it was "
-        "learned.")  # fmt: skip
-@replicas_option(type=REPLICAS, default=1)
+@common.option(
+    "--validation-samples", "validation", type=common.WHOLE, help="Evaluated after each epoch."
+)
+@common.option("--memory-gib", type=Number("GIB", "GiB", above=0.0, most=2**30, such="16"),
+               help="Of each device, to say whether a batch fits; if not given, what was free when it was "
+               "learned.")  # fmt: skip
+@common.replicas_option(type=REPLICAS, default=1)
 @exchange_options
-@size_option
-@json_option
+@common.size_option
+@common.json_option
 def predict(
     model: str,
     network: str,
@@ -158,16 +117,11 @@ def predict(
 
     more = replicas, validation, memory_gib, input_size
     answer = predict_training(load_training(model), network, run, exchange, *more)
-    for warning in answer.prediction.training.warnings:
-        say(f"warning: {warning}")
-    if as_json:
-        say_json("training", answer.to_dict())
-        return
     of = answer.prediction
+    common.warn(of.training.warnings)
     shown = lines(of.training, answer.device, answer.available_bytes, answer.largest_batch)
-    if replicas > 1:
-        shown += exchange_lines(of, answer.assumed)
-    click.echo("\n".join(shown))
+    shown += exchange_lines(of, answer.assumed) if replicas > 1 else []
+    common.answer("training", answer, as_json, shown)
 
 
 def lines(
@@ -218,21 +172,19 @@ def exchange_lines(answer: ParallelPrediction, assumed: bool) -> list[str]:
 # timed.
 
 
-@command(
-    "lolat training fit epochs.csv --output gpu.json",
-)
+@common.command("lolat training fit epochs.csv --output gpu.json")
 @click.argument("epochs", metavar="EPOCHS.csv", type=click.Path(path_type=Path))
-@output_option(
+@common.output_option(
     required=True, more="The device's model file: made, or the epochs are added to what it knows."
 )
-@name_option(more="If not given, as in MODEL, or as the table.")
-@option(
+@common.name_option(more="If not given, as in MODEL, or as the table.")
+@common.option(
     "--drop-last",
     is_flag=True,
     help="The epochs left out a last batch that was not full; without it, it was run too.",
 )
-@reading_options
-@json_option
+@common.reading_options
+@common.json_option
 def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: bool) -> None:
     """Fit a device's training time to EPOCHS.csv: no device is needed.
 
@@ -241,12 +193,11 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     """
     import numpy as np
 
-    from lolat.cli.common import check_writable
     from lolat.model.sections import put
     from lolat.training.fitting import EpochTraining, read_epochs
     from lolat.training.fitting import fit as fit_model
 
-    check_writable(output)
+    common.check_writable(output)
     rows = read_epochs(epochs)
     fitted = fit_model(rows, _reader(epochs, rows), name or epochs.stem, drop_last).document
     called = name if output.exists() else fitted["device"]
@@ -254,18 +205,19 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     model = EpochTraining(document, str(output))
     error = float(np.median(np.abs(np.expm1(-np.array(model.residuals)))))
     terms = [t for t, c in model.document["epochs"]["coefficients_ms"].items() if c > 0]
-    if as_json:
-        answer = {
-            "output": str(output), "name": model.name, "epochs": len(rows),
-            "networks": len({r.network for r in rows}), "optimizers": list(model.optimizers),
-            "drop_last": drop_last, "left_out_error": round(error, 6), "terms": terms,
-        }  # fmt: skip
-        say_json("training-fit", answer)
-        return
-    click.echo(f"{model.name}: {len(rows)} epochs of {len({r.network for r in rows})} networks")
-    click.echo(f"  left out of the fit, half of them are within {100 * error:.1f} %")
-    click.echo(f"  time goes by {', '.join(terms)}")
-    click.echo(f"written: {plain(str(output))}")
+    networks = len({r.network for r in rows})
+    answer = {
+        "output": str(output), "name": model.name, "epochs": len(rows), "networks": networks,
+        "optimizers": list(model.optimizers), "drop_last": drop_last,
+        "left_out_error": round(error, 6), "terms": terms,
+    }  # fmt: skip
+    told = (
+        f"{model.name}: {len(rows)} epochs of {networks} networks",
+        f"  left out of the fit, half of them are within {100 * error:.1f} %",
+        f"  time goes by {', '.join(terms)}",
+        f"written: {plain(str(output))}",
+    )
+    common.answer("training-fit", answer, as_json, told)
 
 
 def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
@@ -283,7 +235,7 @@ def _reader(table: Path, rows: Sequence[Epoch]) -> Callable[[str], Graph]:
             raise InputError(f"{table}, line {lines[network]}: {error}") from error
         done += 1
         if done % 20 == 0:
-            say(f"{done} of {len(lines)} networks read")
+            common.say(f"{done} of {len(lines)} networks read")
         return graph
 
     return read_one
@@ -297,21 +249,19 @@ OF_PREDICT = {"mirrored": "mirrored", "ddp": "ring"}
 OF_BACKEND = {"tensorflow": "mirrored", "torch": "ddp"}
 
 
-@command(
-    "lolat training link cpu --replicas 2 --backend torch",
-)
-@device_argument(was="--device", required=False, default="cpu")
-@replicas_option(was="", type=REPLICAS, default=2)
-@backend_option(
+@common.command("lolat training link cpu --replicas 2 --backend torch")
+@common.device_argument(was="--device", required=False, default="cpu")
+@common.replicas_option(was="", type=REPLICAS, default=2)
+@common.backend_option(
     was={"--strategy": {strategy: backend for backend, strategy in OF_BACKEND.items()}},
     type=click.Choice(list(OF_BACKEND)),
     default="tensorflow",
     show_default=True,
     more="tensorflow: its MirroredStrategy; torch: its DistributedDataParallel.",
 )
-@threads_option(more="Of each replica; the processors shared out, if not given.")
-@output_option(more="The device's model file, to which the link is added.")
-@json_option
+@common.threads_option(more="Of each replica; the processors shared out, if not given.")
+@common.output_option(more="The device's model file, to which the link is added.")
+@common.json_option
 def link(
     device: str, replicas: int, backend: str, threads: int | None, output: Path | None, as_json: bool
 ) -> None:  # fmt: skip
@@ -322,27 +272,22 @@ def link(
     training predict` and `lolat cost` take it from MODEL.
     """
     from lolat.api.learning import known_model
-    from lolat.cli.common import check_writable
     from lolat.model.sections import put
     from microbench.environment import label_of
     from microbench.exchange import measure_link
 
     if output is not None:
-        check_writable(output)
+        common.check_writable(output)
         known_model(output, device)  # InputError for another device, before it is measured
     measured = measure_link(OF_BACKEND[backend], replicas, threads, device)
     if output is not None:
         content = {measured.strategy: measured.to_dict()}
         named = None if output.exists() else label_of(device, measured.environment)
         put(output, "links", content, named, measured.environment)
-        say(f"written: {output}")
-    for warning in measured.warnings:
-        say(f"warning: {warning}")
-    if as_json:
-        say_json("link", measured.to_dict())
-        return
-    for line in link_lines(measured, "" if output is None else quote(str(output))):
-        click.echo(line)
+        common.say(f"written: {output}")
+    common.warn(measured.warnings)
+    lines = link_lines(measured, "" if output is None else quote(str(output)))
+    common.answer("link", measured, as_json, lines)
 
 
 def link_lines(measured: MeasuredLink, kept: str = "") -> list[str]:

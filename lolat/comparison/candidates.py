@@ -11,7 +11,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from lolat.fitting.predictors.baselines import (
     Paleo,
 )
 from lolat.fitting.predictors.extended import Extended
-from lolat.fitting.predictors.formula import CHUNK
+from lolat.fitting.predictors.formula import CHUNK, Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES as SIX
@@ -112,14 +112,8 @@ def fit_process(features: np.ndarray, times: np.ndarray) -> Learner:
     return Learner(model, center, scale, int(numbers))
 
 
-class Fitted(Protocol):
-    """A predictor that can answer: what a `Formula` does of itself."""
-
-    def one(self, counts: Sequence[float]) -> float:
-        """Latency in ms from one number per feature."""
-
-    def many(self, columns: Sequence[Any], out: np.ndarray) -> np.ndarray:
-        """Latencies in ms into `out` (float64, 1-D) from one column per feature."""
+Fitted = Formula | Learner
+"""A predictor that can answer."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +146,6 @@ def _lines(formula: Any) -> int:
     return len(formula.coefficients) + 1 + (lower_line if formula.breakpoint > 0 else 0)
 
 
-def _learned(learner: Learner) -> int:
-    return learner.numbers
-
-
 CANDIDATES = (
     Candidate(
         "extended", "extended", "LoLat's formula: a coefficient >= 0 for each count, and a constant",
@@ -186,13 +176,13 @@ CANDIDATES = (
         "random-forest", "random forest",
         "100 trees, scikit-learn's defaults, on the logarithms of counts and times; it cannot answer "
         "more than the longest time it has seen",
-        THREE, lambda x, t, names: fit_forest(x, t), _learned, all_counts=True,
+        THREE, lambda x, t, names: fit_forest(x, t), lambda f: f.numbers, all_counts=True,
     ),
     Candidate(
         "gaussian-process", "Gaussian process",
         "scikit-learn's, on the logarithms of counts and times; kernel: squared exponential with a "
         "length per count, linear, noise",
-        THREE, lambda x, t, names: fit_process(x, t), _learned, all_counts=True,
+        THREE, lambda x, t, names: fit_process(x, t), lambda f: f.numbers, all_counts=True,
     ),
 )  # fmt: skip
 """The predictors of `lolat compare`, LoLat's own first."""

@@ -28,10 +28,11 @@ DEEPEST = 100
 _LINE = 100
 SHOWN = 60
 
-_MOST = 1.7976931348623157e308
-Number = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
-Positive = Annotated[float, msgspec.Meta(gt=0.0, le=_MOST)]
+LEAST, MOST = 1e-30, 1e30
+"""Beyond them is no time, size or rate of any device; what is computed with those between stays finite."""
+Number = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=MOST)]
+Positive = Annotated[float, msgspec.Meta(ge=LEAST, le=MOST)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Range = tuple[Number, Number]
@@ -180,8 +181,9 @@ def converted(document: Any, shape: Any) -> Any:
 _WORDS = {
     r"float": "a finite number", r"int": "a whole number", r"str": "text", r"array": "a list",
     r"object": "an object", r"bool": "true or false", r" \|": " or",
-    r"Number out of range": "a finite number", r" [<>]= -?1\.797\S+": "", r" >= (\S+)": r" of \1 or more",
-    r" > (\S+)": r" above \1", r" <= (\S+)": r" of \1 or less", r"(\d)\.0\b": r"\1",
+    r"Number out of range": "a finite number", r" >= 1e-30": " above 0 (from 1e-30)",
+    r" >= (\S+)": r" of \1 or more", r" > (\S+)": r" above \1", r" <= (\S+)": r" of \1 or less",
+    r"(\d)\.0\b": r"\1",
 }  # fmt: skip
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib
 import json
 import os
+import pkgutil
 import queue
 import select
 import shutil
@@ -255,8 +255,7 @@ def serve() -> None:
     handlers: list[Handler] = []
 
     def make_ready(_: Any) -> None:
-        module, _, function = start.partition(":")
-        handlers.append(getattr(importlib.import_module(module), function)(*arguments))
+        handlers.append(pkgutil.resolve_name(start)(*arguments))
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()

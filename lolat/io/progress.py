@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+Warn = Callable[[str], object]
+"""Is told at once what a person should know."""
 
 
 class Progress(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import math
 import os
 import re
 import stat
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lolat.errors import InputError
+from lolat.io.documents import LEAST, MOST
 from lolat.units import as_number, plain, shortened
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_WHOLE = 2**53
 """The largest whole number that a cell may hold: the last one that a float still holds exactly."""
-ABOVE_ZERO = math.ulp(0.0)
+ABOVE_ZERO = LEAST
 """`least` of a number that must be above 0."""
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years: nothing that runs takes less or more."""
@@ -131,21 +131,24 @@ class Row(Mapping[str, str]):
     def number(
         self,
         column: str,
-        least: float = -math.inf,
-        most: float = math.inf,
+        least: float = -MOST,
+        most: float = MOST,
         expected: str = "a number",
         default: float | None = None,
     ) -> float:
-        """The finite number in a cell, within `least` and `most`; `default` for an empty or absent one.
+        """The number in a cell, within `least` and `most`; `default` for an empty or absent one.
 
-        InputError that names the place and `expected`. A number has a point, digits and an exponent alone.
+        InputError that names the place and `expected`, also for one of no size that anything has. A number
+        has a point, digits and an exponent alone.
         """
         text = self._cells.get(column, "")
         if not text and default is not None:
             return default
         value = as_number(text)
-        if not (least <= value <= most and math.isfinite(value)):
+        if not least <= value <= most:
             raise self.wrong(column, expected)
+        if value and not LEAST <= abs(value) <= MOST:
+            raise self.wrong(column, f"{expected}, of a size from {LEAST:g} to {MOST:g}")
         return value
 
     def whole(

@@ -141,6 +141,28 @@ def _reason(error: Exception) -> str:
     return " ".join(str(said).split())
 
 
+def check_file(path: AnyPath | None, option: str) -> None:
+    """InputError now rather than after minutes, if the file of an option, where it is given, cannot be
+    written, or has no folder.
+    """
+    if path is None:
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{option} {path}: is a folder; expected the name of a file")
+    reason = "no permission to write it"
+    try:
+        target.stat()
+        able = os.access(target, os.W_OK)
+    except FileNotFoundError:
+        able = os.access(target.parent, os.W_OK)
+        reason = reason if target.parent.is_dir() else f"no folder {target.parent}"
+    except OSError as error:  # a ring of links, a name that is too long
+        able, reason = False, _reason(error)
+    if not able:
+        raise InputError(f"{option} {path}: {reason}; expected a file in a folder of yours")
+
+
 def check_writable(output: Path) -> None:
     """InputError now rather than after minutes of measuring, if `output` cannot be written."""
     folder = output.parent

@@ -30,10 +30,6 @@ class Errors:
     median_relative_error: float
     spread: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -45,11 +41,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """The errors of all rows, with `gpus` and `optimizers`."""
-        return {
-            **self.all.to_dict(),
-            "gpus": {name: errors.to_dict() for name, errors in self.gpus.items()},
-            "optimizers": {name: errors.to_dict() for name, errors in self.optimizers.items()},
-        }
+        groups = asdict(self)
+        return {**groups.pop("all"), **groups}
 
     def lines(self) -> list[str]:
         """A table for people."""

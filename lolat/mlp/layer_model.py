@@ -281,13 +281,19 @@ class LayerModel:
                 f"the model was trained with other features than the recipe {self.recipe} has in this "
                 "version of LoLat; train it again with `lolat mlp fit`"
             )
-        bad = ~np.isfinite(features).all(axis=0)
-        if bad.any():
-            lacking = ", ".join(n for n, b in zip(self.features, bad, strict=True) if b)
-            raise InputError(
-                f"the model needs {lacking} of each GPU, and they are not known of all in the table; give "
-                "them with --facts FILE"
-            )
+        require_known(features, self.features, "model")
+
+
+def require_known(features: np.ndarray, names: Sequence[str], what: str) -> None:
+    """InputError where one of the `features` (n, k), which `what` needs, is not known of all rows."""
+    lacking = [
+        n for n, good in zip(names, np.isfinite(features).all(axis=0), strict=True) if not good
+    ]
+    if lacking:
+        raise InputError(
+            f"the {what} needs {', '.join(lacking)} of each GPU, and they are not known of all in the "
+            "table; give them with --facts FILE"
+        )
 
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:

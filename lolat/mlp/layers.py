@@ -10,42 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from lolat.graph import Graph, GraphBuilder, Operation, is_convolution
+from lolat.graph import Graph, Operation, is_convolution
 from lolat.graph.counts import COLUMNS, FEATURES, count
 from lolat.mlp.table import ACTIVATIONS, LayerTable
 from lolat.mlp.table import COLUMNS as LAYER_COLUMNS
 
-# ---- A row of a table as a graph and in words; the counts of all rows at once.
-
-
-def layer_graph(table: LayerTable, row: int) -> Graph:
-    """The layer of one row as a network, its activation an operation of its own (none: no operation).
-
-    A dense layer has a bias, as in the measurements behind the data.
-    """
-    builder = GraphBuilder(layer_name(table, row))
-    if table.layer == "convolution":
-        size, inside, outside = (
-            int(table[c][row]) for c in ("input_size", "in_channels", "out_channels")
-        )
-        kernel, stride = int(table["kernel_size"][row]), int(table["stride"][row])
-        side = int(LayerWork.of(table.select(np.array([row]))).side[0])
-        shape: tuple[int, ...] = (1, side, side, outside)
-        x = builder.add(
-            "conv", [builder.input((1, size, size, inside))], shape, "layer",
-            in_channels=inside, out_channels=outside, groups=1, kernel=(kernel, kernel),
-            strides=(stride, stride), padding=str(table["padding"][row]),
-            bias=bool(table["use_bias"][row]),
-        )  # fmt: skip
-    else:
-        inside, outside = int(table["in_features"][row]), int(table["out_features"][row])
-        shape = (1, outside)
-        x = builder.add(
-            "dense", [builder.input((1, inside))], shape, "layer",
-            in_features=inside, out_features=outside, bias=True,
-        )  # fmt: skip
-    activation = str(table["activation"][row])
-    return builder.build([x if activation == "none" else builder.add(activation, [x], shape)])
+# ---- A row of a table in words; the counts of all rows at once.
 
 
 def layer_name(table: LayerTable, row: int) -> str:
@@ -129,7 +99,7 @@ class LayerWork:
 def layer_counts(table: LayerTable) -> np.ndarray:
     """(n, 6) float64: the counts of each row's layer at its batch size, in the order of FEATURES.
 
-    The same as `lolat.graph.counts` finds in `layer_graph` (a test compares them), for all rows at once.
+    The same as `lolat.graph.counts` finds in the layer as a network (a test compares them).
     """
     work, zero = LayerWork.of(table), np.zeros(len(table))
     activated = table["activation"] != "none"

@@ -201,10 +201,6 @@ class Alone:
         """The ms of each row."""
         return parts(Sizes(table, self.device), self.terms, self.device)
 
-    def moving_ms(self, elements: float) -> float:
-        """Of an operation that reads and writes so many elements together, such as a pooling."""
-        return elements * self.terms["move"] * BYTES / (self.device.bandwidth / 1e3)
-
 
 def fit(table: LayerTable, device: Device) -> Alone:
     """The terms from the rows of a GPU that are `usable`: robust least squares on the logarithms of their

@@ -72,10 +72,13 @@ class LayerTable:
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
 
 
-def mapped(texts: np.ndarray, of: Callable[[str], Any], dtype: Any = np.float64) -> np.ndarray:
+def mapped(
+    texts: np.ndarray | Sequence[str], of: Callable[[str], Any], dtype: Any = np.float64
+) -> np.ndarray:
     """(n, ...) `of` each of n texts, called once for each that is different."""
     places: defaultdict[str, int] = defaultdict(count().__next__)
-    rows = np.fromiter(map(places.__getitem__, texts.tolist()), np.intp, len(texts))
+    given = texts.tolist() if isinstance(texts, np.ndarray) else texts
+    rows = np.fromiter(map(places.__getitem__, given), np.intp, len(texts))
     return np.array([of(text) for text in places], dtype)[rows]
 
 
@@ -111,7 +114,7 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
             columns[name] = _described(text, name, values)
         elif name == TIME or name in SPREADS:
             if times:
-                columns[name] = _times(text, name, values)
+                columns[name] = _times(text, name)
         else:
             columns[name] = np.array(values, dtype=object)
     table = LayerTable(kind, columns)
@@ -121,7 +124,7 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
             row = int(np.argmax(bad))
             size = int(table["input_size"][row])
             expected = f"at most input_size {size}, as padding is valid (the layer has no output)"
-            raise wrong(text, row, "kernel_size", expected)
+            raise text.row(row).wrong("kernel_size", expected)
     return table
 
 
@@ -164,11 +167,8 @@ def _described(text: tables.Table, name: str, values: Sequence[str]) -> np.ndarr
     different = {value: convert(value.strip()) for value in dict.fromkeys(values)}
     bad = next((value for value, converted in different.items() if converted is None), None)
     if bad is not None:
-        raise wrong(text, list(values).index(bad), name, expected)
-    codes = {value: code for code, value in enumerate(different)}
-    rows = np.fromiter(map(codes.__getitem__, values), np.intp, len(values))
-    column: np.ndarray = np.array(list(different.values()), dtype=dtype)[rows]
-    return column
+        raise text.row(list(values).index(bad)).wrong(name, expected)
+    return mapped(values, different.__getitem__, dtype)
 
 
 def _whole(text: str) -> str:
@@ -182,25 +182,13 @@ def _size(text: str) -> int | None:
     return int(value) if 1 <= value <= _LARGEST and value == int(value) else None
 
 
-def _times(text: tables.Table, name: str, values: Sequence[str]) -> np.ndarray:
+def _times(text: tables.Table, name: str) -> np.ndarray:
     """(n,) times in ms: above 0 for the measured one; its spread may be 0, or empty (NaN)."""
-    times = np.fromiter(map(as_number, map(str.strip, values)), np.float64, len(values))
-    if name == TIME:
-        good = (times >= tables.SHORTEST_MS) & (times <= tables.LONGEST_MS)
-        expected = tables.EXPECTED_MS
-    else:
-        empty = np.fromiter((not v.strip() for v in values), bool, len(values))
-        good, expected = (
-            (times >= 0) & (times <= tables.LONGEST_MS) | empty,
-            "a time in milliseconds, or nothing",
-        )
+    times, empty = text.numbers(name)
+    good = (times >= (tables.SHORTEST_MS if name == TIME else 0)) & (times <= tables.LONGEST_MS)
+    expected = tables.EXPECTED_MS
+    if name != TIME:
+        good, expected = good | empty, "a time in milliseconds, or nothing"
     if not good.all():
-        raise wrong(text, int(np.argmin(good)), name, expected)
+        raise text.row(int(np.argmin(good))).wrong(name, expected)
     return times
-
-
-def wrong(text: tables.Table, row: int, name: str, expected: str) -> InputError:
-    """The error of one cell; `row` counts from 0."""
-    value = text.columns[text.names.index(name)][row].strip()
-    given = f"is {shortened(value)!r}" if value else "is empty"
-    return InputError(f"{text.source}, line {text.line(row)}: {name} {given}; expected {expected}")

@@ -16,13 +16,14 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError, LolatError
+from lolat.io.progress import Progress, Silent
 from lolat.io.writing import write_bytes
-from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges
+from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges, require_known
 from lolat.mlp.recipes import Devices, Facts, Plan, Recipe
 from lolat.mlp.table import LayerTable
 from lolat.readers.keras import import_keras
@@ -213,19 +214,6 @@ SAVE_EVERY = 2  # epochs from checkpoint to checkpoint
 TRIES = 10  # seeds for a network whose output dies
 
 
-class Progress(Protocol):
-    """Who is told how far a training is; those of lolat.cli.common are such."""
-
-    def start(self, text: str, total: int) -> None:
-        """A stage of `total` steps begins."""
-
-    def step(self) -> None:
-        """One step is done."""
-
-    def note(self, text: str) -> None:
-        """A remark."""
-
-
 @dataclass(frozen=True)
 class Split:
     """Indices of a table's rows, each row in one part: `train`, `validation`, `test`."""
@@ -257,8 +245,9 @@ def learn(
 ) -> LayerModel:
     """Trains on all rows of `table`. `epochs`: None, as the recipe says.
 
-    The model's `training` has seed, epochs, rows, and per member the mean loss of each epoch (`losses`)
-    and the networks that were started (`tries`, more than 1 where outputs died); its `errors` are empty.
+    The model's `training` has seed, epochs, rows, and in lists of one the mean losses of the epochs
+    (`losses`) and how many networks were started (`tries`, more than 1 where outputs died); its `errors`
+    are empty.
 
     With `checkpoint` the state is kept in that file every few epochs, and a run with the same table,
     recipe, seed and epochs goes on from there as if it had not stopped. Whoever has kept the model removes
@@ -273,17 +262,17 @@ def learn(
     x = recipe.features(table, devices)
     y = recipe.encode(table.times_ms, table, devices)
     names = recipe.feature_names(table.layer, len(devices) > 1)
-    _check(x, names)
+    require_known(x, names, "recipe")
     mean = x.mean(axis=0)
     # A column that is the same in all rows says nothing; its deviation may be a rounding error.
     scale = np.where(np.ptp(x, axis=0) == 0, 1.0, x.std(axis=0))
     x = (x - mean) / scale
-    run = _Run(plan, x, y, seed, epochs, progress)
+    run = _Run(plan, x, y, seed, epochs, progress or Silent())
     if plan.strangers:
         run.strange = (recipe.features(table, Facts(devices, trained=())) - mean) / scale
     if checkpoint is not None:
         run.keep_in(checkpoint, _fingerprint(recipe.name, plan, x, y, seed, epochs))
-    members = [run.member(i) for i in range(plan.members)]
+    layers, losses, tries = run.trained()
     return LayerModel(
         layer=table.layer,
         recipe=recipe.name,
@@ -291,38 +280,21 @@ def learn(
         features=names,
         mean=mean,
         scale=scale,
-        network=Perceptron([m.layers for m in members]),
+        network=Perceptron([layers]),
         ranges=ranges(table),
         training={
             "seed": seed,
             "epochs": epochs,
             "rows": len(table),
-            "losses": [list(m.losses) for m in members],
-            "tries": [m.tries for m in members],
+            "losses": [losses],
+            "tries": [tries],
         },
         errors={},
     )
 
 
-def _check(x: np.ndarray, names: tuple[str, ...]) -> None:
-    """InputError where a feature is not known of all rows."""
-    lacking = [n for n, good in zip(names, np.isfinite(x).all(axis=0), strict=True) if not good]
-    if lacking:
-        raise InputError(
-            f"the recipe needs {', '.join(lacking)} of each GPU, and they are not known of all in the "
-            "table; give them with --facts FILE"
-        )
-
-
-@dataclass(frozen=True)
-class _Member:
-    layers: list[Layer]
-    losses: tuple[float, ...]
-    tries: int
-
-
 class _Run:
-    """The training of a plan's members one after another, with what a checkpoint holds of it."""
+    """The training of a plan's network, with what a checkpoint holds of it."""
 
     def __init__(
         self,
@@ -331,7 +303,7 @@ class _Run:
         y: np.ndarray,
         seed: int,
         epochs: int,
-        progress: Progress | None,
+        progress: Progress,
     ) -> None:
         self.plan, self.x, self.y = plan, x, y
         self.seed, self.epochs, self.progress = seed, epochs, progress
@@ -344,56 +316,44 @@ class _Run:
         """Keeps checkpoints in `file`, and goes on from what is there if it is of the same training."""
         self.file, self.fingerprint = file, fingerprint
         self.kept = _read(file, fingerprint)
-        if not self.kept and self.progress and file.exists():
+        if not self.kept and file.exists():
             self.progress.note(
                 f"{plain(str(file))} is damaged or of another training: beginning anew"
             )
 
-    def member(self, number: int) -> _Member:
-        """Trains one network, or what is left of it; anew with another seed while its output dies."""
-        of = f"member{number}."
-        kept = {k.removeprefix(of): v for k, v in self.kept.items() if k.startswith(of)}
-        tries, losses = int(kept.get("tries", 1)), list(kept.get("losses", ()))
+    def trained(self) -> tuple[list[Layer], list[float], int]:
+        """(layers, losses, tries) of the network; anew with another seed while its output dies."""
+        kept = self.kept
+        tries, losses = int(kept.get("tries", 1)), list(map(float, kept.get("losses", ())))
         while tries <= TRIES:
-            seed = int(np.random.SeedSequence([self.seed, number, tries]).generate_state(1)[0])
+            seed = int(np.random.SeedSequence([self.seed, 0, tries]).generate_state(1)[0])
             network = KerasNetwork(self.plan, self.x, self.y, self.epochs, seed, self.strange)
             if kept:
                 network.take(kept)
-            self._begin(number, network.done)
+            self.progress.start("train", self.epochs)
+            for _ in range(network.done):
+                self.progress.step()
             while network.done < self.epochs and not network.dead:
                 losses.append(network.epoch())
-                if self.progress:
-                    self.progress.step()
+                self.progress.step()
                 if network.done % SAVE_EVERY == 0 or network.done == self.epochs:
-                    self._save(of, network.state(), tries, losses)
+                    self._save(network.state(), tries, losses)
             if not network.dead:
-                return _Member(network.layers(), tuple(map(float, losses)), tries)
-            if self.progress:
-                self.progress.note(
-                    f"the network answers 0 everywhere after {network.done} epochs (its last ReLU died): "
-                    "once more from other weights"
-                )
+                return network.layers(), losses, tries
+            self.progress.note(
+                f"the network answers 0 everywhere after {network.done} epochs (its last ReLU died): "
+                "once more from other weights"
+            )
             tries, losses, kept = tries + 1, [], {}
         raise LolatError(
             f"the network's output died from {TRIES} different beginnings; give another seed, or more rows"
         )
 
-    def _begin(self, number: int, done: int) -> None:
-        if self.progress is None:
-            return
-        of = f" {number + 1} of {self.plan.members}" if self.plan.members > 1 else ""
-        self.progress.start(f"train{of}", self.epochs)
-        for _ in range(done):
-            self.progress.step()
-
-    def _save(
-        self, of: str, state: Mapping[str, np.ndarray], tries: int, losses: list[float]
-    ) -> None:
+    def _save(self, state: Mapping[str, np.ndarray], tries: int, losses: list[float]) -> None:
         if self.file is None:
             return
-        now = {**state, "tries": np.asarray(tries), "losses": np.asarray(losses)}
-        self.kept.update({of + k: v for k, v in now.items()})
-        arrays: dict[str, Any] = {**self.kept, "fingerprint": np.asarray(self.fingerprint)}
+        told = {"tries": tries, "losses": losses, "fingerprint": self.fingerprint}
+        arrays: dict[str, Any] = {**state, **told}
         content = io.BytesIO()
         np.savez(content, **arrays)
         write_bytes(self.file, content.getvalue())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
-MOST_OF_A_COUNT = 1e300  # above it is a mistake, and the latency would not be a finite number
+MOST_OF_A_COUNT = 1e100  # above it is a mistake, and the latency might not be a finite number
 
 
 class Model:

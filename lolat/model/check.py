@@ -105,7 +105,7 @@ def check(
     """
     found = []
     for number, prediction in enumerate(predictions):
-        title = f"{plain(prediction.network)} · batch {prediction.batch_size}"
+        title = prediction.title
         title += f" on {plain(devices[number])}" if devices else ""
         if limits.max_ms is not None:
             found.append(_within(title, prediction, limits.max_ms, limits.sure))

@@ -17,19 +17,11 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.errors import ModelFileError
-from lolat.graph.work import (
-    CLASSES,
-    MOVING_TERMS,
-    NEEDED,
-    OPTIONAL_TERMS,
-    PRODUCT_TERMS,
-    PRODUCTS,
-)
+from lolat.graph.counts import EXTRAS
+from lolat.graph.work import CLASSES, MOVING_TERMS, NEEDED, OPTIONAL_TERMS, PRODUCT_TERMS, PRODUCTS
 from lolat.io.documents import (
-    LARGEST_BYTES,
     AtLeastOne,
     Count,
-    NotJsonError,
     NotNegative,
     Number,
     Positive,
@@ -41,22 +33,6 @@ from lolat.io.documents import (
     to_json,
 )
 from lolat.io.writing import AnyPath, shown_path, write_bytes
-
-__all__ = [
-    "FORMAT_VERSION",
-    "INFERENCE",
-    "LARGEST_BYTES",
-    "SCHEMA",
-    "SECTIONS",
-    "UNKNOWN",
-    "NotJsonError",
-    "in_today_s_form",
-    "read",
-    "to_json",
-    "validate",
-    "write",
-    "write_bytes",
-]
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
@@ -72,7 +48,10 @@ _EXPECTED = "expected a LoLat model file"
 # ---- What a model file must hold.
 
 
-class Point(Struct):
+_MORE: list[Any] = [(name, Count | UnsetType | None, UNSET) for name in EXTRAS]
+
+
+class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
     """One measured block or network; see `lolat.fitting.points.Point`."""
 
     name: str

@@ -31,7 +31,7 @@ from lolat.graph.memory import Memory
 from lolat.graph.work import work_of
 from lolat.io.results import Result
 from lolat.model.state import OF_GROUP, State
-from lolat.units import between, byte_size, milliseconds, plain
+from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 CALL = "call"
 MEMORY = "memory"
@@ -141,6 +141,7 @@ class Prediction(Result):
     memory: Memory | None = None  # of one forward pass
     model: str = ""  # its name, and when it was learned
     learned: str | None = None
+    input_shapes: tuple[tuple[int, ...], ...] = ()  # of what goes in
 
     def under(self, state: State) -> Prediction:
         """The same in a state of the machine, with the interval of a machine whose state is known."""
@@ -183,10 +184,16 @@ class Prediction(Result):
         )
         return tuple(parts)
 
+    @property
+    def title(self) -> str:
+        """Which network at which batch size, and what goes in."""
+        size = shapes_text(self.input_shapes)
+        return f"{plain(self.network)} · batch {self.batch_size}" + (f" · {size}" if size else "")
+
     def words(self) -> str:
         """The latency, how sure it is and whether the network is like what was measured."""
         return (
-            f"{plain(self.network)} · batch {self.batch_size}: {milliseconds(self.latency_ms)}"
+            f"{self.title}: {milliseconds(self.latency_ms)}"
             f"{interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
         )
 
@@ -210,6 +217,7 @@ class Prediction(Result):
             "learned": self.learned,
             "network": self.network,
             "batch_size": self.batch_size,
+            "input_shapes": [list(shape) for shape in self.input_shapes],
             "predictor": self.predictor,
             "latency_ms": self.latency_ms,
             "quiet_ms": self.quiet_ms,
@@ -414,6 +422,7 @@ def _predicted(
         memory=memory,
         model=knowledge.model,
         learned=knowledge.learned,
+        input_shapes=tuple((batch_size, *s[1:]) for s in graph.shapes(graph.inputs)),
         warnings=(
             *analysis.counts.warnings,
             *outside.remarks,

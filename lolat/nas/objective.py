@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -17,7 +15,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError, not_written
 from lolat.io.tables import Table, read_table, to_csv
 from lolat.nas.space import Space
-from lolat.readers import import_keras_quietly, names_keras, stdout_to_stderr, text_of
+from lolat.readers import attribute_of, is_function, stdout_to_stderr
 
 # ---- What the command line names as `package.module:attribute`: spaces, and functions that score.
 
@@ -28,50 +26,37 @@ def find_space(spec: str) -> Space:
 
     if spec in SPACES:
         return SPACES[spec]()
-    expected = (
-        f"expected {', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
-    )
+    expected = f"{', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
     make = find_attribute(spec, "space", expected)
     if isinstance(make, Space):
         return make
-    with code_of_user(f"calling {spec!r}", expected, LolatError):
+    with code_of_user(f"calling {spec!r}", f"expected {expected}", LolatError):
         space = make()
     if not isinstance(space, Space):
-        raise InputError(f"{spec!r} returned a {type(space).__name__}; {expected}")
+        raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
     return space
 
 
 def find_function(spec: str) -> Callable[..., Any]:
     """The function that `package.module:callable` names. InputError else."""
-    expected = "expected package.module:callable, or a CSV file with the columns arch,score"
+    expected = "package.module:callable, or a CSV file with the columns arch,score"
     function: Callable[..., Any] = find_attribute(spec, "objective", expected)
     if not callable(function):
-        raise InputError(f"objective {spec!r} is of type {type(function).__name__}; {expected}")
+        raise InputError(
+            f"objective {spec!r} is of type {type(function).__name__}; expected {expected}"
+        )
     return function
 
 
 def find_attribute(spec: str, what: str, expected: str) -> Any:
-    """The object that `package.module:attribute` names; the working directory can be imported from.
+    """The object that `package.module:attribute` names.
 
     What the module prints goes to stderr, because stdout may be promised to JSON.
     """
-    module, _, attribute = spec.partition(":")
-    if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        raise InputError(f"no {what} {spec!r}; {expected}")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    if names_keras(text_of(module)):
-        import_keras_quietly()
-    where = f"it must be found from {os.getcwd()} and import without error"
-    with code_of_user(f"importing {module!r} for {what} {spec!r}", where):
-        value: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        if not hasattr(value, part):
-            raise InputError(
-                f"module {module!r} has no {attribute!r} ({what} {spec!r}); {expected}"
-            )
-        value = getattr(value, part)
-    return value
+    if not is_function(spec):
+        raise InputError(f"no {what} {spec!r}; expected {expected}")
+    with stdout_to_stderr(), _stays():
+        return attribute_of(spec, what, expected)
 
 
 @contextlib.contextmanager
@@ -112,7 +97,7 @@ def _stays() -> Iterator[None]:
 
 
 def brief(error: BaseException) -> str:
-    """An exception in one line, with its type."""
+    """An exception with all that it says, in one line, with its type."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 

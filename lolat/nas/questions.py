@@ -10,27 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lolat.io.progress import Progress, Silent
+from lolat.io.progress import Progress, Silent, Warn
 from lolat.io.results import Result
 from lolat.io.tables import is_table
+from lolat.io.writing import AnyPath
 from lolat.model import Model, load
 from lolat.nas import scoring
 from lolat.nas.fewshot import model as fewshot
 from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
 from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.fewshot.suggest import suggest as choose
-from lolat.nas.objective import (
-    FunctionObjective,
-    TableObjective,
-    find_function,
-    find_space,
-)
+from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
 from lolat.nas.pareto import Search, SearchAnswer, answer
 from lolat.nas.space import Space
 from lolat.units import milliseconds
-
-AnyPath = str | os.PathLike[str]
-Warn = Callable[[str], object]
 
 
 def suggest(
@@ -104,10 +97,7 @@ def search(
     cannot be.
     """
     shown = progress or Silent()
-    loaded = load(model) if isinstance(model, str) else model
-    if predictor is not None:
-        loaded.predictor(predictor)
-    searched = find_space(space) if isinstance(space, str) else space
+    searched, loaded = _asked(space, model, predictor)
     if searched.decomposition is not None:
         shown.note(f"{searched.name}: {searched.decomposition}")
     scorer = scorer_for(searched, loaded, batch_size, predictor)
@@ -127,6 +117,14 @@ def search(
         new = f"{scores.computed} new scores are in {scores.journal}"
         again = f"interrupted; {new}; the same command goes on from there"
         raise KeyboardInterrupt(again if scores.computed and journal else "interrupted") from None
+
+
+def _asked(space: str | Space, model: str | Model, predictor: str | None) -> tuple[Space, Model]:
+    """What a space and a model are by name, or themselves; the model has the predictor."""
+    loaded = load(model) if isinstance(model, str) else model
+    if predictor is not None:
+        loaded.predictor(predictor)
+    return find_space(space) if isinstance(space, str) else space, loaded
 
 
 def _function(
@@ -196,10 +194,7 @@ def score(
     InputError for what cannot be, LolatError where the disk is full.
     """
     shown = progress or Silent()
-    loaded = load(model) if isinstance(model, str) else model
-    if predictor is not None:
-        loaded.predictor(predictor)
-    scored = find_space(space) if isinstance(space, str) else space
+    scored, loaded = _asked(space, model, predictor)
     scored.grid.countable()
     function = None if value is None else find_function(value)
     job = scoring.make_job(

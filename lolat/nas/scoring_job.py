@@ -26,7 +26,7 @@ from lolat.nas.space import Codec
 
 PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
 OWN_COLUMNS = ("index", "latency_ms", "value")
-MANIFEST, BEST = "_run.json", "_best.csv"
+MANIFEST = "_run.json"
 SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 1
 NOT_COMPARED = {"lolat", "positions", "model"}
 FOOTER = b"lolat"

@@ -34,6 +34,7 @@ from lolat.readers import read
 from lolat.units import shortened
 
 KEPT_BATCH_SIZES = 8
+MOST_NETWORKS = 3000  # that a factory is asked for
 JUDGED = 32  # whole candidates that say what parts do to each other
 LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
 Row = Sequence[int] | np.ndarray  # the integers of one candidate
@@ -107,11 +108,55 @@ class Space:
     def from_factory(
         cls,
         function: Callable[..., Any],
-        choices: Sequence[Sequence[Any]] | dict[str, Sequence[Any]],
-        **options: Any,
+        choices: Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]],
+        name: str = "",
+        input_size: Any = None,
+        tolerance: float = 0.0,
+        most_networks: int = MOST_NETWORKS,
+        seed: int = 0,
+        done: Callable[[], object] = lambda: None,
     ) -> Space:
-        """A space of the networks that `function` returns; see `lolat.nas.space.from_factory`."""
-        return from_factory(function, choices, **options)
+        """The space of what `function` returns from its choices: a Keras or PyTorch network, or a Graph.
+
+        `choices`: the values of each position in order, given by position, or a dict of them, given by
+        name; `input_size`: see `lolat.read`; `tolerance`: how far the sum of a count may be off, relative;
+        `most_networks`: that may be built; `done` is called after each. InputError where the function
+        fails, and where the networks do not decompose, with the positions that are to blame.
+        """
+        if isinstance(choices, Mapping):
+            names, lists = list(choices), list(choices.values())
+        else:
+            names, lists = [f"position {i}" for i in range(len(choices))], list(choices)
+        values = [tuple(v) for v in lists]
+        if not values or not all(values):
+            raise InputError(
+                f"choices {choices!r}: expected at least one position, each with choices"
+            )
+        title = name or getattr(function, "__name__", "factory")
+        named = isinstance(choices, Mapping)
+
+        def make(chosen: Sequence[Any], title: str) -> Graph:
+            arguments = dict(zip(names, chosen, strict=True)) if named else tuple(chosen)
+            try:
+                network = (
+                    function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+                )
+            except Exception as error:
+                raise InputError(
+                    f"{title} of {arguments} failed: {type(error).__name__}: {error}; expected a network "
+                    "for every combination of choices"
+                ) from error
+            try:
+                return read(network, input_size)
+            except LolatError as error:
+                raise InputError(f"{title} of {arguments}: {error}") from error
+
+        finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
+        decomposition = finder.run(np.random.default_rng(seed))
+        positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
+        space = cls(title, positions, finder.tables, make)
+        space.decomposition = decomposition
+        return space
 
     @property
     def size(self) -> int:
@@ -298,57 +343,3 @@ def parse_each(
         except InputError as error:
             raise InputError(f"{place(index)}: {error}") from None
     return rows
-
-
-# ---- A space from any function that makes networks from choices: Keras, PyTorch or Graphs.
-
-MOST_NETWORKS = 3000
-
-
-def from_factory(
-    function: Callable[..., Any],
-    choices: Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]],
-    name: str = "",
-    input_size: Any = None,
-    tolerance: float = 0.0,
-    most_networks: int = MOST_NETWORKS,
-    seed: int = 0,
-    done: Callable[[], object] = lambda: None,
-) -> Space:
-    """The space of what `function` returns: a Keras or PyTorch network (or a Graph) from its choices.
-
-    `choices`: the values of each position in order, given by position, or a dict of them, given by name;
-    `input_size`: see `lolat.read`; `tolerance`: how far the sum of a count may be off, relative;
-    `most_networks`: that may be built; `done` is called after each. InputError where the function fails,
-    and where the networks do not decompose, with the positions that are to blame.
-    """
-    if isinstance(choices, Mapping):
-        names, lists = list(choices), list(choices.values())
-    else:
-        names, lists = [f"position {i}" for i in range(len(choices))], list(choices)
-    values = [tuple(v) for v in lists]
-    if not values or not all(values):
-        raise InputError(f"choices {choices!r}: expected at least one position, each with choices")
-    title = name or getattr(function, "__name__", "factory")
-    named = isinstance(choices, Mapping)
-
-    def make(chosen: Sequence[Any], title: str) -> Graph:
-        arguments = dict(zip(names, chosen, strict=True)) if named else tuple(chosen)
-        try:
-            network = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
-        except Exception as error:
-            raise InputError(
-                f"{title} of {arguments} failed: {type(error).__name__}: {error}; expected a network for "
-                "every combination of choices"
-            ) from error
-        try:
-            return read(network, input_size)
-        except LolatError as error:
-            raise InputError(f"{title} of {arguments}: {error}") from error
-
-    finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
-    decomposition = finder.run(np.random.default_rng(seed))
-    positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
-    space = Space(title, positions, finder.tables, make)
-    space.decomposition = decomposition
-    return space

@@ -42,15 +42,11 @@ PREFIXES = ("keras", "generate", "timm", "torchvision", "transformers")
 
 @dataclass(frozen=True)
 class Network:
-    """A framework's network, opened, with what reads it into a Graph."""
+    """A framework's network, opened; `graph()` reads it into a Graph."""
 
     name: str
     model: Any
-    read: Callable[[], Graph]
-
-    def graph(self) -> Graph:
-        """The network as a Graph."""
-        return self.read()
+    graph: Callable[[], Graph]
 
 
 def read(network: Any, input_size: Any = None) -> Graph:
@@ -147,6 +143,7 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
     if ending == ".onnx" and os.path.exists(spec):
         from lolat.readers import onnx as onnx_reader
 
+        _require_one_size(size, shortened(spec))
         return Network(stem, spec, lambda: onnx_reader.read_file(spec, stem, size))
     if ending == ".pt2":
         from lolat.readers import torch as torch_reader
@@ -209,7 +206,7 @@ def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
 
 def _meant(spec: str) -> str:
     """`did you mean keras:ResNet50?` for a name without its package, or near one; "" for others."""
-    from lolat.readers.shipped import shipped_networks
+    from lolat.readers.cache import shipped_networks
 
     whole = {known.lower(): known for known in shipped_networks()}
     bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}
@@ -227,11 +224,7 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     if "keras" in _frameworks(model) and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers.keras import read_model
 
-        if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
-            raise InputError(
-                f"several input sizes are for PyTorch modules; the Keras model {name or model.name!r} "
-                "says what its inputs are, give one size or none"
-            )
+        _require_one_size(size, f"the Keras model {name or model.name!r}")
         return Network(name or model.name, model, lambda: read_model(model, name, size))
     example = None
     if isinstance(model, tuple) and len(model) == 2 and "torch" in _frameworks(model[0]):
@@ -245,16 +238,21 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     if "onnx" in _frameworks(model) and hasattr(model, "opset_import"):
         from lolat.readers import onnx as onnx_reader
 
-        if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
-            raise InputError(
-                "several input sizes are for PyTorch modules; an ONNX model says what its inputs are, give "
-                "one size or none"
-            )
+        _require_one_size(size, "an ONNX model")
         return Network(name, model, lambda: onnx_reader.read_model(model, name, size))
     raise NetworkError(
         f"{name or 'the object given'} is a {type(model).__module__}.{type(model).__name__}, not a "
         f"network that LoLat can read; expected a Keras model, a PyTorch module or an ONNX ModelProto"
     )
+
+
+def _require_one_size(size: Any, what: str) -> None:
+    """InputError for several input sizes, or some by argument."""
+    if isinstance(size, dict) or any(not isinstance(n, int) for n in size):
+        raise InputError(
+            f"several input sizes are for PyTorch modules; {what} says what its inputs are, give one size "
+            "or none"
+        )
 
 
 def is_function(spec: str) -> bool:
@@ -313,17 +311,15 @@ def _without_weights(make: Callable[[], Any]) -> Any:
     return without_weights(make)
 
 
-def attribute_of(spec: str) -> Any:
+def attribute_of(spec: str, what: str = "network", expected: str = FORMS) -> Any:
     """The object that `module:attribute` names; the working directory can be imported from.
 
-    NetworkError when there is none.
+    `what` it is, in a message, and what is `expected`. NetworkError when there is none.
     """
     module, _, attribute = spec.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    text = text_of(module)
-    if "torch" not in text or names_keras(text):
-        import_keras_quietly()
+    _import_keras_before(module, what == "network")
     try:
         value: Any = importlib.import_module(module)
     except KeyboardInterrupt:
@@ -332,42 +328,38 @@ def attribute_of(spec: str) -> Any:
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise NetworkError(
-                f"no module {module!r} for network {spec!r} (looked in {os.getcwd()} and among "
-                f"the installed packages); expected {FORMS}"
+                f"no module {module!r} for {what} {spec!r} (looked in {os.getcwd()} and among "
+                f"the installed packages); expected {expected}"
             ) from error
         mend = "install what it needs" if missing else "it must import without error"
         raise NetworkError(
-            f"importing {module!r} for network {spec!r} failed: {brief(error)}; {mend}"
+            f"importing {module!r} for {what} {spec!r} failed: {brief(error)}; {mend}"
         ) from error
     for part in attribute.split("."):
         if not hasattr(value, part):
             names = [n for n in dir(value) if not n.startswith("_")]
             near = difflib.get_close_matches(part, names, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"expected {FORMS}"
-            raise NetworkError(f"module {module!r} has no {attribute!r} (network {spec!r}); {hint}")
+            hint = f"did you mean {' or '.join(near)}?" if near else f"expected {expected}"
+            raise NetworkError(f"module {module!r} has no {attribute!r} ({what} {spec!r}); {hint}")
         value = getattr(value, part)
     return value
 
 
-def import_keras_quietly() -> None:
-    """Before a module that does so itself, which would let TensorFlow greet on stderr."""
-    with contextlib.suppress(MissingPackageError):
-        from lolat.readers.keras import import_keras
+def _import_keras_before(module: str, of_network: bool) -> None:
+    """Before a module that does so itself, which would let TensorFlow greet on stderr.
 
-        import_keras()
-
-
-def names_keras(text: str) -> bool:
-    """Whether a module's text names Keras, whose import takes seconds for nothing where it does not."""
-    return "keras" in text or "tensorflow" in text
-
-
-def text_of(module: str) -> str:
-    """The text of a module by its name, which is not imported; "" where it cannot be read."""
+    Where its text, which is not imported, names Keras, or is that of a network and does not name PyTorch:
+    the import takes seconds.
+    """
+    text = ""
     with contextlib.suppress(Exception):
         place = importlib.util.find_spec(module)
-        return Path(str(place and place.origin)).read_text(encoding="utf-8", errors="replace")
-    return ""
+        text = Path(str(place and place.origin)).read_text(encoding="utf-8", errors="replace")
+    if "keras" in text or "tensorflow" in text or (of_network and "torch" not in text):
+        with contextlib.suppress(MissingPackageError):
+            from lolat.readers.keras import import_keras
+
+            import_keras()
 
 
 def brief(error: BaseException) -> str:

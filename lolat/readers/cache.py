@@ -11,15 +11,17 @@ import contextlib
 import functools
 import gzip
 import hashlib
+import importlib.metadata
 import io
 import json
+import lzma
 import os
 import re
 import sys
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,7 @@ from lolat import __version__
 from lolat.errors import InputError, LolatError
 from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.writing import write_bytes
-from lolat.readers import as_sizes
-from lolat.readers.shipped import installed_version, keras_settings, shipped_graph
+from lolat.readers import as_sizes, is_of_size
 
 READERS = 2
 """Raise it when what readers write changes: what was kept before is then read again."""
@@ -107,7 +108,7 @@ class Cache:
             "spec": spec.replace(file, os.path.basename(file)) if file else spec,
             "size": sizes,
             "lolat": [__version__, READERS, FORMAT_VERSION],
-            "packages": {package: _version(package) for package in packages},
+            "packages": {package: installed_version(package) for package in packages},
             "keras": _keras_settings() if packages is _KERAS else [],
             "content": content,
         }
@@ -150,13 +151,13 @@ class Cache:
                 raise ValueError("several arrays")
             return array
 
-        return self._read(spec, size, ending_of(name), parse)
+        return self._read(spec, size, f".{name}.npy", parse)
 
     def put_array(self, spec: str, size: Any, name: str, array: np.ndarray) -> None:
         """Keep an array `name` of the network; ValueError where it is one of Python objects."""
         content = io.BytesIO()
         np.save(content, array, allow_pickle=False)
-        self._write(spec, size, ending_of(name), content.getvalue())
+        self._write(spec, size, f".{name}.npy", content.getvalue())
 
     def held(self) -> tuple[int, int]:
         """How many networks there is something of, and how many bytes of it."""
@@ -239,21 +240,9 @@ class Cache:
             self.trim(self.most_bytes)
 
 
-def ending_of(name: str) -> str:
-    """What an array's file ends in; InputError for a name that could lead elsewhere."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise InputError(f"array {name!r}: expected a name of letters, digits, - and _")
-    return f".{name}.npy"
-
-
 def _sha256(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@functools.cache  # of a thousand networks that are asked for, each would open the package's metadata
-def _version(package: str) -> str:
-    return installed_version(package)
 
 
 def _is_of_the_caller(spec: str) -> bool:
@@ -276,3 +265,66 @@ def _keras_settings() -> list[str]:
     with contextlib.suppress(OSError):
         settings.append(_sha256(str(keras_settings())))
     return settings
+
+
+# ---- Networks that come with LoLat, read already: keras:ResNet50 or timm:resnet50 without a framework.
+#
+# `networks.jsonl.xz` is lines of JSON: first the networks and the versions of the packages they were read
+# with, then a graph for each. `benchmarks/shipped_networks.py` writes it.
+
+FILE = Path(__file__).with_name("networks.jsonl.xz")
+_IN_ANY_CASE = ("keras", "torchvision")
+
+
+def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
+    """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.as_sizes` gives it.
+
+    None where it does not come along, is wanted at another size than its own, or where another version of
+    its package is installed, or one that is set to turn shapes round, so that the network may differ.
+    """
+    package, _, name = spec.partition(":")
+    header, lines = _shipped()
+    if installed_version(package) not in ("", header["packages"].get(package)):
+        return None
+    architecture = name.partition(".")[0] if package == "timm" else name
+    known = f"{package}:{architecture.lower() if package in _IN_ANY_CASE else architecture}"
+    if known not in lines or (package == "keras" and _channels_first()):
+        return None
+    graph = Graph.from_dict(json.loads(lines[known]))
+    return replace(graph, name=name) if is_of_size(graph, size) else None
+
+
+def shipped_networks() -> list[str]:
+    """The networks that come along, as NETWORK names them."""
+    networks: list[str] = _shipped()[0]["networks"]
+    return networks
+
+
+@functools.cache  # of a thousand networks that are asked for, each would open the package's metadata
+def installed_version(package: str) -> str:
+    """The version that is installed, without importing it; "" for none."""
+    try:
+        return importlib.metadata.version(package)
+    except (importlib.metadata.PackageNotFoundError, ValueError):  # ValueError: no name at all
+        return ""
+
+
+def keras_settings() -> Path:
+    """The file with what a user has set for all networks of Keras; it need not exist."""
+    return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras"), "keras.json")
+
+
+def _channels_first() -> bool:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        settings = json.loads(keras_settings().read_text(encoding="utf-8"))
+        return settings.get("image_data_format") == "channels_first"
+    return False
+
+
+@functools.cache
+def _shipped() -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The file's first line, and the line of each network by the name that it is looked up with."""
+    first, *lines = lzma.decompress(FILE.read_bytes()).split(b"\n")
+    header = json.loads(first)
+    names = (n.lower() if n.startswith(_IN_ANY_CASE) else n for n in header["networks"])
+    return header, dict(zip(names, lines, strict=True))

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import math
 import os
 import pickle
 import queue
-import runpy
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +34,7 @@ from lolat.io.process import (
 )
 from lolat.readers import as_sizes, read_now
 from lolat.readers.apart import lacks_memory
-from lolat.readers.cache import Cache, ending_of
+from lolat.readers.cache import Cache
 from lolat.units import one_line, shortened
 
 Spec = tuple[str, Any]
@@ -93,17 +90,11 @@ def arrays_of(
     or needs more memory than `memory_gib` (GiB of data of one process; default: the machine's
     memory, at least 2, as weights that nothing fills count too; in this process: no limit).
 
-    `said(done, total, spec)` is called after each. Raises InputError for a name or options that are none,
-    LolatError where no process can be started, and what `of` raises, if that is no LolatError.
+    `said(done, total, spec)` is called after each. Raises LolatError where no process can be started, and
+    what `of` raises, if that is no LolatError.
     """
-    ending_of(name)  # or InputError, once and not for each network
     count = default_processes() if processes is None else processes
-    if count < 1:
-        raise InputError(f"processes {processes!r}: expected a whole number from 1")
     memory = max(LEAST_GIB, machine_gib()) if memory_gib is None else memory_gib
-    for limit, unit in ((limit_s, "s"), (memory, "GiB")):
-        if not 0 < limit < math.inf:
-            raise InputError(f"a limit of {limit!r} {unit}: expected a number above 0")
     distinct = list({(spec, repr(size)): (spec, size) for spec, size in specs}.values())
     apart = LIMITS.get() if FILES_APART.get() else None
     return _arrays(distinct, Task(name, of, kept, limit_s, memory, apart), count, said)
@@ -239,7 +230,7 @@ class _Crew:
 
     def __init__(self, specs: list[Spec], task: Task) -> None:
         self.task = task
-        self.packed = _packed_task(task)
+        self.packed = _packed(task)
         self.waiting: queue.SimpleQueue[Spec] = queue.SimpleQueue()
         for spec in specs:
             self.waiting.put(spec)
@@ -277,16 +268,15 @@ class _Crew:
         with self.lock:
             if self.ended:
                 raise LolatError("nobody asks for more networks")
-            child = Child("lolat.readers.many:start_reading", *self.packed,
+            child = Child("lolat.readers.many:start_reading", self.packed,
                           environment=_ENVIRONMENT, shows_errors=True)  # fmt: skip
             self.children.append(child)
         try:
             child.ready()
         except (ProcessDied, RequestFailed) as problem:
             raise LolatError(
-                f"no process could be started to read networks in ({problem}); a script that asks for "
-                'many has to do so under `if __name__ == "__main__":`, with a function that can be '
-                "imported, or with processes=1"
+                f"no process could be started to read networks in ({problem}); close other programs, "
+                "and try again"
             ) from problem
         return child
 
@@ -309,11 +299,8 @@ class _Crew:
         return result
 
 
-def start_reading(packed: str, script: str) -> Handler:
-    """What a process does with networks; `script`: that asks for them, where the function is of it."""
-    if script:
-        run = runpy.run_path if os.path.exists(script) else runpy.run_module
-        vars(sys.modules["__main__"]).update(run(script, run_name="__mp_main__"))
+def start_reading(packed: str) -> Handler:
+    """What a process does with networks."""
     task: Task = _unpacked(packed)
     FILES_APART.set(task.apart is not None)
     LIMITS.set(task.apart or USUAL)
@@ -330,22 +317,6 @@ def _answer(task: Task, packed: str) -> str:
     except Exception as error:
         result = error
     return _packed((result, task.kept.remarks))
-
-
-def _packed_task(task: Task) -> tuple[str, str]:
-    """The task as `start_reading` takes it: with the script that its function is of, if it is of one."""
-    try:
-        packed = _packed(task)
-    except Exception as error:  # of several kinds
-        raise InputError(
-            f"{task.of!r} cannot be given to another process ({error}); expected a function at the top of "
-            "a module, or processes=1"
-        ) from error
-    main = sys.modules["__main__"]
-    if b"__main__" not in base64.b64decode(packed):
-        return packed, ""
-    spec = getattr(main, "__spec__", None)
-    return packed, spec.name if spec else os.path.abspath(getattr(main, "__file__", "."))
 
 
 def _packed(value: Any) -> str:

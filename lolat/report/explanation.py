@@ -9,7 +9,7 @@ from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
 from lolat.model.budget import BudgetAnswer, told
 from lolat.report.rows import short_name
-from lolat.report.text import latency, title, totals, wide_console
+from lolat.report.text import latency, totals, wide_console
 from lolat.report.words import TERMS
 from lolat.units import digits, milliseconds, percent, plain, quantity
 
@@ -40,7 +40,7 @@ def print_explanation(explanation: Explanation, model_name: str, network: str) -
             say(line)
 
     prediction = explanation.prediction
-    say(title(prediction), "bold")
+    say(prediction.title, "bold")
     say(latency(prediction))
     say(totals(prediction))
     say()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lolat.io.html import element, escape, table
+from lolat.io.results import element, escape, table
 
 __all__ = ["STYLE", "document", "element", "escape", "figure", "table"]
 

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import io
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from lolat.errors import InputError, MissingPackageError
 from lolat.fitting.points import Point, times
-from lolat.io.writing import write_bytes
+from lolat.io.writing import check_file, write_bytes
 from lolat.model import Model
 from lolat.model.learning import as_measured
 from lolat.report.charts import log_ticks
@@ -43,12 +42,7 @@ def check_plot(path: str) -> None:
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"--plot {path}: expected a file name that ends in .svg or .png")
-    if Path(path).is_dir():
-        raise InputError(f"--plot {path}: is a folder; expected the name of a file")
-    folder = Path(path).parent
-    if not os.access(path if Path(path).exists() else folder, os.W_OK):
-        reason = "no permission to write it" if folder.is_dir() else f"no folder {folder}"
-        raise InputError(f"--plot {path}: {reason}; expected a file in a folder of yours")
+    check_file(path, "--plot")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingPackageError("plots need matplotlib, which is not installed", "plot")
 

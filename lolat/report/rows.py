@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.blocks import Block
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.model.prediction import CALL, BlockPrediction, Prediction, bound_by
 from lolat.report.words import TERMS
@@ -27,19 +27,7 @@ _NUMBERED = re.compile(r"\d[a-z]?$")
 _DIMENSIONS = re.compile(r"(?:conv|pool|ling|ding|norm|pout)[123]d$")
 
 
-class Part(Protocol):
-    """A block (`lolat.graph.blocks.Block`)."""
-
-    @property
-    def label(self) -> str:
-        """Its short name."""
-
-    @property
-    def operations(self) -> tuple[int, ...]:
-        """Positions of its operations in the graph."""
-
-
-def module_paths(graph: Graph, blocks: Sequence[Part]) -> list[tuple[str, ...]]:
+def module_paths(graph: Graph, blocks: Sequence[Block]) -> list[tuple[str, ...]]:
     """For each block, the modules that it is in, the outermost first, and the block itself last.
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.

@@ -120,7 +120,7 @@ USUAL_VIEW = View()
 
 def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
-    yield f"{title(prediction)}: {latency(prediction)}"
+    yield f"{prediction.title}: {latency(prediction)}"
     yield totals(prediction)
     yield from memory_words(prediction)
     for warning in prediction.warnings:
@@ -128,11 +128,6 @@ def summary(prediction: Prediction) -> Iterator[str]:
 
 
 SAME_QUIET = 0.05  # a quiet machine that is faster by less is not spoken of
-
-
-def title(prediction: Prediction) -> str:
-    """Which network at which batch size."""
-    return f"{plain(prediction.network)} · batch {prediction.batch_size}"
 
 
 def latency(prediction: Prediction) -> str:
@@ -181,7 +176,7 @@ def print_report(
     from rich.text import Text
 
     console = wide_console()
-    console.print(Text(title(prediction), style="bold"))
+    console.print(Text(prediction.title, style="bold"))
     console.print(Text(headline(model), style="dim"), soft_wrap=True)
     console.print(Text(latency(prediction)))
     for line in (totals(prediction), *memory_words(prediction)):
@@ -274,9 +269,6 @@ def describe(model: Model) -> Iterator[str]:
     yield from section_lines(document)
     for remark in document.get("warnings", ()):
         yield f"note: {plain(remark)}"
-    training = document.get("training")
-    for remark in training.get("warnings", ()) if isinstance(training, Mapping) else ():
-        yield f"note on training: {plain(str(remark))}"
 
 
 def inference_lines(model: Model) -> Iterator[str]:
@@ -322,6 +314,7 @@ def training_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"blocks; each block left out: median error {percent(section['error']['left_out_median'])}"
             f"{beside(section['noise']['floor'])}; {plain(optimizers)}"
         )
+        yield from (f"note on training: {plain(r)}" for r in section.get("warnings", ()))
     except (LookupError, TypeError, ValueError, ArithmeticError):
         yield "training: damaged; `lolat training predict` says where"
 

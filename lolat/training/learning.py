@@ -168,6 +168,7 @@ class Section(msgspec.Struct):
     noise: Noise
     start_ms: Start | None = None
     interval: Interval | msgspec.UnsetType = msgspec.UNSET
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 def read_section(document: Any, source: str) -> Section:

@@ -47,12 +47,12 @@ from lolat.web.networks import (
     Intake,
     NetworkCache,
     NetworkKey,
+    Reader,
     TooLarge,
     TooSlow,
     begin_upload,
 )
 from lolat.web.page import BUSY, Page, Pages
-from lolat.web.reading import Reader
 
 # ---- Who may ask the server: this machine's own browser, on the page that the server gave it.
 #

@@ -10,22 +10,23 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.types import Message
 
-from lolat.errors import LolatError, NetworkError
+from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
+from lolat.io.process import Child, ProcessDied, RequestFailed
+from lolat.readers.apart import LIMIT_S, NO_GPU, START
 from lolat.readers.archives import MIB, check_file
-from lolat.readers.cache import Cache
-from lolat.readers.shipped import shipped_graph
+from lolat.readers.cache import Cache, shipped_graph
 from lolat.units import plain
 
 UPLOAD = "upload:"
@@ -48,6 +49,94 @@ class NetworkKey:
         return self.spec.startswith(UPLOAD)
 
 
+# ---- The process that reads networks: started early, ended when it is slow, replaced when dead.
+#
+# Keras is loaded there and not in the server, so that the page is there at once; and a file that crashes a
+# framework, or eats memory, ends that process alone.
+
+AT_ONCE_S = 0.5
+
+
+class Reader:
+    """Reads one network at a time; not to be called by two threads at once."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        self.limit_s = limit_s
+        self._process: Child | None = None
+        self._lock = threading.Lock()  # of `_process`, which `close` takes from another thread
+        self._closed = False
+
+    def start(self) -> None:
+        """Have a process that is ready; NetworkError where none comes up."""
+        self._ready()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that reads, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def folder(self) -> str:
+        """The temporary folder of the process, which goes with it; NetworkError as of `start`."""
+        return self._ready().folder
+
+    def read(self, network: str, size: Sequence[int] = (), again: bool = False) -> Graph:
+        """The network as a Graph; `network` is NETWORK of the command line, or a file's path.
+
+        A process that is gone at once was dying before it was asked: another one is, once (`again`), but
+        not of a file in `folder`, which went with it.
+
+        NetworkError: what the reader says, or that the process ended or took more than `limit_s`.
+        """
+        process, began = self._ready(), time.monotonic()
+        try:
+            return Graph.from_dict(
+                process.request({"network": network, "size": list(size)}, self.limit_s)
+            )
+        except ProcessDied as died:
+            self._end()
+            here = network.startswith(process.folder)
+            if not again and not here and time.monotonic() - began < min(AT_ONCE_S, self.limit_s):
+                return self.read(network, size, again=True)
+            raise NetworkError(
+                f"reading it was given up: it took more than {self.limit_s:g} s or too much memory; "
+                "expected a network that can be read in that time"
+            ) from died
+        except (RequestFailed, InputError) as error:
+            raise NetworkError(str(error)) from error
+
+    def close(self) -> None:
+        """End the process, and what is being read with it."""
+        with self._lock:
+            self._closed = True
+        self._end()
+
+    def _ready(self) -> Child:
+        """The process, a new one where there is none or the last one has died."""
+        if self._process is not None and not self._process.is_running():
+            self._end()
+        with self._lock:
+            if self._closed:
+                raise NetworkError("the server is stopping")
+            if self._process is None:
+                self._process = Child(START, ".keras", environment=NO_GPU)
+            process = self._process
+        try:
+            process.ready()
+        except (ProcessDied, RequestFailed) as problem:
+            self._end()
+            raise NetworkError(
+                "the process that reads networks did not start; try again"
+            ) from problem
+        return process
+
+    def _end(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+
 # ---- The networks read last, by name or from files, in memory.
 
 MOST_CACHED = 128
@@ -67,23 +156,6 @@ class Busy(LolatError):
 RETRY_S = 5
 
 
-class Reads(Protocol):
-    """What is needed of `lolat.web.reading.Reader`."""
-
-    @property
-    def folder(self) -> str | None:
-        """Where files that it is to read go, None for anywhere: they go with the process that reads."""
-
-    def start(self) -> None:
-        """Be ready."""
-
-    def read(self, network: str, size: tuple[int, ...] = ()) -> Graph:
-        """A network as a Graph, or NetworkError."""
-
-    def close(self) -> None:
-        """End."""
-
-
 @dataclass(frozen=True)
 class CachedNetwork:
     """A network that was read; `file_name`: what an uploaded one was called."""
@@ -101,10 +173,7 @@ class NetworkCache:
     """Reads in the background, one after the other, and keeps the last `most` that it read."""
 
     def __init__(
-        self,
-        reader: Reads,
-        most: int = MOST_CACHED,
-        clock: Callable[[], float] = time.monotonic,
+        self, reader: Reader, most: int = MOST_CACHED, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._reader, self._most, self._clock = reader, most, clock
         self._cache: OrderedDict[NetworkKey, CachedNetwork] = OrderedDict()

@@ -13,23 +13,12 @@ from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.readers.archives import ENDINGS
-from lolat.readers.shipped import shipped_networks
+from lolat.readers.cache import shipped_networks
 from lolat.training.cost.prices import Prices
 from lolat.units import dollars, plain
-from lolat.web import latency, training, view
-from lolat.web.devices import (
-    GROUPS,
-    DeviceModel,
-    DeviceModels,
-    PriceList,
-)
-from lolat.web.fields import (
-    FAMILY_WORDS,
-    FIELDS,
-    family_fields,
-    memory_name,
-    price_name,
-)
+from lolat.web import latency, training
+from lolat.web.devices import GROUPS, DeviceModel, DeviceModels, PriceList
+from lolat.web.fields import FAMILY_WORDS, FIELDS, family_fields, memory_name, price_name
 from lolat.web.forms import BudgetQuestion, FieldError, Form, LatencyQuestion, TrainingQuestion
 from lolat.web.networks import MOST_BYTES, Busy, CachedNetwork, NetworkCache, NetworkKey
 
@@ -79,10 +68,7 @@ class Pages:
         )
 
     def page(
-        self,
-        query: Iterable[tuple[str, str]],
-        upload_error: str = "",
-        status: int = 200,
+        self, query: Iterable[tuple[str, str]], upload_error: str = "", status: int = 200
     ) -> Page:
         """The page for a query's (name, text); `upload_error`: why a file just sent is none, `status`: what
         kind of a fault that is.
@@ -229,7 +215,7 @@ class Pages:
                 shown = latency.budgets(question, graph, name, form.devices, at_size)
             case _:
                 trained = training.answers(question, graph, form.devices, prices)
-                shown = view.shown(question, graph, name, trained)
+                shown = training.shown(question, graph, name, trained)
         return {"blocks": None} | shown | {"uploaded": question.network.uploaded, "file_name": name}
 
     def _network(self, key: NetworkKey) -> CachedNetwork:

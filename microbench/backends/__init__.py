@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -226,7 +227,7 @@ def create(backend: str, device: str) -> Backend:
     threads = threads_of(backend)
     check_threads(threads, device)
     name, options = split(without_threads(backend))
-    made: Backend = _attribute(BACKENDS[name])(
+    made: Backend = pkgutil.resolve_name(BACKENDS[name])(
         device, **dict.fromkeys(options, True), **({} if threads is None else {"threads": threads})
     )
     return made
@@ -244,7 +245,7 @@ def check_trains(backend: str) -> None:
 def training_of(backend: Backend) -> Training:
     """The training of a backend; InputError where it trains nothing."""
     check_trains(backend.name)
-    made: Training = _attribute(TRAINING[backend.name])(backend)
+    made: Training = pkgutil.resolve_name(TRAINING[backend.name])(backend)
     return made
 
 
@@ -263,9 +264,3 @@ def layer_step(backend: Backend, layer: Mapping[str, Any]) -> Callable[[], None]
             f"the {backend.name} backend trains no layers; expected {' or '.join(TRAINING)}"
         )
     return training_of(backend).layer(layer)
-
-
-def _attribute(path: str) -> Any:
-    """What `module:name` is."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)

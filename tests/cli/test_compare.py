@@ -124,8 +124,12 @@ def test_no_network_that_can_be_read(lolat: Command, small: Path, tmp_path: Path
 def test_a_file_that_cannot_be_written_is_found_out_first(
     lolat: Command, small: Path, tmp_path: Path, option: str
 ) -> None:
-    told = lolat.refused("compare", small, option, tmp_path / "no" / "c")
-    assert f"{option} {tmp_path / 'no' / 'c'}: no folder" in told
+    ring, no_folder = tmp_path / "ring", tmp_path / "no" / "c"
+    ring.symlink_to(ring)
+    for path, why in ((no_folder, "no folder"), (ring, ""), (ring / "c", "")):
+        told = lolat.refused("compare", small, option, path)
+        assert f"{option} {path}: {why}" in told
+        assert "expected a file in a folder of yours" in told
     assert re.search("is a (folder|directory)", lolat.refused("compare", small, option, tmp_path))
 
 

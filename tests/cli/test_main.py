@@ -211,3 +211,25 @@ def test_an_error_that_nobody_can_get_has_its_exit_code() -> None:
     shell = f"exec {sys.executable} -m lolat.cli.main predict none none 2>/dev/full"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("size", ["0", "\u00b2", "9" * 5000])
+def test_a_terminal_of_a_size_that_none_has(model: Path, size: str) -> None:
+    """The answer is not lost, and is as on a terminal that says nothing."""
+    code = (
+        "import sys; from lolat.cli.main import main; import lolat.readers\n"
+        "from tests.synthetic import network\n"
+        "lolat.readers.read = lambda *unused: network()\n"
+        "sys.stdout.isatty = lambda: True\n"
+        f"main(['report', {str(model)!r}, 'keras:X'])"
+    )
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False,
+            env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | sizes,
+        )
+        for sizes in ({}, {"COLUMNS": size, "LINES": size})
+    ]  # fmt: skip
+    assert [one.returncode for one in done] == [0, 0], done
+    assert "hand made" in done[0].stdout
+    assert done[0].stdout == done[1].stdout

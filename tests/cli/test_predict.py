@@ -65,7 +65,7 @@ def test_what_is_not_known_is_said_and_names_are_not_acted_on(lolat: Command, mo
 
 def test_text(lolat: Command, model: Path) -> None:
     out = lolat.text("predict", model, "keras:ResNet")
-    assert out.startswith("ResNet · batch 1: ")
+    assert out.startswith("ResNet · batch 1 · 56x56x3: ")
     assert "90 % sure of" in out
     assert "MACs" in out
 
@@ -189,9 +189,9 @@ def test_a_budget(lolat: Command, model: Path) -> None:
     lolat.text(*ask, latency)  # not more than that
     over = lolat(*ask, latency / 1.25)
     assert over.code == 3
-    assert over.out.startswith("A · batch 1: ")
+    assert over.out.startswith("A · batch 1 · 56x56x3: ")
     line = one_line(over.err)
-    assert f"A · batch 1 takes {milliseconds(latency)}, 25 % more than the " in line
+    assert f"A · batch 1 · 56x56x3 takes {milliseconds(latency)}, 25 % more than the " in line
     assert "--max-ms" in line
     over = lolat(*ask, "0.5", "--json")
     assert (over.code, json.loads(over.out)["latency_ms"]) == (3, latency)
@@ -209,7 +209,9 @@ def test_a_check_of_a_pull_request(lolat: Command, model: Path, tmp_path: Path) 
     for against in (base, "keras:B"):  # networks by other names, as they are here, are the same
         found = lolat(*ask, "--max-ratio", "1", "--against", against, "--github", "--junit", xml)
         assert found.code == 0
-        assert found.err.startswith("::notice title=latency --max-ratio 1::A · batch 1 takes ")
+        assert found.err.startswith(
+            "::notice title=latency --max-ratio 1::A · batch 1 · 56x56x3 takes "
+        )
         assert 'failures="0"' in xml.read_text()
     slower = lolat(*ask, "--max-ratio", "0.99", "--against", base, "--json")
     assert (slower.code, json.loads(slower.out)["model"]) == (3, "desk")

@@ -148,7 +148,7 @@ def test_a_budget_of_several(lolat: Command, model: Path, slower: Path) -> None:
     assert over.code == 3
     line = one_line(over.err)
     assert str(model) not in line
-    for words in ("A · batch 1 on ", "--max-ms", str(slower)):
+    for words in ("A · batch 1 · 56x56x3 on ", "--max-ms", str(slower)):
         assert words in line
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lolat.errors import ModelFileError
 from lolat.fitting.predictors import kernels as k
+from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import OPTIONAL_TERMS, PRODUCT_TERMS, Work
@@ -208,3 +210,19 @@ def test_a_network_step_by_step() -> None:
         "nothing measured is like its convolutions of an image (50 % of its time); they are taken to be "
         "like others",
     )
+
+
+@pytest.mark.parametrize("wrong", [{"overlap": 1e-30}, {"corner": 1e-30}, {"launch": math.inf}])
+def test_a_time_that_is_not_finite_is_refused(wrong: dict[str, float]) -> None:
+    """Whatever numbers of a file lead to it: here to infinity, or to NaN."""
+    formula = k.Kernels.of(4, {c.DENSE: TERMS | wrong, c.ELEMENTS: MOVING | wrong})
+    with pytest.raises(
+        ModelFileError, match=r"predictor 'kernels' gives a time that is not finite"
+    ):
+        formula.times(work_of(PRODUCTS[:1], c.DENSE if "overlap" in wrong else c.ELEMENTS))
+
+
+@pytest.mark.parametrize("constant", [math.inf, math.nan])
+def test_so_is_one_of_a_formula_on_counts(constant: float) -> None:
+    with pytest.raises(ModelFileError, match="predictor 'two-regime' gives a time"):
+        TwoRegime(("acts",), (1.0,), constant).shares(np.ones((2, 1)))

@@ -61,7 +61,7 @@ def whole(**changed: Any) -> dict[str, Any]:
     [
         (whole(), None),
         (whole(much=None, many=1, share=0, ends=[1, -2.5], yes=False, kind="b", named={}), None),
-        (whole(many=2**63 - 1, much=-1.7976931348623157e308), None),
+        (whole(many=2**63 - 1, much=-1e30), None),
         ([], "`it` is a list of 0; expected an object"),
         ({"name": "x"}, "the field `parts` is missing; expected a list"),
         ({"parts": "wrong"}, "the field `name` is missing; expected text"),
@@ -70,7 +70,8 @@ def whole(**changed: Any) -> dict[str, Any]:
         (whole(parts=[{"n": 1}, 3]), "`parts[1]` is 3; expected an object"),
         (whole(parts=[{"size": 1.0}]), "the field `parts[0].n` is missing; expected a whole number"),
         (whole(parts=[{"n": -1}]), "`parts[0].n` is -1; expected a whole number of 0 or more"),
-        (whole(parts=[{"n": 1, "size": 0}]), "`parts[0].size` is 0; expected a finite number above 0"),
+        (whole(parts=[{"n": 1, "size": 0}]),
+         "`parts[0].size` is 0; expected a finite number above 0 (from 1e-30)"),
         (whole(named={"a": {"n": 1}, "b c": {"n": 1.5}}), "`named.b c.n` is 1.5; expected a whole number"),
         (whole(named={"a": {"n": 1}, "\n": {}}),
          "the field `named.'\\n'.n` is missing; expected a whole number"),
@@ -95,15 +96,16 @@ def test_what_a_shape_refuses(document: Any, fault: str | None) -> None:
         assert fault_of(document, Shape, "out[2]") == inside
 
 
-LEAST, MOST = 5e-324, 1.7976931348623157e308
+# Least and most of a size that anything has; least and most of any number.
+LEAST, MOST, TINY, HUGE = 1e-30, 1e30, 5e-324, 1.7976931348623157e308
 
 
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("Number", (-MOST, 0, 1.5, MOST), (math.inf, -math.inf, math.nan, "1", True)),
-        ("NotNegative", (0, 0.0, LEAST, MOST), (-LEAST, -1, math.inf, math.nan)),
-        ("Positive", (LEAST, 1, MOST), (0, 0.0, -1.0, math.inf, math.nan)),
+        ("Number", (-MOST, 0, 1.5, MOST), (1.1 * MOST, -HUGE, math.inf, math.nan, "1", True)),
+        ("NotNegative", (0, 0.0, TINY, MOST), (-TINY, -1, HUGE, math.inf, math.nan)),
+        ("Positive", (LEAST, 1, MOST), (0, 0.0, TINY, 0.9 * LEAST, -1.0, HUGE, math.inf, math.nan)),
         ("Count", (0, 2**63 - 1), (-1, 2**63, 0.5, True)),
         ("AtLeastOne", (1, 2**63 - 1), (0, 2**63, 1.5)),
         ("Range", ([-1, MOST], [1, 0]), ([], [1], [1, 2, 3], [1, math.inf])),

@@ -58,20 +58,25 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     import keras
     import numpy as np
 
-    from microbench.backends.tensorflow.replicas import Replicas, training_step
-    from microbench.backends.tensorflow.training import LEARNING_RATE
+    from microbench.backends.tensorflow.replicas import Replicas
+    from microbench.backends.tensorflow.training import LEARNING_RATE, OPTIMIZERS, descend
 
     replicas = Replicas("cpu", 2, request["threads"])
     made: list[Any] = []
 
-    def network() -> Any:
-        made.append(
-            keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="ones")])
-        )
-        return made[-1]
+    def step() -> Callable[[], Any]:
+        """A training step on a batch that lies on the device, of a network made there."""
+        tf = replicas.tf
+        dense = keras.layers.Dense(2, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((3,)), dense])
+        made.append(model)
+        optimizer = OPTIMIZERS["sgd"](keras)
+        optimizer.build(model.trainable_variables)
+        values = np.random.default_rng(0).normal(size=(4, 3))
+        batch = keras.Variable(values, trainable=False, dtype="float32")
+        return lambda: descend(tf, model, optimizer, tf.identity(batch.value), 1.0)
 
     found: dict[str, Any] = {"environment": replicas.environment()}
-    step = training_step(replicas, network, 4, of_input=True)
     calls = {"beside": replicas.beside(step, 1), "mirrored": replicas.mirrored(step)}
     for (name, call), model in zip(calls.items(), made, strict=True):
         before = [np.array(v.value) for v in model.trainable_variables]

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import InputError, MeasuringError
+from lolat.errors import MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from microbench import evaluate
 from microbench.blocks import Predefined
-from microbench.learn import REFERENCES
 from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice, tiny
 
@@ -46,38 +45,25 @@ def measure(wanted: Sequence[evaluate.Case], **options: Any) -> evaluate.Evaluat
 
 def test_every_network_at_every_batch_size_none_twice() -> None:
     found = evaluate.cases(["a", "b", "a"], [4, 1, 4], (96,))
-    assert [(c.spec, c.batch_size, c.input_size, c.block) for c in found] == [
-        ("a", 4, (96,), None), ("a", 1, (96,), None), ("b", 4, (96,), None), ("b", 1, (96,), None),
+    assert [(c.spec, c.batch_size, c.input_size) for c in found] == [
+        ("a", 4, (96,)), ("a", 1, (96,)), ("b", 4, (96,)), ("b", 1, (96,)),
     ]  # fmt: skip
     assert {c.name for c in found} == {"a 96", "b 96"}
 
 
-def test_sizes_and_blocks_are_measured_apart(device: FakeDevice) -> None:
-    wanted = [
-        evaluate.Case("a", 2),
-        evaluate.Case("a", 2, (96,)),
-        evaluate.Case("a", 2, (96,), 0),
-    ]
-    found = measure(wanted)
+def test_sizes_are_measured_apart(device: FakeDevice) -> None:
+    found = measure([evaluate.Case("a", 2), evaluate.Case("a", 2, (96,))])
     assert found.failures == {}
-    assert [(m.spec, m.batch_size, m.input_size, m.block) for m in found.measured] == [
-        ("a", 2, (), None), ("a", 2, (96,), None), ("a", 2, (96,), 0),
+    assert [(m.spec, m.batch_size, m.input_size) for m in found.measured] == [
+        ("a", 2, ()), ("a", 2, (96,)),
     ]  # fmt: skip
-    assert [m.graph.name for m in found.measured] == ["tiny", "tiny", "a 96 block 0"]
-    with pytest.raises(InputError, match="no block 7: expected 0 to 0"):
-        measure([evaluate.Case("a", 1, (), 7)])
 
 
-def test_networks_in_loops_of_their_own_and_blocks_after_the_models_networks(
-    device: FakeDevice,
-) -> None:
-    measure([evaluate.Case("a"), evaluate.Case("a", 1, (), 0)])
-    before: dict[str, set[str]] = {}
-    for r in device.requests:
-        if r["do"] == "sample":
-            before.setdefault(r["key"], set()).add(r["before"])
-    own = {f"own {i} x1" for i in range(3)}
-    assert before == {"a x1": {""}, "a block 0 x1": own, **{key: {""} for key in own}}
+def test_networks_in_loops_of_their_own(device: FakeDevice) -> None:
+    measure([evaluate.Case("a")])
+    samples = [r for r in device.requests if r["do"] == "sample"]
+    assert {r["key"] for r in samples} == {"a x1", *(f"own {i} x1" for i in range(3))}
+    assert {r["before"] for r in samples} == {""}
     assert device.keys("sample").count("a x1") == evaluate.SETTINGS.rounds
 
 
@@ -104,23 +90,10 @@ def test_a_network_that_fails_is_said_and_the_others_are_measured(device: FakeDe
     assert [a.point.name for a in found.again] == ["own 0", "own 2"]
 
 
-BLOCK = evaluate.Case("a", 1, (), 0)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "networks"),
-    [([evaluate.Case("a"), BLOCK], ["a"]), ([BLOCK], REFERENCES)],
-    ids=["what there is", "those of this version"],
-)
-def test_a_model_without_networks_has_none_to_measure_again(
-    device: FakeDevice, wanted: list[evaluate.Case], networks: Sequence[str]
-) -> None:
-    """A block is measured after others."""
-    found = measure(wanted, points=())
-    assert [(m.spec, m.block) for m in found.measured] == [(c.spec, c.block) for c in wanted]
+def test_a_model_without_networks_has_none_to_measure_again(device: FakeDevice) -> None:
+    found = measure([evaluate.Case("a")], points=())
+    assert [m.spec for m in found.measured] == ["a"]
     assert found.again == ()
-    before = {r["before"] for r in device.requests if r["do"] == "sample" and "block" in r["key"]}
-    assert before == {f"{name} x1" for name in networks}
 
 
 @pytest.mark.parametrize(

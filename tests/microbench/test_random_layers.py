@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.graph.counts import count
-from lolat.mlp.layers import layer_graph
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable
 from microbench.learn_layers import description, draw, name, work
+from tests.mlp.tables import layer_graph
 
 KINDS = ("convolution", "dense")
 

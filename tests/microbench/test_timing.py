@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from microbench.timing import (
     calls_per_visit,
     center,
     final_limit,
-    quantile,
     quiet_limit,
     quiet_samples,
     sample,
@@ -136,11 +134,6 @@ def test_warming_up(
     clock = FakeClock()
     assert warm_up(clock.taking("job", *durations), clock, **limits) == pytest.approx(answer)  # type: ignore[arg-type]
     assert len(clock.called) == calls
-
-
-@given(st.lists(milliseconds, min_size=1, max_size=50), st.floats(0, 1))
-def test_the_quantile_is_numpys(values: list[float], q: float) -> None:
-    assert quantile(values, q) == pytest.approx(np.quantile(values, q))
 
 
 def test_quiet_is_up_to_30_percent_above_the_fastest() -> None:

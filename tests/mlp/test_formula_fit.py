@@ -10,9 +10,9 @@ import pytest
 from benchmarks.justus.formula_fit import LayerFormulas
 from lolat.errors import InputError
 from lolat.graph.counts import FEATURES, count
-from lolat.mlp.layers import layer_counts, layer_graph, layer_name
+from lolat.mlp.layers import layer_counts, layer_name
 from lolat.mlp.table import LAYERS, TIME, LayerTable
-from tests.mlp.tables import random_rows, rows_of, table
+from tests.mlp.tables import layer_graph, random_rows, rows_of, table
 
 COEFFICIENTS = {"acts": 3e-8, "inp": 2e-8, "flops": 2e-10, "traffic": 9e-9, "weights": 4e-8}
 OPS_MS, CALL_MS = 0.01, 0.2

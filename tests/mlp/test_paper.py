@@ -82,7 +82,7 @@ def test_the_network_and_its_training_are_as_published(layer: str) -> None:
     assert (plan.dropout, plan.l2, plan.loss) == (0.2, 1e-5, "squared-log1p")
     assert (plan.optimizer, plan.epsilon, plan.learning_rate) == ("adam", 0.1, 0.1)
     assert (plan.schedule, plan.halve_every) == ("halve", 40)
-    assert (plan.batch, plan.epochs, plan.members) == (128, 300, 1)
+    assert (plan.batch, plan.epochs) == (128, 300)
 
 
 def test_the_networks_output_is_the_time_in_ms(tmp_path: Path) -> None:

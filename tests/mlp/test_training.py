@@ -112,16 +112,6 @@ def test_the_model_survives_its_file(rows: LayerTable, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read.predict(rows), model.predict(rows))
 
 
-def test_several_members_are_averaged_and_trained_from_different_weights(rows: LayerTable) -> None:
-    seen = Seen()
-    model = learn(rows, small(members=2, epochs=2), ONE, progress=seen)
-    assert seen.stages == [("train 1 of 2", 2), ("train 2 of 2", 2)]
-    assert seen.steps == [2, 2]
-    first, second = model.network.members
-    assert not np.array_equal(first[0].weights, second[0].weights)
-    assert [len(losses) for losses in model.training["losses"]] == [2, 2]
-
-
 def test_a_share_of_the_rows_is_shown_as_of_gpus_that_are_not_known(
     rows: LayerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +184,7 @@ def test_a_killed_training_goes_on_and_comes_to_the_same_bit_for_bit(
     done = python(KILLED, tmp_path / "rows.csv", checkpoint)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with np.load(checkpoint) as stored:
-        assert stored["member0.done"] == 4
+        assert stored["done"] == 4
     epochs: list[int] = []
     seen = Seen(epochs.append)
     resumed = learn(rows, small(), ONE, checkpoint=checkpoint, progress=seen)
@@ -210,7 +200,7 @@ class Stop(Exception):
 
 
 def interrupted(rows: LayerTable, checkpoint: Path, recipe: Recipe, at: int) -> None:
-    """A training that ends in its step number `at`, counted over all members."""
+    """A training that ends in its step number `at`, counted from 1."""
     steps = 0
 
     def count(_: int) -> None:
@@ -224,12 +214,12 @@ def interrupted(rows: LayerTable, checkpoint: Path, recipe: Recipe, at: int) -> 
     assert checkpoint.exists()
 
 
-def test_members_that_were_done_are_not_trained_again(
+def test_epochs_that_were_done_are_not_trained_again(
     rows: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe, checkpoint = small(members=2, epochs=4), tmp_path / "c.npz"
+    recipe, checkpoint = small(epochs=4), tmp_path / "c.npz"
     whole = learn(rows, recipe, ONE)
-    interrupted(rows, checkpoint, recipe, at=7)  # the third epoch of the second member
+    interrupted(rows, checkpoint, recipe, at=3)
     epochs = counted(monkeypatch)
     assert same(learn(rows, recipe, ONE, checkpoint=checkpoint), whole)
     assert len(epochs) == 2

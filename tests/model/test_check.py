@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lolat.cli.limits import github_lines, write_junit
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.model.check import Limits, before_of, check, is_prediction, read_before
 from lolat.model.state import State
-from lolat.report.check import github_lines, write_junit
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -49,7 +49,7 @@ def test_limits(limits: dict[str, Any], kept: list[bool]) -> None:
 def test_what_is_said() -> None:
     time, ratio = check([PREDICTION], Limits(8.0, 0.95, 1.2, BEFORE))
     assert (
-        "net · batch 4 takes 10.0 ms (95 % sure of at most 12.5 ms), 56 % more than the 8 ms"
+        "net · batch 4 · 56x56x3 takes 10.0 ms (95 % sure of at most 12.5 ms), 56 % more than the 8 ms"
         in time.words
     )
     assert (time.limit, ratio.limit) == ("--max-ms 8 --sure 95", "--max-ratio 1.2")

@@ -12,7 +12,7 @@ from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, count
-from lolat.model import Model, counterfactuals
+from lolat.model import Model, attribution
 from lolat.model.attribution import (
     Attribution,
     Explanation,
@@ -86,8 +86,8 @@ def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
     assert sum(b.latency_ms for b in found.blocks) + call == close(latency, rel=1e-12)
     shares = sum(b.share for b in found.blocks) + call / latency
     assert shares == close(1.0, rel=1e-12)
-    for attribution in (found.total, *found.blocks):
-        for term in attribution.terms:
+    for each in (found.total, *found.blocks):
+        for term in each.terms:
             assert term.count * term.rate_ms == close(term.latency_ms, rel=1e-12)
     for i, block in enumerate(cut(NETWORK)):
         parts = explain_block(MODEL, NETWORK, block.label, batch_size, predictor)
@@ -153,8 +153,8 @@ def test_the_largest_saving_comes_first() -> None:
 
 
 def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = counterfactuals.Change("kernel", "more", synthetic.network(stages=5))
-    same = counterfactuals.Change("kernel", "as it is", synthetic.network())
+    slower = attribution.Change("kernel", "more", synthetic.network(stages=5))
+    same = attribution.Change("kernel", "as it is", synthetic.network())
     monkeypatch.setattr("lolat.model.attribution.on_block", lambda *_: iter([slower, same]))
     assert explain_block(MODEL, NETWORK, "stem").counterfactuals == ()
 
@@ -246,7 +246,7 @@ def test_groups_and_full_convolutions() -> None:
     }
     x = b.add("grouped_conv", [x], (1, 16, 16, 64), "a", kernel=(3, 3), groups=8, **made)
     graph = b.build([b.add("conv", [x], (1, 16, 16, 64), "b", kernel=(3, 3), groups=1, **made)])
-    found = {t.kind: t for t in counterfactuals.on_network(graph)}
+    found = {t.kind: t for t in attribution.on_network(graph)}
     assert found["groups"].change == "plain convolutions instead of 8 groups"
     assert found["separable"].change == "depthwise-separable instead of full 3x3 convolutions"
     n = 16 * 16 * 64

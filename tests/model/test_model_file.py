@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.errors import ModelFileError
+from lolat.io.documents import LARGEST_BYTES
 from lolat.model import Model
 from lolat.model import file as model_file
 from tests.model_documents import as_json, large, small
@@ -87,7 +88,7 @@ class TestReading:
     @pytest.mark.parametrize(
         ("size", "error", "said"),
         [
-            (model_file.LARGEST_BYTES + 1, AssertionError("opened"), "too large"),
+            (LARGEST_BYTES + 1, AssertionError("opened"), "too large"),
             (2, PermissionError(13, "Permission denied"), "no permission to read"),
         ],
     )
@@ -192,8 +193,8 @@ def _full() -> dict[str, Any]:
         "sizes": {"weights": [0, 1e6]},
     }
     document["points"][0] |= {"kinds": ["conv"], "reference_ms": [1, 1.5], "spread": 0.01}
-    document["points"][0]["whole"] = True
-    document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None}
+    document["points"][0] |= {"whole": True, "border": 7}
+    document["points"][1] |= {"kinds": [], "reference_ms": None, "spread": None, "exps": None}
     return document
 
 
@@ -263,6 +264,7 @@ _OPTIONAL: dict[str, tuple[Place, ...]] = {
         ("points", 0, "kinds"),
     ),
     "list or null": (("points", 0, "reference_ms"),),
+    "count or null": (("points", 0, "border"), ("points", 1, "exps")),
     "range": (("domain", "ratios", "FLOPs per element"), ("domain", "sizes", "weights")),
     "yes or no": (("points", 0, "whole"),),
     "number": (

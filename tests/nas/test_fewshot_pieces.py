@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.nas.fewshot import fbnet as layers
-from lolat.nas.fewshot import nasbench201 as cells
 from lolat.nas.fewshot.model import fit
 from lolat.nas.fewshot.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, work
 from lolat.nas.fewshot.samples import SPACES, Samples, space_terms
@@ -45,7 +43,7 @@ def test_macs_of_cells_are_those_that_the_benchmark_publishes() -> None:
 
 
 def test_counts_of_fbnets_blocks_by_hand() -> None:
-    blocks = layers.blocks()
+    blocks = fbnet.blocks()
     # Layer 1: 16 channels in and out, 32x32; k5_e3 has 48 in between: three convolutions with a
     # normalization each, two activations and an addition.
     k5_e3 = blocks[0, fbnet.CHOICES.index("k5_e3")]
@@ -64,7 +62,8 @@ def test_counts_of_fbnets_blocks_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "space", "biases"), [(cells, nasbench201.space(), 10), (layers, layers.cifar(), 100)]
+    ("terms", "space", "biases"),
+    [(nasbench201, nasbench201.space(), 10), (fbnet, fbnet.cifar(), 100)],
 )
 def test_what_no_choice_changes_is_the_spaces_own(terms: Any, space: Any, biases: int) -> None:
     own = sum(work(table) for table in space.tables if not table.positions)
@@ -80,7 +79,9 @@ def edges_of(row: np.ndarray) -> set[tuple[int, int]]:
 def test_needed_and_folded_edges_of_many_cells() -> None:
     archs = some_cells(2000)
     rows = nasbench201.parse_many(archs)
-    for arch, row, fed, folded in zip(archs, *cells.needed(rows), cells.folded(rows), strict=True):
+    for arch, row, fed, folded in zip(
+        archs, *nasbench201.needed(rows), nasbench201.folded(rows), strict=True
+    ):
         assert edges_of(row) == needed_edges(arch)
         assert fed == any(begin == 0 for begin, _ in needed_edges(arch))
         assert edges_of(folded) == folded_edges(arch)
@@ -103,11 +104,11 @@ def test_a_convolution_multiplied_by_zero_is_executed(
     operations: dict[int, str], expected: set[tuple[int, int]]
 ) -> None:
     arch = cell([operations.get(edge, "none") for edge in range(6)])
-    assert edges_of(cells.folded(nasbench201.parse_many([arch]))[0]) == expected
+    assert edges_of(nasbench201.folded(nasbench201.parse_many([arch]))[0]) == expected
 
 
 def test_suggested_cells_hand_their_input_to_their_output() -> None:
-    rows = cells.candidates(np.random.default_rng(0))
+    rows = nasbench201.candidates(np.random.default_rng(0))
     assert len(np.unique(rows, axis=0)) == len(rows)
     archs = {nasbench201.write(row) for row in rows}
     for arch in some_cells(500):

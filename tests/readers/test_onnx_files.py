@@ -191,6 +191,78 @@ def test_a_branch_that_is_missing(tmp_path: Path) -> None:
     refused(saved(tmp_path, made), "node 'which'", "lacks a condition, a branch or an output")
 
 
+def test_branches_may_have_the_same_names_inside(tmp_path: Path) -> None:
+    def which(weights: str, out: str) -> Any:
+        inside = [
+            node("Conv", f"x {weights}", "t"),
+            node(
+                "If",
+                "c",
+                "u",
+                then_branch=branch(node("Relu", "t", "v"), out="v"),
+                else_branch=branch(node("Neg", "t", "v"), out="v"),
+            ),
+        ]
+        same = branch(*inside, out="u")
+        return node("If", "c", out, then_branch=same, else_branch=same)
+
+    nodes = [which("w1", "y"), which("w2", "z")]
+    made = model(nodes, outputs="y z", c=np.array(True), w1=(4, 3, 3, 3), w2=(8, 3, 5, 5))
+    graph = graph_of(tmp_path, made)
+    assert kinds(graph) == ["conv", "relu"] * 2
+    assert total(graph).acts == 4 * 36 + 8 * 16
+    assert graph.shapes(graph.outputs) == [(1, 4, 6, 6), (1, 8, 4, 4)]
+
+
+def _damaged(how: str) -> Any:
+    """A convolution, or a branch, that is damaged in one way."""
+    which = node("If", "c", "y", **BOTH)
+    made = model([which] if "branch" in how else CONV, c=np.array(True), **WEIGHTS)
+    graph = made.graph
+    graph.output[0].CopyFrom(typed("y", ("N", 4, 6, 6)))  # does not help
+    first, weights = graph.node[0], graph.initializer[1]
+    if how == "an attribute of another name":
+        first.attribute.append(helper.make_attribute("stridez", [2, 2]))
+    elif how == "an attribute of another type":
+        first.attribute.append(helper.make_attribute("strides", "2"))
+    elif how == "too many inputs":
+        first.input.append("b")
+    elif how in ("a name that is written twice", "an input that is written to"):
+        other = "y" if "twice" in how else "x"
+        graph.node.append(node("Relu", "x", other))
+    elif how == "a node that writes one name twice":
+        first.CopyFrom(node("MaxPool", "x", "y y", kernel_shape=[2, 2]))
+    elif how == "two inputs of one name":
+        graph.input.append(graph.input[0])
+    elif how == "no outputs":
+        del graph.output[:]
+    elif how == "contents of another size":
+        weights.dims[0] += 1
+    elif how == "a type that is none":
+        graph.input[0].type.tensor_type.elem_type = 127
+    elif how == "a branch without outputs":
+        del first.output[:]
+    else:
+        first.input[0] = "a branch's condition that nothing writes"
+    return made
+
+
+@pytest.mark.parametrize("how", [
+    "an attribute of another name", "an attribute of another type", "too many inputs",
+    "a name that is written twice", "an input that is written to", "a node that writes one name twice",
+    "two inputs of one name", "no outputs", "contents of another size",
+    "a type that is none", "a branch without outputs", "the condition of a branch that is not there",
+])  # fmt: skip
+def test_what_onnx_runtime_does_not_run_is_refused(tmp_path: Path, how: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    path = saved(tmp_path, _damaged(how))
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        runtime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+            None, {"x": np.ones((1, 3, 8, 8), np.float32)}
+        )
+    refused(path, "export it")
+
+
 def test_of_a_branch_that_depends_on_data_the_larger_counts(tmp_path: Path) -> None:
     nodes = [
         node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m z", "c"),
@@ -241,6 +313,18 @@ def test_missing_external_data_matters_only_for_shapes(tmp_path: Path) -> None:
     assert total(lolat.read(path)) == expected
     (tmp_path / "shapes.bin").write_bytes(np.array([7, 0]).tobytes())
     refused(path, "'shapes.bin (too short)'")
+
+
+@pytest.mark.parametrize("key", ["offset", "length"])
+@pytest.mark.parametrize("value", ["x", "", "-9", "1e3", "9" * 20, "9" * 5000])
+def test_external_data_at_places_that_are_none(tmp_path: Path, key: str, value: str) -> None:
+    made = model([node("Reshape", "x s", "y")], s=np.array([0, -1]))
+    elsewhere(made.graph.initializer[0], "s.bin", **{key: value})
+    (tmp_path / "s.bin").write_bytes(np.array([0, -1]).tobytes())
+    if (key, value) == ("length", "9" * 20):  # all that there is
+        assert graph_of(tmp_path, made).shapes(graph_of(tmp_path, made).outputs) == [(1, 192)]
+    else:
+        refused(saved(tmp_path, made), "'s.bin (", "which is missing")
 
 
 @pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", ""])

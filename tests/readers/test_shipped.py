@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lolat.readers import open_network, shipped
-from lolat.readers.shipped import FILE, shipped_graph, shipped_networks
+from lolat.readers import cache as shipped
+from lolat.readers import open_network
+from lolat.readers.cache import FILE, shipped_graph, shipped_networks
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]

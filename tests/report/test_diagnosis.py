@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lolat.fitting.points import Point
 from lolat.model import Model
-from lolat.report.diagnosis import lines
+from lolat.report.evaluation import doctor_lines as lines
 from lolat.units import off
 from microbench.doctor import (
     LIMIT,

@@ -42,7 +42,7 @@ def test_the_receipt_of_a_network(capsys: pytest.CaptureFixture[str]) -> None:
     print_explanation(found, "desk.json", "keras:Made Up")
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert lines[0] == "hand made · batch 1"
+    assert lines[0] == "hand made · batch 1 · 56x56x3"
     compute = next(line for line in lines if line.startswith("  larger convolution "))
     flops = next(t for t in found.total.terms if t.name == "spatial_macs")
     assert " ".join(compute.split()).startswith(

@@ -31,9 +31,12 @@ def test_tables_and_other_normalizations() -> None:
     y = builder.add("concatenate", [x, x], (1, 7, 32), "both")
     y = builder.add("batch_norm", [y], (1, 7, 32), "last")
     y = builder.add("matmul", [y, x], (1, 7, 7), "scores", contracted=16)
-    y = builder.add("layer_norm", [y], (1, 7, 5), "unknown")
+    y = builder.add("layer_norm", [y], (1, 7, 7), "behind a product")
+    token = builder.tensor((1, 1, 7), batched=False)
+    y = builder.add("concatenate", [y, token], (1, 8, 7), "with a token")
+    y = builder.add("layer_norm", [y], (1, 8, 7), "behind a token")
     found = familiar(builder.build([y]))
-    assert found.parameters == 100 * 16 + 2 * 16 + 16 + 2 * 32
+    assert found.parameters == 100 * 16 + 2 * 16 + 16 + 2 * 32 + 2 * 7 + 2 * 7
     assert found.activations == 7 * 7
 
 

@@ -33,7 +33,7 @@ def test_summary() -> None:
     first, second, *rest = text.summary(PREDICTION)
     low, high = PREDICTION.interval_ms or (0, 0)
     assert first == (
-        f"hand made · batch 4: {milliseconds(PREDICTION.latency_ms)}, 90 % sure of "
+        f"hand made · batch 4 · 56x56x3: {milliseconds(PREDICTION.latency_ms)}, 90 % sure of "
         f"{milliseconds(low)[:-3]} .. {milliseconds(high)[:-3]}"
     )
     macs = synthetic.totals(synthetic.network(), 4)["flops"]
@@ -58,7 +58,7 @@ def test_summary_of_what_is_not_known() -> None:
 
 def test_the_report_has_every_block(capsys: pytest.CaptureFixture[str]) -> None:
     shown = report(capsys)
-    assert "hand made · batch 4" in shown
+    assert "hand made · batch 4 · 56x56x3" in shown
     assert "desk: a desk, 2 threads · tensorflow 2.21.0" in shown
     for block in PREDICTION.blocks:
         line = next(
@@ -167,6 +167,18 @@ def test_show_of_a_damaged_section_says_so_and_shows_the_others(damage: dict[str
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("damage", [1.0, "x", [3], {}, None])
+def test_show_of_damaged_remarks_on_training(damage: Any) -> None:
+    document = load("epyc-2t").document
+    section = document["training"]
+    whole, damaged = (
+        [*text.training_lines({"training": section | {"warnings": warnings}})]
+        for warnings in (["a \x1b[1m remark"], damage)
+    )
+    assert whole[1:] == [r"note on training: a \x1b[1m remark"]
+    assert damaged == ["training: damaged; `lolat training predict` says where"]
+
+
 @pytest.mark.parametrize(
     "coefficients",
     [
@@ -204,7 +216,7 @@ def test_the_quiet_machine_is_told_where_it_is_another(changes: dict[str, Any], 
     prediction = replace(PREDICTION, latency_ms=20.0, interval_ms=(18.0, 22.0), **changes)
     line = f"20.0 ms, 90 % sure of 18.0 .. 22.0{words}"
     assert text.latency(prediction) == line
-    assert next(iter(text.summary(prediction))) == f"hand made · batch 4: {line}"
+    assert next(iter(text.summary(prediction))) == f"hand made · batch 4 · 56x56x3: {line}"
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.readers import apart
 from lolat.readers.archives import check_file
-from lolat.web import reading
-from lolat.web.reading import Reader
+from lolat.web import networks
+from lolat.web.networks import Reader
 from tests.processes import is_running, wait_until
 
 SMALL = "generate:fc?layers=8&input=4"
@@ -32,8 +32,8 @@ def reader() -> Iterator[Reader]:
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     """One that has no framework to load."""
-    child = reading.Child
-    monkeypatch.setattr(reading, "Child", lambda start, _, **given: child(start, "", **given))
+    child = networks.Child
+    monkeypatch.setattr(networks, "Child", lambda start, _, **given: child(start, "", **given))
     found = Reader()
     found.start()
     yield found

@@ -35,17 +35,18 @@ class Memory(TypedDict):
 class Prediction(TypedDict):
     """The latency of one forward pass. The blocks, the last one the call itself, add up to it.
 
-    `interval_ms` has the stated `coverage`. `quiet_ms`: on the machine in its calmest moments. `state`: of
-    the machine that it is for; null: as it usually is. `inside_share`: of the time that is spent in what is
-    like what was measured; `in_domain`: whether that is most of it. `measure`: names of the blocks whose
-    measuring would bring it inside. `memory_bytes`: of weights and tensors at once. FLOPs are
-    multiply-accumulates.
+    `input_shapes`: of what goes in, the batch first. `interval_ms` has the stated `coverage`. `quiet_ms`:
+    on the machine in its calmest moments. `state`: of the machine that it is for; null: as it usually is.
+    `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
+    is most of it. `measure`: names of the blocks whose measuring would bring it inside. `memory_bytes`: of
+    weights and tensors at once. FLOPs are multiply-accumulates.
     """
 
     model: str
     learned: str | None
     network: str
     batch_size: int
+    input_shapes: list[list[int]]
     predictor: str
     latency_ms: float
     quiet_ms: float | None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import Any, ClassVar
 
 from lolat.arrays import np
+from lolat.errors import ModelFileError
 from lolat.graph.counts import COLUMNS
 
 CONSTANT = "call"
@@ -61,14 +63,23 @@ class Formula:
         """How a whole made of parts comes about: `counts` is (parts, features).
 
         Returns the milliseconds of each part by term, (parts, features), and those of the constant;
-        together they are the latency of the whole.
+        together they are the latency of the whole. ModelFileError where that is not finite.
         """
         terms = counts * np.asarray(self.coefficients)
         linear = float(terms.sum()) + self.constant
+        if not math.isfinite(linear):
+            raise self.not_finite()
         if linear < NOTHING_MS:
             return terms, self.bend_one(linear)
         ratio = self.bend_one(linear) / linear
         return terms * ratio, self.constant * ratio
+
+    def not_finite(self) -> ModelFileError:
+        """What to raise where the formula gives a time that is not finite."""
+        return ModelFileError(
+            f"the model's predictor {self.name!r} gives a time that is not finite; expected the numbers "
+            "of a device in its file: fit or learn the model again"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as it stands in a model file."""

@@ -168,25 +168,30 @@ class Kernels(Formula):
         return cls(FEATURES, slopes, 0.0, multiprocessors, classes, mode or Mode(), tile)
 
     def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) ms of each in a network, and the one of FEATURES that it goes to."""
+        """(steps,) ms of each in a network, and the one of FEATURES that it goes to.
+
+        ModelFileError where a time is not finite.
+        """
         ms, mostly = np.zeros(len(work.kind)), np.zeros(len(work.kind), int)
-        for number, name in enumerate(CLASSES):
-            which = (work.kind == number) & (work.bytes > 0)
-            if not which.any():
-                continue
-            part = work.take(which)
-            terms = self.terms(name)
-            if name in PRODUCTS:
-                parts = Ways.of(part, self.multiprocessors, self.tile).parts(terms)
-                own = inside(terms, *parts) * self.factors(name, part)
-                kept = np.where(part.squares > 0, 0.0, part.macs) / self.sustained
-                ms[which] = np.maximum(own, kept)
-                mostly[which] = np.where(np.greater(*parts), COMPUTE, MOVE)
-            else:
-                ms[which] = moving_time(terms, part.bytes)
-                short = part.bytes < terms["launch"] * terms["bandwidth"]
-                mostly[which] = np.where(short, START, MOVE)
+        with np.errstate(all="ignore"):
+            for number, name in enumerate(CLASSES):
+                which = (work.kind == number) & (work.bytes > 0)
+                if which.any():
+                    ms[which], mostly[which] = self._of_class(name, work.take(which))
+        if not np.isfinite(ms).all():
+            raise self.not_finite()
         return ms, mostly
+
+    def _of_class(self, name: str, work: Work) -> tuple[np.ndarray, np.ndarray]:
+        """`times` of steps of one class, finite or not."""
+        terms = self.terms(name)
+        if name not in PRODUCTS:
+            short = work.bytes < terms["launch"] * terms["bandwidth"]
+            return moving_time(terms, work.bytes), np.where(short, START, MOVE)
+        parts = Ways.of(work, self.multiprocessors, self.tile).parts(terms)
+        own = inside(terms, *parts) * self.factors(name, work)
+        kept = np.where(work.squares > 0, 0.0, work.macs) / self.sustained
+        return np.maximum(own, kept), np.where(np.greater(*parts), COMPUTE, MOVE)
 
     def factors(self, name: str, work: Work) -> np.ndarray:
         """(steps,) what the terms of a class are to be multiplied by, for what was timed near by."""

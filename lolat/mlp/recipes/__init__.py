@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,9 +44,8 @@ class Plan:
     `loss`: "squared" or "absolute" difference of the network's output and the encoded time, or
     "squared-log1p", of the logarithms of 1 + each. `optimizer`: "adam" (`l2`/2 times the squares of the
     hidden kernels is added to the loss) or "adamw" (`l2`: its weight decay). `schedule`: "halve" (every
-    `halve_every` epochs) or "cosine" (to 0 at the last step). `members`: networks trained from different
-    seeds, whose outputs are averaged. `strangers`: the share of rows that each epoch shows as of a GPU that
-    the model does not know (`Facts`). `more`: what only this recipe needs.
+    `halve_every` epochs) or "cosine" (to 0 at the last step). `strangers`: the share of rows that each
+    epoch shows as of a GPU that the model does not know (`Facts`).
     """
 
     hidden: tuple[int, ...]
@@ -64,9 +62,7 @@ class Plan:
     halve_every: int = 40
     batch: int = 128
     epochs: int = 300
-    members: int = 1
     strangers: float = 0.0
-    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

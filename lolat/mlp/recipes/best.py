@@ -273,11 +273,4 @@ def plan(layer: str, several_devices: bool) -> Plan:
     )
 
 
-RECIPE = Recipe(
-    name="best",
-    features=features,
-    feature_names=feature_names,
-    encode=encode,
-    decode=decode,
-    plan=plan,
-)
+RECIPE = Recipe("best", features, feature_names, encode, decode, plan)

@@ -82,11 +82,4 @@ def plan(layer: str, several_devices: bool) -> Plan:
     )
 
 
-RECIPE = Recipe(
-    name="paper",
-    features=features,
-    feature_names=feature_names,
-    encode=encode,
-    decode=decode,
-    plan=plan,
-)
+RECIPE = Recipe("paper", features, feature_names, encode, decode, plan)

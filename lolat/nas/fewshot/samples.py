@@ -41,11 +41,8 @@ def space_terms(name: str) -> SpaceTerms:
     """The space of that name. InputError where it is none of SPACES."""
     if name not in SPACES:
         raise InputError(f"unknown space {name!r}; expected one of {', '.join(SPACES)}")
-    encoding: Any = importlib.import_module(f"lolat.nas.spaces.{name}")
-    terms: Any = importlib.import_module(f"lolat.nas.fewshot.{name}")
-    return SpaceTerms(
-        name, encoding.parse_many, encoding.write, terms.assumptions(), terms.candidates
-    )
+    space: Any = importlib.import_module(f"lolat.nas.spaces.{name}")
+    return SpaceTerms(name, space.parse_many, space.write, space.assumptions(), space.candidates)
 
 
 def space_of(path: str | Path, sampled: Collection[str], others: bool) -> SpaceTerms:

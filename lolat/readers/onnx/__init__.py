@@ -168,11 +168,6 @@ def read_file(path: str, name: str = "", input_size: Sequence[int] | None = None
         raise NetworkError(f"{shortened(path)!r} is a folder; expected an .onnx file")
     if not os.path.exists(path):
         raise NetworkError(f"no file {shortened(path)!r}; expected an .onnx file")
-    if any(not isinstance(n, int) for n in input_size or ()):
-        raise InputError(
-            f"several input sizes are for PyTorch modules; {shortened(path)!r} says what its inputs are, "
-            "give one size or none"
-        )
     return _graph(load(path), name or Path(path).stem, input_size, os.path.dirname(path))
 
 

@@ -42,7 +42,7 @@ Type = tuple[int, tuple[int, ...]]
 
 
 class _DamagedError(Exception):
-    """The bytes are no protobuf message."""
+    """The bytes are no protobuf message, or one of an ONNX model that cannot be, as the text says."""
 
 
 def import_onnx() -> Any:
@@ -78,16 +78,11 @@ def load(path: str) -> Any:
                 raise NetworkError(f"{shown!r} is an empty file; expected an ONNX model")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 _refuse(data[:512], shown)
-                stripped = b"".join(_stripped(data, 0, size, _MODEL))
+                stripped = _without_contents(data, size, shown)
     except OSError as error:
         raise NetworkError(
             f"{shown!r} cannot be read: {error.strerror or error}; expected an .onnx file"
         ) from error
-    except (_DamagedError, RecursionError):
-        raise NetworkError(
-            f"{shown!r} is not an ONNX model, or only a part of one ({size:,} bytes); export it "
-            "or copy it again"
-        ) from None
     return _checked(onnx, stripped, shown)
 
 
@@ -102,7 +97,17 @@ def without_weights(model: Any) -> Any:
             f"{shown!r} cannot be looked into: {one_line(error)}; save it with external data (onnx.save), "
             "and give the file"
         ) from error
-    return _checked(onnx, b"".join(_stripped(data, 0, len(data), _MODEL)), shown)
+    return _checked(onnx, _without_contents(data, len(data), shown), shown)
+
+
+def _without_contents(data: Any, size: int, shown: str) -> bytes:
+    """A ModelProto's bytes without the contents of its large tensors; NetworkError where it is none."""
+    try:
+        return b"".join(_stripped(data, 0, size, _MODEL))
+    except (_DamagedError, RecursionError) as error:
+        none = f"is not an ONNX model, or only a part of one ({size:,} bytes)"
+        what = str(error) if isinstance(error, _DamagedError) else ""
+        raise NetworkError(f"{shown!r} {what or none}; export it or copy it again") from None
 
 
 def _checked(onnx: Any, stripped: bytes, shown: str) -> Any:
@@ -113,9 +118,13 @@ def _checked(onnx: Any, stripped: bytes, shown: str) -> Any:
         raise NetworkError(
             f"{shown!r} is not an ONNX model: {one_line(error)}; export it or copy it again"
         ) from error
-    if not model.graph.node or not model.opset_import:
-        lacks = "no operations" if model.opset_import else "no operator sets"
-        raise NetworkError(f"{shown!r} is not an ONNX network: it has {lacks}; export it again")
+    parts = {
+        "operator sets": model.opset_import,
+        "operations": model.graph.node,
+        "outputs": model.graph.output,
+    }
+    if lacks := [f"no {name}" for name, part in parts.items() if not part]:
+        raise NetworkError(f"{shown!r} is not an ONNX network: it has {lacks[0]}; export it again")
     if not all(isinstance(text, str) for text in _texts(model.graph)):
         raise NetworkError(f"{shown!r} is damaged: it has names that are no text; copy it again")
     return _inlined(model, shown)
@@ -224,6 +233,8 @@ def _stripped(data: Any, at: int, end: int, inside: dict[int, Any]) -> Iterator[
             below = inside[field_number]
             if below is not None:
                 pieces = b"".join(_stripped(data, content, at, below))
+                if below is _TENSOR:
+                    _check_contents(data, content, at)
                 yield _as_varint(key) + _as_varint(len(pieces)) + pieces
             continue
         if tensor and field_number in _CONTENTS:
@@ -231,6 +242,38 @@ def _stripped(data: Any, at: int, end: int, inside: dict[int, Any]) -> Iterator[
             if length > KEPT_BYTES or packed > 2 * KEPT_BYTES:
                 continue
         yield data[begin:at]
+
+
+_ITEM_BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
+"""By TensorProto's number of the element type; not those of less than a byte."""
+
+
+def _check_contents(data: Any, at: int, end: int) -> None:
+    """_DamagedError for a tensor, a message without faults, whose raw contents are not of its shape."""
+    shape, kind, raw, name = [], 0, 0, b""
+    while at < end:
+        key, at = _varint(data, at, end)
+        field_number, wire = key >> 3, key & 7
+        value = 8 if wire == 1 else 4
+        if wire in (0, 2):
+            value, at = _varint(data, at, end)
+        content, at = at, at if wire == 0 else at + value
+        if field_number == 1 and wire == 0:
+            shape.append(value)
+        elif field_number == 1:
+            while content < at:
+                value, content = _varint(data, content, at)
+                shape.append(value)
+        elif field_number == 2:
+            kind = value
+        elif field_number == 8:
+            name = data[content:at]
+        elif field_number == 9:
+            raw = value
+    if raw and kind in _ITEM_BYTES and raw != math.prod(shape) * _ITEM_BYTES[kind]:
+        sizes = shortened("x".join(map(str, shape)) or "one number")
+        what = f"the tensor {name.decode(errors='replace')!r} in {raw:,} bytes that are not {sizes}"
+        raise _DamagedError(f"has {shortened(what)}")
 
 
 def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
@@ -283,16 +326,19 @@ def _external(onnx: Any, tensor: Any, folder: str) -> Any:
     outside = os.path.isabs(location) or os.path.relpath(path, folder or ".").startswith("..")
     if outside or not os.path.isfile(path):
         raise FileNotFoundError(location)
-    with open(path, "rb") as file:
-        file.seek(int(told.get("offset", 0)))
-        contents = file.read(int(told.get("length", KEPT_BYTES)))
+    try:
+        with open(path, "rb") as file:
+            file.seek(int(told.get("offset", 0)))
+            contents = file.read(max(0, min(int(told.get("length", KEPT_BYTES)), KEPT_BYTES)))
+    except (OSError, OverflowError, ValueError):
+        raise FileNotFoundError(f"{location} (at no such place)") from None
     copy = onnx.TensorProto()
     copy.dims.extend(tensor.dims)
     copy.data_type = tensor.data_type
     copy.raw_data = contents
     try:
         return onnx.numpy_helper.to_array(copy)
-    except ValueError:
+    except (KeyError, ValueError):
         raise FileNotFoundError(f"{location} (too short)") from None
 
 

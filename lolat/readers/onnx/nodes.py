@@ -162,6 +162,22 @@ def captured(body: Any) -> Iterable[str]:
                 yield from captured(a.g)
 
 
+def renamed(body: Any, names: Mapping[str, str]) -> Any:
+    """A copy of a sub-graph with other names for some of its tensors, in what is inside of it too."""
+    made = type(body)()
+    made.CopyFrom(body)
+    tensors = [*made.initializer, *(sparse.values for sparse in made.sparse_initializer)]
+    for named in (*tensors, *made.value_info, *made.output):
+        named.name = names.get(named.name, named.name)
+    for node in made.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for a in node.attribute:
+            if a.HasField("g"):
+                a.g.CopyFrom(renamed(a.g, names))
+    return made
+
+
 def work(body: Any) -> tuple[int, int]:
     """How much is in a sub-graph: heavy operators, all operators."""
     heavy = sum(node.op_type in ("Conv", "MatMul", "Gemm", "LSTM", "GRU") for node in body.node)

@@ -6,6 +6,7 @@ counts is in lolat/graph/counts.py. An operator without a rule keeps its name, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,14 @@ def _window(w: Any, node: Node, kernel: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
+def _unfit(w: Any, node: Node, weights: Sequence[int], where: str) -> NetworkError:
+    """What to raise for weights of a shape that others of the node's facts deny."""
+    return NetworkError(
+        f"node {node.name or node.outputs[0]!r} ({node.op}) of {w.net.name!r} has weights of "
+        f"{'x'.join(map(str, weights))} {where}; the file is damaged"
+    )
+
+
 def _convolution(w: Any, node: Node) -> Names:
     """A convolution; of as many groups as channels it is depthwise."""
     at = 3 if node.op == "QLinearConv" else 1
@@ -65,10 +74,7 @@ def _convolution(w: Any, node: Node) -> Names:
     groups = int(node.attributes.get("group", 1))
     transposed = node.op == "ConvTranspose"
     if (kernel[0] if transposed else kernel[1] * groups) != inside:
-        raise NetworkError(
-            f"node {node.name or node.outputs[0]!r} ({node.op}) of {w.net.name!r} has weights of "
-            f"{'x'.join(map(str, kernel))} in {groups} groups for {inside} channels; the file is damaged"
-        )
+        raise _unfit(w, node, kernel, f"in {groups} groups for {inside} channels")
     kind = "conv" if groups == 1 else "depthwise_conv" if groups == inside else "grouped_conv"
     vector = node.input(8 if at == 3 else 2)
     is_zero = vector not in w.net.parameters and not np.any(w.net.values.get(vector, 1))
@@ -124,22 +130,27 @@ def _einsum(w: Any, node: Node) -> Names:
     return product(w, node, left, right, contracted, bool(node.extra.get("bias")))
 
 
-_RECURRENT = {"LSTM": "lstm", "GRU": "gru", "RNN": "simple_rnn"}
+_RECURRENT = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("simple_rnn", 1)}
+"""What it is called, and its gates."""
 
 
 def _recurrent(w: Any, node: Node) -> Names:
     """One operation per direction, and the concatenation of what two directions give."""
-    a, kind, shapes = node.attributes, _RECURRENT[node.op], w.net.shapes
-    batch_first = bool(a.get("layout"))
+    a, (kind, gates), shapes = node.attributes, _RECURRENT[node.op], w.net.shapes
+    batch_first, both = bool(a.get("layout")), a.get("direction", "forward") == "bidirectional"
     shape = shapes[node.inputs[0]]
+    units = int(a.get("hidden_size") or shapes[node.inputs[2]][-1])
+    for weights, features in zip(node.inputs[1:3], (shape[-1], units), strict=True):
+        if shapes[weights] != (1 + both, gates * units, features):
+            raise _unfit(w, node, shapes[weights], f"for {features} features and {units} units")
     inputs = [node.inputs[0], *(n for n in node.inputs[4:] if n and n in w.net.live)]
     attributes = {
-        "units": int(a.get("hidden_size") or shapes[node.inputs[2]][-1]),
+        "units": units,
         "in_features": shape[-1], "timesteps": shape[1 if batch_first else 0],
         "bias": bool(node.input(3)), "sequences": w.read(node.outputs[0]),
         "bias_vectors": 2,  # of the input and of the state, as in PyTorch; Keras' LSTM has one
     }  # fmt: skip
-    if a.get("direction", "forward") != "bidirectional":
+    if not both:
         return w.write(node, kind, inputs, **attributes)
     outputs = [name for name in w.outputs(node) if name]  # "": one that the network leaves out
     axes = [1 + batch_first if out == node.outputs[0] else int(batch_first) for out in outputs]

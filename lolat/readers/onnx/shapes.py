@@ -8,8 +8,9 @@ reshape), what depends on the inputs does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -26,6 +27,7 @@ from lolat.readers.onnx.nodes import (
     Node,
     captured,
     place,
+    renamed,
     work,
 )
 from lolat.units import one_line, shortened
@@ -62,6 +64,8 @@ def read_inputs(model: Any, size: Sequence[int], network: str) -> Inputs:
     constants = {i.name for i in model.graph.initializer}
     values = [i for i in model.graph.input if i.name not in constants]
     dims = {i.name: _dims(i, network) for i in values}
+    if len(dims) < len(values):
+        raise NetworkError(f"{network!r} has two inputs of one name; export it again")
     named = any(isinstance(n, str) and "batch" in n.lower() for d in dims.values() for n in d)
     batch = {name: _batch_axis(model, name, d, named) for name, d in dims.items()}
     sizes = {name: dims[name][axis] for name, axis in batch.items() if axis is not None}
@@ -235,6 +239,9 @@ class Walk:
         self.symbols = {k: batch if n is None else n for k, n in inputs.symbols.items()}
         self.imports, self.ir_version = list(model.opset_import), model.ir_version
         self.opsets = {"" if o.domain in STANDARD else o.domain: o.version for o in self.imports}
+        self.checking = self.onnx.checker.C.CheckerContext()
+        self.checking.ir_version = self.onnx.IR_VERSION
+        self.checking.opset_imports = {o.domain: abs(o.version) % 2**31 for o in self.imports}
         self.declared = {v.name: v.type for v in [*model.graph.value_info, *model.graph.output]}
         shapes = inputs.at(batch)
         self.types = self.constants.types | {n: (inputs.dtypes[n], s) for n, s in shapes.items()}
@@ -246,7 +253,13 @@ class Walk:
     def dtypes(self) -> dict[str, str]:
         """The data types as numpy calls them."""
         numbers = {number for number, _ in self.types.values()} - {0}
-        known = {n: str(self.onnx.helper.tensor_dtype_to_np_dtype(n)) for n in numbers}
+        try:
+            known = {n: str(self.onnx.helper.tensor_dtype_to_np_dtype(n)) for n in numbers}
+        except KeyError as error:
+            raise NetworkError(
+                f"{self.network!r} has a tensor of the type {error}, which onnx does not know; "
+                "export it again"
+            ) from error
         return {name: known.get(number, "float32") for name, (number, _) in self.types.items()}
 
     def graph(self, graph: Any) -> None:
@@ -272,7 +285,7 @@ class Walk:
                     n for n in dict.fromkeys(captured(a.g)) if n in self.types and n not in inputs
                 ]
                 self.warnings.append(
-                    f"{proto.op_type} {proto.name or proto.output[0]!r} repeats {len(a.g.node)} operations "
+                    f"{proto.op_type} {_called(proto)!r} repeats {len(a.g.node)} operations "
                     "that are not looked into: counted as memory traffic of its inputs and outputs"
                 )
             elif a.HasField("t"):
@@ -293,16 +306,17 @@ class Walk:
     def branch(self, proto: Any) -> None:
         """An If: the branch that is taken, or the larger one where that depends on what goes in."""
         bodies = {a.name: a.g for a in proto.attribute if a.HasField("g")}
+        if proto.input[0] not in self.types or not proto.output:
+            raise KeyError
         taken = self.values.get(proto.input[0])
         if taken is None or proto.input[0] in self.live:
             which = max(bodies, key=lambda name: work(bodies[name]))
             self.warnings.append(
-                f"If {proto.name or proto.output[0]!r} depends on data: counted as its larger "
-                f"branch, {which}"
+                f"If {_called(proto)!r} depends on data: counted as its larger branch, {which}"
             )
         else:
             which = "then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"
-        body = bodies[which]
+        body = _with_its_own_names(bodies[which], self.types)
         self.constants.add(self.onnx, body, self.folder)
         for tensor in body.initializer:
             self.types[tensor.name] = self.constants.types[tensor.name]
@@ -321,6 +335,10 @@ class Walk:
                 if name and name not in self.types:
                     what = f"reads {name!r}, which nothing writes"
                     raise self.error(node, what, "export it again")
+            written = [name for name in node.outputs if name]
+            if twice := [n for i, n in enumerate(written) if n in self.types or n in written[:i]]:
+                what = f"writes {twice[0]!r}, which is there already"
+                raise self.error(node, what, "export it again")
             try:
                 value = self.value(node)
             except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -384,6 +402,7 @@ class Walk:
                 types_of = self.of_operator(schema, node)
             except Exception as error:
                 reason = one_line(error)
+                self.check(node)
                 if not (node.op in SAME or any(n in self.declared for n in node.outputs)):
                     raise self.refused(node, reason) from error
         types: dict[str, Type] = {}
@@ -405,6 +424,16 @@ class Walk:
         if node.op == "Reshape" and not node.domain and first and prod(first[1]) != prod(before):
             raise self.refused(node, f"makes {_x(first[1])} of {_x(before)}")
         return types
+
+    def check(self, node: Node) -> None:
+        """NetworkError where a node has what its operator does not admit, such as an attribute of another
+        name: it would be counted without."""
+        if any(a.HasField("t") or a.HasField("g") for a in node.proto.attribute):
+            return  # a constant's contents were left out
+        try:
+            self.onnx.checker.check_node(node.proto, self.checking)
+        except Exception as error:
+            raise self.refused(node, one_line(error), "export it again") from error
 
     def of_operator(self, schema: Any, node: Node) -> Mapping[str, Any]:
         """What the operator's own inference says."""
@@ -432,12 +461,15 @@ class Walk:
             sizes.append(n)
         return tensor.elem_type, tuple(sizes)
 
-    def refused(self, node: Node, reason: str) -> NetworkError:
+    def refused(self, node: Node, reason: str, remedy: str = "") -> NetworkError:
         """Why the shape of what a node writes is not known, and what to do."""
         lost = [self.constants.missing[n] for n in node.inputs if n in self.constants.missing]
         newest = self.onnx.defs.onnx_opset_version()
         what = reason or "gives a shape that cannot be found"
-        remedy = "export it with the shapes of what is between (onnx.shape_inference, value_info)"
+        remedy = (
+            remedy
+            or "export it with the shapes of what is between (onnx.shape_inference, value_info)"
+        )
         if lost:
             what = f"needs a constant in the file {shortened(lost[0])!r}, which is missing"
             remedy = "put it beside the .onnx file"
@@ -456,7 +488,7 @@ class Walk:
 
     def error(self, node: Node, what: str, remedy: str) -> NetworkError:
         """One line about a node."""
-        called = shortened(node.proto.name or "".join(node.outputs[:1]))
+        called = shortened(_called(node.proto))
         domain = f"{node.domain}." if node.domain else ""
         return NetworkError(
             f"node {called!r} ({domain}{node.op}) of {self.network!r} {what}; {remedy}"
@@ -465,3 +497,17 @@ class Walk:
 
 def _x(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "one number"
+
+
+def _called(proto: Any) -> str:
+    """What a message calls a node."""
+    return proto.name or "".join(proto.output[:1])
+
+
+def _with_its_own_names(body: Any, taken: Container[str]) -> Any:
+    """A branch of an If, with other names for what is `taken`: two branches may use the same."""
+    tensors = [*body.initializer, *(sparse.values for sparse in body.sparse_initializer)]
+    own = [*(t.name for t in tensors), *(out for node in body.node for out in node.output)]
+    fresh = ((name, (f"{name}:{i}" for i in count(2))) for name in own if name and name in taken)
+    names = {name: next(new for new in news if new not in taken) for name, news in fresh}
+    return renamed(body, names) if names else body

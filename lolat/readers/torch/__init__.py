@@ -387,10 +387,6 @@ def _layer_of(node: Any) -> tuple[str, str] | None:
     return None
 
 
-def _op(node: Any) -> str:
-    return str(getattr(getattr(node.target, "_schema", None), "name", "")).removeprefix("aten::")
-
-
 def _attention_layer(walker: Any, node: Any) -> bool:
     """Read the attention layer that begins at a node, as Keras' MultiHeadAttention is read.
 
@@ -404,9 +400,9 @@ def _attention_layer(walker: Any, node: Any) -> bool:
     if layer[0] is not node:
         return False
     inside = set(layer)
-    linears = [n for n in layer if _op(n) == "linear"]
+    linears = [n for n in layer if base_name(n) == "linear"]
     heads = _head_size(layer)
-    if len(linears) not in (2, 3, 4) or heads is None or any(_op(n) == "cat" for n in layer):
+    if len(linears) not in (2, 3, 4) or heads is None or any(base_name(n) == "cat" for n in layer):
         return False
     sources = [walker.index(_outside(arguments_of(n)["input"], inside)) for n in linears[:-1]]
     returned = {n: _origin(n, inside) for n in layer if set(n.users) - inside}
@@ -458,10 +454,10 @@ def _emit(
 def _head_size(layer: list[Any]) -> int | None:
     """Features of one head."""
     for node in layer:
-        if _op(node) in ("scaled_dot_product_attention", "bmm"):
-            first = arguments_of(node)["self" if _op(node) == "bmm" else "query"]
+        if base_name(node) in ("scaled_dot_product_attention", "bmm"):
+            first = arguments_of(node)["self" if base_name(node) == "bmm" else "query"]
             return int(first.meta["val"].shape[-1])
-        if _op(node) == "baddbmm":
+        if base_name(node) == "baddbmm":
             return int(arguments_of(node)["batch1"].meta["val"].shape[-1])
     return None
 
@@ -469,10 +465,10 @@ def _head_size(layer: list[Any]) -> int | None:
 def _rows(walker: Any, layer: list[Any], source: int, size: int, total: int) -> int:
     """How many sequences there are at batch size 1 (windows are in the batch)."""
     for node in layer:
-        if _op(node) == "scaled_dot_product_attention":
+        if base_name(node) == "scaled_dot_product_attention":
             shape, _ = walker.program.sizes(node, node.meta["val"], True)
             return prod(shape[:-3])
-        if _op(node) in ("bmm", "baddbmm"):
+        if base_name(node) in ("bmm", "baddbmm"):
             shape, _ = walker.program.sizes(node, node.meta["val"], True)
             return max(1, shape[0] * size // total)
     return 1
@@ -480,13 +476,13 @@ def _rows(walker: Any, layer: list[Any], source: int, size: int, total: int) -> 
 
 def _outside(node: Any, inside: set[Any]) -> Any:
     """What a node inside the layer is a view of, outside it."""
-    while node in inside and _op(node) in _SEEN_THROUGH:
+    while node in inside and base_name(node) in _SEEN_THROUGH:
         node = node.all_input_nodes[0]
     return None if node in inside else node
 
 
 def _origin(node: Any, inside: set[Any]) -> str:
     """The operation whose result, seen in another shape, a node returns from the layer."""
-    while node in inside and (_op(node) in _SEEN_THROUGH or node.target.__name__ == "getitem"):
+    while node in inside and (base_name(node) in _SEEN_THROUGH or node.target is operator.getitem):
         node = node.all_input_nodes[0]
-    return _op(node) if node in inside else ""
+    return base_name(node) if node in inside else ""

@@ -17,7 +17,7 @@ from lolat.errors import DeviceError
 from lolat.readers.keras import import_keras
 from microbench.backends import imported
 from microbench.backends.tensorflow import waiting
-from microbench.backends.tensorflow.training import OPTIMIZERS, descend
+from microbench.backends.tensorflow.training import OPTIMIZERS
 from microbench.timing import Clock, timed
 
 FLOAT_BYTES = 4
@@ -128,33 +128,6 @@ def _update(replicas: Replicas, variables: int, size_bytes: int) -> Callable[[],
         def step() -> Any:
             optimizer.apply([tf.identity(v.value) for v in known], weights)
             return tf.constant(0.0)
-
-        return step
-
-    return make
-
-
-def training_step(
-    replicas: Replicas, network: Callable[[], Any], batch_size: int, of_input: bool = False
-) -> Callable[[], Callable[[], Any]]:
-    """Makes a training step (forward, backward, SGD) of the Keras network that `network` builds.
-
-    On a batch of `batch_size` that lies on the device. The loss is the mean squared difference from ones,
-    as of single layers (`training`); `of_input`: the input's gradient too, as of those.
-    """
-    tf, keras = replicas.tf, replicas.keras
-
-    def make() -> Callable[[], Any]:
-        model = network()
-        optimizer = OPTIMIZERS["sgd"](keras)
-        optimizer.build(model.trainable_variables)
-        values = np.random.default_rng(0).normal(size=(batch_size, *model.input_shape[1:]))
-        batch = keras.Variable(values, trainable=False, dtype="float32")
-
-        def step() -> Any:
-            x = tf.identity(batch.value)
-            loss, gradient = descend(tf, model, optimizer, x, of_input=of_input)
-            return (loss, gradient) if of_input else loss
 
         return step
 

@@ -120,17 +120,14 @@ def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
     return x, generator.integers(0, CLASSES, count)
 
 
-def descend(
-    tf: Any, model: Any, optimizer: Any, x: Any, target: Any = 1.0, of_input: bool = True
-) -> tuple[Any, Any]:
-    """A step of training: (loss, the gradient of `x`, None without `of_input`); the weights are updated.
+def descend(tf: Any, model: Any, optimizer: Any, x: Any, target: Any) -> tuple[Any, Any]:
+    """A step of training: (loss, the gradient of `x`); the weights are updated.
 
     The loss is the mean squared difference of what `model` makes of `x` from `target`.
     """
     variables = model.trainable_variables
     with tf.GradientTape() as tape:
-        if of_input:
-            tape.watch(x)
+        tape.watch(x)
         loss = tf.reduce_mean(tf.math.squared_difference(model(x, training=True), target))
     gradient, *others = tape.gradient(loss, [x, *(v.value for v in variables)])
     optimizer.apply(others, variables)
