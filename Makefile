@@ -45,6 +45,9 @@ help:
 learn: $(VENV)/.lolat-learn
 	@$(BIN)/python learn_model.py $(DEVICE) $(ARGS)
 
+# Else each of the hundreds of processes compiles the packages again, and pytest all tests.
+test coverage: export PYTHONDONTWRITEBYTECODE =
+
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 

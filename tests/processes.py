@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What a script did, in a process of its own at the root of the checkout."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    usual = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run(command, **{**usual, **options})
 
 
 def is_running(pid: int) -> bool:

@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 import lolat as api  # noqa: E402
 from benchmarks import pages  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
+from tests.processes import python  # noqa: E402
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -177,11 +178,8 @@ def answers(text: str, folder: Path) -> list[list[str]]:
         (folder / name).write_text(content, encoding="utf-8")
     words = [shlex.split(command)[1:] for command, _ in samples(text)]
     snippets = [block for _, info, block in FENCED.findall(text) if info == "python"]
-    done = subprocess.run(
-        [sys.executable, "-c", PLAYER, json.dumps([words, snippets])],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"},
-    )  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "110"}
+    done = python(PLAYER, json.dumps([words, snippets]), cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.replace(f"{ROOT}/", "").split("\x1e\n")[:-1]
     return [[line.rstrip() for line in out.strip("\n").splitlines()] for out in printed]

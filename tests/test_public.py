@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import importlib.util
+import json
 
 import pytest
 
 import lolat
+from lolat.readers.cache import shipped_graph
+from tests.processes import ROOT, python
 
 
 def test_the_names_of_the_contract_are_there() -> None:
@@ -23,9 +24,59 @@ def test_the_names_of_the_contract_are_there() -> None:
         _ = lolat.lod
 
 
-def test_submodules_are_reached_by_the_package() -> None:
-    """`import lolat` and then `lolat.errors` must not be shadowed by the lazy names."""
-    code = "import lolat, lolat.errors; print(lolat.load.__module__, lolat.errors.InputError)"
-    root = Path(__file__).resolve().parent.parent
-    done = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=root)
-    assert done.split()[0] == "lolat.api"
+HEAVY = (
+    "keras tensorflow torch torchvision timm transformers onnx scipy pandas rich matplotlib sklearn optuna "
+    "ray nni nn_meter microbench"
+)
+ADAPTERS = sorted(
+    f"lolat.nas.adapters.{p.stem}" for p in (ROOT / "lolat/nas/adapters").glob("*.py")
+)
+CACHED = """
+import tempfile, numpy
+from pathlib import Path
+from lolat.graph import GraphBuilder
+from lolat.readers.cache import Cache
+b = GraphBuilder("small")
+graph = b.build([b.add("relu", [b.input((1, 4))], (1, 4))])
+with tempfile.TemporaryDirectory() as folder:
+    kept = Cache(Path(folder))
+    for spec in ("timm:a", "keras:A", "torchvision:a"):
+        kept.put(spec, 32, graph)
+        assert kept.graph(spec, 32) == graph
+        kept.put_array(spec, None, "a", numpy.ones(2))
+        assert kept.array(spec, None, "a") is not None
+"""
+PREDICTED = """
+from lolat.cli.common import run
+from lolat.cli.main import lolat
+assert run(lolat, ["predict", "rtx-4090-amp", "keras:ResNet50"], "lolat") == 0
+"""
+STEPS = {
+    "import lolat.model.file": "click tempfile",
+    # The package's lazy names must not shadow its modules.
+    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api'; lolat.errors.InputError": "",
+    "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
+    f"import {', '.join(ADAPTERS)}": "",
+    "import lolat.comparison.judging, lolat.report.comparison": "",
+    "from lolat.readers.generated import parse; parse('generate:resnet')": "",
+    CACHED: "",
+}
+LOADED = """
+import json, sys, numpy
+for code, more in json.loads(sys.argv[1]).items():
+    before = set(sys.modules)
+    exec(code, {})
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+    assert not loaded & set(more.split()), (code, loaded & set(more.split()))
+"""
+
+
+def test_nothing_heavy_is_imported_until_it_is_asked_for() -> None:
+    """Each step after the others in one process, which would have loaded it for them."""
+    steps = dict(STEPS)
+    if importlib.util.find_spec("keras") is None or shipped_graph("keras:ResNet50") is not None:
+        steps[PREDICTED] = ""
+    told = {code: f"{HEAVY} {more}" for code, more in steps.items()}
+    done = python(LOADED, json.dumps(told))
+    assert done.returncode == 0, done.stderr
+    assert ("ResNet50" in done.stdout) == (PREDICTED in steps)

@@ -4,11 +4,11 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import python
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,14 +51,8 @@ def test_the_commands_and_snippets_run(tmp_path: Path) -> None:
     pytest.importorskip("keras")
     told = [["epyc-2t" if w == "local" else w for w in words] for words in commands()]
     assert len(told) >= 6
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, json.dumps([told, blocks("python")])],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = python(DRIVER, json.dumps([told, blocks("python")]), cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     codes, _, printed = done.stdout.partition(f"codes {[0] * len(told)}\n")
     assert printed.count("slowest:") == len(blocks("python")) > 0, codes

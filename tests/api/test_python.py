@@ -335,17 +335,6 @@ def test_a_users_script_passes_strict_mypy_but_for_what_is_wrong_in_it(tmp_path:
     assert wrong == {right + 1, right + 2}, done.stdout
 
 
-def test_importing_the_interface_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, lolat; lolat.load, lolat.Model, lolat.InputError; from lolat import nas; "
-        "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    )
-    done = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
-    assert not {"keras", "tensorflow", "torch", "onnx", "scipy", "rich", "microbench"} & set(
-        done.split()
-    )
-
-
 # ---- The JSON answers.
 
 

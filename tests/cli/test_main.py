@@ -16,6 +16,7 @@ from lolat.cli.main import COMMANDS
 from lolat.errors import AnswerIsNo
 from tests import synthetic
 from tests.cli.commands import ROOT, Command, one_line
+from tests.processes import python
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
@@ -40,9 +41,7 @@ def test_help_versions_and_what_to_do_first_import_nothing() -> None:
         "for call in [], ['--version'], ['--help']: run(lolat, call, 'lolat')\n"
         "print({'numpy', 'keras', 'torch'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = python(code)
     assert done.stdout.splitlines()[-1] == "set()"
     listed = done.stdout.partition("Usage: ")[2]
     assert all(len(line) <= 80 for line in listed.splitlines())
@@ -189,10 +188,7 @@ class TestAsAProcess:
             "lolat.readers.read = lambda *unused: network()\n"
             f"from lolat.cli.main import main; main(['report', {str(model)!r}, 'keras:X'])"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60,
-        )  # fmt: skip
+        done = python(code, env=environment)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("hand made ? batch 1")
 

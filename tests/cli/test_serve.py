@@ -20,6 +20,7 @@ from lolat.model.file import write
 from lolat.model.sections import put
 from lolat.training.fitting import fit
 from tests.cli.commands import ROOT, Command
+from tests.processes import python
 from tests.training.epoch_tables import epochs, read
 
 
@@ -51,9 +52,7 @@ for package in {packages}:
     assert run(lolat, ["serve", "--port", "0"], "lolat") == 2
     del sys.modules[package]
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT
-    )
+    done = python(code)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     for package, said in zip(packages, done.stderr.splitlines(), strict=True):
         assert package in said

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -69,11 +67,3 @@ def test_without_scikit_learn_the_line_that_installs_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match="pip install scikit-learn"):
         check_sklearn()
-
-
-def test_importing_the_comparison_does_not_import_scikit_learn() -> None:
-    code = (
-        "import lolat.comparison.judging, lolat.comparison.judging, lolat.report.comparison, sys;"
-        "sys.exit(any(m in sys.modules for m in ('sklearn', 'scipy', 'rich')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from lolat.fitting.least_squares import condition_number
-from lolat.graph import is_convolution
 from lolat.graph.counts import FEATURES, count
 from microbench.blocks import BLOCKS, NETWORKS, PUBLISHED, REFERENCE_BLOCK, points
 
@@ -86,33 +85,6 @@ def encoder_macs(tokens: int, features: int) -> int:
 )
 def test_work_by_hand(name: str, macs: int) -> None:
     assert count(BY_NAME[name].make()).total(1).flops == macs
-
-
-def test_what_they_cover() -> None:
-    channels, resolutions, strides, kernels, kinds = set(), set(), set(), set(), set()
-    for _, _, graph in points():
-        for tensor in graph.tensors:
-            channels.add(tensor.shape[-1])
-            if len(tensor.shape) == 4:
-                resolutions.add(tensor.shape[1])
-        for operation in graph.operations:
-            kinds.add(operation.kind)
-            if is_convolution(operation.kind):
-                strides.add(operation.attributes["strides"][0])
-                kernels.add(operation.attributes["kernel"][0])
-    assert min(channels) <= 3
-    assert max(channels - {4096}) >= 2048
-    assert {7, 14, 28, 56, 112, 224} <= resolutions
-    assert {1, 2} <= strides
-    assert {1, 3, 5, 7} <= kernels
-    batches = {n for b in BLOCKS for n in b.batch_sizes}
-    assert 1 in batches
-    assert max(batches) >= 32
-    assert {
-        "conv", "grouped_conv", "depthwise_conv", "transposed_conv", "dense", "batch_norm",
-        "layer_norm", "relu", "relu6", "silu", "hard_silu", "gelu", "sigmoid", "softmax", "max_pool",
-        "average_pool", "global_average_pool", "add", "multiply", "concatenate",
-    } <= kinds  # fmt: skip
 
 
 def test_the_coefficients_can_be_told_apart(record_property: pytest.RecordProperty) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from lolat.mlp.recipes.paper import RECIPE
 from lolat.mlp.table import LayerTable
 from lolat.mlp.training import learn, split
 from tests.mlp.tables import random_rows, table
+from tests.processes import python
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = {"V100": DEVICES["V100"]}
@@ -182,10 +181,7 @@ def test_a_killed_training_goes_on_and_comes_to_the_same_bit_for_bit(
     rows: LayerTable, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "model.json.checkpoint.npz"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "rows.csv"), str(checkpoint)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
+    done = python(KILLED, tmp_path / "rows.csv", checkpoint)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with np.load(checkpoint) as stored:
         assert stored["done"] == 4

@@ -6,7 +6,6 @@ import copy
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -175,18 +174,6 @@ class TestReading:
         ]
         parsing, reading = map(min, zip(*turns, strict=True))
         assert reading < 5 * parsing
-
-    def test_it_imports_nothing_heavy(self) -> None:
-        code = (
-            "import sys, numpy; before = set(sys.modules); import lolat.model.file; "
-            "heavy = {'scipy', 'keras', 'tensorflow', 'torch', 'rich', 'click', 'tempfile'}; "
-            "print(*sorted(heavy & (set(sys.modules) - before)))"
-        )
-        root = Path(model_file.__file__).parents[2]
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.split() == []
 
 
 def _full() -> dict[str, Any]:

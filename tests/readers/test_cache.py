@@ -6,7 +6,6 @@ import gzip
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.readers import cache as module
 from lolat.readers.cache import Cache, cache_folder
+from tests.processes import python
 from tests.readers.onnx_networks import model, node, saved
 
 ROOT = Path(__file__).parents[2]
@@ -409,33 +409,8 @@ def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.Monke
     assert cache_folder() is None
 
 
-def test_no_framework_is_imported(tmp_path: Path, spec: str, graph: Graph) -> None:
-    Cache(tmp_path).put(spec, None, graph)
-    code = (
-        "import sys\nfrom pathlib import Path\nimport numpy as np\n"
-        "from lolat.readers.cache import Cache\n"
-        f"kept = Cache(Path({str(tmp_path)!r}))\n"
-        f"assert kept.graph({spec!r}) is not None\n"
-        f"kept.put({spec!r}, 32, kept.graph({spec!r}))\n"
-        "for spec in ('timm:a', 'keras:A', 'torchvision:a'):\n"
-        "    kept.put_array(spec, None, 'a', np.ones(2))\n"
-        "    assert kept.array(spec, None, 'a') is not None\n"
-        "print(*sorted(sys.modules))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert "lolat" in loaded
-    frameworks = "torch torchvision timm keras tensorflow onnx transformers"
-    assert not loaded & set(frameworks.split())
-
-
 def test_another_process_has_the_same_key(kept: Cache, spec: str) -> None:
     code = f"from lolat.readers.cache import Cache\nprint(Cache(None).key({spec!r}, (3, 8, 8)))"
     for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
+        done = python(code, env={**os.environ, "PYTHONHASHSEED": seed})
         assert done.stdout.strip() == kept.key(spec, (3, 8, 8))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -273,17 +271,6 @@ def test_what_is_wrong_is_said_in_one_line(spec: str, said: str) -> None:
     assert said in str(caught.value)
     assert str(caught.value).isprintable()
     assert caught.value.exit_code == 2
-
-
-def test_a_string_is_read_without_a_framework() -> None:
-    code = (
-        "import sys\nfrom lolat.readers.generated import parse\nparse('generate:resnet')\n"
-        "print(*sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert not {"keras", "tensorflow", "torch"} & set(done.stdout.split())
 
 
 # ---- the networks --------------------------------------------------------------------------------

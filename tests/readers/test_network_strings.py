@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, MissingPackageError
+from tests.processes import python
 from tests.readers.counting import refused
 
 HERE = Path(__file__).parents[2]
@@ -241,10 +241,7 @@ def test_keras_missing_says_what_to_install(tmp_path: Path, spec: str) -> None:
         "except MissingPackageError as error:\n"
         "    print(error.exit_code, error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(HERE), "LOLAT_CACHE": "off"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = python(code, cwd=tmp_path, env={"PYTHONPATH": str(HERE), "LOLAT_CACHE": "off"})
     assert done.stdout.startswith("2 Keras with TensorFlow is needed for this")
     assert "[tensorflow]'" in done.stdout
     assert done.stdout.count("\n") == 1

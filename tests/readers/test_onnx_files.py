@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from lolat.errors import LolatError, MissingPackageError
 from lolat.graph.counts import count
 from lolat.readers.onnx import file as onnx_file
 from lolat.readers.onnx import read_file
+from tests.processes import python
 from tests.readers.counting import refused
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
 
@@ -380,11 +380,7 @@ def test_a_file_of_gigabytes_needs_the_memory_of_its_graph(tmp_path: Path) -> No
     large = tmp_path / "large.onnx"
     gigabytes(large)
     assert large.stat().st_size > 3 * 2**30
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, small, str(large)], capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    flops, weights, used = json.loads(done.stdout)
+    flops, weights, used = json.loads(python(MEASURE, small, large).stdout)
     assert flops == weights == 32768 * 24576
     assert used < 8 * 2**20
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from lolat.readers import cache as shipped
 from lolat.readers import open_network
 from lolat.readers.cache import FILE, shipped_graph, shipped_networks
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "python benchmarks/shipped_networks.py, then raise READERS in lolat/readers/cache.py"
@@ -122,24 +121,6 @@ def test_no_framework_is_needed(tmp_path: Path) -> None:
         (["keras:VGG16"], 0, "15.5 GMACs"),  # as published
         (["keras:VGG16", "--input-size", "192"], 2, "tensorflow"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
-        )
+        done = python(code, *arguments)
         assert done.returncode == code_expected, done.stderr
         assert said in done.stdout + done.stderr
-
-
-def test_an_answer_imports_little() -> None:
-    """No framework, and nothing else of those that take a tenth of a second."""
-    code = (
-        "import sys\nfrom lolat.cli.common import run\nfrom lolat.cli.main import lolat\n"
-        "run(lolat, ['predict', 'rtx-4090-amp', 'keras:ResNet50'], 'lolat')\n"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    heavy = {"keras", "tensorflow", "torch", "timm", "scipy", "pandas", "rich", "matplotlib"}
-    if importlib.util.find_spec("keras") is None or shipped_graph("keras:ResNet50") is not None:
-        assert not heavy & set(done.stdout.splitlines()[-1].split())
-    assert "ResNet50" in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 import lolat
+from tests.processes import python
 from tests.readers.counting import refused
 from tests.readers.torch_networks import Does, kinds
 
@@ -137,10 +137,7 @@ def test_without_pytorch_there_is_one_line(tmp_path: Path) -> None:
         "from lolat.errors import MissingPackageError\n"
         "try:\n    lolat.read('net.pt2')\nexcept MissingPackageError as e:\n    print(e)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE
-    )
-    assert "[torch]'" in done.stdout
+    assert "[torch]'" in python(code).stdout
 
 
 def test_an_old_pytorch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

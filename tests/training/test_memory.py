@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import pytest
 
 from lolat.graph import GraphBuilder
@@ -47,22 +45,3 @@ def test_a_normalisation_has_two_vectors(framework: str) -> None:
     b = GraphBuilder("norm", framework)
     x = b.input(shape)
     assert parameters(b.build([b.add("batch_norm", [x], shape)])) == 32
-
-
-def test_parameters_are_those_of_keras() -> None:
-    """Keras' own count of what it trains."""
-    from lolat.readers.keras import import_keras, read_model
-
-    keras = import_keras()
-    layers = keras.layers
-    image = keras.Input((16, 16, 3))
-    x = layers.Conv2D(8, 3, activation="relu")(image)
-    x = layers.BatchNormalization()(x)
-    x = layers.SeparableConv2D(12, 3)(x)
-    x = layers.LayerNormalization()(x)
-    x = layers.Conv2D(24, 3, groups=4, use_bias=False)(x)
-    x = layers.GlobalAveragePooling2D()(x)
-    x = layers.Dense(10, activation="softmax")(layers.Dropout(0.5)(x))
-    model = keras.Model(image, x)
-    expected = sum(prod(w.shape) for w in model.trainable_weights)
-    assert parameters(read_model(model)) == expected

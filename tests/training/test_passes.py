@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import PLAIN, count
+from lolat.graph.memory import parameters
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from tests import synthetic
 
@@ -160,7 +162,9 @@ def test_variables_are_those_of_keras() -> None:
     y = layers.SimpleRNN(8)(y)
     z = layers.Dropout(0.5)(layers.Concatenate()([x, y]))
     model = keras.Model([image, words], layers.Dense(10, activation="softmax")(z))
-    assert variables(read_model(model)) == len(model.trainable_variables)
+    graph = read_model(model)
+    assert variables(graph) == len(model.trainable_variables)
+    assert parameters(graph) == sum(prod(w.shape) for w in model.trainable_variables)
 
 
 @pytest.mark.parametrize("spec", ["generate:vgg?layers=1,2&filters=8,16&hidden=20&input=32",
