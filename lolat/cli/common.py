@@ -68,6 +68,13 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
             f"unexpected {type(error).__name__}: {error}; this is a fault of LoLat: please report it with "
             "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
         )
+        ours = ("lolat", "microbench")
+        if isinstance(error, ImportError) and not str(error.name).startswith(ours):
+            text = (
+                f"a package that is needed cannot be imported ({error}): it is missing or damaged, or "
+                "PYTHONPATH or the working directory has another of its name; LOLAT_DEBUG=1 "
+                "shows where it is from"
+            )
         return _report(error, text, 1)
 
 

@@ -13,6 +13,7 @@ import click
 
 from lolat import __version__
 from lolat.cli import common
+from lolat.errors import InputError
 
 COMMANDS = {
     "learn": ("lolat.cli.learn:learn", "Measure this device and learn a model of it."),
@@ -107,6 +108,23 @@ def completion(shell: str) -> None:
     click.echo(made(lolat, {}, "lolat", COMPLETE).source())
 
 
+def _complete(instruction: str) -> int:
+    """Answer a shell; an error would stand in the middle of what is being typed."""
+    from click.shell_completion import shell_complete
+
+    code = 1
+    with contextlib.suppress(Exception):
+        code = shell_complete(lolat, {}, "lolat", COMPLETE, instruction)
+        sys.stdout.flush()
+    if code and "COMP_WORDS" not in os.environ:
+        common.complain(
+            f"{COMPLETE} is {instruction!r}, by which a shell asks for completions; expected it to be "
+            f"unset: unset {COMPLETE}"
+        )
+        return InputError.exit_code
+    return code
+
+
 def _open_closed_streams() -> None:
     """Put something in the place of a standard stream that the caller closed, as `lolat ... >&-` does.
 
@@ -136,9 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII only gets "?", not an error
             stream.reconfigure(errors="replace")
     if instruction := os.environ.get(COMPLETE):
-        from click.shell_completion import shell_complete
-
-        sys.exit(shell_complete(lolat, {}, "lolat", COMPLETE, instruction))
+        sys.exit(_complete(instruction))
     sys.exit(common.run_apart(lolat, arguments, "lolat"))
 
 

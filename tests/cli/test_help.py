@@ -153,6 +153,24 @@ def test_a_shell_completes(words: str, expected: str) -> None:
     assert expected in completed(words)
 
 
+@pytest.mark.parametrize("words", ['lolat "', "lolat nas '", "lolat predict \\", "lolat a b c"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_where_nothing_can_be_completed_nothing_is_said(words: str, shell: str) -> None:
+    completed(words, shell)
+
+
+@pytest.mark.parametrize("value", ["junk", "1", "bash_complete", "bash_", "\u00b2"])
+def test_a_variable_that_is_left_over_is_one_line(value: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "COMP_WORDS"} | {COMPLETE: value}
+    done = subprocess.run(
+        [sys.executable, "-m", "lolat.cli.main", "models"],
+        env=environment, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"lolat: {COMPLETE} is {value!r}")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_asks_us(lolat: Command, shell: str) -> None:
     assert f"{COMPLETE}={shell}_complete" in lolat.done("completion", shell).out

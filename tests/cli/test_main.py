@@ -119,6 +119,8 @@ def raising(error: BaseException) -> object:
         (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device"),
         (AnswerIsNo("over the budget"), 3, "over the budget"),
         (RecursionError("too deep"), 1, "unexpected RecursionError"),
+        (ImportError("no numpy", name="numpy.random"), 1, "cannot be imported (no numpy)"),
+        (ModuleNotFoundError("none", name="lolat.x"), 1, "unexpected ModuleNotFoundError: none"),
     ],
 )
 def test_whatever_happens_it_is_one_line_and_a_code(

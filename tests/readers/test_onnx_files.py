@@ -234,6 +234,13 @@ def _damaged(how: str) -> Any:
         first.CopyFrom(node("MaxPool", "x", "y y", kernel_shape=[2, 2]))
     elif how == "two inputs of one name":
         graph.input.append(graph.input[0])
+    elif how == "an attribute of a function":
+        first.attribute.add(name="strides", ref_attr_name="s", type=onnx.AttributeProto.INTS)
+    elif how == "a constant without contents":
+        graph.node.insert(0, node("Constant", "", "k", value=4))
+        first.input[0] = "k"
+    elif how == "more parts than there are":
+        first.CopyFrom(node("Split", "x", "y z u", num_outputs=2))
     elif how == "no outputs":
         del graph.output[:]
     elif how == "contents of another size":
@@ -250,7 +257,8 @@ def _damaged(how: str) -> Any:
 @pytest.mark.parametrize("how", [
     "an attribute of another name", "an attribute of another type", "too many inputs",
     "a name that is written twice", "an input that is written to", "a node that writes one name twice",
-    "two inputs of one name", "no outputs", "contents of another size",
+    "two inputs of one name", "no outputs", "an attribute of a function",
+    "a constant without contents", "more parts than there are", "contents of another size",
     "a type that is none", "a branch without outputs", "the condition of a branch that is not there",
 ])  # fmt: skip
 def test_what_onnx_runtime_does_not_run_is_refused(tmp_path: Path, how: str) -> None:

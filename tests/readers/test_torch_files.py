@@ -166,9 +166,15 @@ def _of_nobody(document: dict[str, Any]) -> None:
     document["graph_module"]["graph"]["nodes"][0]["target"] = "torch.ops.nobody.knows.default"
 
 
+def _weights_in_another_place(document: dict[str, Any]) -> None:
+    inputs = document["graph_module"]["graph"]["nodes"][0]["inputs"]
+    inputs.append({"name": "weight", "arg": {"as_ints": [1, 1]}, "kind": 2})
+
+
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
+        (_weights_in_another_place, ["(conv2d)", "cannot be read (", "export it again"]),
         (_version, ["written by another PyTorch", "version 3 of the file", "torch.export.save"]),
         (_lacks, ["cannot be read ("]),
         (_of_nobody, ["has the operation torch.ops.nobody.knows.default"]),

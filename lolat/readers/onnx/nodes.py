@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -162,7 +163,7 @@ def captured(body: Any) -> Iterable[str]:
                 yield from captured(a.g)
 
 
-def renamed(body: Any, names: Mapping[str, str]) -> Any:
+def _renamed(body: Any, names: Mapping[str, str]) -> Any:
     """A copy of a sub-graph with other names for some of its tensors, in what is inside of it too."""
     made = type(body)()
     made.CopyFrom(body)
@@ -174,8 +175,17 @@ def renamed(body: Any, names: Mapping[str, str]) -> Any:
         node.output[:] = [names.get(name, name) for name in node.output]
         for a in node.attribute:
             if a.HasField("g"):
-                a.g.CopyFrom(renamed(a.g, names))
+                a.g.CopyFrom(_renamed(a.g, names))
     return made
+
+
+def with_its_own_names(body: Any, taken: Container[str]) -> Any:
+    """A branch of an If, with other names for what is `taken`: two branches may use the same."""
+    tensors = [*body.initializer, *(sparse.values for sparse in body.sparse_initializer)]
+    own = [*(t.name for t in tensors), *(out for node in body.node for out in node.output)]
+    fresh = ((name, (f"{name}:{i}" for i in count(2))) for name in own if name and name in taken)
+    names = {name: next(new for new in news if new not in taken) for name, news in fresh}
+    return _renamed(body, names) if names else body
 
 
 def work(body: Any) -> tuple[int, int]:

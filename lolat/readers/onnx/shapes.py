@@ -8,9 +8,8 @@ reshape), what depends on the inputs does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from math import prod
 from typing import Any
 
@@ -27,7 +26,7 @@ from lolat.readers.onnx.nodes import (
     Node,
     captured,
     place,
-    renamed,
+    with_its_own_names,
     work,
 )
 from lolat.units import one_line, shortened
@@ -280,6 +279,11 @@ class Walk:
         inputs = list(proto.input)
         kinds = self.onnx.AttributeProto
         for a in proto.attribute:
+            if a.ref_attr_name:
+                raise NetworkError(
+                    f"node {shortened(_called(proto))!r} ({proto.op_type}) of {self.network!r} takes "
+                    f"{shortened(a.name)!r} from a function, and is in none; export it again"
+                )
             if a.HasField("g"):
                 inputs += [
                     n for n in dict.fromkeys(captured(a.g)) if n in self.types and n not in inputs
@@ -316,7 +320,7 @@ class Walk:
             )
         else:
             which = "then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"
-        body = _with_its_own_names(bodies[which], self.types)
+        body = with_its_own_names(bodies[which], self.types)
         self.constants.add(self.onnx, body, self.folder)
         for tensor in body.initializer:
             self.types[tensor.name] = self.constants.types[tensor.name]
@@ -341,7 +345,7 @@ class Walk:
                 raise self.error(node, what, "export it again")
             try:
                 value = self.value(node)
-            except (IndexError, KeyError, TypeError, ValueError) as error:
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 what = f"cannot be read ({one_line(error)})"
                 raise self.error(node, what, "export it again") from error
             if value is not None:
@@ -432,11 +436,15 @@ class Walk:
             return  # a constant's contents were left out
         try:
             self.onnx.checker.check_node(node.proto, self.checking)
+            if node.attributes.get("num_outputs", len(node.outputs)) != len(node.outputs):
+                raise ValueError(f"num_outputs is not {len(node.outputs)}")
         except Exception as error:
             raise self.refused(node, one_line(error), "export it again") from error
 
     def of_operator(self, schema: Any, node: Node) -> Mapping[str, Any]:
         """What the operator's own inference says."""
+        if node.op == "Split":
+            self.check(node)  # of another number of parts onnx would end the process
         make = self.onnx.helper.make_tensor_type_proto
         return self.onnx.shape_inference.infer_node_outputs(
             schema, node.proto,
@@ -502,12 +510,3 @@ def _x(shape: Sequence[int]) -> str:
 def _called(proto: Any) -> str:
     """What a message calls a node."""
     return proto.name or "".join(proto.output[:1])
-
-
-def _with_its_own_names(body: Any, taken: Container[str]) -> Any:
-    """A branch of an If, with other names for what is `taken`: two branches may use the same."""
-    tensors = [*body.initializer, *(sparse.values for sparse in body.sparse_initializer)]
-    own = [*(t.name for t in tensors), *(out for node in body.node for out in node.output)]
-    fresh = ((name, (f"{name}:{i}" for i in count(2))) for name in own if name and name in taken)
-    names = {name: next(new for new in news if new not in taken) for name, news in fresh}
-    return renamed(body, names) if names else body

@@ -35,6 +35,7 @@ from lolat.readers.torch.calls import (
     is_mutable,
 )
 from lolat.readers.torch.program import Program, is_tensor, source_line, submodule, tensors_of
+from lolat.units import one_line
 
 OLDEST = (2, 6)
 
@@ -237,7 +238,13 @@ class Walker:
         dtype = dtype_name(next(v for v in tensors if v is not None))
         call = Call(node, base_name(node), arguments_of(node), shapes, name, path, dtype)
         self.builder.dtype = dtype
-        written: list[Any] = list(rules.emit(self, call))
+        try:
+            written: list[Any] = list(rules.emit(self, call))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise NetworkError(
+                f"{name!r} ({call.op}) of {self.builder.name!r} cannot be read ({one_line(error)}): the "
+                "network is damaged, or calls it as PyTorch does not; export it again"
+            ) from error
         for index, size in zip(written, sized, strict=False):
             if size is not None and index not in sources:
                 was = self.builder.tensors[index]
