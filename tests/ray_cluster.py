@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+NODE = {"include_dashboard": False, "object_store_memory": int(100e6)}
 OPTIONS = {
-    "include_dashboard": False,
-    "object_store_memory": int(100e6),
+    **NODE,
     "log_to_driver": False,
     "logging_level": logging.ERROR,
 }
@@ -32,24 +32,19 @@ def small_ray() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def nodes(*cpus: int) -> Iterator[tuple[Any, list[Any]]]:
-    """A cluster of so many nodes on this machine, with so many CPUs each: (cluster, nodes)."""
+def nodes(*cpus: int) -> Iterator[Any]:
+    """A cluster of so many nodes on this machine, with so many CPUs each."""
     # A dead node is noticed sooner than by default.
     settings = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
-    arguments = {"object_store_memory": int(100e6), "include_dashboard": False}
     with _environment() as ray:
         from ray.cluster_utils import Cluster
 
         cluster = Cluster()
         try:
-            found = [
-                cluster.add_node(
-                    num_cpus=n, **arguments, **({} if i else {"_system_config": settings})
-                )
-                for i, n in enumerate(cpus)
-            ]
+            for i, n in enumerate(cpus):
+                cluster.add_node(num_cpus=n, **NODE, **({} if i else {"_system_config": settings}))
             ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-            yield cluster, found
+            yield cluster
         finally:
             ray.shutdown()
             cluster.shutdown()

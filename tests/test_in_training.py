@@ -141,7 +141,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert held.returncode == 0, held.stderr
     assert held.stderr.count("::notice title=") == 2
     assert 'tests="2" failures="0"' in (folder / "latency.xml").read_text(encoding="utf-8")
-    (latency,) = re.findall(r"^network · batch 1: ([\d.]+) ms", held.stdout, re.MULTILINE)
+    (latency,) = re.findall(r"^network · batch 1 · \S+: ([\d.]+) ms", held.stdout, re.MULTILINE)
     assert float(latency) < float(env["BUDGET_MS"])
     slower = step(predict["run"], NETWORK=file, MAX_RATIO="0.5")
     assert slower.returncode == 3
@@ -150,12 +150,12 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     assert broken.returncode == 3
     assert broken.stderr.startswith("::error title=latency")
     *_, line = broken.stderr.splitlines()
-    assert line.startswith("lolat: 1 of 2 limits: network · batch 1 takes ")
+    assert line.startswith("lolat: 1 of 2 limits: network · batch 1 · 3x64x64 takes ")
     assert "of --max-ms" in line
     told = step(report["run"], NETWORK=file)
     assert told.returncode == 0, told.stderr
     written = summary.read_text(encoding="utf-8")
-    assert re.fullmatch(r"```\nnetwork · batch 1\n.* ms .*\n```\n", written, re.DOTALL)
+    assert re.fullmatch(r"```\nnetwork · batch 1 · [\dx]+\n.* ms .*\n```\n", written, re.DOTALL)
 
 
 def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`lolat learn --fleet`: a cluster of two nodes on this machine, of which one dies while it measures."""
+"""`lolat learn --fleet`: a cluster of two nodes on this machine, and one that dies while it measures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTER = (1, 2)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[tuple[Any, list[Any]]]:
+def cluster() -> Iterator[Any]:
     with ray_cluster.nodes(*CLUSTER) as found:
         yield found
 
@@ -72,11 +72,19 @@ def refuses(device: str, backend: str | None, options: tuple[str, ...], restart:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("notes")
     os.environ["LOLAT_TEST_FLEET"] = str(folder)  # before the cluster's workers start
     yield folder
     del os.environ["LOLAT_TEST_FLEET"]
+
+
+@pytest.fixture
+def notes(folder: Path) -> Path:
+    """Where the nodes of this test leave notes."""
+    for note in folder.iterdir():
+        note.unlink()
+    return folder
 
 
 def learn(output: Path, measure: Any = quick, restart: bool = False) -> None:
@@ -150,15 +158,15 @@ def test_no_gpu_in_the_cluster(cluster: Any, tmp_path: Path) -> None:
 def test_it_goes_on_when_a_node_dies(
     notes: Path, cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Last, as the cluster has one node less after it."""
-    ray_nodes, (_, victim) = cluster
+    victim = cluster.add_node(num_cpus=3, **ray_cluster.NODE)
+    cluster.wait_for_nodes()
     nodes, _ = fleet.survey("cpu")
-    doomed = next(n for n in nodes if n.cpus == CLUSTER[-1])
+    doomed = next(n for n in nodes if n.cpus == 3)
     there: list[Any] = []
 
     def kill() -> None:
         wait_until(lambda: (notes / "hangs").exists(), 60, "the node to measure")
-        ray_nodes.remove_node(victim, allow_graceful=False)
+        cluster.remove_node(victim, allow_graceful=False)
         there.append(True)
 
     killer = threading.Thread(target=kill)
@@ -168,14 +176,13 @@ def test_it_goes_on_when_a_node_dies(
     assert there == [True]
     assert [(node, type(came)) for node, came in found] == [(doomed, Failed)]
     assert "died" in found[0][1].reason  # type: ignore[union-attr]
-    # A node that is dead before its turn, and one that lives.
+    # A node that is dead before its turn, and those that live.
     came = dict(fleet.measure_nodes(nodes, "cpu", None, (), False, quick))
     assert isinstance(came.pop(doomed), Failed)
-    (alive,) = came.values()
-    assert isinstance(alive, Measured)
+    assert [type(alive) for alive in came.values()] == [Measured] * len(CLUSTER)
     capsys.readouterr()
     learn(tmp_path)
-    assert capsys.readouterr().out.splitlines()[0] == "1 node: 1 measured now"
+    assert capsys.readouterr().out.splitlines()[0] == "2 nodes: 2 measured now"
 
 
 def test_a_node_of_which_nothing_can_be_fitted(tmp_path: Path) -> None:

@@ -476,9 +476,9 @@ class TestNetworks:
     def test_the_json_has_the_words_of_the_contract(self) -> None:
         found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
-            "model", "learned", "network", "batch_size", "predictor", "latency_ms", "quiet_ms", "state",
-            "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes", "memory", "warnings",
-            "measure", "counts", "blocks",
+            "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
+            "quiet_ms", "state", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
+            "memory", "warnings", "measure", "counts", "blocks",
         ]  # fmt: skip
         assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
         for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):
@@ -489,6 +489,7 @@ class TestNetworks:
             assert set(block) == {"name", "latency_ms", "share", "counts", "bound_by", "terms_ms"}
         assert found["network"] == "hand made"
         assert found["batch_size"] == 2
+        assert found["input_shapes"] == [[2, 56, 56, 3]]
         assert found["predictor"] == "extended"
         again = json.loads(json.dumps(found, allow_nan=False))
         assert again == found

@@ -27,9 +27,9 @@ START = """
 import sys
 from pathlib import Path
 from lolat.cli.main import main
-from lolat.web import networks, reading, server
-child = reading.Child
-reading.Child = lambda start, _, **options: child(start, "", **options)  # Keras is asked for nothing here
+from lolat.web import networks, server
+child = networks.Child
+networks.Child = lambda start, _, **options: child(start, "", **options)  # Keras is asked for nothing here
 networks.Intake.__init__.__defaults__ = (1000, 5000, 64, float(sys.argv[2]), 1e6, 0, 0)
 server.GRACE_S, server.MOST_CONNECTIONS, server.END_S = 2.0, 60, float(sys.argv[3])
 main(["serve", sys.argv[1], "--port", "0"])
