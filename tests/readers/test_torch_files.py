@@ -174,7 +174,7 @@ def _weights_in_another_place(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        (_weights_in_another_place, ["(conv2d)", "cannot be read (", "export it again"]),
+        (_weights_in_another_place, ["(conv2d)", "cannot be (", "write it again"]),
         (_version, ["written by another PyTorch", "version 3 of the file", "torch.export.save"]),
         (_lacks, ["cannot be read ("]),
         (_of_nobody, ["has the operation torch.ops.nobody.knows.default"]),
@@ -184,6 +184,47 @@ def test_a_document_that_is_not_as_pytorch_writes_it(
     dynamic: str, change: Any, parts: list[str]
 ) -> None:
     refused(changed(dynamic, change), *parts)
+
+
+def test_an_operation_that_no_rule_can_read() -> None:
+    program = torch.export.export(nn.AvgPool2d(2), (torch.zeros(2, 3, 8, 8),))
+    (node,) = (n for n in program.graph.nodes if n.op == "call_function")
+    node.args = (node.args[0], "wide")
+    refused(program, "(avg_pool2d)", "cannot be read (", "export it again")
+
+
+@pytest.mark.parametrize("open_batch", [False, True])
+@pytest.mark.parametrize(
+    ("tensor", "axis", "size", "words"),
+    [
+        (
+            "conv2d",
+            3,
+            60,
+            "conv2d (conv2d) of 'a_changed' makes (2, 4, 6, 6), not (2, 4, 6, 60) by",
+        ),
+        ("p_0_weight", 1, 1, "conv2d (conv2d) of 'a_changed' cannot be ("),
+        ("x", 3, 80, "makes (2, 4, 6, 78), not (2, 4, 6, 6)"),
+        ("p_2_weight", 1, 5, "linear (linear) of 'a_changed' cannot be ("),
+        ("linear", 1, 6, "makes (2, 5), not (2, 6)"),
+        ("flatten", 1, 145, "(flatten) of 'a_changed' makes (2, 144), not (2, 145)"),
+    ],
+)
+def test_shapes_that_no_operation_makes(
+    open_batch: bool, tensor: str, axis: int, size: int, words: str, tmp_path: Path
+) -> None:
+    """The counts would be those of a network that cannot be."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5))
+    batch = {"dynamic": ({0: torch.export.Dim("batch")},)} if open_batch else {}
+
+    def change(document: dict[str, Any]) -> None:
+        values = document["graph_module"]["graph"]["tensor_values"]
+        (name,) = (n for n in values if n == tensor or (tensor == "x" and n == "input"))
+        values[name]["sizes"][axis] = {"as_int": size}
+
+    path = saved(tmp_path / "a.pt2", model, 2, 3, 8, 8, **batch)
+    assert total(lolat.read(path)).flops in (4 * 36 * 27 + 144 * 5, 2 * (4 * 36 * 27 + 144 * 5))
+    refused(changed(path, change), words, "write it again")
 
 
 def test_example_inputs_and_weights_are_never_unpickled(dynamic: str, tmp_path: Path) -> None:

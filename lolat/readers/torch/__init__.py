@@ -88,9 +88,12 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
 def read_file(path: str, size: tuple[int, ...], name: str) -> Graph:
     """Read a `.pt2` file into a Graph; its weights and example inputs are not loaded."""
     import_torch()
+    from lolat.readers.torch.consistency import check_shapes
     from lolat.readers.torch.program import opened
 
-    return read_program(opened(path, size), name)
+    program = opened(path, size)
+    check_shapes(program.graph_module, program.number, name)
+    return read_program(program, name)
 
 
 def read_program(program: Any, name: str) -> Graph:
@@ -242,8 +245,9 @@ class Walker:
             written: list[Any] = list(rules.emit(self, call))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise NetworkError(
-                f"{name!r} ({call.op}) of {self.builder.name!r} cannot be read ({one_line(error)}): the "
-                "network is damaged, or calls it as PyTorch does not; export it again"
+                f"{name or node.name!r} ({call.op}) of {self.builder.name!r} cannot be read "
+                f"({one_line(error)}): the network is damaged, or calls it as PyTorch does not; export it "
+                "again"
             ) from error
         for index, size in zip(written, sized, strict=False):
             if size is not None and index not in sources:

@@ -17,6 +17,7 @@ import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,8 @@ class Program:
     sizes: Sizes
     warnings: list[str] = field(default_factory=list)
     prefix: str = ""  # of module paths, left out
+    number: Callable[[Any], int] = int
+    """Of a size of the graph, where it may be a symbol."""
 
 
 def is_tensor(value: Any) -> bool:
@@ -192,18 +195,18 @@ def submodule(graph_module: Any, node: Any) -> Any | None:
 
 def with_symbols(assigned: Mapping[Any, int], batch: Any) -> Sizes:
     """Sizes of a program with open dimensions: symbols -> numbers; `batch` is 1, then 2, in them."""
-
-    def number(n: Any, at: int) -> int:
-        expression = getattr(getattr(n, "node", None), "expr", None)
-        if expression is None or not hasattr(expression, "subs"):
-            return int(n)
-        return int(expression.subs({**assigned, batch: at}))
+    at_1, at_2 = ({**assigned, batch: n} for n in (1, 2))
 
     def sizes(node: Any, value: Any, grows: bool) -> tuple[tuple[int, ...], bool]:
-        one = tuple(number(n, 1) for n in value.shape)
-        return one, one != tuple(number(n, 2) for n in value.shape)
+        one = tuple(_number(n, at_1) for n in value.shape)
+        return one, one != tuple(_number(n, at_2) for n in value.shape)
 
     return sizes
+
+
+def _number(n: Any, symbols: Mapping[Any, int]) -> int:
+    expression: Any = getattr(getattr(n, "node", None), "expr", None)
+    return int(expression.subs(symbols) if hasattr(expression, "subs") else n)
 
 
 def at_fixed_batch(batch: int) -> Sizes:
@@ -452,7 +455,10 @@ def _sized(graph_module: Any, signature: Any, size: tuple[int, ...], name: str) 
                     )
                 assigned[symbol] = wanted[axis]
     if batch is not None or assigned:
-        return Program(graph_module, inputs, outputs, with_symbols(assigned, batch))
+        open_sizes = partial(_number, symbols={**assigned, batch: 2})
+        return Program(
+            graph_module, inputs, outputs, with_symbols(assigned, batch), number=open_sizes
+        )
     fixed = int(values[0].shape[0]) if len(values[0].shape) else 1
     return Program(graph_module, inputs, outputs, at_fixed_batch(fixed))
 
