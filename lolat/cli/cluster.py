@@ -324,7 +324,6 @@ def summary(folder: Path, nodes: int, written: int, there: int) -> list[str]:
 
 def check_folder(folder: Path) -> None:
     """InputError now rather than after minutes of measuring, if `folder` cannot hold the models."""
-
     if folder.exists() and not folder.is_dir():
         raise InputError(
             f"--output {folder} is a file; with --fleet expected a folder, for a model of each node"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -126,11 +125,11 @@ def prices(
             raise click.UsageError("options go behind `refresh`, where it has them", context)
         return
     from lolat.report.cost import price_lines
-    from lolat.training.cost.prices import find_prices, offers_of
+    from lolat.training.cost.prices import Prices, find_prices, offers_of
 
     listed = find_prices(prices_file)
     offers = offers_of(listed.offers, accelerator, listed.where) if accelerator else listed.offers
-    found = {"prices": listed.where, "offers": [asdict(o) for o in offers] if as_json else []}
+    found = Prices(tuple(offers), listed.where)
     head = f"US$ an hour of a whole instance, from {listed.where}"
     common.answer("prices", found, as_json, chain([head, ""], price_lines(offers)))
 

@@ -14,10 +14,8 @@ from typing import Any
 from lolat.errors import NetworkError
 from lolat.readers.torch.calls import base_name
 from lolat.readers.torch.program import tensors_of
+from lolat.readers.torch.rules import GATES
 from lolat.units import one_line
-
-_STEPWISE = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-"""What is taken apart into as many operations as there are steps: too long to ask."""
 
 
 def check_shapes(graph_module: Any, number: Callable[[Any], int], name: str) -> None:
@@ -45,8 +43,8 @@ def check_shapes(graph_module: Any, number: Callable[[Any], int], name: str) -> 
     # Otherwise an operation of which PyTorch does not know a shape would be run.
     with torch.no_grad(), fake.FakeTensorMode(allow_fallback_kernels=False):
         for node in _operations(graph_module):
-            if base_name(node) in _STEPWISE:
-                continue
+            if base_name(node) in GATES:
+                continue  # it would be taken apart into as many operations as there are steps
             try:
                 args, kwargs, stated = tree_map(like, (node.args, node.kwargs, node.meta["val"]))
             except (KeyError, TypeError):

@@ -156,7 +156,7 @@ def _embedding(walker: Any, call: Call) -> list[int]:
     ]
 
 
-_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
 
 
@@ -184,7 +184,7 @@ def _recurrent(walker: Any, call: Call) -> list[Any]:
         outputs = []
         for way in range(ways):
             rows, features = _shape(next(weights))
-            units = rows // _GATES[call.op]
+            units = rows // GATES[call.op]
             suffix = f"l{layer}" + "_reverse" * way if several else ""
             single = (*walker.shape(x)[:-1], units)
             state = (*call.shapes[1][1:],)
@@ -225,7 +225,7 @@ def _cell(walker: Any, call: Call) -> list[Any]:
     """One step of a recurrent layer."""
     op = call.op.removesuffix("_cell")
     rows, features = _shape(call.get("w_ih"))
-    units = rows // _GATES[op]
+    units = rows // GATES[op]
     states = call.get("hx")
     nodes = (walker.index(n) for n in flat(states))
     initial = [i for i in nodes if i is not None and i not in walker.constants]
@@ -444,8 +444,8 @@ _NAMES: dict[Rule, str] = {
     "_autocast_to_reduced_precision",
     _copy: "copy", _hardtanh: "hardtanh", _reduce_two: "max min", _mean: "mean",
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
-    _embedding: "embedding", _recurrent: " ".join(_GATES),
-    _cell: _names("{rnn}_cell", rnn=" ".join(_GATES)),
+    _embedding: "embedding", _recurrent: " ".join(GATES),
+    _cell: _names("{rnn}_cell", rnn=" ".join(GATES)),
     _fused_attention: "scaled_dot_product_attention python.flex_attention "
     + _names("_scaled_dot_product_{how}", how="flash_attention efficient_attention cudnn_attention "
              "attention_math flash_attention_for_cpu fused_attention_overrideable"),
@@ -458,7 +458,7 @@ RULES: dict[str, Rule] = {
     **{name: rule for rule, names in _NAMES.items() for name in names.split()},
 }
 
-HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} addmv addbmm linear einsum".split()) | set(_GATES)
+HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} addmv addbmm linear einsum".split()) | set(GATES)
 """What is never folded into a constant, however constant its operands are."""
 
 

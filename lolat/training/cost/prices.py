@@ -13,8 +13,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lolat.errors import InputError
 from lolat.io import paths
@@ -246,6 +247,10 @@ class Prices:
 
     offers: tuple[Offer, ...]
     where: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer of `prices --json`."""
+        return {"prices": self.where, "offers": [asdict(offer) for offer in self.offers]}
 
 
 def refreshed_file() -> Path:
