@@ -125,10 +125,9 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
         return _of_object(keras_models.application(name, size, weights), name, size)
     if prefix == "generate":
         from lolat.readers import generated
-        from lolat.readers.keras import generated as keras_generated
 
         config = generated.parse(spec, size)
-        model = keras_generated.build(config, weights)
+        model = generated.build(config, weights)
         return _of_object(model, generated.text(config).removeprefix(generated.PREFIX), ())
     if prefix in ("timm", "torchvision", "transformers"):
         from lolat.readers.torch import named as torch_named
@@ -189,7 +188,7 @@ def _of_document(path: str, size: tuple[int, ...]) -> Graph:
 def _of_code(spec: str, size: tuple[int, ...], weights: bool) -> Network:
     """The network of `package.module:callable`; NetworkError for what is no network at all."""
     if ":" not in spec or os.path.exists(spec):
-        from lolat.readers.torch.program import refuse_pickle
+        from lolat.readers.torch.file import refuse_pickle
 
         refuse_pickle(spec)
     if os.path.exists(spec):

@@ -1,11 +1,12 @@
 """`generate:FAMILY?key=value&...` and `generate:FAMILY?config=JSON`: a generated network as a string.
 
 The families are those of the Benchmarked Insights study (nilax97/DL-Sys-Perf-Project), whose networks are
-rebuilt exactly. No framework is needed here; `lolat.readers.keras.generated` builds the network.
+rebuilt exactly, as functional Keras models. Without building one, no framework is needed here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -395,3 +396,101 @@ def _of_config(family: str, written: str) -> dict[str, Any]:
                 f"generate:{family}?config= has the key {shortened(name)!r}; {_expected(name, named)}"
             )
     return {key: document[name] for name, key in named.items() if name in document}
+
+
+# ---- The network, layer by layer as the study built its own.
+
+
+def build(config: Config, weights: bool = False) -> Any:
+    """The Keras model of a configuration; `weights` asks for random weights, so that it can run."""
+    from lolat.readers.keras import import_keras
+    from lolat.readers.keras.calls import without_weights
+
+    keras = import_keras()
+    with contextlib.nullcontext() if weights else without_weights():
+        layers, image = keras.layers, keras.Input(config.input, name="input")
+        make: Any = {"vgg": _vgg, "resnet": _resnet, "inception": _inception, "fc": _fc}
+        x = make[config.family](layers, image, config)
+        for i, width in enumerate(() if isinstance(config, Fc) else config.hidden, start=1):
+            x = layers.Dense(width, activation="relu", name=f"hidden{i}")(x)
+        x = layers.Dense(config.output, activation="softmax", name="output")(x)
+        return keras.Model(image, x, name=config.family)
+
+
+def _fc(layers: Any, x: Any, config: Fc) -> Any:
+    """Dense, dropout and normalization, repeated; dropout of the input first."""
+    if config.input_dropout is not None:
+        x = layers.Dropout(config.input_dropout, name="input_dropout")(x)
+    for i, width in enumerate(config.layers, start=1):
+        x = layers.Dense(width, activation="relu", name=f"hidden{i}_dense")(x)
+        if config.dropout is not None:
+            x = layers.Dropout(config.dropout, name=f"hidden{i}_dropout")(x)
+        x = layers.BatchNormalization(name=f"hidden{i}_norm")(x)
+    return x
+
+
+def _convolution(layers: Any, x: Any, filters: int, kernel: int, name: str, **options: Any) -> Any:
+    """A convolution with ReLU, then normalization: in this order in all families."""
+    options = {"padding": "same", "activation": "relu", **options}
+    x = layers.Conv2D(filters, kernel, name=f"{name}_conv", **options)(x)
+    return layers.BatchNormalization(name=f"{name}_norm")(x)
+
+
+def _vgg(layers: Any, x: Any, config: Vgg) -> Any:
+    """Stages of convolutions, flattened."""
+    for i, (count, filters) in enumerate(zip(config.layers, config.filters, strict=True), start=1):
+        for j in range(1, count + 1):
+            x = _convolution(layers, x, filters, 3, f"stage{i}_layer{j}")
+        x = layers.MaxPooling2D(2, name=f"stage{i}_pool")(x)
+    return layers.Flatten(name="flatten")(x)
+
+
+def _resnet(layers: Any, x: Any, config: ResNet) -> Any:
+    """The stem and four stages, averaged; the first block of a stage has a convolution as its shortcut."""
+    x = _convolution(layers, x, 64, 7, "stem", strides=2)
+    x = layers.MaxPooling2D(3, strides=2, name="stem_pool")(x)
+    for i, count in enumerate(config.layers, start=1):
+        for j in range(1, count + 1 + config.small):
+            shortcut = (1 if i == 1 else 2) if j == 1 else None
+            x = _residual(layers, x, 32 << i, shortcut, config.small, f"stage{i}_block{j}")
+    return layers.GlobalAveragePooling2D(name="average")(x)
+
+
+def _residual(
+    layers: Any, x: Any, filters: int, shortcut: int | None, small: bool, name: str
+) -> Any:
+    """A residual block; `shortcut`: the stride of its first convolution and its shortcut's, None for x."""
+    stride, wide = shortcut or 1, filters if small else 4 * filters
+    if small:
+        inner = _convolution(layers, x, filters, 3, f"{name}_1", strides=stride)
+        inner = _convolution(layers, inner, filters, 3, f"{name}_2")
+    else:
+        inner = _convolution(layers, x, filters, 1, f"{name}_1", strides=stride)
+        inner = _convolution(layers, inner, filters, 3, f"{name}_2")
+        inner = _convolution(layers, inner, wide, 1, f"{name}_3", activation=None)
+    if shortcut is not None:
+        x = _convolution(layers, x, wide, 1, f"{name}_shortcut", activation=None, strides=stride)
+    x = layers.Add(name=f"{name}_add")([x, inner])
+    return layers.ReLU(name=f"{name}_out")(x)
+
+
+def _inception(layers: Any, x: Any, config: Inception) -> Any:
+    """The stem and stages of blocks with four branches, flattened."""
+    x = _convolution(layers, x, 64, 7, "stem_1", strides=2, padding="valid")
+    x = layers.MaxPooling2D(3, strides=2, padding="same", name="stem_1_pool")(x)
+    x = _convolution(layers, x, 128, 1, "stem_2")
+    x = _convolution(layers, x, 192, 3, "stem_3")
+    x = layers.MaxPooling2D(3, strides=2, padding="same", name="stem_3_pool")(x)
+    for i, count in enumerate(config.layers):
+        for j in range(count):
+            name = f"stage{i + 1}_block{j + 1}"
+            one = _convolution(layers, x, config.f1[i][j], 1, f"{name}_1x1")
+            three = _convolution(layers, x, config.f2_in[i][j], 1, f"{name}_3x3_in")
+            three = _convolution(layers, three, config.f2_out[i][j], 3, f"{name}_3x3_out")
+            five = _convolution(layers, x, config.f3_in[i][j], 1, f"{name}_5x5_in")
+            five = _convolution(layers, five, config.f3_out[i][j], 5, f"{name}_5x5_out")
+            pooled = layers.MaxPooling2D(3, strides=1, padding="same", name=f"{name}_pool")(x)
+            pooled = _convolution(layers, pooled, config.f4_out[i][j], 1, f"{name}_pool_1x1")
+            x = layers.Concatenate(name=f"{name}_concat")([one, three, five, pooled])
+        x = layers.MaxPooling2D(3, strides=2, padding="same", name=f"stage{i + 1}_pool")(x)
+    return layers.Flatten(name="flatten")(x)

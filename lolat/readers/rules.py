@@ -17,7 +17,7 @@ Rule = Callable[[Any, Any], list[Any]]
 
 
 class Reader(Protocol):
-    """What rules that serve every framework ask of a reader."""
+    """What rules that serve every framework ask of a reader; the shapes are of tensors that are indices."""
 
     builder: GraphBuilder
 
@@ -36,8 +36,13 @@ class Reader(Protocol):
     def is_constant(self, tensor: Any) -> bool:
         """Whether a tensor is the same whatever goes into the network."""
 
+    def shape(self, tensor: Any) -> tuple[int, ...]:
+        """The shape of a tensor at batch size 1."""
+        return self.builder.tensors[tensor].shape
+
     def elements(self, tensor: Any) -> int:
         """Elements of a tensor at batch size 1."""
+        return prod(self.shape(tensor))
 
 
 def plain(kind: str) -> Rule:

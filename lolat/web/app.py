@@ -37,8 +37,7 @@ except ImportError as error:
         f"the page needs packages that are not here ({error})", "web"
     ) from error
 
-from lolat.readers.apart import LIMIT_S
-from lolat.readers.archives import ENDINGS
+from lolat.readers.apart import ENDINGS, LIMIT_S
 from lolat.web.fields import as_size
 from lolat.web.networks import (
     RETRY_S,

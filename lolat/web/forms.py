@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from lolat.errors import InputError, NetworkError
 from lolat.readers import generated
-from lolat.readers.archives import ENDINGS
+from lolat.readers.apart import ENDINGS
 from lolat.readers.generated import FAMILIES, keys, wrong
 from lolat.training.exchange import Link
 from lolat.units import shortened

@@ -24,8 +24,7 @@ from starlette.types import Message
 from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, ProcessDied, RequestFailed
-from lolat.readers.apart import LIMIT_S, NO_GPU, START
-from lolat.readers.archives import MIB, check_file
+from lolat.readers.apart import LIMIT_S, MIB, NO_GPU, START, check_file
 from lolat.readers.cache import Cache, shipped_graph
 from lolat.units import plain
 

@@ -12,7 +12,7 @@ from typing import Any
 from lolat import __version__
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.readers.archives import ENDINGS
+from lolat.readers.apart import ENDINGS
 from lolat.readers.cache import shipped_networks
 from lolat.training.cost.prices import Prices
 from lolat.units import dollars, plain

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.readers.archives import MIB
+from lolat.readers.apart import MIB
 from lolat.web.app import Guard, create_app  # before uvicorn: it says what is missing
 
 import uvicorn  # isort: skip

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from onnx import TensorProto, helper
+from onnx import helper
 
 import lolat
 from lolat.cli import main as command_line
@@ -27,21 +27,11 @@ from lolat.readers.cache import Cache
 from lolat.readers.many import arrays_of
 from microbench.evaluate import Case, measure_cases
 from tests.cli.commands import Command, one_line, valid_answer
-
-
-def network(*nodes: object, functions: tuple[object, ...] = (), size: int = 8) -> bytes:
-    """An ONNX file of nodes from x to y."""
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3, size, size]) for n in "xy"]
-    graph = helper.make_graph(list(nodes), "g", ends[:1], ends[1:])
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    made = helper.make_model(graph, functions=functions, opset_imports=imports)
-    content: bytes = made.SerializeToString()
-    return content
+from tests.readers.onnx_networks import model, node, saved
 
 
 def relu(path: Path) -> Path:
-    path.write_bytes(network(helper.make_node("Relu", ["x"], ["y"])))
-    return path
+    return Path(saved(path.parent, model([node("Relu", "x", "y")]), path.name))
 
 
 def test_a_file_is_read_as_in_this_process(tmp_path: Path) -> None:
@@ -181,12 +171,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("answers", "reading it "),
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_what_a_function_may_do(
-    here: None,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-    said: str,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, function: str, said: str
 ) -> None:
     """One line, exit code 2, nothing on stdout; what it writes to stderr itself stays there."""
     monkeypatch.setattr("lolat.io.process.ENDING_S", 1.0)  # of one that closes its answers
@@ -245,8 +232,8 @@ def test_networks_of_a_table_are_read_apart(here: None, by_command: None) -> Non
     assert "SystemExit: 0" in str(found[several[1]])
 
 
-def calling(depth: int, width: int, last: str = "Relu") -> bytes:
-    """Functions that each call the next `width` times, `depth` of them."""
+def calling(folder: Path, depth: int, width: int, last: str = "Relu") -> str:
+    """A file of functions that each call the next `width` times, `depth` of them."""
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     functions = []
     for level in range(depth):
@@ -254,26 +241,20 @@ def calling(depth: int, width: int, last: str = "Relu") -> bytes:
             (last, "own" if last != "Relu" else "") if not level else (f"f{level - 1}", "own")
         )
         names = ["a", *(f"t{i}" for i in range(width - 1)), "b"]
-        nodes = [helper.make_node(op, [x], [y], domain=domain) for x, y in pairwise(names)]
+        nodes = [node(op, x, y, domain) for x, y in pairwise(names)]
         functions.append(helper.make_function("own", f"f{level}", ["a"], ["b"], nodes, imports))
-    call = helper.make_node(f"f{depth - 1}", ["x"], ["y"], domain="own")
-    return network(call, functions=tuple(functions))
+    made = model([node(f"f{depth - 1}", "x", "y", "own")], domains=["own"])
+    made.functions.extend(functions)
+    return saved(folder, made)
 
 
 @pytest.mark.parametrize(
     ("depth", "width", "last"), [(40, 10, "Relu"), (7, 10, "Relu"), (3, 1, "f2"), (1500, 2, "Relu")]
 )
 def test_functions_that_grow_without_end(tmp_path: Path, depth: int, width: int, last: str) -> None:
-    path = tmp_path / "n.onnx"
-    path.write_bytes(calling(depth, width, last))
     with pytest.raises(NetworkError, match="more than 1,000,000 operations come of it"):
-        lolat.read(path)
-
-
-def test_functions_in_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "n.onnx"
-    path.write_bytes(calling(3, 5))
-    assert len(lolat.read(path).operations) == 5**3
+        lolat.read(calling(tmp_path, depth, width, last))
+    assert len(lolat.read(calling(tmp_path, 3, 5)).operations) == 5**3
 
 
 CONV = {
@@ -287,20 +268,11 @@ def written(tmp_path: Path, attributes: dict[str, object], *shapes: list[int]) -
     operation = {
         "name": "c", "kind": "conv", "inputs": [0], "outputs": [1], "attributes": {**CONV, **attributes},
     }  # fmt: skip
+    document = {"schema": "lolat-network", "version": 1, "name": "n", "tensors": tensors,
+                "operations": [operation], "inputs": [0], "outputs": [1]}  # fmt: skip
     path = tmp_path / "n.json"
-    path.write_text(
-        json.dumps(
-            {
-                "schema": "lolat-network", "version": 1, "name": "n", "tensors": tensors,
-                "operations": [operation], "inputs": [0], "outputs": [1],
-            }
-        )
-    )  # fmt: skip
+    path.write_text(json.dumps(document))
     return str(path)
-
-
-def test_what_lolat_wrote_is_read(tmp_path: Path) -> None:
-    assert lolat.read(written(tmp_path, {})).operations[0].attributes["kernel"] == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -324,22 +296,13 @@ def test_what_lolat_wrote_is_read(tmp_path: Path) -> None:
 def test_operations_that_cannot_be(
     tmp_path: Path, attributes: dict[str, object], shapes: tuple[list[int], ...], said: str
 ) -> None:
+    assert lolat.read(written(tmp_path, {})).operations[0].attributes["kernel"] == (3, 3)
     with pytest.raises(NetworkError, match=said) as caught:
         lolat.read(written(tmp_path, attributes, *shapes))
     assert "\n" not in str(caught.value)
 
 
 def test_sizes_of_nothing_in_an_onnx_file(tmp_path: Path) -> None:
-    path = tmp_path / "n.onnx"
-    kernel = helper.make_tensor("w", TensorProto.FLOAT, [0, 3, 3, 3], [])
-    ends = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
-        for n, shape in (("x", [1, 3, 8, 8]), ("y", None))
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [kernel]
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    path.write_bytes(model.SerializeToString())
+    made = model([node("Conv", "x w", "y")], w=(0, 3, 3, 3))
     with pytest.raises(NetworkError):
-        lolat.read(path)
+        lolat.read(saved(tmp_path, made))

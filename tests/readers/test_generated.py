@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,33 +15,17 @@ from lolat.errors import NetworkError
 from lolat.graph.counts import count
 from lolat.readers import open_network
 from lolat.readers.generated import Config, Fc, Inception, ResNet, Vgg, parse, text
-from tests.cli.commands import Command, one_line
 
-ROOT = Path(__file__).parents[2]
-
-STUDY_VGG = {
-    "batch_size": 8,
-    "filters": [16, 32],
-    "hidden_layers": [100, 50],
-    "input_shape": [64, 96, 3],
-    "input_size": 1024,
-    "model": "VGG",
-    "num_hidden_layers": 2,
-    "num_layers": 2,
-    "output_shape": 5,
+STUDY_VGG, STUDY_INCEPTION = {
+    "batch_size": 8, "filters": [16, 32], "hidden_layers": [100, 50], "input_shape": [64, 96, 3],
+    "input_size": 1024, "model": "VGG", "num_hidden_layers": 2, "num_layers": 2, "output_shape": 5,
     "vgg_layers": [2, 1],
-}
-STUDY_INCEPTION = {
+}, {
     **{k: [[n, n + 1], [n + 2]] for n, k in enumerate(
         ["f1", "f2_in", "f2_out", "f3_in", "f3_out", "f4_out"], start=10)},
     "hidden_layers": [], "inception_layers": [2, 1], "input_shape": [32, 32, 1],
     "model": "Inception", "output_shape": 7, "num_layers": 2, "num_hidden_layers": 0,
 }  # fmt: skip
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 # ---- the string ----------------------------------------------------------------------------------
@@ -51,56 +34,33 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        (
-            "generate:vgg?layers=2,2,3&filters=64,128,256&hidden=100&input=128",
-            Vgg((2, 2, 3), (64, 128, 256), (100,), (128, 128, 3), 2),
-        ),
+        ("generate:vgg?layers=2,2,3&filters=64,128,256&hidden=100&input=128",
+         Vgg((2, 2, 3), (64, 128, 256), (100,), (128, 128, 3), 2)),
         ("generate:vgg", Vgg((2,), (16,), (100,), (128, 128, 3), 2)),
         ("generate:VGG?layers=1,1,1", Vgg((1, 1, 1), (16, 32, 64), (100,), (128, 128, 3), 2)),
         ("generate:vgg?filters=8,9", Vgg((2, 2), (8, 9), (100,), (128, 128, 3), 2)),
         ("generate:vgg?hidden=none&input=64,96&classes=10", Vgg((2,), (16,), (), (64, 96, 3), 10)),
-        (
-            "generate:vgg?vgg_layers=3&input_shape=64x96x1&output_shape=10&hidden_layers=5",
-            Vgg((3,), (16,), (5,), (64, 96, 1), 10),
-        ),
+        ("generate:vgg?vgg_layers=3&input_shape=64x96x1&output_shape=10&hidden_layers=5",
+         Vgg((3,), (16,), (5,), (64, 96, 1), 10)),
         ("generate:resnet", ResNet((3, 3, 3, 3), (100,), (128, 128, 3), 2, False)),
-        (
-            "generate:resnet?layers=3,4,6,3&small=true&output=9",
-            ResNet((3, 4, 6, 3), (100,), (128, 128, 3), 9, True),
-        ),
+        ("generate:resnet?layers=3,4,6,3&small=true&output=9",
+         ResNet((3, 4, 6, 3), (100,), (128, 128, 3), 9, True)),
         ("generate:fc", Fc((1000,), (128,), 2, 0.2, 0.5)),
-        (
-            "generate:fc?hidden=30,20&input=7&dropout=none&input_dropout=0.1",
-            Fc((30, 20), (7,), 2, 0.1, None),
-        ),
-        (
-            "generate:inception?layers=2,1&f1=1&f2_in=2,3&f2_out=4,5,6",
-            Inception(
-                (2, 1), ((1, 1), (1,)), ((2, 2), (3,)), ((4, 5), (6,)),
-                ((32, 32), (32,)), ((32, 32), (32,)), ((32, 32), (32,)), (100,), (128, 128, 3), 2,
-            ),
-        ),
+        ("generate:fc?hidden=30,20&input=7&dropout=none&input_dropout=0.1",
+         Fc((30, 20), (7,), 2, 0.1, None)),
+        ("generate:inception?layers=2,1&f1=1&f2_in=2,3&f2_out=4,5,6",
+         Inception((2, 1), ((1, 1), (1,)), ((2, 2), (3,)), ((4, 5), (6,)), *[((32, 32), (32,))] * 3,
+                   (100,), (128, 128, 3), 2)),
         (f"generate:vgg?config={json.dumps(STUDY_VGG)}", Vgg((2, 1), (16, 32), (100, 50), (64, 96, 3), 5)),
-        (
-            "generate:vgg?config=%7B%22output_shape%22%3A%203%7D",
-            Vgg((2,), (16,), (100,), (128, 128, 3), 3),
-        ),
-        (
-            f"generate:inception?config={json.dumps(STUDY_INCEPTION)}",
-            Inception(
-                (2, 1), ((10, 11), (12,)), ((11, 12), (13,)), ((12, 13), (14,)), ((13, 14), (15,)),
-                ((14, 15), (16,)), ((15, 16), (17,)), (), (32, 32, 1), 7,
-            ),
-        ),
-        (
-            'generate:fc?config={"batch_size": 8, "dropout": null, "hidden_layers": 1, '
-            '"input_dropout": 0, "input_shape": [5], "layers": [9], "model": "FC", "output_shape": 3}',
-            Fc((9,), (5,), 3, 0.0, None),
-        ),
-        (
-            'generate:resnet?config={"resnet_layers": [1, 2, 3, 4], "small": true, "model": "ResNet"}',
-            ResNet((1, 2, 3, 4), (100,), (128, 128, 3), 2, True),
-        ),
+        ("generate:vgg?config=%7B%22output_shape%22%3A%203%7D",
+         Vgg((2,), (16,), (100,), (128, 128, 3), 3)),
+        (f"generate:inception?config={json.dumps(STUDY_INCEPTION)}",
+         Inception((2, 1), *(((n, n + 1), (n + 2,)) for n in range(10, 16)), (), (32, 32, 1), 7)),
+        ('generate:fc?config={"batch_size": 8, "dropout": null, "hidden_layers": 1, '
+         '"input_dropout": 0, "input_shape": [5], "layers": [9], "model": "FC", "output_shape": 3}',
+         Fc((9,), (5,), 3, 0.0, None)),
+        ('generate:resnet?config={"resnet_layers": [1, 2, 3, 4], "small": true, "model": "ResNet"}',
+         ResNet((1, 2, 3, 4), (100,), (128, 128, 3), 2, True)),
     ],
 )  # fmt: skip
 def test_what_a_string_says(spec: str, expected: Config) -> None:
@@ -141,28 +101,16 @@ def vggs(draw: st.DrawFn) -> Vgg:
 def inceptions(draw: st.DrawFn) -> Inception:
     layers = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
     some = st.sampled_from([5, 32, 64])
-    blocks = [
-        tuple(tuple(draw(some) for _ in range(n)) for n in layers) for _ in range(6)
-    ]  # f1 to f4_out
+    stages = st.tuples(*(st.tuples(*[some] * n) for n in layers))
+    blocks = [draw(stages) for _ in range(6)]  # f1 to f4_out
     return Inception(layers, *blocks, draw(dense), draw(images), draw(numbers))
 
 
 four = st.tuples(*[st.integers(1, 50)] * 4)
 resnets = st.builds(ResNet, four, dense, images, numbers, st.booleans())
-fcs = st.builds(
-    Fc,
-    st.lists(numbers, min_size=1, max_size=5).map(tuple),
-    st.tuples(numbers),
-    numbers,
-    shares,
-    shares,
-)
+widths = st.lists(numbers, min_size=1, max_size=5).map(tuple)
+fcs = st.builds(Fc, widths, st.tuples(numbers), numbers, shares, shares)
 configs = vggs() | inceptions() | resnets | fcs
-
-
-@given(configs)
-def test_the_short_form_says_everything(config: Config) -> None:
-    assert parse(text(config)) == config
 
 
 def in_study(config: Config) -> str:
@@ -174,7 +122,8 @@ def in_study(config: Config) -> str:
 
 
 @given(configs)
-def test_a_configuration_of_the_study_says_the_same(config: Config) -> None:
+def test_the_short_form_and_the_study_say_everything(config: Config) -> None:
+    assert parse(text(config)) == config
     assert parse(f"generate:{config.family}?config={in_study(config)}") == config
 
 
@@ -300,9 +249,7 @@ HAND = {
         (3 * 9 * 4 + 4 + 8) + (4 * 9 * 4 + 4 + 8) + (4 * 9 * 8 + 8 + 16) + 330 + 33,
     ),
     "fc?layers=6,5&input=4&output=3": (
-        4 * 6 + 6 * 5 + 5 * 3,
-        (4 * 6 + 6 + 12) + (6 * 5 + 5 + 10) + (5 * 3 + 3),
-    ),
+        4 * 6 + 6 * 5 + 5 * 3, (4 * 6 + 6 + 12) + (6 * 5 + 5 + 10) + (5 * 3 + 3)),
     # 32 -> 16 (stem) -> 7 (pooling without padding) -> 4 -> 2 -> 1
     "resnet?layers=1,2,1,1&input=32&hidden=10&output=3": (
         256 * 49 * 3 * 64
@@ -310,30 +257,18 @@ HAND = {
         + 16 * (256 * 128 + 9 * 128 * 128 + 128 * 512 + 256 * 512)
         + 16 * (512 * 128 + 9 * 128 * 128 + 128 * 512)
         + 4 * (512 * 256 + 9 * 256 * 256 + 256 * 1024 + 512 * 1024)
-        + 1 * (1024 * 512 + 9 * 512 * 512 + 512 * 2048 + 1024 * 2048)
-        + 2048 * 10
-        + 10 * 3,
-        learned(3, 64, 7)
-        + bottleneck(64, 64, True)
-        + bottleneck(256, 128, True)
-        + bottleneck(512, 128, False)
-        + bottleneck(512, 256, True)
-        + bottleneck(1024, 512, True)
-        + learned(2048, 10, norm=False)
-        + learned(10, 3, norm=False),
+        + 1 * (1024 * 512 + 9 * 512 * 512 + 512 * 2048 + 1024 * 2048) + 2048 * 10 + 10 * 3,
+        learned(3, 64, 7) + bottleneck(64, 64, True) + bottleneck(256, 128, True)
+        + bottleneck(512, 128, False) + bottleneck(512, 256, True) + bottleneck(1024, 512, True)
+        + learned(2048, 10, norm=False) + learned(10, 3, norm=False),
     ),
     "resnet?layers=1,1,1,1&input=32&hidden=none&output=3&small=true": (
         256 * 49 * 3 * 64
         + 49 * (9 * 64 * 64 * 4 + 64 * 64)
         + 16 * (9 * 64 * 128 + 9 * 128 * 128 * 3 + 64 * 128)
         + 4 * (9 * 128 * 256 + 9 * 256 * 256 * 3 + 128 * 256)
-        + 1 * (9 * 256 * 512 + 9 * 512 * 512 * 3 + 256 * 512)
-        + 512 * 3,
-        learned(3, 64, 7)
-        + plain(64, 64)
-        + plain(64, 128)
-        + plain(128, 256)
-        + plain(256, 512)
+        + 1 * (9 * 256 * 512 + 9 * 512 * 512 * 3 + 256 * 512) + 512 * 3,
+        learned(3, 64, 7) + plain(64, 64) + plain(64, 128) + plain(128, 256) + plain(256, 512)
         + learned(512, 3, norm=False),
     ),
     # 15 -> 5 (7x7, no padding) -> 3 -> 2, blocks of 2x2, -> 1; the second block's input is 2+4+6+7
@@ -341,19 +276,11 @@ HAND = {
         25 * 49 * 3 * 64
         + 9 * (64 * 128 + 9 * 128 * 192)
         + 4 * (192 * 2 + 192 * 3 + 9 * 3 * 4 + 192 * 5 + 25 * 5 * 6 + 192 * 7)
-        + 4 * (19 * 2 + 19 * 3 + 9 * 3 * 4 + 19 * 5 + 25 * 5 * 6 + 19 * 7)
-        + 19 * 10
-        + 10 * 3,
-        learned(3, 64, 7)
-        + learned(64, 128)
-        + learned(128, 192, 3)
-        + sum(
-            learned(n, 2) + learned(n, 3) + learned(3, 4, 3)
-            + learned(n, 5) + learned(5, 6, 5) + learned(n, 7)
-            for n in (192, 19)
-        )
-        + learned(19, 10, norm=False)
-        + learned(10, 3, norm=False),
+        + 4 * (19 * 2 + 19 * 3 + 9 * 3 * 4 + 19 * 5 + 25 * 5 * 6 + 19 * 7) + 19 * 10 + 10 * 3,
+        learned(3, 64, 7) + learned(64, 128) + learned(128, 192, 3)
+        + sum(learned(n, 2) + learned(n, 3) + learned(3, 4, 3) + learned(n, 5) + learned(5, 6, 5)
+              + learned(n, 7) for n in (192, 19))
+        + learned(19, 10, norm=False) + learned(10, 3, norm=False),
     ),
 }  # fmt: skip
 
@@ -392,23 +319,3 @@ def test_a_network_of_every_family_runs_on_any_channels() -> None:
         answer = network(np.zeros((2, *network.input_shape[1:]), "float32"), training=True)
         assert answer.shape == (2, 4)
         assert np.allclose(np.sum(answer, axis=1), 1, atol=1e-5)
-
-
-def test_the_command_line_takes_a_generated_network(command: Command) -> None:
-    spec = "generate:vgg?layers=2,1&filters=16,32&hidden=100,50&input=64,96,3&output=5"
-    found = command("predict", "epyc-2t", spec, "--json")
-    assert found.code == 0
-    answer = json.loads(found.out)
-    assert answer["network"] == spec.removeprefix("generate:")
-    assert answer["latency_ms"] > 0
-    study = f"generate:vgg?config={json.dumps(STUDY_VGG)}"
-    again = command("predict", "epyc-2t", study, "--json")
-    assert json.loads(again.out)["latency_ms"] == answer["latency_ms"]
-
-
-def test_the_command_line_says_what_is_wrong(command: Command) -> None:
-    found = command("predict", "epyc-2t", "generate:vgg?layers=2,2&filters=8")
-    assert (found.code, found.out) == (2, "")
-    assert "layers has 2 and filters 1 numbers" in one_line(found.err)
-    unknown = command("predict", "epyc-2t", "nothing.at.all")
-    assert "generate:FAMILY" in one_line(unknown.err)

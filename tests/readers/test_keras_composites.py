@@ -32,6 +32,9 @@ def test_self_attention_in_which_a_mask_is_not_a_key() -> None:
     ):
         assert kinds(graph) == ATTENTION
         assert six(graph, 2) == (0, 0, 2 * macs, 2 * moved, layer.count_params(), 8)
+    graph = graph_of(lambda x: layer(x, x, return_attention_scores=True), (5, 7))
+    assert graph.shapes(graph.outputs) == [(1, 5, 7), (1, 3, 5, 5)]
+    assert kinds(graph) == ATTENTION
 
 
 def test_cross_attention_with_values_of_another_size() -> None:
@@ -41,13 +44,6 @@ def test_cross_attention_with_values_of_another_size() -> None:
                  lambda q, v: layer(q, key=v, value=v)):  # fmt: skip
         graph = graph_of(call, (5, 7), (11, 7))
         assert six(graph) == (0, 0, macs, moved, layer.count_params(), 8)
-
-
-def test_attention_scores_are_an_output() -> None:
-    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4)
-    graph = graph_of(lambda x: layer(x, x, return_attention_scores=True), (5, 7))
-    assert graph.shapes(graph.outputs) == [(1, 5, 7), (1, 3, 5, 5)]
-    assert kinds(graph) == ATTENTION
 
 
 def test_attention_over_one_axis_of_two() -> None:
@@ -101,13 +97,9 @@ def test_recurrent_layers(make: Any, kind: str, gates: int) -> None:
         assert kinds(graph) == [kind]
         assert total(graph, 2).flops == 2 * 5 * gates * 4 * (3 + 4)
         assert total(graph).weights == layer.count_params()
-    # As the cell of an RNN it is the same.
-    cell = {"lstm": layers.LSTMCell, "gru": layers.GRUCell, "simple_rnn": layers.SimpleRNNCell}[
-        kind
-    ]
-    assert counted(lambda x: layers.RNN(cell(4))(x), (5, 3)) == counted(
-        lambda x: make(4)(x), (5, 3)
-    )
+    cell = getattr(layers, f"{make.__name__}Cell")  # as the cell of an RNN it is the same
+    ours = counted(lambda x: layers.RNN(cell(4))(x), (5, 3))
+    assert ours == counted(lambda x: make(4)(x), (5, 3))
 
 
 def test_the_step_of_an_lstm() -> None:
@@ -115,11 +107,8 @@ def test_the_step_of_an_lstm() -> None:
     moved = (3 + 16) + (4 + 16) + 3 * 16 + 4 * 8 + 3 * 12 + 8 + 12
     assert six(counted(lambda x: layers.LSTM(4)(x), (5, 3))) == (
         0, 0, 5 * 112, 5 * moved, 16 * 7 + 16, 5)  # fmt: skip
-
-
-def test_a_gru_that_resets_before_has_one_bias() -> None:
-    layer = layers.GRU(4, reset_after=False)
-    assert counted(lambda x: layer(x), (5, 3)).weights == layer.count_params()
+    one_bias = layers.GRU(4, reset_after=False)
+    assert counted(lambda x: one_bias(x), (5, 3)).weights == one_bias.count_params()
 
 
 def test_states_are_outputs_and_inputs() -> None:
@@ -134,15 +123,15 @@ def test_states_are_outputs_and_inputs() -> None:
     assert total(graph).flops == (5 + 6) * 112
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind", "out"),
-    [
-        ("concat", "concatenate", 8),
-        ("sum", "add", 4),
-        ("ave", "average", 4),
-        ("mul", "multiply", 4),
-    ],
-)
+MERGED = [
+    ("concat", "concatenate", 8),
+    ("sum", "add", 4),
+    ("ave", "average", 4),
+    ("mul", "multiply", 4),
+]
+
+
+@pytest.mark.parametrize(("mode", "kind", "out"), MERGED)
 def test_bidirectional(mode: str, kind: str, out: int) -> None:
     layer = layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=mode)
     graph = graph_of(lambda x: layer(x), (5, 3))

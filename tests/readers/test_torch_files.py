@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import lolat
-from lolat.readers.torch.program import is_formula
+from lolat.readers.torch.file import is_formula
 from tests.readers import torch_networks as nets
 from tests.readers.counting import refused
 from tests.readers.torch_networks import graph_of, total

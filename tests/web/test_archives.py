@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import NetworkError
-from lolat.readers import archives
-from lolat.readers.archives import check_file
+from lolat.readers import apart
+from lolat.readers.apart import check_file
 
 MIB = 2**20
 NAME = "net.keras"
@@ -144,7 +144,7 @@ def test_limits(
 ) -> None:  # fmt: skip
     path = keras_file(tmp_path / NAME, *more, config=b"x" * 1001)
     check_file(path, NAME)
-    monkeypatch.setattr(archives, limit, value)
+    monkeypatch.setattr(apart, limit, value)
     assert words in refusal(path)
     if limit != "MOST_ENTRIES":  # what grows with the memory that is allowed
         assert "--max-read-gib" in refusal(path)
@@ -155,7 +155,7 @@ def test_weights_that_are_not_packed_may_be_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Keras and PyTorch write them; they are no more than the file itself."""
-    monkeypatch.setattr(archives, "MOST_UNPACKED", 1000)
+    monkeypatch.setattr(apart, "MOST_UNPACKED", 1000)
     path = keras_file(tmp_path / NAME, ("w", b"\0" * 5000), packed=zipfile.ZIP_STORED)
     check_file(path, NAME)
     content = path.read_bytes()
@@ -214,7 +214,7 @@ def test_a_read_network_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "n.json"
     path.write_text(" " * 2000)
     check_file(path, "n.json")
-    monkeypatch.setattr(archives, "MOST_CONFIG", 1000)
+    monkeypatch.setattr(apart, "MOST_CONFIG", 1000)
     with pytest.raises(NetworkError, match="expected a read network"):
         check_file(path, "n.json")
 

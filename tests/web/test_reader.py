@@ -14,7 +14,7 @@ pytest.importorskip("keras")
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.readers import apart
-from lolat.readers.archives import check_file
+from lolat.readers.apart import check_file
 from lolat.web import networks
 from lolat.web.networks import Reader
 from tests.processes import is_running, wait_until

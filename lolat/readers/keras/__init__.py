@@ -33,7 +33,7 @@ from lolat.readers.keras.calls import (
     without_weights,
 )
 from lolat.readers.keras.layers import rule_of
-from lolat.readers.rules import WITH_AXIS, axis_of
+from lolat.readers.rules import WITH_AXIS, Reader, axis_of
 from lolat.units import one_line, shapes_text, shortened
 
 RESHAPES = {"Reshape", "Flatten", "Squeeze", "ExpandDims", "Ravel", "Rearrange", "DepthToSpace",
@@ -44,21 +44,18 @@ RESHAPES = {"Reshape", "Flatten", "Squeeze", "ExpandDims", "Ravel", "Rearrange",
 def import_keras() -> Any:
     """Keras, imported quietly: TensorFlow greets on stderr from C++ whatever the log level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    saved = os.dup(2)
     try:
-        with tempfile.TemporaryFile() as muffled:
+        with contextlib.ExitStack() as stack:
+            saved, muffled = os.dup(2), stack.enter_context(tempfile.TemporaryFile())
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, 2)
             os.dup2(muffled.fileno(), 2)
-            try:
-                import keras
-            finally:
-                os.dup2(saved, 2)
+            import keras
     except ImportError as error:
         raise MissingPackageError(
             f"Keras with TensorFlow is needed for this and cannot be imported ({error})",
             "tensorflow",
         ) from error
-    finally:
-        os.close(saved)
     if not hasattr(keras, "StatelessScope"):
         raise MissingPackageError(
             f"Keras {keras.__version__} is too old for this, it must be 3.5 or newer; install it with: "
@@ -87,7 +84,7 @@ def read_model(model: Any, name: str = "", input_size: Sequence[int] | None = No
         return reader.builder.build(reader.follow(outputs, ""))
 
 
-class KerasReader:
+class KerasReader(Reader):
     """Walks symbolic Keras tensors and writes operations into a GraphBuilder."""
 
     def __init__(self, name: str) -> None:
@@ -139,26 +136,15 @@ class KerasReader:
         """The axis or axes that a layer or operation works along."""
         if kind not in WITH_AXIS or not call.inputs:
             return {}
-        rank, layer = len(self.shape_of(call.inputs[0])), call.layer
+        rank, layer = len(self.shape(call.inputs[0])), call.layer
         stacks = {"Hstack": min(rank, 2) - 1, "Vstack": 0, "Dstack": 2}
-        axis = stacks.get(
-            type(layer).__name__, getattr(layer, "axis", getattr(layer, "axes", None))
-        )
-        if not hasattr(layer, "axis") and not hasattr(layer, "axes") and axis is None:
-            return {}
-        return axis_of(axis, rank + (kind == "stack"), everything=kind == "reduce")
+        own = [getattr(layer, name) for name in ("axis", "axes") if hasattr(layer, name)]
+        told = [stacks[n] for n in (type(layer).__name__,) if n in stacks] or own
+        return axis_of(told[0], rank + (kind == "stack"), kind == "reduce") if told else {}
 
     def is_constant(self, tensor: int) -> bool:
         """Whether a tensor does not grow with the batch."""
         return not self.builder.tensors[tensor].batched
-
-    def elements(self, tensor: int) -> int:
-        """Elements of a tensor at batch size 1."""
-        return prod(self.shape_of(tensor))
-
-    def shape_of(self, tensor: int) -> tuple[int, ...]:
-        """The shape of a tensor of the graph, at batch size 1."""
-        return self.builder.tensors[tensor].shape
 
     # ---- The walk.
 
@@ -185,8 +171,7 @@ class KerasReader:
 
     def output_shapes(self, node: Any, sources: Sequence[int]) -> list[tuple[int, ...]]:
         """Output shapes at batch size 1, following sizes that a reshape moved into the batch."""
-        shapes = []
-        outputs = node.output_tensors
+        shapes, outputs = [], node.output_tensors
         reshaped = type(node.operation).__name__ in RESHAPES
         if any(tuple(t.shape).count(None) > 1 for t in outputs):
             outputs = self.specified(node, sources)
@@ -197,7 +182,9 @@ class KerasReader:
                     rest = prod(int(n) for n in tensor.shape if n is not None)
                     per_sample = self.elements(sources[0]) // max(rest, 1)
                 else:
-                    per_sample = max(self.per_sample(t) for t in node.input_tensors)
+                    opened = (t for t in node.input_tensors if None in t.shape)
+                    sizes = (self.shape(self.known[id(t)])[t.shape.index(None)] for t in opened)
+                    per_sample = max(sizes, default=1)
             shapes.append(self.sized(tensor, per_sample))
             if reshaped and prod(shapes[-1]) != self.elements(sources[0]):
                 raise NetworkError(
@@ -206,11 +193,6 @@ class KerasReader:
                     "of the batch size"
                 )
         return shapes
-
-    def per_sample(self, tensor: Any) -> int:
-        """What the open dimension of a symbolic tensor is at batch size 1."""
-        shape = tuple(tensor.shape)
-        return self.shape_of(self.known[id(tensor)])[shape.index(None)] if None in shape else 1
 
     def specified(self, node: Any, sources: Sequence[int]) -> Sequence[Any]:
         """The outputs of a call that leaves sizes open, such as those that an einsum is not told."""
@@ -223,7 +205,7 @@ class KerasReader:
         except Exception:  # then the open sizes are reported
             return node.output_tensors
         if hasattr(operation, "equation"):
-            shape = _einsum_shape(operation.equation, self.shape_of(sources[0]), outputs[0].shape)
+            shape = _einsum_shape(operation.equation, self.shape(sources[0]), outputs[0].shape)
             outputs = [keras.KerasTensor(shape)]
         return outputs
 
@@ -238,9 +220,9 @@ class KerasReader:
         for tensor, source in zip(node.input_tensors, sources, strict=True):
             shape = tuple(tensor.shape)
             if fixed:
-                shape = self.shape_of(source)
+                shape = self.shape(source)
             elif shape.count(None) > 1 and shape[0] is None:
-                shape = (None, *self.shape_of(source)[1:])
+                shape = (None, *self.shape(source)[1:])
             fresh.append(keras.KerasTensor(shape, dtype=tensor.dtype))
         swap = {id(t): new for t, new in zip(node.input_tensors, fresh, strict=True)}
         args, kwargs = keras.tree.map_structure(

@@ -103,7 +103,7 @@ def _window(layer: Any) -> dict[str, Any]:
 def _conv(r: Any, call: Call) -> list[int]:
     """A convolution of any sort but a separable one."""
     layer = call.layer
-    inside = channels(layer, r.shape_of(call.inputs[0]))
+    inside = channels(layer, r.shape(call.inputs[0]))
     groups = int(getattr(layer, "groups", 1))
     # Keras runs Conv2D(groups=channels) as a grouped convolution, not as DepthwiseConv2D: ConvNeXt
     # is written so, and takes many times longer than a depthwise kernel would.
@@ -123,7 +123,7 @@ def _conv(r: Any, call: Call) -> list[int]:
 
 def _separable(r: Any, call: Call) -> list[int]:
     layer, window = call.layer, _window(call.layer)
-    inside = channels(layer, r.shape_of(call.inputs[0]))
+    inside = channels(layer, r.shape(call.inputs[0]))
     between = inside * int(layer.depth_multiplier)
     depthwise = r.add(
         call, "depthwise_conv", call.inputs[:1], with_channels(layer, call.shapes[0], between),
@@ -146,7 +146,7 @@ def _dense(r: Any, call: Call) -> list[int]:
         inside, outside = einsum_features(labels[1], result, tuple(layer.kernel.shape))
         bias = layer.bias is not None
     else:
-        inside, outside = r.shape_of(call.inputs[0])[-1], int(layer.units)
+        inside, outside = r.shape(call.inputs[0])[-1], int(layer.units)
         bias = bool(layer.use_bias)
     out = r.add(call, "dense", call.inputs[:1], in_features=inside, out_features=outside, bias=bias)
     return _activated(r, call, out)
@@ -160,9 +160,9 @@ def _embedding(r: Any, call: Call) -> list[int]:
 def _dot(r: Any, call: Call) -> list[int]:
     """The product of two activations over one axis each; normalized first where the layer says so."""
     axes, ins = call.layer.axes, call.inputs
-    contracted = r.shape_of(ins[0])[axes[0] if isinstance(axes, (tuple, list)) else axes]
+    contracted = r.shape(ins[0])[axes[0] if isinstance(axes, (tuple, list)) else axes]
     if call.layer.normalize:
-        ins = [r.add(call, "unit_norm", [i], r.shape_of(i)) for i in ins]
+        ins = [r.add(call, "unit_norm", [i], r.shape(i)) for i in ins]
     return [r.add(call, "matmul", ins, contracted=contracted)]
 
 
@@ -199,7 +199,7 @@ def _pad(r: Any, call: Call) -> list[int]:
 def _crop(r: Any, call: Call) -> list[int]:
     first = 2 if getattr(call.layer, "data_format", "") == "channels_first" else 1
     starts = {first + i: before for i, (before, _) in enumerate(_pairs(call.layer.cropping))}
-    return [r.add(call, "crop", call.inputs, **part_of(r.shape_of(call.inputs[0]), starts))]
+    return [r.add(call, "crop", call.inputs, **part_of(r.shape(call.inputs[0]), starts))]
 
 
 def _permute(r: Any, call: Call) -> list[int]:
@@ -214,7 +214,7 @@ def _activation(r: Any, call: Call) -> list[int]:
 
 def _augmentation(r: Any, call: Call) -> list[int]:
     """Random layers hand on what they get at inference; RandomCrop makes it fit."""
-    same = [r.shape_of(i) for i in call.inputs] == call.shapes
+    same = [r.shape(i) for i in call.inputs] == call.shapes
     return list(r.write(call, "identity" if same else "resize", call.inputs))
 
 
@@ -248,29 +248,22 @@ def _multi_head_attention(r: Any, call: Call) -> list[int]:
 
     def project(source: int, features: int, name: str) -> int:
         """To (batch and what is not attended over, what is, features)."""
-        shape = r.shape_of(source)
-        if len(shape) == 3:
-            rows, steps = shape[0], shape[1]
-        else:
-            steps = prod(shape[axis] for axis in attended)
-            rows = prod(shape[:-1]) // steps
+        shape = r.shape(source)
+        steps = shape[1] if len(shape) == 3 else prod(shape[axis] for axis in attended)
+        rows = prod(shape[:-1]) // steps
         return int(b.add(
             "dense", [source], (rows, steps, features), name, call.inner,
             in_features=shape[-1], out_features=features, bias=bias,
         ))  # fmt: skip
 
-    mixed, weights = attention(
-        b,
-        project(query, query_heads * key_size, "query"),
-        project(key, key_heads * key_size, "key"),
-        project(value, key_heads * value_size, "value"),
-        (query_heads, key_heads),
-        "attention",
-        call.inner,
-    )
+    heads = query_heads, key_heads
+    q = project(query, query_heads * key_size, "query")
+    k = project(key, key_heads * key_size, "key")
+    v = project(value, key_heads * value_size, "value")
+    mixed, weights = attention(b, q, k, v, heads, "attention", call.inner)
     out = b.add(
         "dense", [mixed], call.shapes[0], "output", call.inner,
-        in_features=r.shape_of(mixed)[-1], out_features=call.shapes[0][-1], bias=bias,
+        in_features=r.shape(mixed)[-1], out_features=call.shapes[0][-1], bias=bias,
     )  # fmt: skip
     return [out, *(r.view(weights, shape, "scores", call.inner) for shape in call.shapes[1:])]
 
@@ -282,27 +275,21 @@ def _dot_attention(r: Any, call: Call) -> list[int]:
     query, value, *rest = (r.known[id(t)] for t in call.node.arguments.args[0])
     key = rest[0] if rest else value
     scaled = call.layer.scale is not None
-    mixed, weights = attention(
-        r.builder, query, key, value, (1, 1), call.name, call.path, scaled
-    )  # fmt: skip
-    return [
-        mixed,
-        *(r.view(weights, s, f"{call.name}_weights", call.path) for s in call.shapes[1:]),
-    ]
+    name, path = call.name, call.path
+    mixed, weights = attention(r.builder, query, key, value, (1, 1), name, path, scaled)
+    return [mixed, *(r.view(weights, s, f"{name}_weights", path) for s in call.shapes[1:])]
 
 
-_RECURRENT = {
-    "LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn",
-    "LSTMCell": "lstm", "GRUCell": "gru", "SimpleRNNCell": "simple_rnn",
-}  # fmt: skip
+_RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
 def _recurrent_kind(layer: Any) -> str | None:
     """The kind of a recurrent layer or its cell, also of a user's class that inherits one."""
     for part in (layer, getattr(layer, "cell", None)):
         for cls in type(part).__mro__:
-            if cls.__module__.startswith("keras.") and cls.__name__ in _RECURRENT:
-                return _RECURRENT[cls.__name__]
+            name = cls.__name__.removesuffix("Cell")
+            if cls.__module__.startswith("keras.") and name in _RECURRENT:
+                return _RECURRENT[name]
     return None
 
 
@@ -311,7 +298,7 @@ def _recurrent(r: Any, call: Call) -> list[int]:
     kind = _recurrent_kind(call.layer)
     if kind is None:
         return list(r.inside(call))
-    cell, shape = call.layer.cell, r.shape_of(call.inputs[0])
+    cell, shape = call.layer.cell, r.shape(call.inputs[0])
     vectors = {} if getattr(cell, "reset_after", True) else {"bias_vectors": 1}
     return list(r.write(
         call, kind, call.inputs, units=int(cell.units), in_features=shape[-1],
@@ -350,7 +337,7 @@ def _time_distributed(r: Any, call: Call) -> list[int]:
     """The wrapped layer on every step: the steps become part of the batch."""
     import keras
 
-    shape = r.shape_of(call.inputs[0])
+    shape = r.shape(call.inputs[0])
     merged = r.view(call.inputs[0], (shape[0] * shape[1], *shape[2:]), call.name, call.path)
     step = keras.KerasTensor((None, *shape[2:]), dtype=call.node.input_tensors[0].dtype)
     outputs = keras.tree.flatten(call.layer.layer(step))

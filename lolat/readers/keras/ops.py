@@ -37,7 +37,7 @@ def _cast(r: Any, call: Call) -> list[int]:
 
 
 def _transpose(r: Any, call: Call) -> list[int]:
-    op, rank = call.layer, len(r.shape_of(call.inputs[0]))
+    op, rank = call.layer, len(r.shape(call.inputs[0]))
     if hasattr(op, "axis1"):
         order = swapped(rank, op.axis1, op.axis2)
     elif hasattr(op, "destination"):
@@ -50,7 +50,7 @@ def _transpose(r: Any, call: Call) -> list[int]:
 def _split(r: Any, call: Call) -> list[int]:
     """One slice per part."""
     of_name = {"Hsplit": 1, "Vsplit": 0, "Dsplit": 2}
-    shape = r.shape_of(call.inputs[0])
+    shape = r.shape(call.inputs[0])
     axis = of_name.get(type(call.layer).__name__, getattr(call.layer, "axis", 0)) % len(shape)
     written, start = [], 0
     for part in call.shapes:
@@ -63,7 +63,7 @@ def _split(r: Any, call: Call) -> list[int]:
 
 def _slice(r: Any, call: Call) -> list[int]:
     """x[key], or a part that begins at numbers; where a tensor says where, that is not known."""
-    shape = r.shape_of(call.inputs[0])
+    shape = r.shape(call.inputs[0])
     arguments = [*call.node.arguments.args, *call.node.arguments.kwargs.values()]
     key = arguments[1] if len(arguments) > 1 else ()
     if type(call.layer).__name__ == "Slice":
@@ -98,12 +98,12 @@ def _part_of_key(shape: tuple[int, ...], key: Any) -> dict[str, Any]:
 
 def _matmul(r: Any, call: Call) -> list[int]:
     left, right = r.operands(call)[:2]
-    return product(r, call, left, right, r.shape_of(left)[-1])
+    return product(r, call, left, right, r.shape(left)[-1])
 
 
 def _tensordot(r: Any, call: Call) -> list[int]:
     left, right = r.operands(call)[:2]
-    shape, axes = r.shape_of(left), call.layer.axes
+    shape, axes = r.shape(left), call.layer.axes
     if isinstance(axes, int):
         contracted = prod(shape[len(shape) - axes :])
     else:
@@ -117,20 +117,20 @@ def _einsum(r: Any, call: Call) -> list[int]:
     if len(sources) != 2 or "->" not in equation:
         return list(r.write(call, "Einsum", call.inputs))
     labels, result = einsum_terms(equation)
-    summed, _ = einsum_features(labels[1], result, r.shape_of(sources[1]))
+    summed, _ = einsum_features(labels[1], result, r.shape(sources[1]))
     return product(r, call, sources[0], sources[1], summed)
 
 
 def _conv(r: Any, call: Call) -> list[int]:
     """A convolution of any sort: (spatial sizes, channels in, channels out) of its kernel say which."""
     source, weights, *_ = r.operands(call)
-    *window, a, b = r.shape_of(weights)
+    *window, a, b = r.shape(weights)
     kind, inside, outside, groups = "conv", a, b, 1
     name = type(call.layer).__name__
     if name == "ConvTranspose":
         kind, inside, outside = "transposed_conv", b, a
     elif name == "Conv":
-        inside = channels(call.layer, r.shape_of(source))
+        inside = channels(call.layer, r.shape(source))
         groups = inside // a
         kind = "grouped_conv" if groups > 1 else kind
     else:
@@ -162,11 +162,11 @@ def _dot_product_attention(r: Any, call: Call) -> list[int]:
     """On (batch, steps, heads, size) tensors."""
 
     def merged(index: int) -> int:
-        shape = r.shape_of(index)
+        shape = r.shape(index)
         flat = (*shape[:-2], shape[-2] * shape[-1])
         return int(r.view(index, flat, call.name, call.path))
 
-    heads = tuple(r.shape_of(i)[-2] for i in call.inputs[:2])
+    heads = tuple(r.shape(i)[-2] for i in call.inputs[:2])
     query, key, value = (merged(i) for i in call.inputs[:3])
     mixed, _ = attention(r.builder, query, key, value, (heads[0], heads[1]), call.name, call.path)
     return [r.view(mixed, call.shapes[0], call.name, call.path)]

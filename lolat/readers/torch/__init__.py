@@ -19,22 +19,26 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers.rules import attention
-from lolat.readers.torch import rules
-from lolat.readers.torch.calls import (
+from lolat.readers.rules import WITH_AXIS, Reader, attention, axis_of
+from lolat.readers.torch import file, rules
+from lolat.readers.torch.export import export, unwrapped
+from lolat.readers.torch.program import (
     RESHAPES,
     TRANSPOSITIONS,
     VIEWS,
     Call,
+    Program,
     arguments_of,
     base_name,
     channel_axis,
     dtype_name,
     flat,
-    indices_of,
     is_mutable,
+    is_tensor,
+    source_line,
+    submodule,
+    tensors_of,
 )
-from lolat.readers.torch.program import Program, is_tensor, source_line, submodule, tensors_of
 from lolat.units import one_line
 
 OLDEST = (2, 6)
@@ -75,11 +79,8 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     axis is the batch). The module is read as in evaluation mode and stays as it is. Raises NetworkError.
     """
     import_torch()
-    from lolat.readers.torch.export import export, unwrapped
-    from lolat.readers.torch.program import of_program
-
     if f"{type(model).__module__}.{type(model).__qualname__}" == EXPORTED:
-        return read_program(of_program(model, name or "exported", size), name or "exported")
+        return read_program(file.of_program(model, name or "exported", size), name or "exported")
     model = unwrapped(model)
     name = name or type(model).__name__
     return read_program(export(model, name, size, example), name)
@@ -88,16 +89,16 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
 def read_file(path: str, size: tuple[int, ...], name: str) -> Graph:
     """Read a `.pt2` file into a Graph; its weights and example inputs are not loaded."""
     import_torch()
-    from lolat.readers.torch.consistency import check_shapes
-    from lolat.readers.torch.program import opened
-
-    program = opened(path, size)
-    check_shapes(program.graph_module, program.number, name)
+    program = file.opened(path, size)
+    file.check_shapes(program, name)
     return read_program(program, name)
 
 
-def read_program(program: Any, name: str) -> Graph:
-    """A `torch_program.Program` as a Graph. Raises NetworkError when it computes nothing."""
+def read_program(program: Program, name: str) -> Graph:
+    """A Program as a Graph. Raises NetworkError when it computes nothing.
+
+    Operations that no output needs, such as attention weights that nobody reads, are left out.
+    """
     builder = GraphBuilder(name, "torch")
     builder.warnings += program.warnings
     outputs = Walker(builder, program).run()
@@ -106,20 +107,13 @@ def read_program(program: Any, name: str) -> Graph:
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return "
             "what it computed"
         )
-    keep_alive(builder, outputs)
-    return builder.build(outputs)
-
-
-def keep_alive(builder: GraphBuilder, outputs: Sequence[int]) -> None:
-    """Leave out operations that no output needs, such as attention weights that nobody reads."""
-    needed = set(outputs)
-    kept = []
+    needed, kept = set(outputs), []
     for operation in reversed(builder.operations):
-        if needed.isdisjoint(operation.outputs):
-            continue
-        needed.update(operation.inputs)
-        kept.append(operation)
+        if not needed.isdisjoint(operation.outputs):
+            needed.update(operation.inputs)
+            kept.append(operation)
     builder.operations[:] = reversed(kept)
+    return builder.build(outputs)
 
 
 # ---- The walk through the nodes of an exported program.
@@ -130,7 +124,7 @@ _WRAPPERS = ("wrap", "checkpoint", "invoke_subgraph")
 _BRANCHES = {"cond", "while_loop", "scan", "map", "map_impl", "switch"}
 
 
-class Walker:
+class Walker(Reader):
     """Follows a Program; `values`: node -> tensor index, list of them, or None for what is no tensor."""
 
     def __init__(self, builder: GraphBuilder, program: Program) -> None:
@@ -186,15 +180,12 @@ class Walker:
 
     def constants_like(self, node: Any, values: Sequence[Any], grows: bool = False) -> list[Any]:
         """Constants with the shapes of what a node yields."""
-        constants: list[Any] = []
-        for value in values:
+        constants: list[Any] = [None] * len(values)
+        for at, value in enumerate(values):
             if value is not None:
                 shape, batched = self.program.sizes(node, value, grows)
-                index = self.builder.tensor(shape, batched, dtype_name(value))
-                self.constants.add(index)
-                constants.append(index)
-            else:
-                constants.append(None)
+                constants[at] = self.builder.tensor(shape, batched, dtype_name(value))
+                self.constants.add(constants[at])
         return constants
 
     def called(self, node: Any) -> None:
@@ -230,9 +221,7 @@ class Walker:
         grows = any(self.builder.tensors[i].batched for i in sources)
         sized = [None if v is None else self.program.sizes(node, v, grows) for v in tensors]
         batched = any(s is not None and s[1] for s in sized)
-        made = base_name(node).startswith(
-            "new_"
-        )  # zeros of the type of a tensor, not of its values
+        made = base_name(node).startswith("new_")  # of the type of a tensor, not of its values
         constant = self.constants.issuperset(sources) and not (sources and batched)
         if made or (constant and base_name(node) not in rules.HEAVY):
             return self.constants_like(node, tensors, grows)
@@ -242,7 +231,7 @@ class Walker:
         call = Call(node, base_name(node), arguments_of(node), shapes, name, path, dtype)
         self.builder.dtype = dtype
         try:
-            written: list[Any] = list(rules.emit(self, call))
+            written = self.emit(call)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise NetworkError(
                 f"{name or node.name!r} ({call.op}) of {self.builder.name!r} cannot be read "
@@ -255,10 +244,20 @@ class Walker:
                 self.builder.tensors[index] = replace(was, batched=size[1])
         return written
 
+    def emit(self, call: Call) -> list[Any]:
+        """Write a call as operations; what it wrote."""
+        rule = rules.RULES.get(call.op)
+        if rule is not None:
+            return list(rule(self, call))
+        # Under its own name, which says whose operation it is: so it is reported.
+        kind = call.op if "." in call.op else f"aten.{call.op}"
+        name = call.name or call.op.rpartition(".")[2]
+        return self.whole(call, kind, self.operands(call), name)
+
     def sources(self, node: Any) -> list[int]:
         """The tensors that a node reads, scalars too."""
-        values = (self.values.get(n) for n in node.all_input_nodes)
-        return [i for value in values for i in indices_of(value)]
+        values = (i for n in node.all_input_nodes for i in flat(self.values.get(n)))
+        return [i for i in values if isinstance(i, int)]
 
     def read(self, call: Call, first: int | None = None) -> list[int]:
         """The first tensor that a call reads (or `first`), and others that the network computes.
@@ -287,19 +286,22 @@ class Walker:
 
     def axes(self, call: Call, kind: str) -> dict[str, Any]:
         """The axis or axes that an operation works along."""
-        return rules.axes_of(self, call, kind)
+        inputs = self.sources(call.node)
+        if kind not in WITH_AXIS or not inputs:
+            return {}
+        first = self.index(call.get("self", call.get("input")))
+        rank = len(self.shape(inputs[0] if first is None else first))
+        axis = call.get("dim", 0 if kind in ("concatenate", "stack") else None)
+        if call.op in ("hstack", "vstack", "dstack"):
+            axis = {"hstack": min(rank, 2) - 1, "vstack": 0, "dstack": 2}[call.op]
+        elif call.op in ("index", "_unsafe_index"):
+            places = [i for i, n in enumerate(call.get("indices")) if n is not None]
+            axis = places[0] if len(places) == 1 else None
+        return axis_of(axis, rank + (kind == "stack"), everything=kind == "reduce")
 
     def is_constant(self, tensor: int) -> bool:
         """Whether a tensor depends on parameters alone."""
         return tensor in self.constants
-
-    def elements(self, tensor: int) -> int:
-        """Elements of a tensor at batch size 1."""
-        return prod(self.shape(tensor))
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Shape at batch size 1."""
-        return self.builder.tensors[index].shape
 
     def write(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
         """The operation that a call is, for its first output."""
@@ -386,6 +388,9 @@ class Walker:
 # ---- `nn.MultiheadAttention` as the operations it consists of, as Keras' MultiHeadAttention is read.
 
 _MULTI_HEAD = "activation.MultiheadAttention"
+_FUSED = "scaled_dot_product_attention"
+_QUERIES = {_FUSED: "query", "bmm": "self", "baddbmm": "batch1"}
+"""The product of queries and keys, and which of its arguments the queries are."""
 _SEEN_THROUGH = RESHAPES | TRANSPOSITIONS | {"slice", "select", "dropout"}
 
 
@@ -398,7 +403,7 @@ def _layer_of(node: Any) -> tuple[str, str] | None:
     return None
 
 
-def _attention_layer(walker: Any, node: Any) -> bool:
+def _attention_layer(walker: Walker, node: Any) -> bool:
     """Read the attention layer that begins at a node, as Keras' MultiHeadAttention is read.
 
     False when the node begins none, or one of an unusual kind (keys of its own, decomposed to matrices):
@@ -412,25 +417,32 @@ def _attention_layer(walker: Any, node: Any) -> bool:
         return False
     inside = set(layer)
     linears = [n for n in layer if base_name(n) == "linear"]
-    heads = _head_size(layer)
-    if len(linears) not in (2, 3, 4) or heads is None or any(base_name(n) == "cat" for n in layer):
+    product = next((n for n in layer if base_name(n) in _QUERIES), None)
+    if (
+        len(linears) not in (2, 3, 4)
+        or product is None
+        or any(base_name(n) == "cat" for n in layer)
+    ):
         return False
     sources = [walker.index(_outside(arguments_of(n)["input"], inside)) for n in linears[:-1]]
     returned = {n: _origin(n, inside) for n in layer if set(n.users) - inside}
     if None in sources or not set(returned.values()) <= {"linear", "softmax", "mean"}:
         return False
-    _emit(walker, layer, linears, sources, heads, walker.shortened(place[1]), returned)
+    _emit(walker, product, linears, sources, walker.shortened(place[1]), returned)
     walker.done |= inside
     return True
 
 
 def _emit(
-    walker: Any, layer: list[Any], linears: list[Any], sources: list[int], size: int, path: str,
+    walker: Walker, product: Any, linears: list[Any], sources: list[Any], path: str,
     returned: dict[Any, str],
 ) -> None:  # fmt: skip
-    b = walker.builder
+    b, name = walker.builder, base_name(product)
     total = int(arguments_of(linears[-1])["weight"].meta["val"].shape[1])
-    rows = _rows(walker, layer, sources[0], size, total)
+    size = int(arguments_of(product)[_QUERIES[name]].meta["val"].shape[-1])  # of one head
+    shape, _ = walker.program.sizes(product, product.meta["val"], True)
+    # How many sequences there are at batch size 1: windows are in the batch.
+    rows = prod(shape[:-3]) if name == _FUSED else max(1, shape[0] * size // total)
     sources = [sources[0], *(sources[1:] or sources) * 2][:3] if len(sources) < 3 else sources
     biased = arguments_of(linears[0])["bias"] is not None
     projected = []
@@ -460,29 +472,6 @@ def _emit(
         walker.values[node] = index
         if origin == "linear":
             walker.channels[index] = len(shape) - 1
-
-
-def _head_size(layer: list[Any]) -> int | None:
-    """Features of one head."""
-    for node in layer:
-        if base_name(node) in ("scaled_dot_product_attention", "bmm"):
-            first = arguments_of(node)["self" if base_name(node) == "bmm" else "query"]
-            return int(first.meta["val"].shape[-1])
-        if base_name(node) == "baddbmm":
-            return int(arguments_of(node)["batch1"].meta["val"].shape[-1])
-    return None
-
-
-def _rows(walker: Any, layer: list[Any], source: int, size: int, total: int) -> int:
-    """How many sequences there are at batch size 1 (windows are in the batch)."""
-    for node in layer:
-        if base_name(node) == "scaled_dot_product_attention":
-            shape, _ = walker.program.sizes(node, node.meta["val"], True)
-            return prod(shape[:-3])
-        if base_name(node) in ("bmm", "baddbmm"):
-            shape, _ = walker.program.sizes(node, node.meta["val"], True)
-            return max(1, shape[0] * size // total)
-    return 1
 
 
 def _outside(node: Any, inside: set[Any]) -> Any:

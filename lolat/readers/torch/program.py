@@ -1,29 +1,20 @@
-"""What torch.export took apart: a Program, from memory or a `.pt2` file; and why a network cannot be read.
-
-Of a file the graph is read, its weights and pickles never are. `torch.export.load` unpickles example
-inputs, some weights and constants, and evaluates the sizes that are written as formulas; any of them can
-run code of the file's author. What LoLat needs is in one JSON document, whose formulas and names of
-operations are checked before PyTorch sees them.
-"""
+"""What PyTorch took apart: a Program, its nodes as rules see them, and why a network cannot be read."""
 
 from __future__ import annotations
 
-import ast
-import json
-import operator
 import os
 import re
 import traceback
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import lolat
 from lolat.errors import NetworkError
+from lolat.graph import CONVOLUTIONS
+from lolat.graph.kinds import NORMALIZATIONS, POOLINGS
+from lolat.readers.rules import moved, swapped
 from lolat.units import one_line, shortened
 
 # ---- Why a PyTorch network cannot be read, in one line that names the line of the user's code.
@@ -193,298 +184,184 @@ def submodule(graph_module: Any, node: Any) -> Any | None:
     return module if hasattr(module, "graph") else None
 
 
-def with_symbols(assigned: Mapping[Any, int], batch: Any) -> Sizes:
-    """Sizes of a program with open dimensions: symbols -> numbers; `batch` is 1, then 2, in them."""
-    at_1, at_2 = ({**assigned, batch: n} for n in (1, 2))
-
-    def sizes(node: Any, value: Any, grows: bool) -> tuple[tuple[int, ...], bool]:
-        one = tuple(_number(n, at_1) for n in value.shape)
-        return one, one != tuple(_number(n, at_2) for n in value.shape)
-
-    return sizes
+# ---- A node as the rules see it.
 
 
-def _number(n: Any, symbols: Mapping[Any, int]) -> int:
-    expression: Any = getattr(getattr(n, "node", None), "expr", None)
-    return int(expression.subs(symbols) if hasattr(expression, "subs") else n)
+@dataclass(frozen=True)
+class Call:
+    """A node as a rule sees it: its arguments by name, the shapes it writes, how it is called."""
+
+    node: Any
+    op: str  # "conv2d", without the underscore of an in-place one
+    arguments: dict[str, Any]
+    shapes: list[tuple[int, ...]]
+    name: str
+    """Of the layer in its module: "conv1", or "0" in a Sequential; "" for a plain operation."""
+    path: str
+    dtype: str
+
+    def label(self, kind: str, suffix: str = "") -> str:
+        """What an operation of this call is called; a mere number is that of its kind: "conv_0"."""
+        label = f"{kind}_{self.name}" if self.name.isdigit() else self.name or kind
+        return f"{label}_{suffix}" if suffix else label
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument; `default` when the operation has none of that name, or None in it."""
+        value = self.arguments.get(name)
+        return default if value is None else value
 
 
-def at_fixed_batch(batch: int) -> Sizes:
-    """Sizes of a program exported for `batch` samples alone: what depends on inputs is divided."""
-
-    def sizes(node: Any, value: Any, grows: bool) -> tuple[tuple[int, ...], bool]:
-        shape = [int(n) for n in value.shape]
-        if not grows or batch == 1:
-            return tuple(shape), grows
-        axes = [i for i, n in enumerate(shape) if n % batch == 0]
-        if not axes:
-            return tuple(shape), False
-        exact = [i for i in axes if shape[i] == batch]
-        axis = 0 if axes[0] == 0 else (exact or axes)[0]
-        shape[axis] //= batch
-        return tuple(shape), True
-
-    return sizes
+def dtype_name(value: Any) -> str:
+    """float32, int64 ... of a torch tensor."""
+    return str(value.dtype).removeprefix("torch.")
 
 
-# ---- `.pt2` files, and programs in memory.
+def is_mutable(node: Any) -> bool:
+    """Whether an operation writes into its first argument."""
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
-PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib", ".tar")
-LARGEST = 1 << 30  # bytes of a graph
-_TARGET = re.compile(
-    r"(?:torch\.ops\.|_operator\.|math\.|torch\.sym_|torch\._sym_)[\w.]+|#?\w+:[\w.:]+"
-)
-_NAMES = """
-Symbol Integer Float Rational Add Mul Pow Min Max Mod PythonMod FloorDiv CleanDiv CeilDiv ModularIndexing
-Where IntTrueDiv FloatTrueDiv FloatPow PowByNatural CeilToInt FloorToInt TruncToInt RoundToInt ToFloat
-TruncToFloat RoundDecimal LShift RShift Identity Eq Ne Gt Ge Lt Le And Or Not StrictGreaterThan
-GreaterThan StrictLessThan LessThan Equality Unequality floor ceiling Abs
+
+def base_name(node: Any) -> str:
+    """conv2d for aten.conv2d.default, relu for aten.relu_.default, mylib.op for others' operations."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return f"python.{getattr(node.target, '__name__', node.target)}"
+    space, _, name = schema.name.partition("::")
+    if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    return name if space == "aten" else f"{space}.{name}"
+
+
+def arguments_of(node: Any) -> dict[str, Any]:
+    """The arguments of a node by the names of the operation's schema, defaults filled in."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return {str(i): argument for i, argument in enumerate(node.args)} | dict(node.kwargs)
+    known = {a.name: node.kwargs.get(a.name, a.default_value) for a in schema.arguments}
+    return known | dict(zip(known, node.args, strict=False))
+
+
+def flat(value: Any) -> Sequence[Any]:
+    """The leaves of nested tuples, lists and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in flat(item)]
+    return [value]
+
+
+# ---- Views, and where the channels of a tensor are: which transpositions move data.
+#
+# In PyTorch an image is (N, C, H, W) and tokens are (N, T, C); a network moves the channels to the end in
+# front of a layer norm and back behind it. Written channels last, as in Keras, the same network has no such
+# transpositions: they are free here. All others count, as in Keras, whether or not a copy follows.
+
+_RESHAPES = """
+view _unsafe_view reshape view_as reshape_as flatten unflatten squeeze unsqueeze contiguous ravel
+alias detach clone lift_fresh_copy
 """
-_FORMULAS = frozenset(_NAMES.split())
-"""What a size may be computed with."""
-_AGAIN = "write it again with torch.export.save(torch.export.export(net, (x,)), 'net.pt2')"
+_TRANSPOSITIONS = "permute transpose t numpy_T mT movedim moveaxis swapaxes swapdims adjoint"
+_PARTS = """
+slice select narrow chunk split split_with_sizes unsafe_chunk unsafe_split unbind tensor_split expand
+expand_as diagonal to
+"""
+RESHAPES = frozenset(_RESHAPES.split())
+"""Operations that show the same data in another shape; a copy belongs to what needs it."""
+TRANSPOSITIONS = frozenset(_TRANSPOSITIONS.split())
+VIEWS = RESHAPES - {"clone", "lift_fresh_copy"} | TRANSPOSITIONS | frozenset(_PARTS.split())
+"""What changes along with the tensor that it is a view of."""
+
+_FIRST = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
+_LAST = {"dense", "layer_norm", "rms_norm", "embedding", "lstm", "gru", "simple_rnn"}
+_IMAGE = ("view", "reshape", "unflatten", "conv", "batch_norm", "pool", "group_norm", "upsample")
 
 
-def refuse_pickle(path: str) -> None:
-    """NetworkError when a path is that of a pickle by its name."""
-    if path.lower().endswith(PICKLES):
-        raise NetworkError(
-            f"{shortened(path)!r} is a pickle, and opening a pickle runs whatever code is in it, so LoLat "
-            "opens none; give package.module:callable that returns the module, or a .pt2 file of "
-            "torch.export.save"
-        )
+def channel_axis(
+    walker: Any, kind: str, inputs: Sequence[int], shape: tuple[int, ...]
+) -> int | None:
+    """The axis of the channels of what an operation writes; None where it is not known."""
+    if kind in _FIRST and not (kind in NORMALIZATIONS and inputs[0] in walker.channels):
+        return 1 if len(shape) > 2 else None
+    if kind in _LAST:
+        return len(shape) - 1
+    if kind in ("reshape", "transpose", "matmul", "unfold", "reduce", "gather"):
+        return None
+    known = [walker.channels[i] for i in inputs if i in walker.channels
+             and len(walker.shape(i)) == len(shape)]  # fmt: skip
+    return known[0] if known else None
 
 
-def opened(path: str, size: tuple[int, ...]) -> Program:
-    """The program in a `.pt2` file. Raises NetworkError for what is none, and for another version's."""
-    name = shortened(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            document = _document(archive, name)
-    except FileNotFoundError as error:
-        raise NetworkError(
-            f"no file {name!r}; expected a .pt2 file of torch.export.save"
-        ) from error
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        pickled = _begins_like_a_pickle(path)
-        what = "a pickle, which LoLat never opens" if pickled else "no .pt2 file, or a damaged one"
-        raise NetworkError(f"{name!r} is {what} ({one_line(error)}); {_AGAIN}") from error
-    check_safe(document, name)
-    return _sized(*_graph(document, name), size, name)
+def reshaped(walker: Any, call: Call) -> list[int]:
+    """The same data in another shape; free. The channels stay known where they stay an axis."""
+    source = walker.index(call.get("self", call.get("input")))
+    before, after = walker.shape(source), call.shapes[0]
+    if before == after:
+        return [source] if call.op != "clone" else [walker.add(call, "identity", [source])]
+    out = walker.add(call, "reshape", [source])
+    axis = walker.channels.get(source)
+    if axis is not None:
+        size = before[axis]
+        inside, behind = prod(before[:axis]), prod(before[axis + 1 :])
+        for at, n in enumerate(after):
+            if n == size and prod(after[:at]) == inside and prod(after[at + 1 :]) == behind:
+                walker.channels[out] = at
+    return [out]
 
 
-def of_program(exported: Any, name: str, size: tuple[int, ...]) -> Program:
-    """A Program of an ExportedProgram in memory."""
-    return _sized(exported.graph_module, exported.graph_signature, size, name)
+def permutation(call: Call, rank: int) -> tuple[int, ...]:
+    """Which axis of the input each axis of the output is."""
+    if call.op == "permute":
+        return tuple(int(d) % rank for d in call.get("dims"))
+    if call.op in ("movedim", "moveaxis"):
+        return moved(rank, call.get("source"), call.get("destination"))
+    if call.op == "numpy_T":
+        return tuple(reversed(range(rank)))
+    if call.op in ("t", "mT", "adjoint"):
+        return swapped(rank, -2, -1) if rank > 1 else (0,)
+    first, second = (call.get(f"dim{i}", call.get(f"axis{i}", 0)) for i in (0, 1))
+    return swapped(rank, first, second)
 
 
-def _begins_like_a_pickle(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(2)[:1] == b"\x80"
-    except OSError:
+def transposed(walker: Any, call: Call) -> list[int]:
+    """A transposition: free where it only moves the channels to where images or tokens have them."""
+    source = walker.index(call.get("self", call.get("input")))
+    shape = walker.shape(source)
+    order = permutation(call, len(shape))
+    axis = walker.channels.get(source)
+    real = [a for a in order if shape[a] > 1]
+    free = real == sorted(real) or _is_layout(walker, call, source, order)
+    kind = "reshape" if free else "transpose"
+    out = walker.add(call, kind, [source], permutation=order)
+    if axis is not None:
+        walker.channels[out] = order.index(axis)
+    return [out]
+
+
+def _is_layout(walker: Any, call: Call, source: int, order: tuple[int, ...]) -> bool:
+    """Whether the channels alone move, between the second axis and the last."""
+    last = len(order) - 1
+    to_last = order == (0, *range(2, last + 1), 1)
+    to_first = order == (0, last, *range(1, last))
+    if last < 2 or not (to_last or to_first):
         return False
+    axis = walker.channels.get(source)
+    if last > 2 and source in walker.builder.inputs:
+        return True  # an image as files have it
+    if last == 2:
+        # Of tokens it is the way back to an image or a signal only when one is made of them.
+        return axis == 1 or (axis == 2 and _feeds_image(call.node))
+    return axis == (1 if to_last else last)
 
 
-def _document(archive: zipfile.ZipFile, name: str) -> Any:
-    """The JSON document of the graph in an archive."""
-    names = archive.namelist()
-    documents = [n for n in names if re.search(r"(?:^|/)models/[^/]+\.json$", n)]
-    documents += [n for n in names if n == "serialized_exported_program.json"]
-    if len(documents) > 1:
-        stems = ", ".join(Path(n).stem for n in documents)
-        raise NetworkError(
-            f"{name!r} holds {len(documents)} networks ({stems}); save the one to read in a file of its own"
-        )
-    what = ""
-    if not documents:
-        what = f"{name!r} is an archive without an exported program in it"
-        if any(n.endswith(".pkl") for n in names):
-            what = (
-                f"{name!r} is an archive of torch.save or TorchScript with a pickle in it, which LoLat "
-                "never opens"
-            )
-    elif archive.getinfo(documents[0]).file_size > LARGEST:
-        what = f"the graph in {name!r} is larger than 1 GiB"
-    if what:
-        raise NetworkError(f"{what}; {_AGAIN}")
-    try:
-        return json.loads(archive.read(documents[0]))
-    except (ValueError, RecursionError, zipfile.BadZipFile) as error:
-        raise NetworkError(f"{name!r} is damaged ({one_line(error)}); {_AGAIN}") from error
-
-
-def check_safe(document: Any, name: str) -> None:
-    """NetworkError when a formula or the name of an operation is not what torch.export writes."""
-    for key, value in _strings(document):
-        what = ""
-        if key in ("expr_str", "hint") and not is_formula(value):
-            what = "a size"
-        elif key == "target" and (
-            not _TARGET.fullmatch(value) or "__" in value.replace(".__", ".")
-        ):
-            what = "an operation"
-        if what:
-            raise NetworkError(
-                f"{name!r} has {shortened(value)!r} where PyTorch writes {what}; it was tampered with "
-                "or is damaged, and is not opened"
-            )
-
-
-def _strings(document: Any) -> Iterator[tuple[str, str]]:
-    """(key, text) of all texts in a JSON document."""
-    todo: list[tuple[str, Any]] = [("", document)]
-    while todo:
-        key, value = todo.pop()
-        if isinstance(value, dict):
-            todo += value.items()
-            todo += [("expr_str", k) for k in value if key == "range_constraints"]
-        elif isinstance(value, list):
-            todo += [(key, item) for item in value]
-        elif isinstance(value, str):
-            yield key, value
-
-
-def is_formula(text: str) -> bool:
-    """Whether a text is arithmetic on named sizes, with the functions that torch.export writes."""
-    try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return all(_is_arithmetic(node) for node in ast.walk(tree))
-
-
-_SYMBOL = re.compile(r"[a-z]+\d+")
-_ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.keyword, ast.operator,
-               ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context, ast.Tuple)  # fmt: skip
-
-
-def _is_arithmetic(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in _FORMULAS
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return _SYMBOL.fullmatch(node.value) is not None
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, (bool, int, float))
-    if isinstance(node, ast.Name):
-        return node.id in _FORMULAS or _SYMBOL.fullmatch(node.id) is not None
-    return isinstance(node, _ARITHMETIC)
-
-
-def _graph(document: Any, name: str) -> tuple[Any, Any]:
-    """(graph module, signature) of a document; nothing of it is run."""
-    from torch._export.serde import schema, serialize
-
-    version = document.get("schema_version", {}) if isinstance(document, dict) else {}
-    mine = tuple(schema.SCHEMA_VERSION)
-    theirs = (version.get("major"), version.get("minor"))
-    if theirs[0] != mine[0]:
-        import torch
-
-        by = document.get("torch_version", "") if isinstance(document, dict) else ""
-        raise NetworkError(
-            f"{name!r} was written by another PyTorch ({f'{by}, ' if by else ''}version {theirs[0]} of the "
-            f"file, here PyTorch {torch.__version__} reads version {mine[0]}); {_AGAIN}"
-        )
-    _check_known(document, name)
-    try:
-        program = serialize._dict_to_dataclass(schema.ExportedProgram, document)
-        program.graph_module.module_call_graph = []
-        from torch.utils._sympy.numbers import int_oo
-        from torch.utils._sympy.value_ranges import ValueRanges
-
-        ranges = {
-            k: ValueRanges(
-                serialize._int_to_sympy_int(v.min_val, -int_oo),
-                serialize._int_to_sympy_int(v.max_val, int_oo),
-            )
-            for k, v in program.range_constraints.items()
-        }
-        reader = serialize.GraphModuleDeserializer()
-        result = reader.deserialize(program.graph_module, {}, {}, None, ranges)
-    except Exception as error:
-        raise NetworkError(
-            f"the network in {name!r} cannot be read ({type(error).__name__}: {one_line(error)}): it is "
-            f"damaged or of another version; {_AGAIN}"
-        ) from error
-    return result.graph_module, result.signature
-
-
-def _check_known(document: Any, name: str) -> None:
-    """NetworkError when an operation is of a package that is not imported here."""
-    import torch
-
-    for key, value in _strings(document):
-        if key == "target" and value.startswith("torch.ops."):
-            try:
-                operator.attrgetter(value.removeprefix("torch.ops."))(torch.ops)
-            except (AttributeError, RuntimeError):
-                raise NetworkError(
-                    f"{name!r} has the operation {shortened(value)}, which PyTorch does not know here; "
-                    "give package.module:callable that imports the package it is from and returns the "
-                    "module"
-                ) from None
-
-
-def _sized(graph_module: Any, signature: Any, size: tuple[int, ...], name: str) -> Program:
-    """The program with its open sizes filled in: the first axis of its inputs is the batch."""
-    inputs, outputs = constants_and_inputs(signature)
-    values = [
-        n.meta["val"]
-        for n in graph_module.graph.nodes
-        if n.op == "placeholder" and n.name in inputs and is_tensor(n.meta.get("val"))
-    ]
-    if not values:
-        raise NetworkError(f"the network in {name!r} has no input that is a tensor; {_AGAIN}")
-    symbols = [_symbol(v.shape[0]) for v in values if len(v.shape)]
-    batch = next((s for s in symbols if s), None)
-    assigned: dict[Any, int] = {}
-    for value in values:
-        wanted = _wanted(value, size)
-        if size and not wanted and len(values) == 1:
-            raise _other_size(values, size, name)
-        for axis, n in enumerate(value.shape[1:]):
-            symbol = _symbol(n)
-            if symbol is None and wanted and int(n) != wanted[axis]:
-                raise _other_size(values, size, name)
-            if symbol is not None and symbol not in assigned and symbol != batch:
-                if not wanted:
-                    raise NetworkError(
-                        f"the input of {name!r} has an open size ({_text(value)}); give it with "
-                        "--input-size, for example --input-size 3,224,224"
-                    )
-                assigned[symbol] = wanted[axis]
-    if batch is not None or assigned:
-        open_sizes = partial(_number, symbols={**assigned, batch: 2})
-        return Program(
-            graph_module, inputs, outputs, with_symbols(assigned, batch), number=open_sizes
-        )
-    fixed = int(values[0].shape[0]) if len(values[0].shape) else 1
-    return Program(graph_module, inputs, outputs, at_fixed_batch(fixed))
-
-
-def _symbol(n: Any) -> Any:
-    """The symbol of an open size; None for a number."""
-    expression = getattr(getattr(n, "node", None), "expr", None)
-    return expression if getattr(expression, "is_Symbol", False) else None
-
-
-def _wanted(value: Any, size: tuple[int, ...]) -> tuple[int, ...]:
-    """The size that was given for an input, () where none was: one number is for its open axes."""
-    rest = value.shape[1:]
-    if len(size) == 1 and len(rest) > 1:
-        spatial = [_symbol(n) is not None for n in rest]
-        spatial = spatial if any(spatial) else [i > 0 for i in range(len(rest))]
-        return tuple(size[0] if s else int(n) for s, n in zip(spatial, rest, strict=True))
-    return size if len(size) == len(rest) else ()
-
-
-def _other_size(values: list[Any], size: tuple[int, ...], name: str) -> NetworkError:
-    return NetworkError(
-        f"--input-size {','.join(map(str, size))} does not fit {name!r}, which was exported for "
-        f"{', '.join(map(_text, values))}; leave it out, or export the network for that size"
-    )
-
-
-def _text(value: Any) -> str:
-    return "x".join("?" if _symbol(n) is not None else str(n) for n in value.shape[1:])
+def _feeds_image(node: Any) -> bool:
+    """Whether what reads a node sees it as an image or a signal."""
+    for user in node.users:
+        name = str(user.target)
+        if any(part in name for part in ("contiguous", "clone", "dropout")):
+            if _feeds_image(user):
+                return True
+            continue
+        rank = len(getattr(user.meta.get("val"), "shape", ()))
+        if any(f"aten.{part}" in name or f"_{part}" in name for part in _IMAGE):
+            return rank > 3 or "conv" in name or "norm" in name or "pool" in name
+    return False

@@ -11,9 +11,7 @@ from math import prod
 from typing import Any
 
 from lolat.readers.rules import (
-    WITH_AXIS,
     Rule,
-    axis_of,
     by_name,
     einsum_features,
     einsum_terms,
@@ -22,7 +20,14 @@ from lolat.readers.rules import (
     plain,
     product,
 )
-from lolat.readers.torch.calls import RESHAPES, TRANSPOSITIONS, Call, flat, reshaped, transposed
+from lolat.readers.torch.program import (
+    RESHAPES,
+    TRANSPOSITIONS,
+    Call,
+    flat,
+    reshaped,
+    transposed,
+)
 
 # ---- What multiplies: convolutions, products, attention, recurrent layers, embeddings.
 
@@ -33,15 +38,15 @@ def sizes_of(value: Any, count: int) -> tuple[int, ...]:
     return tuple(sizes * count if len(sizes) == 1 else sizes)
 
 
-def _weight(call: Any) -> tuple[int, ...]:
-    """The shape of a kernel."""
-    return tuple(int(n) for n in call.get("weight").meta["val"].shape)
+def _shape(node: Any) -> tuple[int, ...]:
+    """The shape of a parameter."""
+    return tuple(int(n) for n in node.meta["val"].shape)
 
 
 def _convolution(walker: Any, call: Call) -> list[int]:
     """A convolution, or a transposed one, in one, two or three dimensions."""
     source = walker.index(call.get("input"))
-    kernel = _weight(call)
+    kernel = _shape(call.get("weight"))
     spatial = len(kernel) - 2
     groups = int(call.get("groups", 1))
     strides = sizes_of(call.get("stride", 1), spatial)
@@ -149,7 +154,7 @@ def _fused_attention(walker: Any, call: Call) -> list[Any]:
 
 def _embedding(walker: Any, call: Call) -> list[int]:
     """The rows of a table at given indices."""
-    rows, features = _weight(call)
+    rows, features = _shape(call.get("weight"))
     source = walker.index(call.get("indices"))
     return [
         walker.add(call, "embedding", walker.read(call, source), rows=rows, out_features=features)
@@ -214,11 +219,6 @@ def _stacked(walker: Any, call: Any, states: list[int]) -> int:
     out = int(walker.add(call, kind, states, shape, suffix="states", **along))
     walker.parts[out] = states
     return out
-
-
-def _shape(node: Any) -> tuple[int, int]:
-    rows, columns = node.meta["val"].shape
-    return int(rows), int(columns)
 
 
 def _cell(walker: Any, call: Call) -> list[Any]:
@@ -460,30 +460,3 @@ RULES: dict[str, Rule] = {
 
 HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} addmv addbmm linear einsum".split()) | set(GATES)
 """What is never folded into a constant, however constant its operands are."""
-
-
-def axes_of(walker: Any, call: Call, kind: str) -> dict[str, Any]:
-    """The axis or axes that an operation works along."""
-    inputs = walker.sources(call.node)
-    if kind not in WITH_AXIS or not inputs:
-        return {}
-    first = walker.index(call.get("self", call.get("input")))
-    rank = len(walker.shape(inputs[0] if first is None else first))
-    axis = call.get("dim", 0 if kind in ("concatenate", "stack") else None)
-    if call.op in ("hstack", "vstack", "dstack"):
-        axis = {"hstack": min(rank, 2) - 1, "vstack": 0, "dstack": 2}[call.op]
-    elif call.op in ("index", "_unsafe_index"):
-        places = [i for i, n in enumerate(call.get("indices")) if n is not None]
-        axis = places[0] if len(places) == 1 else None
-    return axis_of(axis, rank + (kind == "stack"), everything=kind == "reduce")
-
-
-def emit(walker: Any, call: Call) -> list[Any]:
-    """Write a call as operations; what it wrote."""
-    rule = RULES.get(call.op)
-    if rule is not None:
-        return rule(walker, call)
-    # Under its own name, which says whose operation it is: so it is reported.
-    kind = call.op if "." in call.op else f"aten.{call.op}"
-    name = call.name or call.op.rpartition(".")[2]
-    return list(walker.whole(call, kind, walker.operands(call), name))

@@ -133,7 +133,7 @@ def runnable(torch: Any, source: Any, size: tuple[int, ...], name: str, batch_si
     pickles; weights, buffers and constants are made up: their shapes and types are what times depend on.
     MeasuringError where the program is of another batch size.
     """
-    from lolat.readers.torch.program import of_program, opened
+    from lolat.readers.torch.file import of_program, opened
 
     program = opened(source, size) if isinstance(source, str) else of_program(source, name, size)
     placeholders = [n for n in program.graph_module.graph.nodes if n.op == "placeholder"]
