@@ -118,14 +118,11 @@ def _checked(onnx: Any, stripped: bytes, shown: str) -> Any:
         raise NetworkError(
             f"{shown!r} is not an ONNX model: {one_line(error)}; export it or copy it again"
         ) from error
-    parts = {
-        "operator sets": model.opset_import,
-        "operations": model.graph.node,
-        "outputs": model.graph.output,
-    }
+    graph, sets = model.graph, model.opset_import
+    parts = {"operator sets": sets, "operations": graph.node, "outputs": graph.output}
     if lacks := [f"no {name}" for name, part in parts.items() if not part]:
         raise NetworkError(f"{shown!r} is not an ONNX network: it has {lacks[0]}; export it again")
-    if not all(isinstance(text, str) for text in _texts(model.graph)):
+    if not all(isinstance(text, str) for text in _texts(graph)):
         raise NetworkError(f"{shown!r} is damaged: it has names that are no text; copy it again")
     return _inlined(model, shown)
 
@@ -157,9 +154,7 @@ def _with_functions(model: Any) -> float:
 
     def called(name: tuple[str, str]) -> float:
         if name in bodies and name not in known:
-            known[name] = (
-                math.inf
-            )  # while it is being counted: who comes back here goes in a circle
+            known[name] = math.inf  # while it is being counted: who comes back goes in a circle
             known[name] = nodes(bodies[name])
         return known.get(name, 1)
 
@@ -211,37 +206,42 @@ def _refuse(start: bytes, shown: str) -> None:
         raise NetworkError(f"{shown!r} is a text file, not an ONNX model; export it again")
 
 
-def _stripped(data: Any, at: int, end: int, inside: dict[int, Any]) -> Iterator[bytes]:
-    """The message in data[at:end] without what is left out, in pieces."""
-    tensor = inside is _TENSOR
-    packed = 0
+def _fields(data: Any, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of the fields of the message in data[at:end]: number, wire type, where each begins, has its contents
+    and ends. _DamagedError where it is none."""
     while at < end:
         begin = at
         key, at = _varint(data, at, end)
-        field_number, wire = key >> 3, key & 7
-        length = 0
+        wire, content = key & 7, at
         if wire == 0:
             _, at = _varint(data, at, end)
         elif wire == 2:
-            length, at = _varint(data, at, end)
-        elif wire in (1, 5):
-            length = 8 if wire == 1 else 4
-        content, at = at, at + length
-        if not field_number or wire not in (0, 1, 2, 5) or at > end:
+            length, content = _varint(data, at, end)
+            at = content + length
+        else:
+            at += 8 if wire == 1 else 4
+        if not key >> 3 or wire not in (0, 1, 2, 5) or at > end:
             raise _DamagedError
-        if wire == 2 and field_number in inside:
-            below = inside[field_number]
+        yield key >> 3, wire, begin, content, at
+
+
+def _stripped(data: Any, at: int, end: int, inside: dict[int, Any]) -> Iterator[bytes]:
+    """The message in data[at:end] without what is left out, in pieces."""
+    packed = 0
+    for number, wire, begin, content, after in _fields(data, at, end):
+        if wire == 2 and number in inside:
+            below = inside[number]
             if below is not None:
-                pieces = b"".join(_stripped(data, content, at, below))
+                pieces = b"".join(_stripped(data, content, after, below))
                 if below is _TENSOR:
-                    _check_contents(data, content, at)
-                yield _as_varint(key) + _as_varint(len(pieces)) + pieces
+                    _check_contents(data, content, after)
+                yield _as_varint(number << 3 | wire) + _as_varint(len(pieces)) + pieces
             continue
-        if tensor and field_number in _CONTENTS:
-            packed += at - begin  # numbers one by one too, as older writers did
-            if length > KEPT_BYTES or packed > 2 * KEPT_BYTES:
+        if inside is _TENSOR and number in _CONTENTS:
+            packed += after - begin  # numbers one by one too, as older writers did
+            if after - content > KEPT_BYTES or packed > 2 * KEPT_BYTES:
                 continue
-        yield data[begin:at]
+        yield data[begin:after]
 
 
 _ITEM_BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
@@ -251,25 +251,17 @@ _ITEM_BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12:
 def _check_contents(data: Any, at: int, end: int) -> None:
     """_DamagedError for a tensor, a message without faults, whose raw contents are not of its shape."""
     shape, kind, raw, name = [], 0, 0, b""
-    while at < end:
-        key, at = _varint(data, at, end)
-        field_number, wire = key >> 3, key & 7
-        value = 8 if wire == 1 else 4
-        if wire in (0, 2):
-            value, at = _varint(data, at, end)
-        content, at = at, at if wire == 0 else at + value
-        if field_number == 1 and wire == 0:
-            shape.append(value)
-        elif field_number == 1:
-            while content < at:
-                value, content = _varint(data, content, at)
+    for number, wire, _, content, after in _fields(data, at, end):
+        if number == 1:
+            while content < after:
+                value, content = _varint(data, content, after)
                 shape.append(value)
-        elif field_number == 2:
-            kind = value
-        elif field_number == 8:
-            name = data[content:at]
-        elif field_number == 9:
-            raw = value
+        elif number == 2 and wire == 0:
+            kind, _ = _varint(data, content, after)
+        elif number == 8:
+            name = data[content:after]
+        elif number == 9:
+            raw = after - content
     if raw and kind in _ITEM_BYTES and raw != math.prod(shape) * _ITEM_BYTES[kind]:
         sizes = shortened("x".join(map(str, shape)) or "one number")
         what = f"the tensor {name.decode(errors='replace')!r} in {raw:,} bytes that are not {sizes}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,13 @@ class Node:
     def input(self, position: int) -> str:
         """The name of an input, "" where there is none."""
         return self.inputs[position] if position < len(self.inputs) else ""
+
+
+class Links(NamedTuple):
+    """Tensor -> the node that writes it; the nodes that read it, each as often as it does (no outputs)."""
+
+    producers: dict[str, Node]
+    consumers: dict[str, list[Node]]
 
 
 @dataclass
@@ -84,18 +92,15 @@ class Net:
         """The inputs of a node that are no constants, each once, in order."""
         return list(dict.fromkeys(n for n in node.inputs if n and not self.constant(n)))
 
-    def producers(self) -> dict[str, Node]:
-        """Tensor -> the node that writes it."""
-        return {name: node for node in self.nodes for name in node.outputs if name}
-
-    def consumers(self) -> dict[str, list[Node]]:
-        """Tensor -> the nodes that read it, each as often as it does; outputs of the network apart."""
-        readers: dict[str, list[Node]] = {}
+    def links(self) -> Links:
+        """Who writes and who reads each tensor now."""
+        producers = {name: node for node in self.nodes for name in node.outputs if name}
+        consumers = defaultdict[str, list[Node]](list)
         for node in self.nodes:
             for name in node.inputs:
                 if name:
-                    readers.setdefault(name, []).append(node)
-        return readers
+                    consumers[name].append(node)
+        return Links(producers, dict(consumers))
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """Take nodes out."""
@@ -134,9 +139,8 @@ def place(proto: Any) -> tuple[str, str]:
             weights = proto.input[1].split(".")[:-1] if len(proto.input) > 1 else []
             if parts and "batch_norm" in parts[-1] and proto.op_type == "Conv" and weights:
                 # Folded into the convolution, whose name is left on its weights alone.
-                return "/".join(
-                    _modules(".".join(weights[: i + 1]) for i in range(len(weights)))
-                ), "conv"
+                scopes = [".".join(weights[: i + 1]) for i in range(len(weights))]
+                return "/".join(_modules(scopes)), "conv"
             if parts:
                 return "/".join(_modules(parts[:-1])), parts[-1]
     parts = [part for part in proto.name.split(";")[0].split("/") if part]
@@ -220,20 +224,17 @@ _MARGIN = 12  # operators between a product and the transpose of its heads
 
 def mark(net: Net, heads: Sequence[tuple[Node, str]]) -> None:
     """Mark (as the kind "reshape") the transposes that are layout; `heads`: see `fuse_attention`."""
-    producers, consumers = net.producers(), net.consumers()
+    links = net.links()
     for node, name in heads:
-        _mark_heads(net, node, name, producers, consumers)
+        _mark_heads(net, node, name, links)
     first: set[str] = set()  # tensors whose channels are axis 1 of 3 or more
     for node in net.nodes:
         if node.op == "Transpose" and not node.domain:
-            if not node.kind and _is_layout(net, node, first, producers, consumers):
+            if not node.kind and _is_layout(net, node, first, links.consumers):
                 node.kind = "reshape"
             perm = permutation(net, node)
-            if (
-                node.kind == "reshape"
-                and node.inputs[0] not in first
-                and perm == _to_first(len(perm))
-            ):
+            is_new = node.kind == "reshape" and node.inputs[0] not in first
+            if is_new and perm == _to_first(len(perm)):
                 first.add(node.outputs[0])
         elif _keeps_first(net, node, first):
             first.update(o for o in node.outputs if o)
@@ -268,13 +269,7 @@ def _keeps_first(net: Net, node: Node, first: set[str]) -> bool:
     return False
 
 
-def _is_layout(
-    net: Net,
-    node: Node,
-    first: set[str],
-    producers: dict[str, Node],
-    consumers: dict[str, list[Node]],
-) -> bool:
+def _is_layout(net: Net, node: Node, first: set[str], consumers: dict[str, list[Node]]) -> bool:
     perm, shape = permutation(net, node), net.shapes[node.inputs[0]]
     rank = len(perm)
     moved = [axis for axis in perm if shape[axis] > 1]
@@ -287,12 +282,10 @@ def _is_layout(
         return perm == _to_last(rank)
     if perm != _to_first(rank):
         return False
-    return rank > 3 or _feeds_channels_first(net, node.outputs[0], first, consumers)
+    return rank > 3 or _feeds_channels_first(node.outputs[0], first, consumers)
 
 
-def _feeds_channels_first(
-    net: Net, name: str, first: set[str], consumers: dict[str, list[Node]]
-) -> bool:
+def _feeds_channels_first(name: str, first: set[str], consumers: dict[str, list[Node]]) -> bool:
     """Whether somebody reads a tensor as one with channels first, perhaps behind element-wise operators."""
     seen, waiting = {name}, [name]
     while waiting and len(seen) < 4 * _MARGIN:
@@ -308,14 +301,12 @@ def _feeds_channels_first(
     return False
 
 
-def _mark_heads(
-    net: Net, product: Node, name: str, producers: dict[str, Node], consumers: dict[str, list[Node]]
-) -> None:
+def _mark_heads(net: Net, product: Node, name: str, links: Links) -> None:
     """Mark the transposes around a product of an attention, on the side of `name`."""
     if name in product.outputs:
         waiting = [name]
         while waiting:
-            for node in consumers.get(waiting.pop(), ()):
+            for node in links.consumers.get(waiting.pop(), ()):
                 if node.op == "Transpose":
                     node.kind = "reshape"
                 elif node.op in VIEWS:
@@ -324,7 +315,7 @@ def _mark_heads(
     ahead = [(name, 0)]
     while ahead:
         tensor, steps = ahead.pop()
-        before = producers.get(tensor)
+        before = links.producers.get(tensor)
         if before is None or steps > _MARGIN:
             continue
         if before.op == "Transpose" and not before.domain:
@@ -337,6 +328,5 @@ def _mark_heads(
 def pooled(net: Net, axes: Sequence[int], source: str) -> bool:
     """Whether reducing `axes` of an image leaves one number per channel, as global pooling does."""
     rank = len(net.shapes[source])
-    left = sorted({n % rank for n in range(rank)} - {a % rank for a in axes})
-    sizes = prod(net.shapes[source])
-    return rank > 3 and sizes > 0 and left in ([0, 1], [0, rank - 1])
+    left = sorted({*range(rank)} - {a % rank for a in axes})
+    return rank > 3 and net.elements(source) > 0 and left in ([0, 1], [0, rank - 1])

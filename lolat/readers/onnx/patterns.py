@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lolat.readers.onnx.nodes import VIEWS, Net, Node
+from lolat.readers.onnx.nodes import VIEWS, Links, Net, Node
 
 LARGEST = 14  # operators of a pattern
 
@@ -105,7 +105,7 @@ def _handed_on(net: Net, node: Node) -> str | None:
 
 def _biases(net: Net) -> None:
     """An addition of a constant vector behind a product with constant weights is its bias."""
-    producers, consumers = net.producers(), net.consumers()
+    producers, consumers = net.links()
     gone = []
     for node in net.nodes:
         live = net.live_inputs(node)
@@ -144,7 +144,7 @@ def _is_bias(net: Net, node: Node, bias: str) -> bool:
 def _rolls(net: Net) -> None:
     """The end of an axis put in front of its beginning is a roll; along several axes it is still one."""
     for node in [n for n in net.nodes if n.op == "Concat" and len(n.inputs) == 2 and not n.domain]:
-        producers, consumers = net.producers(), net.consumers()
+        producers, consumers = net.links()
         parts = [producers.get(n) for n in node.inputs]
         slices = [p for p in parts if p is not None and p.op == "Slice" and not p.domain]
         if len(slices) < 2 or slices[0].inputs[0] != slices[1].inputs[0]:
@@ -163,7 +163,7 @@ def _rolls(net: Net) -> None:
 
 def _regions(net: Net) -> None:
     """Replace each region that is a pattern; the largest one that ends somewhere wins."""
-    producers, consumers = net.producers(), net.consumers()
+    producers, consumers = net.links()
     order = {id(node): i for i, node in enumerate(net.nodes)}
     taken: set[int] = set()
     for last in reversed(net.nodes):
@@ -251,21 +251,21 @@ def fuse_attention(net: Net) -> list[tuple[Node, str]]:
     heads: list[tuple[Node, str]] = []
     for node in net.nodes:
         fused = node.op == "Attention" and not node.domain
-        if fused and (node.path in whole or _steps_first(net, node, net.producers())):
+        if fused and (node.path in whole or _steps_first(net, node, net.links())):
             heads += [(node, n) for n in (*node.inputs[:3], node.outputs[0])]
     for softmax in [n for n in net.nodes if n.op in ("Softmax", "softmax") and not n.domain]:
-        producers, consumers = net.producers(), net.consumers()
-        scores, between = _scores(net, softmax, producers)
-        mix = _mix(net, softmax, consumers)
+        links = net.links()
+        scores, between = _scores(net, softmax, links)
+        mix = _mix(net, softmax, links)
         if scores is None or mix is None:
             continue
-        sides = [_unscaled(net, scores, side, producers, consumers) for side in range(2)]
+        sides = [_unscaled(net, scores, side, links) for side in range(2)]
         einsum = "einsum" in scores.name.lower()
-        of_layer = scores.path in whole or einsum or _steps_first(net, scores, producers)
+        of_layer = scores.path in whole or einsum or _steps_first(net, scores, links)
         if not (of_layer or all(sides)):
             continue  # written by hand: counted as it is written
         if not of_layer:
-            _mark_keys(net, scores, producers)
+            _mark_keys(net, scores, links)
         inner = [n for n in between if _scalar_product(net, n)]
         for node in [*inner[1:], *sides[0], *sides[1]]:  # let who reads it read the one before it
             net.drop([node])
@@ -288,7 +288,7 @@ def _unpack(net: Net) -> set[str]:
     PyTorch have three projections there. Returns the module paths of such layers.
     """
     paths = set()
-    producers, consumers = net.producers(), net.consumers()
+    producers, consumers = net.links()
     for node in [n for n in net.nodes if n.op == "Transpose" and not n.domain]:
         shape = net.shapes[node.inputs[0]]
         turned = tuple(node.attributes.get("perm", ())) == (3, 1, 2, 0, 4)
@@ -322,42 +322,38 @@ def _unpack(net: Net) -> set[str]:
 
 def _is_product(net: Net, node: Node | None) -> bool:
     """Whether a node multiplies two activations."""
-    return (
-        node is not None
-        and node.op in PRODUCTS
-        and not node.domain
-        and len(net.live_inputs(node)) > 1
-    )
+    if node is None or node.op not in PRODUCTS or node.domain:
+        return False
+    return len(net.live_inputs(node)) > 1
 
 
-def _scores(net: Net, softmax: Node, producers: dict[str, Node]) -> tuple[Node | None, list[Node]]:
+def _scores(net: Net, softmax: Node, links: Links) -> tuple[Node | None, list[Node]]:
     """The product in front of a softmax, and what is between them."""
     between: list[Node] = []
     tensor = softmax.inputs[0]
     for _ in range(8):
-        node = producers.get(tensor)
+        node = links.producers.get(tensor)
         if node is None or _is_product(net, node):
             return node, between
         if node.op not in _BETWEEN or node.domain:
-            return None, []
+            break
         between.append(node)
-        shape = net.elements(node.outputs[0])
-        same = [n for n in net.live_inputs(node) if net.elements(n) == shape]
-        leading = [n for n in same if net.dtypes[n] != "bool"]
-        behind = [n for n in leading if n in producers]
+        size = net.elements(node.outputs[0])
+        same = [n for n in net.live_inputs(node) if net.elements(n) == size]
+        behind = [n for n in same if net.dtypes[n] != "bool" and n in links.producers]
         if not behind:
-            return None, []
+            break
         tensor = behind[0]
     return None, []
 
 
-def _mix(net: Net, softmax: Node, consumers: dict[str, list[Node]]) -> Node | None:
+def _mix(net: Net, softmax: Node, links: Links) -> Node | None:
     """The product behind a softmax."""
     waiting = [softmax.outputs[0]]
     for _ in range(8):
         if not waiting:
             return None
-        for node in consumers.get(waiting.pop(0), ()):
+        for node in links.consumers.get(waiting.pop(0), ()):
             if _is_product(net, node):
                 return node
             if node.op in _BETWEEN and not node.domain:
@@ -373,13 +369,9 @@ def _scalar_product(net: Net, node: Node) -> bool:
     return len(other) == 1 and net.elements(other[0]) == 1
 
 
-def _unscaled(
-    net: Net, scores: Node, operand: int, producers: dict[str, Node],
-    consumers: dict[str, list[Node]],
-) -> list[Node]:  # fmt: skip
+def _unscaled(net: Net, scores: Node, operand: int, links: Links) -> list[Node]:
     """The scalings of one operand of the scores that nobody else reads."""
-    scalings = []
-    tensor = scores.inputs[operand]
+    scalings, tensor, (producers, consumers) = [], scores.inputs[operand], links
     while (node := producers.get(tensor)) is not None and len(consumers[tensor]) == 1:
         if _scalar_product(net, node):
             scalings.append(node)
@@ -389,27 +381,28 @@ def _unscaled(
     return scalings
 
 
-def _maker(net: Net, tensor: str, producers: dict[str, Node]) -> Node | None:
+def _maker(net: Net, tensor: str, links: Links) -> Node | None:
     """What makes a tensor, views and scalings apart."""
-    before = producers.get(tensor)
+    before = links.producers.get(tensor)
     while before is not None and (before.op in VIEWS or _scalar_product(net, before)):
-        before = producers.get(net.live_inputs(before)[0])
+        before = links.producers.get(net.live_inputs(before)[0])
     return before
 
 
-def _steps_first(net: Net, scores: Node, producers: dict[str, Node]) -> bool:
+def _steps_first(net: Net, scores: Node, links: Links) -> bool:
     """Whether the queries come from (steps, batch x heads, size), as in nn.MultiheadAttention alone."""
-    before = _maker(net, scores.inputs[0], producers)
-    perm = tuple(before.attributes.get("perm", ())) if before is not None else ()
-    return before is not None and before.op == "Transpose" and perm == (1, 0, 2)
+    before = _maker(net, scores.inputs[0], links)
+    if before is None or before.op != "Transpose":
+        return False
+    return tuple(before.attributes.get("perm", ())) == (1, 0, 2)
 
 
-def _mark_keys(net: Net, scores: Node, producers: dict[str, Node]) -> None:
+def _mark_keys(net: Net, scores: Node, links: Links) -> None:
     """Mark the exporter's transposition of the keys, which is part of the product.
 
     One of the network's own in front of it may have been joined with it: then that one counts.
     """
-    before = _maker(net, scores.inputs[1], producers)
+    before = _maker(net, scores.inputs[1], links)
     if before is None or before.op != "Transpose" or before.domain:
         return
     shape = net.shapes[before.inputs[0]]

@@ -271,7 +271,7 @@ class Walk:
                 self.branch(proto)
             except (IndexError, KeyError, ValueError) as error:
                 what = "lacks a condition, a branch or an output of one"
-                raise self.error(self.read(proto), what, "export it again") from error
+                raise self.error(self.read(proto), what) from error
 
     def read(self, proto: Any) -> Node:
         """A node as plain data."""
@@ -285,9 +285,8 @@ class Walk:
                     f"{shortened(a.name)!r} from a function, and is in none; export it again"
                 )
             if a.HasField("g"):
-                inputs += [
-                    n for n in dict.fromkeys(captured(a.g)) if n in self.types and n not in inputs
-                ]
+                read = dict.fromkeys(captured(a.g))
+                inputs += [n for n in read if n in self.types and n not in inputs]
                 self.warnings.append(
                     f"{proto.op_type} {_called(proto)!r} repeats {len(a.g.node)} operations "
                     "that are not looked into: counted as memory traffic of its inputs and outputs"
@@ -335,19 +334,15 @@ class Walk:
     def nodes(self, nodes: Iterable[Node]) -> None:
         """Find the types of what these nodes write, in order."""
         for node in nodes:
-            for name in node.inputs:
-                if name and name not in self.types:
-                    what = f"reads {name!r}, which nothing writes"
-                    raise self.error(node, what, "export it again")
             written = [name for name in node.outputs if name]
+            if unknown := [n for n in node.inputs if n and n not in self.types]:
+                raise self.error(node, f"reads {unknown[0]!r}, which nothing writes")
             if twice := [n for i, n in enumerate(written) if n in self.types or n in written[:i]]:
-                what = f"writes {twice[0]!r}, which is there already"
-                raise self.error(node, what, "export it again")
+                raise self.error(node, f"writes {twice[0]!r}, which is there already")
             try:
                 value = self.value(node)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                what = f"cannot be read ({one_line(error)})"
-                raise self.error(node, what, "export it again") from error
+                raise self.error(node, f"cannot be read ({one_line(error)})") from error
             if value is not None:
                 number = self.onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
                 self.values[node.outputs[0]] = value
@@ -356,7 +351,7 @@ class Walk:
                 self.types |= self.inferred(node)
                 shapes_alone = node.op in ("Shape", "Size", "ConstantOfShape", "Constant")
                 if not shapes_alone and any(n in self.live for n in node.inputs):
-                    self.live.update(n for n in node.outputs if n)
+                    self.live.update(written)
             self.done.append(node)
 
     def value(self, node: Node) -> np.ndarray | None:
@@ -474,10 +469,8 @@ class Walk:
         lost = [self.constants.missing[n] for n in node.inputs if n in self.constants.missing]
         newest = self.onnx.defs.onnx_opset_version()
         what = reason or "gives a shape that cannot be found"
-        remedy = (
-            remedy
-            or "export it with the shapes of what is between (onnx.shape_inference, value_info)"
-        )
+        shapes = "export it with the shapes of what is between (onnx.shape_inference, value_info)"
+        remedy = remedy or shapes
         if lost:
             what = f"needs a constant in the file {shortened(lost[0])!r}, which is missing"
             remedy = "put it beside the .onnx file"
@@ -489,12 +482,11 @@ class Walk:
             what = f"{reason} (the batch size {self.inputs.fixed} is fixed inside)"
             remedy = "export it with batch size 1 or a dynamic batch axis"
         elif self.opsets.get("", 0) > newest:
-            remedy = (
-                f"install a newer onnx than {self.onnx.__version__}: pip install --upgrade onnx"
-            )
+            newer = f"a newer onnx than {self.onnx.__version__}"
+            remedy = f"install {newer}: pip install --upgrade onnx"
         return self.error(node, what, remedy)
 
-    def error(self, node: Node, what: str, remedy: str) -> NetworkError:
+    def error(self, node: Node, what: str, remedy: str = "export it again") -> NetworkError:
         """One line about a node."""
         called = shortened(_called(node.proto))
         domain = f"{node.domain}." if node.domain else ""
