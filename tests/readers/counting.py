@@ -31,6 +31,14 @@ def six(counts: Count | Graph, batch_size: int = 1) -> tuple[int, ...]:
     return tuple((total(counts, batch_size) if isinstance(counts, Graph) else counts)[:6])
 
 
+def check(graph: Graph, names: str, counts: tuple[int, ...]) -> None:
+    """Its kinds, and its six counts at batch size 1: at 3 all but weights and operations are three times
+    as many."""
+    assert " ".join(kinds(graph)) == names
+    assert six(graph) == counts
+    assert six(graph, 3) == (*(3 * n for n in counts[:4]), *counts[4:])
+
+
 def refused(network: Any, *parts: str, size: Any = None) -> str:
     """The message with which a network is refused: one line for people, with all `parts` in it."""
     with pytest.raises(InputError) as caught:

@@ -11,6 +11,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import KINDS, Count, count
 from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras.calls import without_weights
+from tests.readers.counting import check as check
 from tests.readers.counting import kinds as kinds
 from tests.readers.counting import six as six
 from tests.readers.counting import total as total

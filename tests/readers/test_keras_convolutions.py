@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.readers.keras_networks import counted, graph_of, kinds, layers, six, total
+from tests.readers.keras_networks import check, counted, graph_of, kinds, layers
 
 # Each: the layer, the input shape, the output shape, MACs per output element, weights.
 PLAIN = [
@@ -31,17 +31,19 @@ PLAIN = [
 @pytest.mark.parametrize(("make", "given", "made", "per_output", "weights"), PLAIN)
 def test_convolutions(make: Any, given: Any, made: Any, per_output: int, weights: int) -> None:
     layer = make()
-    expected = (3 * size(made), 3 * size(given), 3 * size(made) * per_output, 0, weights, 1)
-    assert six(counted(layer, given, batch_size=3)) == expected
+    kind = "grouped_conv" if getattr(layer, "groups", 1) > 1 else "conv"
+    kind = "depthwise_conv" if "Depthwise" in type(layer).__name__ else kind
+    check(
+        graph_of(layer, given),
+        kind,
+        (size(made), size(given), size(made) * per_output, 0, weights, 1),
+    )
     assert layer.count_params() == weights
 
 
-def test_groups_are_told_from_depthwise_layers() -> None:
+def test_patches_of_groups() -> None:
+    """Output positions x kernel x input channels; none of a depthwise layer."""
     image = (7, 9, 4)
-    assert kinds(graph_of(layers.Conv2D(4, 3, groups=4), image)) == ["grouped_conv"]
-    assert kinds(graph_of(layers.Conv2D(4, 3), image)) == ["conv"]
-    assert kinds(graph_of(layers.DepthwiseConv2D(3), image)) == ["depthwise_conv"]
-    # Output positions x kernel x input channels.
     assert counted(layers.Conv2D(8, 3, groups=2), image, batch_size=2).patches == 2 * 5 * 7 * 9 * 4
     assert counted(layers.DepthwiseConv2D(3), image).patches == 0
 
@@ -54,21 +56,25 @@ def test_groups_are_told_from_depthwise_layers() -> None:
 def test_transposed_convolutions_work_from_their_input(make: Any, given: Any, made: Any) -> None:
     layer = make(4, 3, strides=2, padding="same")
     kernel = 3 ** (len(given) - 1)
-    counts = counted(lambda x: layer(x), given, batch_size=2)
-    assert six(counts) == (2 * size(made), 2 * size(given), 2 * size(given) * kernel * 4, 0,
-                           kernel * 2 * 4 + 4, 1)  # fmt: skip
-    assert layer.count_params() == counts.weights
+    macs, weights = size(given) * kernel * 4, kernel * 2 * 4 + 4
+    check(graph_of(layer, given), "transposed_conv", (size(made), size(given), macs, 0, weights, 1))
+    assert layer.count_params() == weights
 
 
 def test_separable_convolution_is_two() -> None:
     graph = graph_of(layers.SeparableConv2D(4, 3, depth_multiplier=2, activation="relu"), (7, 9, 3))
-    assert kinds(graph) == ["depthwise_conv", "conv", "relu"]
     between, out = 5 * 7 * 6, 5 * 7 * 4
-    expected = (between + out, 7 * 9 * 3 + between, between * 9 + out * 6, 2 * out,
-                9 * 6 + 6 * 4 + 4, 3)  # fmt: skip
-    assert six(graph) == expected
+    counts = (
+        between + out,
+        7 * 9 * 3 + between,
+        between * 9 + out * 6,
+        2 * out,
+        9 * 6 + 6 * 4 + 4,
+        3,
+    )
+    check(graph, "depthwise_conv conv relu", counts)
     line = graph_of(layers.SeparableConv1D(4, 3, strides=2, use_bias=False), (11, 3))
-    assert six(line) == (15 + 20, 33 + 15, 15 * 3 + 20 * 3, 0, 9 + 12, 2)
+    check(line, "depthwise_conv conv", (15 + 20, 33 + 15, 15 * 3 + 20 * 3, 0, 9 + 12, 2))
 
 
 def test_channels_first_counts_the_same() -> None:
@@ -89,39 +95,32 @@ def test_channels_first_counts_the_same() -> None:
 @pytest.mark.parametrize("given", [(7,), (5, 7), (3, 5, 7)])
 def test_dense_on_any_rank(given: tuple[int, ...]) -> None:
     rows = size(given[:-1])
-    counts = counted(lambda x: layers.Dense(4)(x), given, batch_size=2)
-    assert six(counts) == (0, 0, 2 * rows * 7 * 4, 2 * rows * (7 + 4), 7 * 4 + 4, 1)
+    counts = (0, 0, rows * 7 * 4, rows * (7 + 4), 7 * 4 + 4, 1)
+    check(graph_of(layers.Dense(4), given), "dense", counts)
 
 
-def test_an_activation_inside_a_layer_is_an_operation() -> None:
-    graph = graph_of(layers.Dense(4, activation="softmax"), (7,))
-    assert kinds(graph) == ["dense", "softmax"]
-    assert total(graph).traffic == (7 + 4) + (4 + 4)
-    assert kinds(graph_of(layers.Conv2D(4, 3, activation=layers.ReLU(6)), (7, 7, 3))) == [
-        "conv",
-        "relu6",
-    ]
-    assert kinds(graph_of(layers.Conv2D(4, 3, activation=layers.LeakyReLU()), (7, 7, 3))) == [
-        "conv", "leaky_relu"]  # fmt: skip
-    assert kinds(graph_of(layers.Dense(4, activation="linear"), (7,))) == ["dense"]
+@pytest.mark.parametrize(
+    ("layer", "given", "names"),
+    [(layers.Dense(4, activation="softmax"), (7,), "dense softmax"),
+     (layers.Conv2D(4, 3, activation=layers.ReLU(6)), (7, 7, 3), "conv relu6"),
+     (layers.Conv2D(4, 3, activation=layers.LeakyReLU()), (7, 7, 3), "conv leaky_relu"),
+     (layers.Dense(4, activation="linear"), (7,), "dense")],
+)  # fmt: skip
+def test_an_activation_inside_a_layer_is_an_operation(layer: Any, given: Any, names: str) -> None:
+    assert " ".join(kinds(graph_of(layer, given))) == names
 
 
 def test_einsum_dense() -> None:
     make = layers.EinsumDense("abc,cde->abde", output_shape=(None, 3, 5), bias_axes="de")
-    counts = counted(lambda x: make(x), (4, 7), batch_size=2)
-    assert six(counts) == (0, 0, 2 * 4 * 15 * 7, 2 * 4 * (7 + 15), 7 * 15 + 15, 1)
-    assert make.count_params() == counts.weights
+    check(graph_of(make, (4, 7)), "dense", (0, 0, 4 * 15 * 7, 4 * (7 + 15), 7 * 15 + 15, 1))
+    assert make.count_params() == 7 * 15 + 15
     joined = layers.EinsumDense("abcd,cde->abe", output_shape=(None, 9))
-    counts = counted(lambda x: joined(x), (4, 3, 5))
-    assert six(counts) == (0, 0, 4 * 9 * 15, 4 * (15 + 9), 15 * 9, 1)
+    check(graph_of(joined, (4, 3, 5)), "dense", (0, 0, 4 * 9 * 15, 4 * (15 + 9), 15 * 9, 1))
 
 
-def test_padding_in_front_of_a_convolution_belongs_to_it() -> None:
-    counts = counted(lambda x: layers.Conv2D(4, 3)(layers.ZeroPadding2D(1)(x)), (5, 7, 2))
-    assert six(counts) == (5 * 7 * 4, 5 * 7 * 2, 5 * 7 * 4 * 18, 0, 18 * 4 + 4, 1)
-
-
-def test_padding_in_front_of_a_pool_is_traffic() -> None:
-    counts = counted(lambda x: layers.MaxPooling2D(3)(layers.ZeroPadding2D(1)(x)), (5, 7, 2))
+def test_padding_belongs_to_the_convolution_behind_it_and_is_traffic_before_a_pool() -> None:
+    graph = graph_of(lambda x: layers.Conv2D(4, 3)(layers.ZeroPadding2D(1)(x)), (5, 7, 2))
+    check(graph, "conv", (5 * 7 * 4, 5 * 7 * 2, 5 * 7 * 4 * 18, 0, 18 * 4 + 4, 1))
+    graph = graph_of(lambda x: layers.MaxPooling2D(3)(layers.ZeroPadding2D(1)(x)), (5, 7, 2))
     pad, pool = (5 * 7 + 7 * 9) * 2, (7 * 9 + 2 * 3) * 2
-    assert six(counts) == (0, 0, 0, pad + pool, 0, 2)
+    check(graph, "pad max_pool", (0, 0, 0, pad + pool, 0, 2))

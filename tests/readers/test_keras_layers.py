@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.readers.keras_networks import counted, graph_of, keras, kinds, layers, since, six, total
+from tests.readers.keras_networks import check, counted, graph_of, keras, kinds, layers, six, total
 
 IMAGE = (6, 8, 3)  # 144 elements
 
@@ -37,16 +37,8 @@ MOVING = [
     ("global_max_pool", layers.GlobalMaxPooling2D, IMAGE, 144 + 3),
     ("global_average_pool", layers.GlobalAveragePooling1D, (9, 3), 27 + 3),
     ("global_max_pool", layers.GlobalMaxPooling3D, (4, 6, 8, 3), 576 + 3),
-    pytest.param(
-        "adaptive_pool",
-        lambda: layers.AdaptiveAveragePooling2D((2, 2)),
-        IMAGE,
-        144 + 12,
-        marks=since(3, 13),
-    ),
-    pytest.param(
-        "adaptive_pool", lambda: layers.AdaptiveMaxPooling1D(4), (8, 3), 24 + 12, marks=since(3, 13)
-    ),
+    ("adaptive_pool", lambda: layers.AdaptiveAveragePooling2D((2, 2)), IMAGE, 144 + 12),
+    ("adaptive_pool", lambda: layers.AdaptiveMaxPooling1D(4), (8, 3), 24 + 12),
     ("resize", lambda: layers.UpSampling2D(2), IMAGE, 144 + 576),
     ("resize", lambda: layers.UpSampling1D(3), (9, 3), 27 + 81),
     ("resize", lambda: layers.Resizing(3, 5), IMAGE, 144 + 45),
@@ -61,15 +53,12 @@ MOVING = [
 ACTIVATIONS = ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "silu", "sigmoid", "hard_sigmoid",
                "hard_silu", "gelu", "tanh", "softmax", "log_softmax", "softplus", "softsign", "mish",
                "exponential", "squareplus", "hard_tanh", "log_sigmoid", "hard_shrink", "soft_shrink",
-               "tanh_shrink", "sparse_plus", "sparsemax", "threshold",
-               pytest.param("sparse_sigmoid", marks=since(3, 10))]  # fmt: skip
+               "tanh_shrink", "sparse_plus", "sparsemax", "threshold", "sparse_sigmoid"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "make", "given", "moved"), MOVING)
 def test_layers_that_move_data(kind: str, make: Any, given: Any, moved: int) -> None:
-    graph = graph_of(lambda x: make()(x), given)
-    assert kinds(graph) == [kind]
-    assert six(graph, 5) == (0, 0, 0, 5 * moved, 0, 1)
+    check(graph_of(lambda x: make()(x), given), kind, (0, 0, 0, moved, 0, 1))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -78,16 +67,13 @@ def test_activations(name: str) -> None:
         graph = graph_of(lambda x: keras.activations.threshold(x, 0.1, 0.0), IMAGE)
     else:
         graph = graph_of(layers.Activation(name), IMAGE)
-    assert kinds(graph) == [name]
-    assert six(graph, 2) == (0, 0, 0, 2 * 288, 0, 1)
+    check(graph, name, (0, 0, 0, 288, 0, 1))
 
 
-def test_swish_has_two_names() -> None:
+def test_swish_has_two_names_and_an_activation_of_the_users_its_own() -> None:
     assert kinds(graph_of(layers.Activation("swish"), IMAGE)) == ["silu"]
     assert kinds(graph_of(layers.Activation("hard_swish"), IMAGE)) == ["hard_silu"]
 
-
-def test_an_activation_of_the_users_is_named() -> None:
     def bent(x: Any) -> Any:
         return x * keras.ops.sigmoid(x)
 
@@ -107,32 +93,20 @@ def test_what_is_free(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "make"),
-    [("add", layers.Add), ("subtract", layers.Subtract), ("multiply", layers.Multiply),
-     ("average", layers.Average), ("maximum", layers.Maximum), ("minimum", layers.Minimum)],
+    ("kind", "make", "others", "moved"),
+    [*((name.lower(), getattr(layers, name), [IMAGE], 3 * 144)
+       for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")),
+     ("add", layers.Add, [IMAGE, IMAGE], 4 * 144), ("multiply", layers.Multiply, [(1, 1, 3)], 291),
+     ("concatenate", layers.Concatenate, [(6, 8, 5)], 144 + 240 + 384)],
 )  # fmt: skip
-def test_merging_two(kind: str, make: Any) -> None:
-    graph = graph_of(lambda a, b: make()([a, b]), IMAGE, IMAGE)
-    assert kinds(graph) == [kind]
-    assert six(graph, 2) == (0, 0, 0, 2 * 3 * 144, 0, 1)
-
-
-def test_merging_three_and_broadcasting() -> None:
-    graph = graph_of(lambda *all_of: layers.Add()(list(all_of)), IMAGE, IMAGE, IMAGE)
-    assert six(graph) == (0, 0, 0, 4 * 144, 0, 1)
-    gate = graph_of(lambda a, b: layers.Multiply()([a, b]), IMAGE, (1, 1, 3))
-    assert six(gate, 2) == (0, 0, 0, 2 * (144 + 3 + 144), 0, 1)
-
-
-def test_concatenation() -> None:
-    graph = graph_of(lambda a, b: layers.Concatenate()([a, b]), IMAGE, (6, 8, 5))
-    assert kinds(graph) == ["concatenate"]
-    assert six(graph) == (0, 0, 0, 144 + 240 + 384, 0, 1)
+def test_merging(kind: str, make: Any, others: Any, moved: int) -> None:
+    graph = graph_of(lambda *all_of: make()(list(all_of)), IMAGE, *others)
+    check(graph, kind, (0, 0, 0, moved, 0, 1))
 
 
 def test_dot_product_of_two_activations() -> None:
     graph = graph_of(lambda a, b: layers.Dot(axes=2)([a, b]), (5, 7), (3, 7))
-    assert six(graph, 2) == (0, 0, 2 * 5 * 3 * 7, 2 * (35 + 21 + 15), 0, 1)
+    check(graph, "matmul", (0, 0, 5 * 3 * 7, 35 + 21 + 15, 0, 1))
     graph = graph_of(lambda a, b: layers.Dot(axes=(1, 2), normalize=True)([a, b]), (7, 5), (3, 7))
     assert kinds(graph) == ["unit_norm", "unit_norm", "matmul"]
     assert total(graph).flops == 5 * 3 * 7

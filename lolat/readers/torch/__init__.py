@@ -20,8 +20,7 @@ from typing import Any
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.rules import WITH_AXIS, Reader, attention, axis_of
-from lolat.readers.torch import file, rules
-from lolat.readers.torch.export import export, unwrapped
+from lolat.readers.torch import export, file, rules
 from lolat.readers.torch.program import (
     RESHAPES,
     TRANSPOSITIONS,
@@ -81,9 +80,9 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     import_torch()
     if f"{type(model).__module__}.{type(model).__qualname__}" == EXPORTED:
         return read_program(file.of_program(model, name or "exported", size), name or "exported")
-    model = unwrapped(model)
+    model = export.unwrapped(model)
     name = name or type(model).__name__
-    return read_program(export(model, name, size, example), name)
+    return read_program(export.export(model, name, size, example), name)
 
 
 def read_file(path: str, size: tuple[int, ...], name: str) -> Graph:
