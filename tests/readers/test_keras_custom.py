@@ -20,9 +20,6 @@ def conv() -> Any:
     return layers.Conv2D(4, 3, padding="same", name="conv")
 
 
-# ---- subclassed ----------------------------------------------------------------------------------
-
-
 class Small(keras.Model):
     def __init__(self) -> None:
         super().__init__(name="small")
@@ -40,9 +37,6 @@ def test_a_subclassed_model() -> None:
     built = Small()
     built(np.zeros((4, 7, 9, 2), "float32"))
     assert total(lolat.read(built)) == total(graph)
-
-
-def test_a_subclassed_model_without_a_size() -> None:
     refused(Small(), "input shape of 'small' is not known", "--input-size")
 
 
@@ -65,20 +59,19 @@ def test_a_subclassed_model_with_several_inputs() -> None:
         assert total(graph).flops == 27
 
 
-class Scaled(layers.Layer):
-    """Uses its weights through keras.ops."""
-
-    def build(self, shape: Any) -> None:
-        self.kernel = self.add_weight(shape=(shape[-1], 5))
-        self.bias = self.add_weight(shape=(5,))
-        self.filters = self.add_weight(shape=(3, 5, 6))
-
-    def call(self, x: Any) -> Any:
-        x = ops.matmul(x, self.kernel) + self.bias
-        return ops.conv(x, self.filters, padding="same")
-
-
 def test_a_custom_layer_with_weights() -> None:
+    class Scaled(layers.Layer):
+        """Uses its weights through keras.ops."""
+
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(shape[-1], 5))
+            self.bias = self.add_weight(shape=(5,))
+            self.filters = self.add_weight(shape=(3, 5, 6))
+
+        def call(self, x: Any) -> Any:
+            x = ops.matmul(x, self.kernel) + self.bias
+            return ops.conv(x, self.filters, padding="same")
+
     graph = graph_of(Scaled(name="mine"), (11, 7))
     assert kinds(graph) == ["dense", "add", "conv"]
     assert {o.path for o in graph.operations} == {"mine"}
@@ -149,8 +142,6 @@ def test_a_layer_of_framework_functions_is_named_and_counted() -> None:
     (warning,) = counts.warnings
     assert "no formula for operation TensorFlowInside (1 x, first 'odd')" in warning
 
-
-def test_a_model_of_framework_functions_is_an_error() -> None:
     class Odd(keras.Model):
         def call(self, x: Any) -> Any:
             return TensorFlowInside().call(x)
@@ -183,14 +174,9 @@ def test_a_class_that_only_sets_up_a_layer_is_that_layer() -> None:
     assert kinds(graph_of(Same3(4), (7, 9, 2))) == ["conv"]
     assert total(graph_of(Same3(4), (7, 9, 2))).flops == CONV
     assert total(graph_of(Doubled(3), (7,))).flops == 2 * 21
-
-
-def test_a_users_class_with_the_name_of_a_layer() -> None:
+    # Nor is a user's class of the same name that layer.
     dense = type("Dense", (layers.Layer,), {"call": lambda self, x: x * 2})
     assert kinds(graph_of(dense(), (7,))) == ["multiply"]
-
-
-# ---- data types ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16"])

@@ -25,9 +25,6 @@ def assert_sound(graph: Any) -> None:
     assert type(graph).from_dict(graph.to_dict()) == graph
 
 
-# ---- functional and sequential -------------------------------------------------------------------
-
-
 def test_sequential_built_and_not_built() -> None:
     def stack() -> list[Any]:
         return [layers.Conv2D(4, 3), layers.ReLU(), layers.Flatten(), layers.Dense(5)]
@@ -40,28 +37,24 @@ def test_sequential_built_and_not_built() -> None:
     squared = lolat.read(keras.Sequential(stack()), 8)  # H x H x 3
     assert squared.tensors[squared.inputs[0]].shape == (1, 8, 8, 3)
 
-
-def test_an_unbuilt_text_model_takes_a_length() -> None:
-    model = keras.Sequential([layers.Embedding(50, 8), layers.LSTM(4), layers.Dense(2)])
-    graph = lolat.read(model, 9)
-    assert total(graph).flops == 9 * 16 * 12 + 8
+    text = keras.Sequential([layers.Embedding(50, 8), layers.LSTM(4), layers.Dense(2)])
+    assert total(lolat.read(text, 9)).flops == 9 * 16 * 12 + 8  # takes a length
 
 
-def test_reading_builds_an_unbuilt_model_for_real() -> None:
+def test_reading_builds_an_unbuilt_model_for_real_and_leaves_a_built_one_as_it_was() -> None:
     model = keras.Sequential([layers.Dense(3)])
     lolat.read(model, (5,))
     first, second = (model(np.ones((1, 5), "float32")).numpy() for _ in range(2))
     assert (first == second).all()
     assert model.count_params() == 18
-
-
-def test_reading_leaves_a_model_as_it_was() -> None:
-    model = keras.Sequential(
-        [keras.Input((8, 8, 3)), layers.BatchNormalization(), layers.Conv2D(4, 3)]
-    )
+    stack = [layers.BatchNormalization(), layers.Conv2D(4, 3)]
+    model = keras.Sequential([keras.Input((8, 8, 3)), *stack])
     before = [w.numpy().copy() for w in model.weights]
     shape = model.layers[1].output.shape
-    for size in (None, 12, None):
+    nodes = len(model.layers[1]._inbound_nodes)
+    lolat.read(model)
+    assert len(model.layers[1]._inbound_nodes) == nodes
+    for size in (12, None):
         lolat.read(model, size)
     assert all((a == w.numpy()).all() for a, w in zip(before, model.weights, strict=True))
     assert model.layers[1].output.shape == shape
@@ -77,7 +70,7 @@ def test_a_layer_used_twice_counts_twice() -> None:
     assert_sound(graph)
 
 
-def test_several_inputs_and_outputs() -> None:
+def test_several_inputs_and_outputs_also_in_a_dict() -> None:
     def both(a: Any, b: Any) -> list[Any]:
         joined = layers.Concatenate()([layers.Dense(3)(a), b])
         return [layers.Dense(2)(joined), joined, a]
@@ -86,9 +79,6 @@ def test_several_inputs_and_outputs() -> None:
     assert graph.shapes(graph.inputs) == [(1, 5), (1, 4)]
     assert graph.shapes(graph.outputs) == [(1, 2), (1, 7), (1, 5)]
     assert total(graph).flops == 15 + 14
-
-
-def test_inputs_and_outputs_in_a_dict() -> None:
     with without_weights():
         given = {n: keras.Input((7, 9, c), name=n) for n, c in (("right", 2), ("left", 3))}
         made = layers.Concatenate()([layers.Conv2D(4, 1)(given["left"]), given["right"]])
@@ -99,15 +89,17 @@ def test_inputs_and_outputs_in_a_dict() -> None:
     assert total(read_model(model, "", (5,))).flops == 25 * (12 + 12)
 
 
-# ---- nested --------------------------------------------------------------------------------------
-
-
-def test_a_nested_model_is_followed() -> None:
+def test_nested_models_are_followed() -> None:
     inner = functional(lambda x: layers.ReLU()(conv()(x)), (7, 9, 2))
     graph = graph_of(lambda x: layers.GlobalAveragePooling2D()(inner(x)), (7, 9, 2))
     assert kinds(graph) == ["conv", "relu", "global_average_pool"]
     assert [o.path for o in graph.operations] == [inner.name, inner.name, ""]
     assert total(graph).flops == CONV
+    block = keras.Sequential([conv(), layers.BatchNormalization(), layers.ReLU()], name="block")
+    outer = keras.Sequential([keras.Input((7, 9, 2)), block, layers.Flatten()], name="outer")
+    graph = graph_of(lambda x: layers.Dense(3)(outer(x)), (7, 9, 2))
+    assert kinds(graph) == ["conv", "batch_norm", "relu", "dense"]
+    assert graph.operations[0].full_name == "outer/block/conv"
 
 
 def test_a_nested_model_used_twice_and_at_another_size() -> None:
@@ -130,11 +122,3 @@ def test_a_model_used_as_itself_and_as_a_layer() -> None:
     assert len(set(subtract.inputs)) == 2
     assert total(graph).flops == 2 * CONV
     assert_sound(graph)
-
-
-def test_nested_sequential_deeper() -> None:
-    block = keras.Sequential([conv(), layers.BatchNormalization(), layers.ReLU()], name="block")
-    outer = keras.Sequential([keras.Input((7, 9, 2)), block, layers.Flatten()], name="outer")
-    graph = graph_of(lambda x: layers.Dense(3)(outer(x)), (7, 9, 2))
-    assert kinds(graph) == ["conv", "batch_norm", "relu", "dense"]
-    assert graph.operations[0].full_name == "outer/block/conv"

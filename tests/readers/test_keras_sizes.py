@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,48 +23,39 @@ def image_network(*shape: int | None, **options: Any) -> Any:
     )
 
 
-def first_shape(model: Any, size: Any = None) -> tuple[int, ...]:
+OPEN, CLOSED, FIRST = image_network(None, None, 3), image_network(8, 8, 3), "channels_first"
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "shape"),
+    [
+        (OPEN, 32, (32, 32, 3)), (OPEN, (32, 40), (32, 40, 3)), (OPEN, (32, 40, 3), (32, 40, 3)),
+        (CLOSED, None, (8, 8, 3)), (CLOSED, 16, (16, 16, 3)),
+        (image_network(3, 8, 8, data_format=FIRST), 16, (3, 16, 16)),
+        (image_network(3, None, None, data_format=FIRST), 16, (3, 16, 16)),
+        (functional(lambda x: layers.LSTM(4)(x), (None, 3)), 5, (5, 3)),
+        (functional(lambda x: layers.LSTM(4)(x), (None, 3)), (6, 3), (6, 3)),
+    ],
+)  # fmt: skip
+def test_sizes(model: Any, size: Any, shape: tuple[int, ...]) -> None:
     graph = lolat.read(model, size)
-    return graph.tensors[graph.inputs[0]].shape
+    assert graph.shapes(graph.inputs) == [(1, *shape)]
+    macs = 12 * prod(shape) // 3 if len(shape) == 3 else 112 * shape[0]
+    assert total(graph).flops == macs
 
 
-def test_an_open_size_must_be_given() -> None:
-    model = image_network(None, None, 3)
-    refused(model, "the input ?x?x3", "--input-size 224,224,3")
-    assert first_shape(model, 32) == (1, 32, 32, 3)
-    assert first_shape(model, (32, 40)) == (1, 32, 40, 3)
-    assert first_shape(model, (32, 40, 3)) == (1, 32, 40, 3)
-
-
-def test_one_open_axis() -> None:
-    model = functional(lambda x: layers.LSTM(4)(x), (None, 3))
-    refused(model, "the input ?x3")
-    assert total(lolat.read(model, 5)).flops == 5 * 112
-    assert total(lolat.read(model, (6, 3))).flops == 6 * 112
-
-
-def test_another_size_counts_as_if_made_so() -> None:
-    assert count(lolat.read(image_network(8, 8, 3), 16)).total() == (
-        count(lolat.read(image_network(16, 16, 3))).total())  # fmt: skip
-    graph = lolat.read(image_network(8, 8, 3), 16)
-    assert total(graph).flops == 16 * 16 * 4 * 3
-
-
-def test_channels_first_keeps_its_channels() -> None:
-    model = image_network(3, 8, 8, data_format="channels_first")
-    assert first_shape(model, 16) == (1, 3, 16, 16)
-    model = image_network(3, None, None, data_format="channels_first")
-    assert first_shape(model, 16) == (1, 3, 16, 16)
-
-
-@pytest.mark.parametrize("size", [(3, 4, 5, 6), (1, 2, 3, 4, 5)])
-def test_a_size_of_another_rank_does_not_fit(size: tuple[int, ...]) -> None:
-    text = ",".join(map(str, size))
-    refused(image_network(8, 8, 3), "does not fit the input 8x8x3", text, size=size)
-
-
-def test_other_channels_do_not_fit() -> None:
-    refused(image_network(8, 8, 3), "a symbolic input of shape 8x8x5", size=(8, 8, 5))
+@pytest.mark.parametrize(
+    ("model", "size", "parts"),
+    [
+        (OPEN, None, ["the input ?x?x3", "--input-size 224,224,3"]),
+        (functional(lambda x: layers.LSTM(4)(x), (None, 3)), None, ["the input ?x3"]),
+        (CLOSED, (3, 4, 5, 6), ["does not fit the input 8x8x3", "3,4,5,6"]),
+        (CLOSED, (1, 2, 3, 4, 5), ["does not fit the input 8x8x3", "1,2,3,4,5"]),
+        (CLOSED, (8, 8, 5), ["a symbolic input of shape 8x8x5"]),
+    ],
+)
+def test_sizes_that_do_not_fit(model: Any, size: Any, parts: list[str]) -> None:
+    refused(model, *parts, size=size)
 
 
 def test_a_dense_head_that_was_made_for_another_size() -> None:
@@ -93,17 +85,12 @@ def test_a_fixed_batch_counts_per_sample() -> None:
     assert fixed.tensors[fixed.inputs[0]].shape == (1, 8, 8, 3)
     assert count(fixed).total(1) == count(free).total(1)
     assert count(fixed).total(4) == count(free).total(4)
-
-
-def test_a_batch_size_in_a_reshape_is_refused() -> None:
-    """Else all that follows would count four times."""
     with without_weights():
         x = keras.Input((8, 8, 3), batch_size=4)
         model = keras.Model(x, layers.Dense(5)(ops.reshape(x, (4, 64, 3))))
+    # Else all that follows would count four times.
     refused(model, "write -1 in place of the batch size")
 
-
-def test_a_subclassed_model_built_with_a_batch_counts_per_sample() -> None:
     class Plain(keras.Model):
         def __init__(self) -> None:
             super().__init__()
@@ -139,7 +126,4 @@ def test_sizes_are_positive_whole_numbers(size: Any) -> None:
 
 
 def test_sizes_as_tuples() -> None:
-    assert as_size(None) == ()
-    assert as_size(224) == (224,)
-    assert as_size([3, 4]) == (3, 4)
-    assert as_size(np.int64(8)) == (8,)
+    assert [as_size(s) for s in (None, 224, [3, 4], np.int64(8))] == [(), (224,), (3, 4), (8,)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +151,9 @@ def test_another_domain_whose_shapes_are_told_is_reported(tmp_path: Path) -> Non
     assert count(graph).total(2).traffic == 2 * (192 + 5 + 10)
     (warning,) = count(graph).warnings
     assert "no formula for operation my.own.Twist (1 x, first 'twist')" in warning
-
-
-def test_known_operators_of_onnx_runtime_need_no_shapes(tmp_path: Path) -> None:
-    made = model(
-        [node("FastGelu", "x b", "y", domain="com.microsoft")], domains=["com.microsoft"], b=(8,)
-    )
-    graph = graph_of(tmp_path, made)
+    # Operators of ONNX Runtime's that are known need no shapes.
+    known = [node("FastGelu", "x b", "y", domain="com.microsoft")]
+    graph = graph_of(tmp_path, model(known, domains=["com.microsoft"], b=(8,)))
     assert kinds(graph) == ["com.microsoft.FastGelu"]
     assert count(graph).total().traffic == 2 * 192 + 8
 
@@ -184,26 +181,15 @@ def test_a_branch_that_is_known_is_taken(tmp_path: Path, taken: bool, kind: str)
     graph = graph_of(tmp_path, made)
     assert kinds(graph) == [kind]
     assert graph.warnings == ()
-
-
-def test_a_branch_that_is_missing(tmp_path: Path) -> None:
     made = model([node("If", "c", "y", name="which", **THEN)], c=np.array(False))
     refused(saved(tmp_path, made), "node 'which'", "lacks a condition, a branch or an output")
 
 
 def test_branches_may_have_the_same_names_inside(tmp_path: Path) -> None:
     def which(weights: str, out: str) -> Any:
-        inside = [
-            node("Conv", f"x {weights}", "t"),
-            node(
-                "If",
-                "c",
-                "u",
-                then_branch=branch(node("Relu", "t", "v"), out="v"),
-                else_branch=branch(node("Neg", "t", "v"), out="v"),
-            ),
-        ]
-        same = branch(*inside, out="u")
+        ends = {f"{way}_branch": branch(node(op, "t", "v"), out="v")
+                for way, op in (("then", "Relu"), ("else", "Neg"))}  # fmt: skip
+        same = branch(node("Conv", f"x {weights}", "t"), node("If", "c", "u", **ends), out="u")
         return node("If", "c", out, then_branch=same, else_branch=same)
 
     nodes = [which("w1", "y"), which("w2", "z")]
@@ -214,57 +200,48 @@ def test_branches_may_have_the_same_names_inside(tmp_path: Path) -> None:
     assert graph.shapes(graph.outputs) == [(1, 4, 6, 6), (1, 8, 4, 4)]
 
 
-def _damaged(how: str) -> Any:
-    """A convolution, or a branch, that is damaged in one way."""
-    which = node("If", "c", "y", **BOTH)
-    made = model([which] if "branch" in how else CONV, c=np.array(True), **WEIGHTS)
-    graph = made.graph
-    graph.output[0].CopyFrom(typed("y", ("N", 4, 6, 6)))  # does not help
-    first, weights = graph.node[0], graph.initializer[1]
-    if how == "an attribute of another name":
-        first.attribute.append(helper.make_attribute("stridez", [2, 2]))
-    elif how == "an attribute of another type":
-        first.attribute.append(helper.make_attribute("strides", "2"))
-    elif how == "too many inputs":
-        first.input.append("b")
-    elif how in ("a name that is written twice", "an input that is written to"):
-        other = "y" if "twice" in how else "x"
-        graph.node.append(node("Relu", "x", other))
-    elif how == "a node that writes one name twice":
-        first.CopyFrom(node("MaxPool", "x", "y y", kernel_shape=[2, 2]))
-    elif how == "two inputs of one name":
-        graph.input.append(graph.input[0])
-    elif how == "an attribute of a function":
-        first.attribute.add(name="strides", ref_attr_name="s", type=onnx.AttributeProto.INTS)
-    elif how == "a constant without contents":
-        graph.node.insert(0, node("Constant", "", "k", value=4))
-        first.input[0] = "k"
-    elif how == "more parts than there are":
-        first.CopyFrom(node("Split", "x", "y z u", num_outputs=2))
-    elif how == "no outputs":
-        del graph.output[:]
-    elif how == "contents of another size":
-        weights.dims[0] += 1
-    elif how == "a type that is none":
-        graph.input[0].type.tensor_type.elem_type = 127
-    elif how == "a branch without outputs":
-        del first.output[:]
-    else:
-        first.input[0] = "a branch's condition that nothing writes"
-    return made
+def _attribute(name: str, value: Any) -> Callable[[Any], Any]:
+    return lambda g: g.node[0].attribute.append(helper.make_attribute(name, value))
 
 
-@pytest.mark.parametrize("how", [
-    "an attribute of another name", "an attribute of another type", "too many inputs",
-    "a name that is written twice", "an input that is written to", "a node that writes one name twice",
-    "two inputs of one name", "no outputs", "an attribute of a function",
-    "a constant without contents", "more parts than there are", "contents of another size",
-    "a type that is none", "a branch without outputs", "the condition of a branch that is not there",
-])  # fmt: skip
+def _replaced(*words: str, **attributes: Any) -> Callable[[Any], Any]:
+    return lambda g: g.node[0].CopyFrom(node(*words, **attributes))
+
+
+def _constant_without_contents(g: Any) -> None:
+    g.node.insert(0, node("Constant", "", "k", value=4))
+    g.node[1].input[0] = "k"
+
+
+DAMAGED: dict[str, Callable[[Any], Any]] = {
+    "an attribute of another name": _attribute("stridez", [2, 2]),
+    "an attribute of another type": _attribute("strides", "2"),
+    "too many inputs": lambda g: g.node[0].input.append("b"),
+    "a name that is written twice": lambda g: g.node.append(node("Relu", "x", "y")),
+    "an input that is written to": lambda g: g.node.append(node("Relu", "x", "x")),
+    "a node that writes one name twice": _replaced("MaxPool", "x", "y y", kernel_shape=[2, 2]),
+    "two inputs of one name": lambda g: g.input.append(g.input[0]),
+    "no outputs": lambda g: g.ClearField("output"),
+    "an attribute of a function": lambda g: g.node[0].attribute.add(
+        name="strides", ref_attr_name="s", type=onnx.AttributeProto.INTS),
+    "a constant without contents": _constant_without_contents,
+    "more parts than there are": _replaced("Split", "x", "y z u", num_outputs=2),
+    "contents of another size": lambda g: g.initializer[1].dims.__setitem__(0, 5),
+    "a type that is none": lambda g: setattr(g.input[0].type.tensor_type, "elem_type", 127),
+    "a branch without outputs": lambda g: g.node[0].ClearField("output"),
+    "the condition of a branch that is not there": lambda g: g.node[0].input.__setitem__(0, "none"),
+}  # fmt: skip
+"""A convolution, or a branch, that is damaged in one way."""
+
+
+@pytest.mark.parametrize("how", DAMAGED)
 def test_what_onnx_runtime_does_not_run_is_refused(tmp_path: Path, how: str) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    path = saved(tmp_path, _damaged(how))
-    said = []
+    which = [node("If", "c", "y", **BOTH)]
+    made = model(which if "branch" in how else CONV, c=np.array(True), **WEIGHTS)
+    made.graph.output[0].CopyFrom(typed("y", ("N", 4, 6, 6)))  # does not help
+    DAMAGED[how](made.graph)
+    path, said = saved(tmp_path, made), []
     for own in (True, False):  # threads; another test may have said which of both this process has
         options = runtime.SessionOptions()
         options.use_per_session_threads = own
@@ -341,22 +318,18 @@ def test_external_data_at_places_that_are_none(tmp_path: Path, key: str, value: 
         refused(saved(tmp_path, made), "'s.bin (", "which is missing")
 
 
-@pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", ""])
-def test_external_data_outside_of_the_folder_is_not_read(tmp_path: Path, location: str) -> None:
+def test_external_data_outside_of_the_folder_is_not_read(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "outside.bin").write_bytes(np.array([0, -1]).tobytes())
-    made = model([node("Reshape", "x s", "y")], s=np.array([0, -1]))
-    elsewhere(made.graph.initializer[0], location)
-    refused(saved(inside, made), "which is missing")
+    for location in ("../outside.bin", "/etc/hostname", ""):
+        made = model([node("Reshape", "x s", "y")], s=np.array([0, -1]))
+        elsewhere(made.graph.initializer[0], location)
+        refused(saved(inside, made), "which is missing")
 
 
 def varint(n: int) -> bytes:
-    written = bytearray()
-    while n > 127:
-        written.append(n & 127 | 128)
-        n >>= 7
-    return bytes([*written, n])
+    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
 
 
 def gigabytes(path: Path) -> None:
@@ -368,10 +341,9 @@ def gigabytes(path: Path) -> None:
     weights = TensorProto(dims=(32768, 24576), data_type=TensorProto.FLOAT, name="w")
     tensor = weights.SerializeToString() + b"\x4a" + varint(size)
     field = b"\x2a" + varint(len(tensor) + size) + tensor
+    begin = made.SerializeToString() + b"\x3a" + varint(len(field) + size + len(graph))
     with open(path, "wb") as file:
-        file.write(
-            made.SerializeToString() + b"\x3a" + varint(len(field) + size + len(graph)) + field
-        )
+        file.write(begin + field)
         file.seek(size, 1)
         file.write(graph)
 
@@ -486,13 +458,8 @@ def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any, part: str) -> 
 
 def test_several_inputs_share_symbols(tmp_path: Path) -> None:
     nodes = [node("Gather", "w x", "a"), node("Gather", "w t", "b"), node("Add", "a b", "y")]
-    made = model(
-        nodes,
-        x=("batch", "tokens"),
-        more={"t": ("batch", "tokens")},
-        dtype=TensorProto.INT64,
-        w=(9, 4),
-    )
+    x = ("batch", "tokens")
+    made = model(nodes, x=x, more={"t": x}, dtype=TensorProto.INT64, w=(9, 4))
     graph = graph_of(tmp_path, made, (7,))
     assert [graph.tensors[i].shape for i in graph.inputs] == [(1, 7), (1, 7)]
     assert total(graph, 2).traffic == 2 * (2 * (7 + 28) + 3 * 28)
@@ -500,10 +467,8 @@ def test_several_inputs_share_symbols(tmp_path: Path) -> None:
 
 def test_an_axis_of_another_name_is_not_the_batch(tmp_path: Path) -> None:
     nodes = [node("Gather", "w x", "a"), node("Gather", "v p", "b"), node("Add", "a b", "y")]
-    more = {"p": ("tokens",)}
-    made = model(
-        nodes, x=("batch", "tokens"), more=more, dtype=TensorProto.INT64, w=(9, 4), v=(9, 4)
-    )
+    x, more = ("batch", "tokens"), {"p": ("tokens",)}
+    made = model(nodes, x=x, more=more, dtype=TensorProto.INT64, w=(9, 4), v=(9, 4))
     graph = graph_of(tmp_path, made, (7,))
     assert [(graph.tensors[i].shape, graph.tensors[i].batched) for i in graph.inputs] == [
         ((1, 7), True), ((7,), False),
@@ -530,12 +495,8 @@ def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:
     assert shape_of(graph) == (1, 3, 8, 8)
     assert "input 'x' is fixed at 8" in graph.warnings[0]
     baked = model(nodes, x=(8, 3, 8, 8), s=np.array([8, 256]), w=(4, 3, 1, 1))
-    refused(
-        saved(tmp_path, baked),
-        "node 'flat' (Reshape)",
-        "makes 8x256 of 1x4x8x8",
-        "dynamic batch axis",
-    )
+    parts = ("node 'flat' (Reshape)", "makes 8x256 of 1x4x8x8", "dynamic batch axis")
+    refused(saved(tmp_path, baked), *parts)
 
 
 def test_a_long_network_takes_no_longer_per_operation(tmp_path: Path) -> None:
@@ -584,17 +545,11 @@ def test_names_of_exporters_are_paths(tmp_path: Path) -> None:
 
 
 def test_modules_in_the_metadata_of_nodes(tmp_path: Path) -> None:
-    made = model(
-        [node("Relu", "x", "a", name="node_relu"), node("Relu", "a", "y", name="node_relu_1")]
-    )
-    scopes = (
-        ["", "layer1", "layer1.0", "layer1.0.act", "relu"],
-        ["", "layer1", "layer1.0", "relu_1"],
-    )
+    nodes = [node("Relu", "x", "a", name="node_relu"), node("Relu", "a", "y", name="node_relu_1")]
+    made, above = model(nodes), ["", "layer1", "layer1.0"]
+    scopes = [*above, "layer1.0.act", "relu"], [*above, "relu_1"]
     for made_node, value in zip(made.graph.node, scopes, strict=True):
         made_node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(value))
     graph = graph_of(tmp_path, made)
-    assert [o.full_name for o in graph.operations] == [
-        "layer1/layer1.0/act",
-        "layer1/layer1.0/relu_1",
-    ]
+    names = [o.full_name for o in graph.operations]
+    assert names == ["layer1/layer1.0/act", "layer1/layer1.0/relu_1"]
