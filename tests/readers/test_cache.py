@@ -49,17 +49,18 @@ def files(kept: Cache) -> list[str]:
     return sorted(p.name for p in kept.folder.iterdir()) if kept.folder.is_dir() else []
 
 
-def test_a_graph_comes_back_equal(kept: Cache, spec: str, graph: Graph) -> None:
+def test_a_graph_comes_back_equal_with_its_warnings(kept: Cache, spec: str, graph: Graph) -> None:
+    said = replace(graph, warnings=("the padding is not known",))
     assert kept.graph(spec) is None
-    kept.put(spec, None, graph)
-    again = kept.graph(spec)
+    assert kept.read(spec, None, lambda: said) is said
+    again = kept.read(spec, None, lambda: graph)
     assert kept.graph(spec, 64) is None
-    assert again == graph
-    assert again is not graph
-    assert again.framework == graph.framework == "onnx"
+    assert again == said == kept.graph(spec)
+    assert again is not said
+    assert (again.warnings, again.framework) == (said.warnings, "onnx")
     assert kept.remarks == []
     (path,) = kept.folder.iterdir()
-    assert Graph.from_dict(json.loads(gzip.decompress(path.read_bytes()))) == graph
+    assert Graph.from_dict(json.loads(gzip.decompress(path.read_bytes()))) == said
 
 
 def test_a_string_is_read_once(
@@ -88,12 +89,6 @@ def test_a_string_is_read_once(
     assert len(opened) == 5
 
 
-def test_warnings_are_kept(kept: Cache, spec: str, graph: Graph) -> None:
-    said = replace(graph, warnings=("the padding is not known",))
-    assert kept.read(spec, None, lambda: said).warnings == said.warnings
-    assert kept.read(spec, None, lambda: graph).warnings == said.warnings
-
-
 def test_what_the_caller_added_to_a_framework_is_not_kept(
     kept: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +107,7 @@ def test_what_the_caller_added_to_a_framework_is_not_kept(
     timm = sys.modules["timm"]
     assert kept.key("timm:resnet18.a1_in1k?reparameterized") is not None
     monkeypatch.setattr(timm, "is_model", lambda name: True)
-    monkeypatch.setattr(timm, "model_entrypoint", lambda name: test_warnings_are_kept)
+    monkeypatch.setattr(timm, "model_entrypoint", lambda name: network)
     assert kept.key("timm:resnet18") is None
 
 
@@ -196,47 +191,36 @@ def test_a_changed_file_is_another_network(
     assert kept.key(network(elsewhere, "other.onnx")) != first  # as its graph's name
 
 
-@pytest.mark.parametrize(
-    "form", ["{}.keras", "{}.pt2", "{}.ONNX", "transformers:{}", "transformers:{}?AutoModel"]
-)
-def test_the_content_of_a_file_counts(kept: Cache, tmp_path: Path, form: str) -> None:
-    spec = form.format(tmp_path / "net")
-    path = Path(spec.removeprefix("transformers:").partition("?")[0])
-    path.write_bytes(b"one")
-    first = kept.key(spec)
-    path.write_bytes(b"two")
-    assert first is not None
-    assert kept.key(spec) not in (None, first)
-
-
 OF_KERAS = {"keras", "tensorflow", "tensorflow-cpu"}
+
+
+OF_TRANSFORMERS = {"transformers", "torch"}
 
 
 @pytest.mark.parametrize(
     ("spec", "packages"),
     [
-        ("timm:a", {"timm", "torch"}),
-        ("torchvision:a", {"torchvision", "torch"}),
-        ("transformers:FILE", {"transformers", "torch"}),
-        ("keras:a", OF_KERAS),
-        ("generate:vgg", OF_KERAS),
-        ("FILE.keras", OF_KERAS),
-        ("FILE.onnx", {"onnx"}),
-        ("FILE.pt2", {"torch"}),
+        ("timm:a", {"timm", "torch"}), ("torchvision:a", {"torchvision", "torch"}),
+        ("transformers:FILE", OF_TRANSFORMERS), ("transformers:FILE?AutoModel", OF_TRANSFORMERS),
+        ("keras:a", OF_KERAS), ("generate:vgg", OF_KERAS),
+        ("FILE.keras", OF_KERAS), ("FILE.ONNX", {"onnx"}), ("FILE.pt2", {"torch"}),
     ],
-)
-def test_the_versions_of_its_packages_count(
+)  # fmt: skip
+def test_the_versions_of_its_packages_and_the_content_of_its_file_count(
     kept: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, packages: set[str]
 ) -> None:
     spec = spec.replace("FILE", str(tmp_path / "net"))
-    for ending in ("", ".keras", ".onnx", ".pt2"):
-        (tmp_path / f"net{ending}").write_text("{}")
+    file = Path(spec.removeprefix("transformers:").partition("?")[0])
+    keys = []
+    for content in (b"one", b"two") if "net" in spec else ():
+        file.write_bytes(content)
+        keys.append(kept.key(spec))
+    assert len({*keys, None}) == len(keys) + 1
     monkeypatch.setattr(module, "installed_version", lambda package: "1")
     first, changing = kept.key(spec), set()
     for package in OF_KERAS | {"timm", "torch", "torchvision", "transformers", "onnx", "numpy"}:
-        monkeypatch.setattr(
-            module, "installed_version", lambda p, new=package: "2" if p == new else "1"
-        )
+        version = {package: "2"}
+        monkeypatch.setattr(module, "installed_version", lambda p, new=version: new.get(p, "1"))
         if kept.key(spec) != first:
             changing.add(package)
     assert changing == packages
@@ -256,13 +240,12 @@ def test_settings_of_keras_count(
 ) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    keys = [(kept.key("keras:A"), kept.key("timm:a"))]
+    first, timm = kept.key("keras:A"), kept.key("timm:a")
     (tmp_path / "keras.json").write_text('{"image_data_format": "channels_first"}')
-    keys.append((kept.key("keras:A"), kept.key("timm:a")))
+    second = kept.key("keras:A")
     monkeypatch.setenv("KERAS_BACKEND", "torch")
-    keys.append((kept.key("keras:A"), kept.key("timm:a")))
-    assert len({keras for keras, _ in keys}) == 3
-    assert len({timm for _, timm in keys}) == 1
+    assert len({first, second, kept.key("keras:A")}) == 3
+    assert kept.key("timm:a") == timm
 
 
 def test_a_damaged_or_foreign_graph_is_not_there(kept: Cache, spec: str, graph: Graph) -> None:
@@ -334,10 +317,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(
     tmp_path: Path, spec: str, graph: Graph
 ) -> None:
     (tmp_path / "file").write_text("")
-    for kept in (
-        Cache(None),
-        Cache(tmp_path / "file" / "cache"),
-    ):  # permissions would not stop root
+    for kept in (Cache(None), Cache(tmp_path / "file" / "cache")):  # permissions do not stop root
         for _ in range(2):
             kept.put(spec, None, graph)
             kept.put_array(spec, None, "a", np.ones(1))
@@ -349,7 +329,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(
         assert len(kept.remarks) == (1 if kept.folder else 0)
 
 
-def test_trim_removes_what_was_not_used_for_longest(kept: Cache, graph: Graph) -> None:
+def test_trim_removes_what_was_not_used_for_longest_and_is_ours(kept: Cache, graph: Graph) -> None:
     names = ["timm:a", "timm:b", "timm:c", "timm:d"]
     for i, name in enumerate(names):
         kept.put(name, None, graph)
@@ -360,12 +340,7 @@ def test_trim_removes_what_was_not_used_for_longest(kept: Cache, graph: Graph) -
     assert kept.graph("timm:a") == graph  # used: now the newest
     kept.trim(2 * size)
     assert [n for n in names if kept.graph(n)] == ["timm:a", "timm:d"]
-    kept.trim(0)
-    assert files(kept) == []
-
-
-def test_trim_leaves_what_is_not_ours(kept: Cache, graph: Graph) -> None:
-    kept.put("timm:a", None, graph)
+    # What is not ours is left.
     kept.put_array("timm:a", None, "work-amp", np.ones(100))
     now, old = ".lolat-1-0123abcd.tmp", ".lolat-2-0123abcd.tmp"
     others = [now, "weights.npy", "notes.json.gz", f"a-{'0' * 32}.txt", "folder"]

@@ -8,9 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +180,8 @@ def errors(found: dict[Any, Any]) -> dict[str, str]:
 def all_read(found: dict[Any, Any]) -> bool:
     """Whether the files' arrays are all there, and what else is not is an error of a network."""
     others = [found[a] for a in found if a not in FILES]
-    return all(np.array_equal(found[a], direct(*a)) for a in FILES) and all(
-        isinstance(error, NetworkError) for error in others
-    )
+    read = all(np.array_equal(found[a], direct(*a)) for a in FILES)
+    return read and all(isinstance(error, NetworkError) for error in others)
 
 
 @contextlib.contextmanager
@@ -199,10 +198,8 @@ def test_arrays_are_those_of_each_network(
     kept: Cache, nets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[tuple[int, int, str]] = []
-    asked = [*FILES, ("a.onnx", 16), FILES[0]]
-    found = list(
-        arrays_of(asked, "sizes", nets.sizes, kept, processes=2, said=lambda *a: said.append(a))
-    )
+    asked, say = [*FILES, ("a.onnx", 16), FILES[0]], lambda *words: said.append(words)
+    found = list(arrays_of(asked, "sizes", nets.sizes, kept, processes=2, said=say))
     assert len(found) == 5  # each once
     assert {a for a, _ in found} == set(asked)
     for (spec, size), array in found:
@@ -281,24 +278,17 @@ def test_what_no_framework_has_foreseen(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what is swallowed
 @pytest.mark.parametrize(
-    ("names", "processes"),
-    [
-        (("sleeps", "swallows", "callback"), 1),
-        (("sleeps", "swallows", "callback"), 2),
-        (("stuck",), 2),  # which cannot be interrupted
-    ],
+    ("names", "count"),  # the last cannot be interrupted
+    [("sleeps swallows callback", 1), ("sleeps swallows callback", 2), ("stuck", 2)],
 )
 def test_too_long(
-    kept: Cache, nets: Any, names: tuple[str, ...], processes: int, monkeypatch: pytest.MonkeyPatch
+    kept: Cache, nets: Any, names: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many, "GRACE_S", 2.0)
-    asked = [(f"{NAME}:{n}", None) for n in names]
-    found = dict(
-        arrays_of([*asked, *FILES], "sizes", nets.sizes, kept, processes=processes, limit_s=1.5)
-    )
-    assert errors(found) == {
-        spec: f"{spec} took longer than 1.5 s to read; it was left out" for spec, _ in asked
-    }
+    asked = [(f"{NAME}:{n}", None) for n in names.split()]
+    every, said = [*asked, *FILES], "took longer than 1.5 s to read; it was left out"
+    found = dict(arrays_of(every, "sizes", nets.sizes, kept, processes=count, limit_s=1.5))
+    assert errors(found) == {spec: f"{spec} {said}" for spec, _ in asked}
     assert all_read(found)
 
 
@@ -328,13 +318,9 @@ def test_the_time_of_somebody_else_goes_on(kept: Cache, nets: Any) -> None:
 
 
 def test_another_thread_reads_without_a_limit(kept: Cache, nets: Any) -> None:
-    found: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: found.extend(arrays_of(FILES, "sizes", nets.sizes, kept, processes=1))
-    )
-    thread.start()
-    thread.join()
-    assert all_read(dict(found))
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: dict(arrays_of(FILES, "a", nets.sizes, kept, processes=1)))
+    assert all_read(found.result())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit of data is Linux's")
@@ -342,9 +328,8 @@ def test_too_much_memory(kept: Cache, nets: Any) -> None:
     hungry = f"{NAME}:hungry"
     asked = [(hungry, None), *FILES]
     found = dict(arrays_of(asked, "sizes", nets.sizes, kept, processes=2, memory_gib=1))
-    assert errors(found) == {
-        hungry: f"{hungry} needs more than 1 GiB of memory to read; it was left out"
-    }
+    said = f"{hungry} needs more than 1 GiB of memory to read; it was left out"
+    assert errors(found) == {hungry: said}
 
 
 # ---- Processes
@@ -401,13 +386,12 @@ def test_one_thread_and_a_quiet_stdout(
     assert "noise" in said.err
 
 
-def test_code_is_not_kept(kept: Cache, nets: Any, here: Path) -> None:
+def test_code_is_not_kept_and_remarks_come_back_from_the_processes(
+    kept: Cache, here: Path, nets: Any
+) -> None:
     for _ in range(2):
         list(arrays_of([(f"{NAME}:good", 3)], "sizes", nets.sizes, kept))
     assert logged(here) == ["good", "good"]
-
-
-def test_remarks_come_back_from_the_processes(here: Path, nets: Any) -> None:
     (here / "file").write_text("")
     kept = Cache(here / "file" / "cache")
     found = dict(arrays_of(FILES, "sizes", nets.sizes, kept, processes=2))

@@ -96,31 +96,30 @@ def test_an_error_is_all_that_is_said(recwarn: Any, capfd: Any) -> None:
 # ---- keras:Name ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["keras:MobileNet", "keras:mobilenet", "keras:MOBILENET"])
-def test_names_do_not_depend_on_case(name: str) -> None:
-    assert len(lolat.read(name).operations) == 86
+@pytest.mark.parametrize(
+    ("name", "size", "shape"),
+    [("MobileNet", None, (224, 224, 3)), ("mobilenet", 96, (96, 96, 3)),
+     ("MOBILENET", (96, 64), (96, 64, 3)), ("MobileNet", (96, 64, 1), (96, 64, 1))],
+)  # fmt: skip
+def test_names_do_not_depend_on_case_and_sizes_may_be_others(
+    name: str, size: Any, shape: tuple[int, ...]
+) -> None:
+    graph = lolat.read(f"keras:{name}", size)
+    assert (graph.name, len(graph.operations)) == (name, 86)
+    assert graph.shapes(graph.inputs) == [(1, *shape)]
 
 
-def test_a_near_name_is_proposed() -> None:
-    refused("keras:ResNet5O", "no network 'keras:ResNet5O'", "did you mean keras:ResNet50")
-
-
-@pytest.mark.parametrize("spec", ["keras:", "keras:xyzzy", "keras:bad\nname"])
-def test_a_far_name_gets_the_list(spec: str) -> None:
-    refused(spec, "expected one of", "VGG16")
-
-
-@pytest.mark.parametrize("size", [1, (7, 7), (3, 224, 224), (4, 4, 4, 4)])
-def test_a_size_that_the_network_cannot_have(size: Any) -> None:
-    refused("keras:VGG16", "keras:VGG16 cannot be built at", "--input-size", size=size)
-
-
-def test_another_size() -> None:
-    graph = lolat.read("keras:MobileNet", 96)
-    assert graph.name == "MobileNet"
-    assert graph.tensors[graph.inputs[0]].shape == (1, 96, 96, 3)
-    assert lolat.read("keras:MobileNet", (96, 64)).tensors[0].shape == (1, 96, 64, 3)
-    assert lolat.read("keras:MobileNet", (96, 64, 1)).tensors[0].shape == (1, 96, 64, 1)
+@pytest.mark.parametrize(
+    ("spec", "size", "parts"),
+    [
+        ("keras:ResNet5O", None, ["no network 'keras:ResNet5O'", "did you mean keras:ResNet50"]),
+        *((f"keras:{name}", None, ["expected one of", "VGG16"]) for name in ("", "xyzzy", "bad\nname")),
+        *(("keras:VGG16", size, ["keras:VGG16 cannot be built at", "--input-size"])
+          for size in (1, (7, 7), (3, 224, 224), (4, 4, 4, 4))),
+    ],
+)  # fmt: skip
+def test_names_and_sizes_that_keras_has_not(spec: str, size: Any, parts: list[str]) -> None:
+    refused(spec, *parts, size=size)
 
 
 # ---- module:callable -----------------------------------------------------------------------------
@@ -134,18 +133,16 @@ def test_a_callable_of_the_working_directory(here: Path, name: str, capsys: Any)
     assert capsys.readouterr().out == ""
 
 
-def test_what_a_network_writes_to_descriptor_1(here: Path, capfd: Any) -> None:
-    lolat.read("lolat_nets:writes")
+@pytest.mark.parametrize(
+    ("name", "size", "said"), [("writes", None, "by its number"), ("Loud", (5, 2), "calling")]
+)
+def test_what_a_network_prints_is_not_on_stdout(
+    here: Path, name: str, size: Any, said: str, capfd: Any
+) -> None:
+    assert [o.kind for o in lolat.read(f"lolat_nets:{name}", size).operations] == ["dense"]
     out, err = capfd.readouterr()
     assert out == ""
-    assert "by its number" in err
-
-
-def test_what_a_network_prints_is_not_on_stdout(here: Path, capsys: Any) -> None:
-    assert [o.kind for o in lolat.read("lolat_nets:Loud", (5, 2)).operations] == ["dense"]
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "calling" in err
+    assert said in err
 
 
 @pytest.mark.parametrize(
@@ -174,6 +171,7 @@ def test_what_is_wrong_with_a_callable(here: Path, spec: str, says: str) -> None
     ("text", "says"),
     [
         ("import lolat_no_such_package", "ModuleNotFoundError: No module named 'lolat_no_such"),
+        ("import lolat_nets_b", "No module named 'lolat_nets_b'"),  # begins like the module
         ("1 / 0", "failed: ZeroDivisionError: division by zero"),
         ("def broken(:", "failed: SyntaxError"),
         ("import sys; sys.exit(3)", "failed: SystemExit: 3"),
@@ -183,12 +181,6 @@ def test_what_is_wrong_with_a_callable(here: Path, spec: str, says: str) -> None
 def test_a_module_that_cannot_be_imported(here: Path, text: str, says: str) -> None:
     (here / "lolat_nets_bad.py").write_text(text)
     refused("lolat_nets_bad:make", "importing 'lolat_nets_bad'", says)
-
-
-def test_a_package_whose_name_begins_like_the_module(here: Path) -> None:
-    """`nets_x` needs `nets_xy`... and the one that is missing must be the one that is named."""
-    (here / "lolat_nets_y.py").write_text("import lolat_nets_")
-    refused("lolat_nets_y:make", "No module named 'lolat_nets_'")
 
 
 # ---- other strings -------------------------------------------------------------------------------
@@ -214,15 +206,12 @@ def test_other_files_and_folders(here: Path) -> None:
     refused("folder", "'folder' is a folder", "expected keras:NAME")
 
 
-@pytest.mark.parametrize("other", [None, 3, [], object(), lolat])
-def test_objects_that_are_no_network(other: Any) -> None:
-    refused(other, "not a network that LoLat can read")
-
-
-def test_a_graph_and_a_path_are_networks(here: Path) -> None:
+def test_objects_that_are_networks_and_others(here: Path) -> None:
     graph = lolat.read("lolat_nets:good")
     assert lolat.read(graph) is graph
     refused(Path("missing.keras"), "no file")
+    for other in (None, 3, [], object(), lolat):
+        refused(other, "not a network that LoLat can read")
 
 
 # ---- Keras missing -------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from tests.readers.onnx_networks import graph_of, kinds, model, node, six, total
+from tests.readers.counting import check
+from tests.readers.onnx_networks import graph_of, kinds, model, node, total
 
 
 def number(value: float) -> np.ndarray:
@@ -91,14 +92,17 @@ PATTERNS: dict[str, tuple[str, list[Any]]] = {
 }  # fmt: skip
 
 
+def with_constants(nodes: list[Any], outputs: str = "y") -> Any:
+    """A network of nodes, and of what they read of C."""
+    used = {n for p in nodes for n in p.input}
+    constants = {k: v for k, v in C.items() if k in used}
+    return model(nodes, x=("N", 5, 8), opset=13, outputs=outputs, **constants)
+
+
 @pytest.mark.parametrize("name", PATTERNS)
 def test_patterns_of_exporters(tmp_path: Path, name: str) -> None:
     kind, nodes = PATTERNS[name]
-    used = {n for p in nodes for n in p.input}
-    constants = {k: v for k, v in C.items() if k in used}
-    graph = graph_of(tmp_path, model(nodes, x=("N", 5, 8), opset=13, **constants))
-    assert kinds(graph) == [kind]
-    assert six(graph, 3) == (0, 0, 0, 3 * 80, 0, 1)
+    check(graph_of(tmp_path, with_constants(nodes)), kind, (0, 0, 0, 80, 0, 1))
 
 
 ALONE: dict[str, tuple[list[str], str, list[Any]]] = {
@@ -120,9 +124,7 @@ ALONE: dict[str, tuple[list[str], str, list[Any]]] = {
 @pytest.mark.parametrize("name", ALONE)
 def test_what_only_looks_like_a_pattern_is_left_alone(tmp_path: Path, name: str) -> None:
     expected, outputs, nodes = ALONE[name]
-    used = {n for p in nodes for n in p.input}
-    constants = {k: v for k, v in C.items() if k in used}
-    graph = graph_of(tmp_path, model(nodes, x=("N", 5, 8), opset=13, outputs=outputs, **constants))
+    graph = graph_of(tmp_path, with_constants(nodes, outputs))
     assert sorted(kinds(graph)) == sorted(expected)
 
 
@@ -132,16 +134,14 @@ def test_group_norm_by_instance_norm(tmp_path: Path) -> None:
         node("Reshape", "b t", "c"), node("Mul", "c g", "d"), node("Add", "d g", "y"),
     ]  # fmt: skip
     constants: Any = {"s": np.array([0, 2, -1]), "i": (2,), "g": (4, 1, 1)}
-    graph = graph_of(tmp_path, model(nodes, x=("N", 4, 6, 6), opset=13, **constants))
-    assert kinds(graph) == ["group_norm"]
-    assert six(graph) == (0, 0, 0, 288, 0, 1)
+    made = model(nodes, x=("N", 4, 6, 6), opset=13, **constants)
+    check(graph_of(tmp_path, made), "group_norm", (0, 0, 0, 288, 0, 1))
 
 
 def test_an_added_channel_vector_is_the_bias_of_a_convolution(tmp_path: Path) -> None:
     nodes = [node("Conv", "x w", "a"), node("Add", "a b", "y")]
     constants: Any = {"w": (4, 3, 1, 1), "b": (1, 4, 1, 1)}
-    graph = graph_of(tmp_path, model(nodes, **constants))
-    assert six(graph) == (256, 192, 768, 0, 16, 1)
+    check(graph_of(tmp_path, model(nodes, **constants)), "conv", (256, 192, 768, 0, 16, 1))
     per_column: Any = {"w": (8, 3, 1, 1), "b": (8,)}  # adds along the width
     assert kinds(graph_of(tmp_path, model(nodes, **per_column))) == ["conv", "add"]
 
@@ -157,8 +157,7 @@ def test_a_roll_along_two_axes(tmp_path: Path) -> None:
     constants: Any = {"k": np.array([3]), "e": np.array([99]), "o": np.array([0]), "i2": np.array([2]),
                       "i3": np.array([3])}  # fmt: skip
     graph = graph_of(tmp_path, model([*rolled("x", "a", 2), *rolled("a", "y", 3)], **constants))
-    assert kinds(graph) == ["roll"]
-    assert six(graph) == (0, 0, 0, 384, 0, 1)
+    check(graph, "roll", (0, 0, 0, 384, 0, 1))
 
 
 # ---- layout ------------------------------------------------------------------------------------------
@@ -206,11 +205,8 @@ def test_a_channel_shuffle_moves_memory(tmp_path: Path) -> None:
         node("Transpose", "b", "c", perm=[0, 2, 1, 3, 4]),
         node("Reshape", "c t", "y"),
     ]  # fmt: skip
-    constants: Any = {
-        "w": (4, 3, 1, 1),
-        "s": np.array([0, 2, 2, 8, 8]),
-        "t": np.array([0, 4, 8, 8]),
-    }
+    s, t = np.array([0, 2, 2, 8, 8]), np.array([0, 4, 8, 8])
+    constants: Any = {"w": (4, 3, 1, 1), "s": s, "t": t}
     assert kinds(graph_of(tmp_path, model(nodes, **constants))) == ["conv", "transpose"]
 
 
@@ -233,12 +229,8 @@ def attention(scaled: str) -> list[Any]:
 
 
 def test_fused_attention_and_attention_by_hand(tmp_path: Path) -> None:
-    constants: Any = {
-        "w": (8, 8),
-        "h": np.array([0, 5, 2, 4]),
-        "f": np.array([0, 5, 8]),
-        "s": number(0.7),
-    }
+    h, f = np.array([0, 5, 2, 4]), np.array([0, 5, 8])
+    constants: Any = {"w": (8, 8), "h": h, "f": f, "s": number(0.7)}
     fused = graph_of(tmp_path, model(attention("both"), x=("N", 5, 8), **constants))
     # The exporter's transposition of the keys is joined with the network's own: one is left.
     assert sorted(k for k in kinds(fused) if k != "dense") == sorted(

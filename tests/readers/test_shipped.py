@@ -14,24 +14,17 @@ from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "python benchmarks/shipped_networks.py, then raise READERS in lolat/readers/cache.py"
-SAMPLE = [
-    "keras:MobileNetV2",
-    "keras:EfficientNetB1",
-    "keras:NASNetMobile",
-    "timm:mobilenetv3_small_100",
-]
+SLOW = pytest.param("timm:mobilenetv3_small_100", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    "network", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("timm:")) for n in SAMPLE]
+    "network", ["keras:MobileNetV2", "keras:EfficientNetB1", "keras:NASNetMobile", SLOW]
 )
 def test_a_graph_is_what_the_framework_reads(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec(network.partition(":")[0]) is None:
         pytest.skip(f"{network} needs a package that is not installed")
-    if network.startswith("keras"):
-        pytest.importorskip(
-            "keras"
-        ).backend.clear_session()  # which counts the names that it gives to layers
+    if network.startswith("keras"):  # a session counts the names that it gives to layers
+        pytest.importorskip("keras").backend.clear_session()
     # Whatever version is installed: a newer one must not count other things unnoticed.
     monkeypatch.setattr(shipped, "installed_version", lambda package: "")
     assert shipped_graph(network) == open_network(network).graph(), AGAIN
@@ -44,18 +37,18 @@ def test_all_of_keras_applications_come_along() -> None:
     assert FILE.stat().st_size < 300_000
 
 
-def test_every_graph_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "installed_version", lambda package: "")
-    for network in shipped_networks():
-        graph = shipped_graph(network)
-        assert graph is not None
-        assert f"{'keras' if graph.framework == 'keras' else 'timm'}:{graph.name}" == network
-
-
 @pytest.fixture
 def of_any_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shipped, "installed_version", lambda package: "")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("of_any_version")
+def test_every_graph_can_be_read() -> None:
+    for network in shipped_networks():
+        graph = shipped_graph(network)
+        assert graph is not None
+        assert f"{'keras' if graph.framework == 'keras' else 'timm'}:{graph.name}" == network
 
 
 @pytest.mark.usefixtures("of_any_version")
@@ -73,12 +66,10 @@ def test_its_own_size_however_it_is_written_and_no_other(network: str) -> None:
 
 @pytest.mark.usefixtures("of_any_version")
 def test_names_as_the_framework_takes_them() -> None:
-    graph = shipped_graph("keras:resnet50")
-    assert graph is not None
-    assert graph.name == "resnet50"
-    tagged = shipped_graph("timm:resnet50.a1_in1k")
-    assert tagged is not None
-    assert tagged.name == "resnet50.a1_in1k"
+    for name in ("keras:resnet50", "timm:resnet50.a1_in1k"):
+        graph = shipped_graph(name)
+        assert graph is not None
+        assert graph.name == name.partition(":")[2]
     for other in ("timm:ResNet50", "timm:resnet50?reparameterized", "timm:nonsense", "keras:",
                   "resnet50", "torchvision:resnet50", "ResNet50.keras", ""):  # fmt: skip
         assert shipped_graph(other) is None

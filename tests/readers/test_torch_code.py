@@ -12,12 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import lolat
-from lolat.errors import InputError
 from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
+from tests.readers.counting import refused
 from tests.readers.torch_networks import (
-    Bottleneck,
-    ConvNeXtBlock,
     Does,
     UNet,
     counted,
@@ -40,30 +38,20 @@ def conv(inside: int = 3, outside: int = 8) -> nn.Module:
 
 
 def test_in_place_is_as_out_of_place() -> None:
+    """A view that is changed changes what it is a view of."""
+
     def inplace(m: Any, x: Any) -> Any:
         y = m.conv(x)
-        y.relu_()
+        y.view(y.size(0), -1).relu_()
         y += 1
         y.mul_(2)
         return y
 
-    def plain(m: Any, x: Any) -> Any:
-        return (m.conv(x).relu() + 1) * 2
-
-    first, second = (does(f, (3, 6, 6), conv=conv()) for f in (inplace, plain))
-    assert kinds(first) == kinds(second) == ["conv", "relu", "add", "multiply"]
-    assert total(first) == total(second)
-
-
-def test_a_view_that_is_changed_changes_what_it_is_a_view_of() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        y = m.conv(x)
-        y.view(y.size(0), -1).relu_()
-        return y
-
-    graph = does(forward, (3, 6, 6), conv=conv())
-    assert kinds(graph) == ["conv", "relu"]
-    assert graph.shapes(graph.outputs) == [(1, 8, 6, 6)]
+    ours = does(inplace, (3, 6, 6), conv=conv())
+    plain = does(lambda m, x: (m.conv(x).relu() + 1) * 2, (3, 6, 6), conv=conv())
+    assert kinds(ours) == kinds(plain) == ["conv", "relu", "add", "multiply"]
+    assert total(ours) == total(plain)
+    assert ours.shapes(ours.outputs) == [(1, 8, 6, 6)]
 
 
 def _assigns(m: Any, x: Any) -> Any:
@@ -97,20 +85,16 @@ def test_a_list_a_loop_a_residual() -> None:
 # ---- modules -----------------------------------------------------------------------------------------
 
 
-def test_a_module_used_twice_counts_twice() -> None:
+def test_a_module_or_weights_used_twice_count_twice() -> None:
     layer = conv(8)
     graph = does(lambda m, x: m.layer(F.relu(m.layer(x))), (8, 6, 6), layer=layer)
     once = counted(layer, (8, 6, 6))
     assert total(graph).flops == 2 * once.flops
     assert total(graph).weights == 2 * once.weights
     assert [o.name for o in graph.operations] == ["layer", "relu", "layer:2"]
-
-
-def test_tied_weights_count_where_they_are_used() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        return F.linear(m.embedding(x), m.embedding.weight)
-
-    graph = does(forward, (7,), embedding=nn.Embedding(50, 8))
+    # Tied weights count where they are used.
+    table = nn.Embedding(50, 8)
+    graph = does(lambda m, x: F.linear(m.table(x), m.table.weight), (7,), table=table)
     assert kinds(graph) == ["embedding", "dense"]
     assert total(graph).weights == 7 * 8 + 50 * 8
     assert total(graph).flops == 7 * 50 * 8
@@ -152,15 +136,12 @@ def test_channels_last_and_half_precision() -> None:
     assert total(forced) == total(plain)
 
 
-def test_no_weights_are_needed() -> None:
-    with torch.device("meta"):
-        huge = nn.Sequential(nn.Linear(1 << 16, 1 << 18), nn.ReLU(), nn.Linear(1 << 18, 10))
-    assert counted(huge).weights == (1 << 34) + (1 << 18) + 10 * (1 << 18) + 10
-
-
-def test_a_network_made_by_a_function_needs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_weights_and_no_memory_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     import tests.readers.torch_networks as nets
 
+    with torch.device("meta"):
+        large = nn.Sequential(nn.Linear(1 << 16, 1 << 18), nn.ReLU(), nn.Linear(1 << 18, 10))
+    assert counted(large).weights == (1 << 34) + (1 << 18) + 10 * (1 << 18) + 10
     made = []
 
     def huge() -> Any:
@@ -203,6 +184,9 @@ def test_several_inputs() -> None:
         lolat.read((Two(), {"image": torch.zeros(1, 3, 8, 8),
                             "text": torch.zeros(1, 5, dtype=torch.int64)})),
     ]  # fmt: skip
+    refused(
+        Two(), "has 2 inputs (image, text)", "input_size={'image': (...), 'text': (...)}", size=224
+    )
     for graph in graphs:
         assert sorted(kinds(graph)) == sorted(
             ["conv", "global_average_pool", "embedding", "reduce", "multiply", "add"]
@@ -221,14 +205,6 @@ def test_an_input_without_a_batch() -> None:
     assert kinds(graph) == ["matmul", "scale", "softmax", "matmul"]
 
 
-def test_the_sizes_of_several_inputs_are_asked_for() -> None:
-    with pytest.raises(InputError) as caught:
-        lolat.read(Two(), 224)
-    message = str(caught.value)
-    assert "has 2 inputs (image, text)" in message
-    assert "input_size={'image': (...), 'text': (...)}" in message
-
-
 def test_outputs_of_any_structure() -> None:
     @dataclasses.dataclass
     class Output:
@@ -243,37 +219,30 @@ def test_outputs_of_any_structure() -> None:
     graph = does(forward, (3, 6, 6), conv=conv())
     assert graph.shapes(graph.outputs) == [(1, 8), (1, 8, 6, 6), (1, 8, 6, 6)]
     assert len(graph_of(UNet, (3, 16, 16)).outputs) == 1
+    # What no output needs is left out.
+    both = does(lambda m, x: (m.other(x), m.conv(x))[1], (3, 6, 6), conv=conv(), other=conv())
+    assert kinds(both) == ["conv"]
 
 
-def test_what_no_output_needs_is_left_out() -> None:
-    def forward(m: Any, x: Any) -> Any:
-        m.other(x)
-        return m.conv(x)
-
-    assert kinds(does(forward, (3, 6, 6), conv=conv(), other=conv())) == ["conv"]
+OWN, EXAMPLE = conv(), Does(lambda m, x: m.conv(x), conv=conv())
+OWN.default_cfg = {"input_size": (3, 32, 40)}  # as timm's
+EXAMPLE.example_input_array = torch.zeros(4, 3, 9, 9)  # as Lightning's
 
 
-def of_input(graph: Any) -> Any:
-    (index,) = graph.inputs
-    return graph.tensors[index].shape
-
-
-def test_sizes_as_the_module_has_them() -> None:
-    assert of_input(graph_of(nn.Conv1d(2, 3, 3), (50,))) == (1, 2, 50)
-    assert of_input(graph_of(conv(4), (20,))) == (1, 4, 20, 20)
-    assert of_input(graph_of(nn.Conv3d(2, 3, 3), (6,))) == (1, 2, 6, 6, 6)
-    assert of_input(graph_of(nn.Linear(7, 3))) == (1, 7)
-    assert of_input(graph_of(nn.Linear(7, 3), (7,))) == (1, 7)
-    assert of_input(graph_of(nn.Linear(7, 3), (5,))) == (1, 5, 7)
-    assert of_input(graph_of(Does(lambda m, x: m.r(x)[0], r=nn.GRU(6, 3)), (9,))) == (1, 9, 6)
-    timm = conv()
-    timm.default_cfg = {"input_size": (3, 32, 40)}
-    assert of_input(graph_of(timm)) == (1, 3, 32, 40)
-    lightning = Does(lambda m, x: m.conv(x), conv=conv())
-    lightning.example_input_array = torch.zeros(4, 3, 9, 9)
-    assert of_input(graph_of(lightning)) == (1, 3, 9, 9)
-    # The embedding of positions is not what reads the image.
-    assert of_input(graph_of(vit, (32,))) == (1, 3, 32, 32)
+@pytest.mark.parametrize(
+    ("module", "size", "shape"),
+    [
+        (nn.Conv1d(2, 3, 3), (50,), (2, 50)), (conv(4), (20,), (4, 20, 20)),
+        (nn.Conv3d(2, 3, 3), (6,), (2, 6, 6, 6)), (nn.Linear(7, 3), (), (7,)),
+        (nn.Linear(7, 3), (7,), (7,)), (nn.Linear(7, 3), (5,), (5, 7)),
+        (Does(lambda m, x: m.r(x)[0], r=nn.GRU(6, 3)), (9,), (9, 6)),
+        (OWN, (), (3, 32, 40)), (EXAMPLE, (), (3, 9, 9)),
+        (vit, (32,), (3, 32, 32)),  # the embedding of positions is not what reads the image
+    ],
+)  # fmt: skip
+def test_sizes_as_the_module_has_them(module: Any, size: Any, shape: tuple[int, ...]) -> None:
+    graph = graph_of(module, size)
+    assert graph.shapes(graph.inputs) == [(1, *shape)]
 
 
 # ---- the batch ---------------------------------------------------------------------------------------
@@ -299,17 +268,12 @@ def test_code_that_asks_for_the_batch_size_is_told() -> None:
     def forward(m: Any, x: Any) -> Any:
         return torch.cat([m.conv(one[None]) for one in x])
 
-    counts = count(does(forward, (3, 6, 6), conv=conv()))
-    assert "other operations at batch size 2 than at 1" in counts.warnings[0]
-    assert counts.total(2).flops == 2 * counts.total(1).flops
-
-
-def test_code_that_works_at_batch_size_one_alone_is_told() -> None:
-    graph = does(lambda m, x: m.conv(x).view(1, 8, 36), (3, 6, 6), conv=conv())
-    (warning,) = count(graph).warnings
-    assert "works at batch size 1 alone (shape '[1, 8, 36]' is invalid" in warning
-    assert "test_torch_code.py:" in warning
-    assert count(graph).total(2).flops == 2 * count(graph).total(1).flops
+    told = ["other operations at batch size 2 than at 1"]
+    alone = ["works at batch size 1 alone (shape '[1, 8, 36]' is invalid", "test_torch_code.py:"]
+    for code, parts in ((forward, told), (lambda m, x: m.conv(x).view(1, 8, 36), alone)):
+        counts = count(does(code, (3, 6, 6), conv=conv()))
+        assert all(part in counts.warnings[0] for part in parts)
+        assert counts.total(2).flops == 2 * counts.total(1).flops
 
 
 # ---- under PyTorch's contexts ------------------------------------------------------------------------
@@ -330,11 +294,6 @@ def test_no_grad_autocast_and_checkpoints_are_followed_inside() -> None:
     assert total(graph).flops == 3 * counted(conv(8), (8, 6, 6)).flops
 
 
-def test_a_block_alone() -> None:
-    assert kinds(graph_of(Bottleneck(16, 4), (16, 6, 6)))[-2:] == ["add", "relu"]
-    assert kinds(graph_of(ConvNeXtBlock(8), (8, 6, 6)))[0] == "depthwise_conv"
-
-
 def test_operations_of_others_are_reported_by_their_full_name() -> None:
     @torch.library.custom_op("lolat_test::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:
@@ -349,13 +308,11 @@ def test_operations_of_others_are_reported_by_their_full_name() -> None:
     assert counts.total().traffic == 2 * 8 * 36
 
 
-def test_weights_that_are_made_of_others_are_weights() -> None:
+def test_weights_made_of_others_are_weights_and_functions_of_autograd_are_followed() -> None:
     from torch.nn.utils.parametrizations import weight_norm
 
     assert counted(weight_norm(conv()), (3, 6, 6)) == counted(conv(), (3, 6, 6))
 
-
-def test_functions_of_autograd_and_of_torchscript_are_followed_inside() -> None:
     class Swish(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:

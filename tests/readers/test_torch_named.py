@@ -48,15 +48,14 @@ class TestTransformers:
     def layers_macs(self, s: int, d: int = 64) -> int:
         return 2 * (4 * s * d * d + 2 * s * s * d + 2 * s * d * 256)
 
-    def test_a_decoder_has_its_language_head(self, tmp_path: Path) -> None:
-        s, d = 16, 64
-        graph = read(config(tmp_path, GPT), s)
-        assert count(graph).total(1).flops == self.layers_macs(s) + s * d * 100
-
-    def test_another_head(self, tmp_path: Path) -> None:
-        s, d = 16, 64
-        found = count(read(config(tmp_path, BERT) + "?AutoModelForMaskedLM", s)).total(1).flops
-        assert found == self.layers_macs(s) + s * d * d + s * d * 100
+    @pytest.mark.parametrize(
+        ("of", "head", "more"), [(GPT, "", 0), (BERT, "?AutoModelForMaskedLM", 16 * 64 * 64)]
+    )
+    def test_a_decoder_has_its_language_head_and_others_may(
+        self, tmp_path: Path, of: Any, head: str, more: int
+    ) -> None:
+        found = count(read(config(tmp_path, of) + head, 16)).total(1).flops
+        assert found == self.layers_macs(16) + more + 16 * 64 * 100
 
     @pytest.mark.parametrize(
         ("given", "said"),
@@ -64,10 +63,7 @@ class TestTransformers:
             ("no json", "is not JSON; expected the config.json of a network"),
             ("[1]", "holds no JSON object"),
             ('{"hidden_size": 3}', 'does not say what it is of: expected "model_type"'),
-            (
-                '{"model_type": "dragon"}',
-                "expected the config.json of a network that the installed",
-            ),
+            ('{"model_type": "dragon"}', "expected the config.json of a network that the inst"),
             (json.dumps(BERT | {"num_attention_heads": 5}), "cannot be built: "),
         ],
     )
@@ -76,12 +72,10 @@ class TestTransformers:
             read(config(tmp_path, given))
         assert said in str(error.value)
 
-    def test_a_head_that_there_is_not(self, tmp_path: Path) -> None:
+    def test_a_head_or_a_file_that_there_is_not(self, tmp_path: Path) -> None:
         spec = config(tmp_path, BERT) + "?AutoHat"
         with pytest.raises(NetworkError, match="transformers has no 'AutoHat'; expected a head"):
             read(spec)
-
-    def test_no_file(self) -> None:
         with pytest.raises(NetworkError, match=r"cannot read 'none\.json': No such file"):
             read("transformers:none.json")
 
@@ -89,9 +83,7 @@ class TestTransformers:
 class TestTimm:
     @pytest.fixture(autouse=True)
     def _package(self) -> None:
-        if (
-            importlib.util.find_spec("timm") is None
-        ):  # it imports with a stand-in for torchvision alone
+        if importlib.util.find_spec("timm") is None:  # its import needs our torchvision's stand-in
             pytest.skip("could not import 'timm'")
 
     def test_counts_that_are_published_and_another_size_and_tag(self) -> None:
@@ -103,13 +95,9 @@ class TestTimm:
         assert large.weights == total.weights
         head = 512 * 1000  # the classifier does not see the size
         assert large.flops - head == 4 * (total.flops - head)
-
-    def test_a_name_that_there_is_not(self) -> None:
         with pytest.raises(NetworkError, match="did you mean timm:resnet50"):
             read("timm:resnet05")
-
-    def test_torchvision_is_left_as_it_was(self) -> None:
-        read("timm:resnet18", 64)
+        # torchvision is left as it was.
         found = sys.modules.get("torchvision")
         assert found is None or hasattr(found, "__version__")
 
@@ -131,7 +119,5 @@ def test_a_wheel_of_another_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(
-        MissingPackageError, match=r"its wheel must be of the same build as PyTorch's"
-    ):
+    with pytest.raises(MissingPackageError, match="wheel must be of the same build as PyTorch's"):
         read("torchvision:resnet18")
