@@ -20,13 +20,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from lolat.errors import (
-    InputError,
-    LolatError,
-    MissingPackageError,
-    ModelFileError,
-    NetworkError,
-)
+from lolat.errors import InputError, LolatError, MissingPackageError, ModelFileError, NetworkError
 from lolat.graph import SCHEMA, Graph
 from lolat.io.apart import FILES_APART
 from lolat.io.documents import read_json
@@ -117,11 +111,11 @@ def is_of_size(graph: Graph, size: Any) -> bool:
 
 def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -> Network:
     """Open NETWORK; `weights` asks for real (random or stored) weights, so that it can run."""
-    prefix, ending = spec.partition(":")[0], os.path.splitext(spec)[1].lower()
+    prefix, _, name = spec.partition(":")
+    stem, ending = Path(spec).stem, os.path.splitext(spec)[1].lower()
     if prefix == "keras":
         from lolat.readers import keras as keras_models
 
-        name = spec.removeprefix("keras:")
         return _of_object(keras_models.application(name, size, weights), name, size)
     if prefix == "generate":
         from lolat.readers import generated
@@ -134,7 +128,6 @@ def open_network(spec: str, size: tuple[int, ...] = (), weights: bool = False) -
 
         model, name = torch_named.named(spec, size, weights)
         return _of_object(model, name, () if isinstance(model, tuple) else size)
-    stem = Path(spec).stem
     if ending == ".keras":
         from lolat.readers import keras as keras_models
 
@@ -209,8 +202,14 @@ def _meant(spec: str) -> str:
 
     whole = {known.lower(): known for known in shipped_networks()}
     bare = {known.partition(":")[2]: full for known, full in reversed(list(whole.items()))}
-    near = difflib.get_close_matches(spec.lower(), [*bare, *whole], n=3)
-    return f"did you mean {' or '.join((bare | whole)[n] for n in near)}? " if near else ""
+    hint = did_you_mean(spec.lower(), bare | whole, "")
+    return f"{hint} " if hint else ""
+
+
+def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
+    """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> as it is said."""
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(known[n] for n in near)}?" if near else otherwise
 
 
 def _frameworks(model: Any) -> set[str]:
@@ -336,9 +335,8 @@ def attribute_of(spec: str, what: str = "network", expected: str = FORMS) -> Any
         ) from error
     for part in attribute.split("."):
         if not hasattr(value, part):
-            names = [n for n in dir(value) if not n.startswith("_")]
-            near = difflib.get_close_matches(part, names, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"expected {expected}"
+            names = {n: n for n in dir(value) if not n.startswith("_")}
+            hint = did_you_mean(part, names, f"expected {expected}")
             raise NetworkError(f"module {module!r} has no {attribute!r} ({what} {spec!r}); {hint}")
         value = getattr(value, part)
     return value

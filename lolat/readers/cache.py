@@ -161,11 +161,8 @@ class Cache:
 
     def held(self) -> tuple[int, int]:
         """How many networks there is something of, and how many bytes of it."""
-        ours = self._ours()
-        # A hash stands in front of what a name ends in.
-        names = {
-            re.split(r"(?<=-[0-9a-f]{32})\.", os.path.basename(path))[0] for _, _, path in ours
-        }
+        ours, of_hash = self._ours(), r"(?<=-[0-9a-f]{32})\."  # a name ends after its hash
+        names = {re.split(of_hash, os.path.basename(path))[0] for _, _, path in ours}
         return len(names), sum(size for _, size, _ in ours)
 
     def trim(self, most_bytes: int) -> None:
@@ -204,10 +201,8 @@ class Cache:
             self.remarks.append(text)
 
     def _path(self, spec: str, size: Any, ending: str) -> Path | None:
-        if self.folder is None:
-            return None
-        key = self.key(spec, size)
-        return self.folder / (key + ending) if key else None
+        key = None if self.folder is None else self.key(spec, size)
+        return self.folder / (key + ending) if self.folder and key else None
 
     def _read(self, spec: str, size: Any, ending: str, parse: Callable[[bytes], Any]) -> Any:
         """What `parse` makes of a file's content; None where there is none, or it is damaged."""
@@ -253,9 +248,8 @@ def _is_of_the_caller(spec: str) -> bool:
     timm: Any = sys.modules.get("timm")
     if spec.startswith("timm:") and hasattr(timm, "model_entrypoint"):
         name = re.split(r"[.?]", spec.removeprefix("timm:"))[0]
-        return timm.is_model(name) and not timm.model_entrypoint(name).__module__.startswith(
-            "timm."
-        )
+        known = timm.is_model(name)
+        return known and not timm.model_entrypoint(name).__module__.startswith("timm.")
     return False
 
 

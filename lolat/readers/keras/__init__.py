@@ -7,7 +7,6 @@ called on symbolic tensors, so that what it does shows as operations with rules.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.readers import did_you_mean
 from lolat.readers.keras import ops
 from lolat.readers.keras.calls import (
     Call,
@@ -340,10 +340,9 @@ def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())
     if known is None:
-        near = difflib.get_close_matches(name.lower(), by_lower, n=3)
-        hint = " or ".join(f"keras:{by_lower[n]}" for n in near)
-        names = ", ".join(by_lower.values())
-        hint = f"did you mean {hint}?" if near else f"expected one of {names}"
+        others = f"expected one of {', '.join(by_lower.values())}"
+        shown = {lower: f"keras:{full}" for lower, full in by_lower.items()}
+        hint = did_you_mean(name.lower(), shown, others)
         raise NetworkError(
             f"no network {shortened(f'keras:{name}')!r} in keras.applications; {hint}"
         )

@@ -31,6 +31,7 @@ class Writer:
 
     def __init__(self, net: Net) -> None:
         self.net = net
+        self.is_constant, self.elements = net.constant, net.elements
         self.builder = GraphBuilder(net.name, "onnx")
         self.builder.warnings += net.warnings
         self.index: dict[str, int] = {}
@@ -43,8 +44,7 @@ class Writer:
     def graph(self) -> Graph:
         """The whole network."""
         for name in self.net.inputs:
-            dtype = self.net.dtypes[name]
-            shape = self.net.shapes[name]
+            shape, dtype = self.net.shapes[name], self.net.dtypes[name]
             self.index[name] = self.builder.input(shape, dtype, name in self.net.grows)
         for node in self.net.nodes:
             try:
@@ -78,8 +78,8 @@ class Writer:
 
     def operands(self, node: Node) -> list[str]:
         """The operands of a node; a constant that is a single number is none."""
-        constant, elements = self.net.constant, self.net.elements
-        return [n for n in node.inputs if n and not (constant(n) and elements(n) == 1)]
+        single = {n for n in node.inputs if self.is_constant(n) and self.elements(n) == 1}
+        return [n for n in node.inputs if n and n not in single]
 
     def numbers(self, node: Node, attribute: str, position: int) -> list[int] | None:
         """Numbers that are an attribute, or in later opsets an input; None where they are not known."""
@@ -107,14 +107,6 @@ class Writer:
                 return {}
         return axis_of(axis, rank, everything=kind == "reduce")
 
-    def is_constant(self, tensor: str) -> bool:
-        """Whether a tensor is the same whatever goes in."""
-        return self.net.constant(tensor)
-
-    def elements(self, tensor: str) -> int:
-        """Elements of a tensor at batch size 1."""
-        return self.net.elements(tensor)
-
     def temporary(self, name: str, shape: tuple[int, ...], node: Node) -> str:
         """A tensor between the operations that a node is written as; grows as its output does."""
         like = next(name for name in node.outputs if name)
@@ -133,11 +125,8 @@ class Writer:
             name, path, self.net.dtypes[outputs[0]], **attributes,
         )  # fmt: skip
         for out, index in zip(outputs, written, strict=True):
-            self.builder.tensors[index] = replace(
-                self.builder.tensors[index],
-                batched=out in self.net.grows,
-                dtype=self.net.dtypes[out],
-            )
+            facts: Any = {"batched": out in self.net.grows, "dtype": self.net.dtypes[out]}
+            self.builder.tensors[index] = replace(self.builder.tensors[index], **facts)
             self.index[out] = index
         return outputs
 

@@ -250,10 +250,6 @@ def _to_first(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
-def _to_last(rank: int) -> tuple[int, ...]:
-    return (0, *range(2, rank), 1)
-
-
 def _keeps_first(net: Net, node: Node, first: set[str]) -> bool:
     """Whether what a node writes has its channels on axis 1."""
     rank = len(net.shapes[node.outputs[0]]) if node.outputs[0] in net.shapes else 0
@@ -279,7 +275,7 @@ def _is_layout(net: Net, node: Node, first: set[str], consumers: dict[str, list[
     if rank < 3:
         return False
     if source in first:
-        return perm == _to_last(rank)
+        return perm == (0, *range(2, rank), 1)
     if perm != _to_first(rank):
         return False
     return rank > 3 or _feeds_channels_first(node.outputs[0], first, consumers)

@@ -46,12 +46,8 @@ _PATTERNS = {
 _AFFINE = {"layer_norm": ("Mul*", "Mul* Add*"), "rms_norm": ("Mul*",), "group_norm": ("Mul* Add*",)}
 
 
-def _signature(labels: str) -> tuple[str, ...]:
-    return tuple(sorted(labels.split()))
-
-
 KINDS: dict[tuple[str, ...], str] = {
-    _signature(f"{pattern} {affine}"): kind
+    tuple(sorted(f"{pattern} {affine}".split())): kind
     for kind, patterns in _PATTERNS.items()
     for pattern in patterns
     for affine in ("", *_AFFINE.get(kind, ()))

@@ -258,7 +258,7 @@ class Walker(Reader):
         values = (i for n in node.all_input_nodes for i in flat(self.values.get(n)))
         return [i for i in values if isinstance(i, int)]
 
-    def read(self, call: Call, first: int | None = None) -> list[int]:
+    def activations(self, call: Call, first: int | None = None) -> list[int]:
         """The first tensor that a call reads (or `first`), and others that the network computes.
 
         Those stand where parameters usually do: the weights of a convolution that depend on the input.
@@ -278,10 +278,6 @@ class Walker(Reader):
         leaves = (self.index(a) for argument in call.arguments.values() for a in flat(argument))
         shaped = [i for i in leaves if i is not None and self.shape(i)]
         return shaped or self.sources(call.node)
-
-    def activations(self, call: Call) -> list[int]:
-        """The first tensor that a call reads, and others that the network computes."""
-        return self.read(call)
 
     def axes(self, call: Call, kind: str) -> dict[str, Any]:
         """The axis or axes that an operation works along."""

@@ -78,9 +78,8 @@ def _resized(example: Any, batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]
     import torch
     from torch.utils import _pytree as pytree
 
-    call = ((), dict(example)) if isinstance(example, Mapping) else (
-        (tuple(example), {}) if isinstance(example, (tuple, list)) else ((example,), {})
-    )  # fmt: skip
+    several = example if isinstance(example, (tuple, list)) else (example,)
+    call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
     leaves = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor) and t.dim()]
     count = leaves[0].shape[0] if leaves else 0
 
@@ -98,11 +97,8 @@ def _check_arguments(model: Any, name: str) -> None:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):
         return
-    needed = [
-        p.name
-        for p in parameters
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind in positional]
     if len(needed) > 1:
         sizes = ", ".join(f"{n!r}: (...)" for n in needed)
         raise NetworkError(

@@ -260,10 +260,11 @@ def _sized(graph_module: Any, signature: Any, size: tuple[int, ...], name: str) 
                     )
                 assigned[symbol] = wanted[axis]
     if batch is not None or assigned:
-        open_sizes = partial(_number, symbols={**assigned, batch: 2})
-        return Program(
-            graph_module, inputs, outputs, with_symbols(assigned, batch), number=open_sizes
+        number, sizes = (
+            partial(_number, symbols={**assigned, batch: 2}),
+            with_symbols(assigned, batch),
         )
+        return Program(graph_module, inputs, outputs, sizes, number=number)
     fixed = int(values[0].shape[0]) if len(values[0].shape) else 1
     return Program(graph_module, inputs, outputs, at_fixed_batch(fixed))
 
@@ -372,9 +373,8 @@ def check_shapes(program: Program, name: str) -> None:
             pairs = [*zip(tensors_of(made), tensors_of(stated), strict=True)]
             for ours, theirs in (pairs[at] for at in _read(node, len(pairs))):
                 if ours is not None and theirs is not None and ours.shape != theirs.shape:
-                    raise _refusal(
-                        node, name, f"makes {tuple(ours.shape)}, not {tuple(theirs.shape)}"
-                    )
+                    what = f"makes {tuple(ours.shape)}, not {tuple(theirs.shape)}"
+                    raise _refusal(node, name, what)
 
 
 def _operations(graph_module: Any) -> Iterator[Any]:

@@ -6,19 +6,19 @@ Weights are never downloaded. Unless a network is to run, they have a shape but 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
+import importlib.abc
 import importlib.machinery
 import json
 import os
 import re
 import sys
-import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
+from lolat.readers import did_you_mean
 from lolat.readers.torch import import_torch
 from lolat.units import one_line, shortened
 
@@ -118,7 +118,9 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
     made._attn_implementation = "eager"
     made.use_cache = False
     mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    decodes = made.model_type in mapping and not _classifies(made)
+    # An encoder, where a network can be both, looks at a text from both sides.
+    encodes = not getattr(made, "is_decoder", False) and made.model_type in ENCODER_TYPES
+    decodes = made.model_type in mapping and not encodes
     chosen = head or (DECODERS if decodes else ENCODERS)
     auto = getattr(transformers, chosen, None)
     if auto is None or not hasattr(auto, "from_config"):
@@ -131,11 +133,6 @@ def _transformers(path: str, head: str, size: tuple[int, ...], weights: bool) ->
         model = _built(shown, lambda: auto.from_config(made), weights)
     torch = import_torch()
     return model, {"input_ids": torch.zeros((1, length), dtype=torch.int64)}
-
-
-def _classifies(config: Any) -> bool:
-    """Whether a network that can do both is an encoder: it looks at a text from both sides."""
-    return not getattr(config, "is_decoder", False) and config.model_type in ENCODER_TYPES
 
 
 def _config(path: str) -> dict[str, Any]:
@@ -167,11 +164,9 @@ def _config(path: str) -> dict[str, Any]:
 
 
 def _unknown(package: str, name: str, names: list[str]) -> NetworkError:
-    near = difflib.get_close_matches(name.lower(), names, n=3)
-    listed = f"{'timm' if package == 'timm' else 'torchvision.models'}.list_models()"
-    hint = f"{listed} lists its {len(names)} networks"
-    if near:
-        hint = f"did you mean {' or '.join(f'{package}:{n}' for n in near)}?"
+    module = "timm" if package == "timm" else "torchvision.models"
+    others = f"{module}.list_models() lists its {len(names)} networks"
+    hint = did_you_mean(name.lower(), {n: f"{package}:{n}" for n in names}, others)
     return NetworkError(f"no network {shortened(f'{package}:{name}')!r}; {hint}")
 
 
@@ -207,36 +202,42 @@ def _torchvision_or_none() -> Iterator[None]:
     try:
         importlib.import_module("torchvision")
     except Exception:  # RuntimeError, where it is of another build than PyTorch
-        for part in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
-            del sys.modules[part]
-        finder = _Nowhere()
+        finder: Any = _Nowhere()
+        _forget_torchvision()
         sys.meta_path.insert(0, finder)
         try:
             yield
         finally:
             sys.meta_path.remove(finder)
-            for part in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
-                del sys.modules[part]
+            _forget_torchvision()
     else:
         yield
 
 
-class _Nowhere:
+def _forget_torchvision() -> None:
+    for part in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
+        del sys.modules[part]
+
+
+class _Nowhere(importlib.abc.Loader):
     """Finds every module of torchvision, and in it every name as an empty class."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """A spec for torchvision's modules alone."""
-        loader: Any = self
-        if name.partition(".")[0] == "torchvision":
-            return importlib.machinery.ModuleSpec(name, loader, is_package=True)
-        return None
-
-    def create_module(self, spec: Any) -> Any:
-        """A module in which every name is there."""
-        return _EmptyNames(spec.name)
+        if name.partition(".")[0] != "torchvision":
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def exec_module(self, module: Any) -> None:
-        """Nothing to run."""
+        """A module in which every name is there."""
+
+        def made(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            setattr(module, name, _Names(name, (), {}))
+            return getattr(module, name)
+
+        module.__getattr__ = made
 
 
 class _Names(type):
@@ -246,15 +247,6 @@ class _Names(type):
         if name.startswith("__"):
             raise AttributeError(name)
         return name
-
-
-class _EmptyNames(types.ModuleType):
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        made = _Names(name, (), {})
-        setattr(self, name, made)
-        return made
 
 
 # ---- A network without its weights.

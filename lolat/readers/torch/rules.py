@@ -56,7 +56,7 @@ def _convolution(walker: Any, call: Call) -> list[int]:
                   "bias": call.get("bias") is not None, "groups": groups}  # fmt: skip
     if call.op.startswith("conv_transpose") or call.get("transposed"):
         return [walker.add(
-            call, "transposed_conv", walker.read(call, source), in_channels=kernel[0],
+            call, "transposed_conv", walker.activations(call, source), in_channels=kernel[0],
             out_channels=kernel[1] * groups, padding="valid" if not any(sizes_of(padding, spatial))
             else "same", **attributes,
         )]  # fmt: skip
@@ -64,7 +64,7 @@ def _convolution(walker: Any, call: Call) -> list[int]:
     # One group for each channel is a depthwise convolution, for which PyTorch has a kernel of its own.
     kind = "conv" if groups == 1 else "depthwise_conv" if groups == inside else "grouped_conv"
     return [walker.add(
-        call, kind, walker.read(call, source), in_channels=inside, out_channels=kernel[0],
+        call, kind, walker.activations(call, source), in_channels=inside, out_channels=kernel[0],
         **_padding(padding, kernel[2:], strides, dilation), **attributes,
     )]  # fmt: skip
 
@@ -90,8 +90,8 @@ def _linear(walker: Any, call: Call) -> list[int]:
     if weight not in walker.constants:
         return product(walker, call, source, weight, shape[-1])
     return [walker.add(
-        call, "dense", walker.read(call, source), in_features=shape[-1], out_features=prod(shape[:-1]),
-        bias=call.get("bias") is not None,
+        call, "dense", walker.activations(call, source), in_features=shape[-1],
+        out_features=prod(shape[:-1]), bias=call.get("bias") is not None,
     )]  # fmt: skip
 
 
@@ -155,10 +155,8 @@ def _fused_attention(walker: Any, call: Call) -> list[Any]:
 def _embedding(walker: Any, call: Call) -> list[int]:
     """The rows of a table at given indices."""
     rows, features = _shape(call.get("weight"))
-    source = walker.index(call.get("indices"))
-    return [
-        walker.add(call, "embedding", walker.read(call, source), rows=rows, out_features=features)
-    ]
+    read = walker.activations(call, walker.index(call.get("indices")))
+    return [walker.add(call, "embedding", read, rows=rows, out_features=features)]
 
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -263,9 +261,8 @@ def _split(walker: Any, call: Call) -> list[Any]:
     if source in walker.parts and call.op == "unbind":
         return list(walker.parts[source])
     shape, start, written = walker.shape(source), 0, []
-    axis = {"hsplit": min(len(shape), 2) - 1, "dsplit": 2}.get(call.op, call.get("dim", 0)) % len(
-        shape
-    )
+    axis = {"hsplit": min(len(shape), 2) - 1, "dsplit": 2}.get(call.op, call.get("dim", 0))
+    axis %= len(shape)
     for own in call.shapes:
         gone = (axis,) if len(own) < len(shape) else ()
         part = part_of(shape, {axis: start}, gone=gone)
@@ -348,7 +345,7 @@ def _dropout(walker: Any, call: Call) -> list[Any]:
     rate = call.get("p")
     # What it drops in training, where somebody asks how long that takes.
     known = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
-    return [walker.add(call, "dropout", walker.read(call), **known)]
+    return [walker.add(call, "dropout", walker.activations(call), **known)]
 
 
 def _mean(walker: Any, call: Call) -> list[Any]:
