@@ -1,33 +1,169 @@
-"""Keras' other layers, against counts done by hand: most read their inputs and write their outputs."""
+"""Keras' layers, against counts done by hand."""
 
 from __future__ import annotations
 
+from math import prod as size
 from typing import Any
 
 import pytest
 
-from tests.readers.keras_networks import check, counted, graph_of, keras, kinds, layers, six, total
+from lolat.graph.counts import count
+from tests.readers.keras_networks import (
+    check,
+    counted,
+    functional,
+    graph_of,
+    keras,
+    kinds,
+    layers,
+    six,
+    total,
+)
+
+# ---- Convolutions, dense layers and what belongs to them.
+
+# Each: the layer, the input shape, the output shape, MACs per output element, weights.
+PLAIN = [
+    (lambda: layers.Conv1D(4, 3), (11, 2), (9, 4), 3 * 2, 3 * 2 * 4 + 4),
+    (lambda: layers.Conv1D(4, 3, padding="causal"), (11, 2), (11, 4), 3 * 2, 3 * 2 * 4 + 4),
+    (lambda: layers.Conv2D(4, (3, 5)), (7, 9, 2), (5, 5, 4), 15 * 2, 15 * 2 * 4 + 4),
+    (lambda: layers.Conv2D(4, 3, use_bias=False), (7, 9, 2), (5, 7, 4), 9 * 2, 9 * 2 * 4),
+    (lambda: layers.Conv2D(4, 3, strides=2), (7, 9, 2), (3, 4, 4), 9 * 2, 9 * 2 * 4 + 4),
+    (lambda: layers.Conv2D(4, 3, strides=2, padding="same"), (7, 9, 2), (4, 5, 4), 18, 76),
+    (lambda: layers.Conv2D(4, 3, dilation_rate=2), (7, 9, 2), (3, 5, 4), 9 * 2, 9 * 2 * 4 + 4),
+    (lambda: layers.Conv2D(6, 3, groups=2), (7, 9, 4), (5, 7, 6), 9 * 2, 9 * 2 * 6 + 6),
+    (lambda: layers.Conv2D(4, 3, groups=4), (7, 9, 4), (5, 7, 4), 9, 9 * 4 + 4),
+    (lambda: layers.Conv3D(3, 2), (4, 5, 6, 2), (3, 4, 5, 3), 8 * 2, 8 * 2 * 3 + 3),
+    (lambda: layers.DepthwiseConv1D(3), (11, 5), (9, 5), 3, 3 * 5 + 5),
+    (lambda: layers.DepthwiseConv2D(3), (7, 9, 5), (5, 7, 5), 9, 9 * 5 + 5),
+    (lambda: layers.DepthwiseConv2D(3, strides=2, depth_multiplier=2, padding="same"),
+     (7, 9, 5), (4, 5, 10), 9, 9 * 10 + 10),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "given", "made", "per_output", "weights"), PLAIN)
+def test_convolutions(make: Any, given: Any, made: Any, per_output: int, weights: int) -> None:
+    layer = make()
+    kind = "grouped_conv" if getattr(layer, "groups", 1) > 1 else "conv"
+    kind = "depthwise_conv" if "Depthwise" in type(layer).__name__ else kind
+    check(
+        graph_of(layer, given),
+        kind,
+        (size(made), size(given), size(made) * per_output, 0, weights, 1),
+    )
+    assert layer.count_params() == weights
+
+
+def test_patches_of_groups() -> None:
+    """Output positions x kernel x input channels; none of a depthwise layer."""
+    image = (7, 9, 4)
+    assert counted(layers.Conv2D(8, 3, groups=2), image, batch_size=2).patches == 2 * 5 * 7 * 9 * 4
+    assert counted(layers.DepthwiseConv2D(3), image).patches == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "made"),
+    [(layers.Conv1DTranspose, (5, 2), (10, 4)), (layers.Conv2DTranspose, (5, 3, 2), (10, 6, 4)),
+     (layers.Conv3DTranspose, (5, 3, 2, 2), (10, 6, 4, 4))],
+)  # fmt: skip
+def test_transposed_convolutions_work_from_their_input(make: Any, given: Any, made: Any) -> None:
+    layer = make(4, 3, strides=2, padding="same")
+    kernel = 3 ** (len(given) - 1)
+    macs, weights = size(given) * kernel * 4, kernel * 2 * 4 + 4
+    check(graph_of(layer, given), "transposed_conv", (size(made), size(given), macs, 0, weights, 1))
+    assert layer.count_params() == weights
+
+
+def test_separable_convolution_is_two() -> None:
+    graph = graph_of(layers.SeparableConv2D(4, 3, depth_multiplier=2, activation="relu"), (7, 9, 3))
+    between, out = 5 * 7 * 6, 5 * 7 * 4
+    counts = (
+        between + out,
+        7 * 9 * 3 + between,
+        between * 9 + out * 6,
+        2 * out,
+        9 * 6 + 6 * 4 + 4,
+        3,
+    )
+    check(graph, "depthwise_conv conv relu", counts)
+    line = graph_of(layers.SeparableConv1D(4, 3, strides=2, use_bias=False), (11, 3))
+    check(line, "depthwise_conv conv", (15 + 20, 33 + 15, 15 * 3 + 20 * 3, 0, 9 + 12, 2))
+
+
+def test_channels_first_counts_the_same() -> None:
+    for make in (
+        lambda **f: layers.Conv2D(4, 3, strides=2, groups=2, **f),
+        lambda **f: layers.DepthwiseConv2D(3, depth_multiplier=2, **f),
+        lambda **f: layers.SeparableConv2D(6, (3, 1), **f),
+        lambda **f: layers.Conv2DTranspose(6, 3, **f),
+        lambda **f: layers.MaxPooling2D(2, **f),
+        lambda **f: layers.GlobalAveragePooling2D(**f),
+        lambda **f: layers.UpSampling2D(2, **f),
+    ):
+        last = counted(make(data_format="channels_last"), (7, 9, 4), batch_size=2)
+        first = counted(make(data_format="channels_first"), (4, 7, 9), batch_size=2)
+        assert first == last
+
+
+@pytest.mark.parametrize("given", [(7,), (5, 7), (3, 5, 7)])
+def test_dense_on_any_rank(given: tuple[int, ...]) -> None:
+    rows = size(given[:-1])
+    counts = (0, 0, rows * 7 * 4, rows * (7 + 4), 7 * 4 + 4, 1)
+    check(graph_of(layers.Dense(4), given), "dense", counts)
+
+
+@pytest.mark.parametrize(
+    ("layer", "given", "names"),
+    [(layers.Dense(4, activation="softmax"), (7,), "dense softmax"),
+     (layers.Conv2D(4, 3, activation=layers.ReLU(6)), (7, 7, 3), "conv relu6"),
+     (layers.Conv2D(4, 3, activation=layers.LeakyReLU()), (7, 7, 3), "conv leaky_relu"),
+     (layers.Dense(4, activation="linear"), (7,), "dense")],
+)  # fmt: skip
+def test_an_activation_inside_a_layer_is_an_operation(layer: Any, given: Any, names: str) -> None:
+    assert " ".join(kinds(graph_of(layer, given))) == names
+
+
+def test_einsum_dense() -> None:
+    make = layers.EinsumDense("abc,cde->abde", output_shape=(None, 3, 5), bias_axes="de")
+    check(graph_of(make, (4, 7)), "dense", (0, 0, 4 * 15 * 7, 4 * (7 + 15), 7 * 15 + 15, 1))
+    assert make.count_params() == 7 * 15 + 15
+    joined = layers.EinsumDense("abcd,cde->abe", output_shape=(None, 9))
+    check(graph_of(joined, (4, 3, 5)), "dense", (0, 0, 4 * 9 * 15, 4 * (15 + 9), 15 * 9, 1))
+
+
+def test_padding_belongs_to_the_convolution_behind_it_and_is_traffic_before_a_pool() -> None:
+    graph = graph_of(lambda x: layers.Conv2D(4, 3)(layers.ZeroPadding2D(1)(x)), (5, 7, 2))
+    check(graph, "conv", (5 * 7 * 4, 5 * 7 * 2, 5 * 7 * 4 * 18, 0, 18 * 4 + 4, 1))
+    graph = graph_of(lambda x: layers.MaxPooling2D(3)(layers.ZeroPadding2D(1)(x)), (5, 7, 2))
+    pad, pool = (5 * 7 + 7 * 9) * 2, (7 * 9 + 2 * 3) * 2
+    check(graph, "pad max_pool", (0, 0, 0, pad + pool, 0, 2))
+
+
+# ---- The others: most read their inputs and write their outputs.
 
 IMAGE = (6, 8, 3)  # 144 elements
 
+SAME: dict[str, list[Any]] = {
+    "batch_norm": [layers.BatchNormalization, layers.Normalization],
+    "layer_norm": [layers.LayerNormalization],
+    "group_norm": [lambda: layers.GroupNormalization(3)],
+    "rms_norm": [layers.RMSNormalization],
+    "unit_norm": [layers.UnitNormalization],
+    "rescale": [lambda: layers.Rescaling(1 / 255)],
+    "relu": [layers.ReLU],
+    "relu6": [lambda: layers.ReLU(6.0)],
+    "leaky_relu": [lambda: layers.ReLU(negative_slope=0.1), layers.LeakyReLU],
+    "prelu": [lambda: layers.PReLU(shared_axes=(1, 2))],
+    "elu": [layers.ELU],
+    "softmax": [layers.Softmax],
+    "max_pool": [lambda: layers.MaxPooling2D(3, strides=1, padding="same")],
+    "transpose": [lambda: layers.Permute((3, 1, 2))],
+}
+"""Kind -> layers that read the elements of IMAGE and write as many."""
 # Each: the kind, the layer, the input shape, elements read and written.
 MOVING = [
-    ("batch_norm", layers.BatchNormalization, IMAGE, 144 + 144),
-    ("layer_norm", layers.LayerNormalization, IMAGE, 288),
-    ("group_norm", lambda: layers.GroupNormalization(3), IMAGE, 288),
-    ("rms_norm", layers.RMSNormalization, IMAGE, 288),
-    ("unit_norm", layers.UnitNormalization, IMAGE, 288),
-    ("batch_norm", layers.Normalization, IMAGE, 288),
-    ("rescale", lambda: layers.Rescaling(1 / 255), IMAGE, 288),
-    ("relu", layers.ReLU, IMAGE, 288),
-    ("relu6", lambda: layers.ReLU(6.0), IMAGE, 288),
-    ("leaky_relu", lambda: layers.ReLU(negative_slope=0.1), IMAGE, 288),
-    ("leaky_relu", layers.LeakyReLU, IMAGE, 288),
-    ("prelu", lambda: layers.PReLU(shared_axes=(1, 2)), IMAGE, 288),
-    ("elu", layers.ELU, IMAGE, 288),
-    ("softmax", layers.Softmax, IMAGE, 288),
+    *((kind, make, IMAGE, 288) for kind, makers in SAME.items() for make in makers),
     ("max_pool", lambda: layers.MaxPooling2D(2), IMAGE, 144 + 36),
-    ("max_pool", lambda: layers.MaxPooling2D(3, strides=1, padding="same"), IMAGE, 288),
     ("average_pool", lambda: layers.AveragePooling2D((2, 4)), IMAGE, 144 + 18),
     ("max_pool", lambda: layers.MaxPooling1D(2), (9, 3), 27 + 12),
     ("average_pool", lambda: layers.AveragePooling1D(2, padding="same"), (9, 3), 27 + 15),
@@ -46,7 +182,6 @@ MOVING = [
     ("pad", lambda: layers.ZeroPadding1D(2), (9, 3), 27 + 39),
     ("crop", lambda: layers.Cropping2D(1), IMAGE, 2 * 4 * 6 * 3),
     ("crop", lambda: layers.Cropping1D((1, 3)), (9, 3), 2 * 15),
-    ("transpose", lambda: layers.Permute((3, 1, 2)), IMAGE, 288),
     ("repeat", lambda: layers.RepeatVector(5), (7,), 7 + 35),
 ]
 
@@ -140,7 +275,179 @@ def test_augmentation_does_nothing_at_inference() -> None:
      (lambda: layers.MelSpectrogram(), (16000,), "float32")],
 )  # fmt: skip
 def test_rarer_layers_are_never_nothing(make: Any, given: Any, dtype: str) -> None:
-    from lolat.graph.counts import count
 
     graph = graph_of(lambda x: make()(x), given, dtype=dtype)
     assert count(graph).total().traffic >= graph.tensors[graph.outputs[0]].elements()
+
+
+# ---- Attention, recurrent layers and their wrappers: the operations that they consist of.
+
+ATTENTION = "dense dense dense matmul scale softmax matmul dense"
+
+
+def multi_head(q: int, s: int, inside: int, heads: int, key: int, value: int) -> tuple[int, int]:
+    """MACs and traffic of attention of q queries over s keys, all of `inside` features."""
+    projections = [(q, inside, heads * key), (s, inside, heads * key), (s, inside, heads * value),
+                   (q, heads * value, inside)]  # fmt: skip
+    macs = sum(rows * a * b for rows, a, b in projections)
+    moved = sum(rows * (a + b) for rows, a, b in projections)
+    macs += heads * q * s * key + heads * q * value * s
+    moved += heads * (q * key + s * key + q * s) + heads * (q * s + s * value + q * value)
+    moved += 2 * 2 * heads * q * s  # scaling, softmax
+    return macs, moved
+
+
+def test_self_attention_in_which_a_mask_is_not_a_key() -> None:
+    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4)
+    macs, moved = multi_head(5, 5, 7, 3, 4, 4)
+    for graph in (
+        graph_of(lambda x: layer(x, x), (5, 7)),
+        graph_of(lambda x, m: layer(x, x, attention_mask=m), (5, 7), (5, 5)),
+    ):
+        check(graph, ATTENTION, (0, 0, macs, moved, layer.count_params(), 8))
+    scored = layers.MultiHeadAttention(num_heads=3, key_dim=4)
+    graph = graph_of(lambda x: scored(x, x, return_attention_scores=True), (5, 7))
+    assert graph.shapes(graph.outputs) == [(1, 5, 7), (1, 3, 5, 5)]
+    assert " ".join(kinds(graph)) == ATTENTION
+
+
+def test_cross_attention_with_values_of_another_size() -> None:
+    layer = layers.MultiHeadAttention(num_heads=3, key_dim=4, value_dim=6, use_bias=False)
+    macs, moved = multi_head(5, 11, 7, 3, 4, 6)
+    for call in (lambda q, v: layer(q, v), lambda q, v: layer(query=q, value=v),
+                 lambda q, v: layer(q, key=v, value=v)):  # fmt: skip
+        graph = graph_of(call, (5, 7), (11, 7))
+        check(graph, ATTENTION, (0, 0, macs, moved, layer.count_params(), 8))
+
+
+def test_attention_over_one_axis_of_two() -> None:
+    """Three images of 5 steps: attention within each; and over both."""
+    layer = layers.MultiHeadAttention(num_heads=2, key_dim=4, attention_axes=(2,))
+    macs, moved = multi_head(5, 5, 7, 2, 4, 4)
+    graph = graph_of(lambda x: layer(x, x), (3, 5, 7))
+    check(graph, ATTENTION, (0, 0, 3 * macs, 3 * moved, layer.count_params(), 8))
+    both = layers.MultiHeadAttention(num_heads=2, key_dim=4)
+    graph = graph_of(lambda x: both(x, x), (3, 5, 7))
+    assert six(graph)[2:4] == multi_head(15, 15, 7, 2, 4, 4)
+
+
+def test_grouped_query_attention() -> None:
+    layer = layers.GroupQueryAttention(head_dim=4, num_query_heads=6, num_key_value_heads=2)
+    graph = graph_of(lambda x: layer(x, x), (5, 7))
+    macs = 5 * 7 * 24 + 2 * (5 * 7 * 8) + 6 * 25 * 4 * 2 + 5 * 24 * 7
+    assert " ".join(kinds(graph)) == ATTENTION
+    assert (total(graph).flops, total(graph).weights) == (macs, layer.count_params())
+
+
+def test_dot_product_attention_has_no_projections() -> None:
+    graph = graph_of(lambda q, v: layers.Attention()([q, v]), (5, 7), (11, 7))
+    moved = (35 + 77 + 55) + 2 * 55 + (55 + 77 + 35)
+    check(graph, "matmul softmax matmul", (0, 0, 2 * 5 * 11 * 7, moved, 0, 3))
+    scaled = graph_of(lambda q, v: layers.Attention(use_scale=True)([q, v]), (5, 7), (11, 7))
+    assert kinds(scaled) == ["matmul", "scale", "softmax", "matmul"]
+    keyed = graph_of(lambda q, v, k: layers.Attention()([q, v, k]), (5, 7), (11, 9), (11, 7))
+    assert total(keyed).flops == 5 * 11 * 7 + 5 * 11 * 9
+    assert keyed.shapes(keyed.outputs) == [(1, 5, 9)]
+
+
+def test_additive_attention_is_followed() -> None:
+    for layer in (layers.AdditiveAttention(), layers.Attention(score_mode="concat")):
+        graph = graph_of(lambda q, v, layer=layer: layer([q, v]), (5, 7), (11, 7))
+        assert {"add", "tanh", "softmax", "matmul"} <= set(kinds(graph))
+        assert total(graph).flops == 5 * 11 * 7  # the weights times the values
+
+
+# Each: the layer, gates, MACs per step of 3 features into 4 units.
+RECURRENT = [(layers.LSTM, "lstm", 4), (layers.GRU, "gru", 3), (layers.SimpleRNN, "simple_rnn", 1)]
+
+
+@pytest.mark.parametrize(("make", "kind", "gates"), RECURRENT)
+def test_recurrent_layers(make: Any, kind: str, gates: int) -> None:
+    for options in ({}, {"return_sequences": True}, {"use_bias": False}):
+        layer = make(4, **options)
+        graph = graph_of(lambda x, layer=layer: layer(x), (5, 3))
+        assert kinds(graph) == [kind]
+        assert total(graph, 2).flops == 2 * 5 * gates * 4 * (3 + 4)
+        assert total(graph).weights == layer.count_params()
+    cell = getattr(layers, f"{make.__name__}Cell")  # as the cell of an RNN it is the same
+    ours = counted(lambda x: layers.RNN(cell(4))(x), (5, 3))
+    assert ours == counted(lambda x: make(4)(x), (5, 3))
+
+
+def test_the_step_of_an_lstm() -> None:
+    """Two products of 16 outputs, then nine kinds of vector operations of 4 units; see counting.md."""
+    moved = (3 + 16) + (4 + 16) + 3 * 16 + 4 * 8 + 3 * 12 + 8 + 12
+    assert six(counted(lambda x: layers.LSTM(4)(x), (5, 3))) == (
+        0, 0, 5 * 112, 5 * moved, 16 * 7 + 16, 5)  # fmt: skip
+    one_bias = layers.GRU(4, reset_after=False)
+    assert counted(lambda x: one_bias(x), (5, 3)).weights == one_bias.count_params()
+
+
+def test_states_are_outputs_and_inputs() -> None:
+    def encode_and_decode(x: Any, y: Any) -> Any:
+        _, *states = layers.LSTM(4, return_state=True)(x)
+        return [layers.LSTM(4, return_sequences=True)(y, initial_state=states), *states]
+
+    graph = graph_of(encode_and_decode, (5, 3), (6, 3))
+    first, second = graph.operations
+    assert graph.shapes(graph.outputs) == [(1, 6, 4), (1, 4), (1, 4)]
+    assert second.inputs[1:] == first.outputs[1:]
+    assert total(graph).flops == (5 + 6) * 112
+
+
+MERGED = [
+    ("concat", "concatenate", 8),
+    ("sum", "add", 4),
+    ("ave", "average", 4),
+    ("mul", "multiply", 4),
+]
+
+
+@pytest.mark.parametrize(("mode", "kind", "out"), MERGED)
+def test_bidirectional(mode: str, kind: str, out: int) -> None:
+    layer = layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=mode)
+    graph = graph_of(lambda x: layer(x), (5, 3))
+    one_way = counted(lambda x: layers.LSTM(4)(x), (5, 3))
+    assert kinds(graph) == ["lstm", "lstm", kind]
+    counts = total(graph)
+    assert counts.flops == 2 * one_way.flops
+    assert counts.traffic == 2 * one_way.traffic + 5 * (4 + 4 + out)
+    assert counts.weights == layer.count_params()
+
+
+def test_bidirectional_with_all_its_outputs() -> None:
+    both = layers.Bidirectional(layers.LSTM(4, return_state=True), merge_mode=None)
+    graph = graph_of(lambda x: list(both(x)), (5, 3))
+    assert kinds(graph) == ["lstm", "lstm"]
+    assert graph.shapes(graph.outputs) == [(1, 4)] * 6
+    merged = layers.Bidirectional(layers.GRU(4, return_state=True))
+    graph = graph_of(lambda x: list(merged(x)), (5, 3))
+    assert graph.shapes(graph.outputs) == [(1, 8), (1, 4), (1, 4)]
+
+
+def test_time_distributed_runs_on_every_step() -> None:
+    wrapped = layers.TimeDistributed(layers.Conv2D(4, 3, activation="relu"))
+    graph, out = graph_of(lambda x: wrapped(x), (6, 7, 9, 2)), 6 * 5 * 7 * 4
+    check(graph, "conv relu", (out, 6 * 7 * 9 * 2, out * 18, 2 * out, 76, 2))
+    inner = functional(lambda x: layers.Flatten()(layers.Conv2D(4, 3)(x)), (7, 9, 2))
+    graph = graph_of(lambda x: layers.Dense(3)(layers.TimeDistributed(inner)(x)), (6, 7, 9, 2))
+    assert graph.shapes(graph.outputs) == [(1, 6, 3)]
+    assert total(graph).flops == out * 18 + 6 * 140 * 3
+
+
+def test_masks_do_not_count_as_operands() -> None:
+    def masked(x: Any) -> Any:
+        x = layers.Embedding(50, 8, mask_zero=True)(x)
+        x = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(x)
+        x = layers.MultiHeadAttention(2, 4)(x, x)
+        x = layers.TimeDistributed(layers.Dense(3))(x)
+        return layers.Dense(2)(layers.GlobalAveragePooling1D()(x))
+
+    graph = graph_of(masked, (9,), dtype="int32")
+    dense = [o for o in graph.operations if o.kind == "dense"]
+    assert [graph.shapes(o.inputs) for o in dense[-1:]] == [[(1, 3)]]
+    pool = next(o for o in graph.operations if o.kind == "global_average_pool")
+    assert graph.shapes(pool.inputs) == [(1, 9, 3)]
+    assert total(graph).flops == (
+        2 * 9 * 16 * (8 + 4) + multi_head(9, 9, 8, 2, 4, 4)[0] + 9 * 8 * 3 + 3 * 2
+    )

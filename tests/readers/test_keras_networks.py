@@ -1,16 +1,31 @@
-"""Networks as people write them: functional, sequential, nested, used twice."""
+"""Networks as people write them in Keras: functional, sequential, nested, subclassed; their input sizes."""
 
 from __future__ import annotations
 
+from collections import Counter
+from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 
 import lolat
+from lolat.errors import InputError
 from lolat.graph.counts import count
+from lolat.readers import as_size
 from lolat.readers.keras import read_model
 from lolat.readers.keras.calls import without_weights
-from tests.readers.keras_networks import functional, graph_of, keras, kinds, layers, total
+from tests.readers.counting import refused
+from tests.readers.keras_networks import (
+    functional,
+    graph_of,
+    keras,
+    kinds,
+    layers,
+    ops,
+    six,
+    total,
+)
 
 CONV = 7 * 9 * 4 * 18  # MACs of a 3x3 convolution from 2 to 4 channels on 7 x 9
 
@@ -122,3 +137,297 @@ def test_a_model_used_as_itself_and_as_a_layer() -> None:
     assert len(set(subtract.inputs)) == 2
     assert total(graph).flops == 2 * CONV
     assert_sound(graph)
+
+
+# ---- Subclassed models, custom layers, and data types.
+
+
+class Small(keras.Model):
+    def __init__(self) -> None:
+        super().__init__(name="small")
+        self.conv, self.norm, self.head = conv(), layers.BatchNormalization(), layers.Dense(3)
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        x = ops.relu(self.norm(self.conv(inputs), training=training))
+        return self.head(ops.mean(x, axis=(1, 2)) * 2.0)
+
+
+def test_a_subclassed_model() -> None:
+    graph = lolat.read(Small(), (7, 9, 2))
+    assert kinds(graph) == ["conv", "batch_norm", "relu", "reduce", "multiply", "dense"]
+    assert total(graph).flops == CONV + 12
+    built = Small()
+    built(np.zeros((4, 7, 9, 2), "float32"))
+    assert total(lolat.read(built)) == total(graph)
+    refused(Small(), "input shape of 'small' is not known", "--input-size")
+
+
+def test_a_subclassed_model_with_several_inputs() -> None:
+    class Two(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(3)
+
+        def call(self, inputs: Any) -> Any:
+            parts = [inputs[k] for k in sorted(inputs)] if isinstance(inputs, dict) else inputs
+            return self.dense(ops.concatenate(list(parts), axis=-1))
+
+    arrays = [np.zeros((1, 5)), np.zeros((1, 4))]
+    for inputs in (arrays, dict(zip("ab", arrays, strict=True))):
+        model = Two()
+        model(inputs)
+        graph = lolat.read(model)
+        assert graph.shapes(graph.inputs) == [(1, 5), (1, 4)]
+        assert total(graph).flops == 27
+
+
+def test_a_custom_layer_with_weights() -> None:
+    class Scaled(layers.Layer):
+        """Uses its weights through keras.ops."""
+
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(shape[-1], 5))
+            self.bias = self.add_weight(shape=(5,))
+            self.filters = self.add_weight(shape=(3, 5, 6))
+
+        def call(self, x: Any) -> Any:
+            x = ops.matmul(x, self.kernel) + self.bias
+            return ops.conv(x, self.filters, padding="same")
+
+    graph = graph_of(Scaled(name="mine"), (11, 7))
+    assert kinds(graph) == ["dense", "add", "conv"]
+    assert {o.path for o in graph.operations} == {"mine"}
+    expected = (66, 55, 11 * 35 + 66 * 15, 11 * 12 + 55 + 5 + 55, 35 + 90, 3)
+    assert six(graph) == expected
+
+
+def test_a_weight_on_the_left_of_an_operator() -> None:
+    class Gain(layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.gain = self.add_weight(shape=(shape[-1],))
+
+        def call(self, x: Any) -> Any:
+            return 2.0 - self.gain * x
+
+    before = vars(keras.Variable).copy()
+    graph = graph_of(Gain(), (5, 7))
+    assert kinds(graph) == ["multiply", "subtract"]
+    assert total(graph, 2).traffic == 2 * 4 * 35 + 7
+    assert vars(keras.Variable) == before
+    assert (2 * keras.Variable([1.0, 2.0]) * np.ones(2)).numpy().tolist() == [2.0, 4.0]
+
+
+class Token(layers.Layer):
+    """Repeats a learned token for each sample, as vision transformers do."""
+
+    def build(self, shape: Any) -> None:
+        self.token = self.add_weight(shape=(1, 1, shape[-1]))
+
+    def call(self, x: Any) -> Any:
+        token = ops.broadcast_to(self.token, (ops.shape(x)[0], 1, x.shape[-1]))
+        return ops.concatenate([token, x], axis=1)
+
+
+def test_a_call_that_asks_for_the_batch_size() -> None:
+    graph = graph_of(lambda x: layers.Dense(3)(Token()(x)), (5, 7))
+    assert kinds(graph) == ["concatenate", "dense"]
+    assert total(graph, 4).flops == 4 * 6 * 7 * 3
+
+    class WithToken(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.head = Token(), layers.Dense(3)
+
+        def call(self, x: Any) -> Any:
+            return self.head(ops.reshape(self.token.call(x), (ops.shape(x)[0], 6, 7)))
+
+    model = WithToken()
+    model.token.build((None, 5, 7))
+    assert total(lolat.read(model, (5, 7)), 4).flops == 4 * 6 * 7 * 3
+
+
+class TensorFlowInside(layers.Layer):
+    def call(self, x: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.nn.relu(x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+def test_a_layer_of_framework_functions_is_named_and_counted() -> None:
+    graph = graph_of(lambda x: layers.Dense(3)(TensorFlowInside(name="odd")(x)), (7,))
+    counts = count(graph)
+    assert kinds(graph) == ["TensorFlowInside", "dense"]
+    assert counts.total().traffic == 14 + 10
+    (warning,) = counts.warnings
+    assert "no formula for operation TensorFlowInside (1 x, first 'odd')" in warning
+
+    class Odd(keras.Model):
+        def call(self, x: Any) -> Any:
+            return TensorFlowInside().call(x)
+
+    refused(Odd(), "cannot be called on a symbolic input", "keras.ops", size=(7,))
+
+
+def test_lambda_layers() -> None:
+    graph = graph_of(lambda x: layers.Lambda(lambda t: ops.sin(t) * 2, name="wave")(x), (7,))
+    inside = [(o.path, o.kind) for o in graph.operations]
+    assert inside == [("wave", "trigonometric"), ("wave", "multiply")]
+
+    def closed(x: Any) -> Any:
+        doubled = layers.Dense(7)(x)
+        return layers.Lambda(lambda t: t + doubled)(layers.ReLU()(x))
+
+    graph = graph_of(closed, (7,))
+    assert Counter(kinds(graph)) == {"dense": 1, "relu": 1, "add": 1}
+
+
+def test_a_class_that_only_sets_up_a_layer_is_that_layer() -> None:
+    class Same3(layers.Conv2D):
+        def __init__(self, filters: int) -> None:
+            super().__init__(filters, 3, padding="same")
+
+    class Doubled(layers.Dense):
+        def call(self, x: Any) -> Any:
+            return super().call(x) + super().call(x)
+
+    assert kinds(graph_of(Same3(4), (7, 9, 2))) == ["conv"]
+    assert total(graph_of(Same3(4), (7, 9, 2))).flops == CONV
+    assert total(graph_of(Doubled(3), (7,))).flops == 2 * 21
+    # Nor is a user's class of the same name that layer.
+    dense = type("Dense", (layers.Layer,), {"call": lambda self, x: x * 2})
+    assert kinds(graph_of(dense(), (7,))) == ["multiply"]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16"])
+def test_the_precision_is_kept(policy: str) -> None:
+    graph = graph_of(lambda x: layers.Conv2D(4, 3, activation="relu", dtype=policy)(x), (7, 9, 2))
+    computed = policy.removeprefix("mixed_")
+    written = {graph.tensors[t].dtype for o in graph.operations for t in o.outputs}
+    assert computed in written
+    assert total(graph).flops == 5 * 7 * 4 * 18
+
+
+def test_a_quantized_model_counts_the_same() -> None:
+    model = keras.Sequential([keras.Input((5, 8)), layers.Dense(4), layers.EinsumDense(
+        "abc,cd->abd", output_shape=(None, 3))])  # fmt: skip
+    before = total(lolat.read(model))
+    model.quantize("int8")
+    assert total(lolat.read(model)) == before
+
+
+# ---- Input sizes: open ones, other ones, fixed batches, and those that do not fit.
+
+
+def image_network(*shape: int | None, **options: Any) -> Any:
+    return functional(
+        lambda x: layers.GlobalAveragePooling2D(**options)(layers.Conv2D(4, 1, **options)(x)), shape
+    )
+
+
+OPEN, CLOSED, FIRST = image_network(None, None, 3), image_network(8, 8, 3), "channels_first"
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "shape"),
+    [
+        (OPEN, 32, (32, 32, 3)), (OPEN, (32, 40), (32, 40, 3)), (OPEN, (32, 40, 3), (32, 40, 3)),
+        (CLOSED, None, (8, 8, 3)), (CLOSED, 16, (16, 16, 3)),
+        (image_network(3, 8, 8, data_format=FIRST), 16, (3, 16, 16)),
+        (image_network(3, None, None, data_format=FIRST), 16, (3, 16, 16)),
+        (functional(lambda x: layers.LSTM(4)(x), (None, 3)), 5, (5, 3)),
+        (functional(lambda x: layers.LSTM(4)(x), (None, 3)), (6, 3), (6, 3)),
+    ],
+)  # fmt: skip
+def test_sizes(model: Any, size: Any, shape: tuple[int, ...]) -> None:
+    graph = lolat.read(model, size)
+    assert graph.shapes(graph.inputs) == [(1, *shape)]
+    macs = 12 * prod(shape) // 3 if len(shape) == 3 else 112 * shape[0]
+    assert total(graph).flops == macs
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "parts"),
+    [
+        (OPEN, None, ["the input ?x?x3", "--input-size 224,224,3"]),
+        (functional(lambda x: layers.LSTM(4)(x), (None, 3)), None, ["the input ?x3"]),
+        (CLOSED, (3, 4, 5, 6), ["does not fit the input 8x8x3", "3,4,5,6"]),
+        (CLOSED, (1, 2, 3, 4, 5), ["does not fit the input 8x8x3", "1,2,3,4,5"]),
+        (CLOSED, (8, 8, 5), ["a symbolic input of shape 8x8x5"]),
+    ],
+)
+def test_sizes_that_do_not_fit(model: Any, size: Any, parts: list[str]) -> None:
+    refused(model, *parts, size=size)
+
+
+def test_a_dense_head_that_was_made_for_another_size() -> None:
+    model = functional(
+        lambda x: layers.Dense(5)(layers.Flatten()(layers.Conv2D(4, 3)(x))), (8, 8, 3)
+    )
+    refused(model, "16x16x3", "expected axis -1 of input shape to have value 144", size=16)
+    assert total(lolat.read(model)).flops == 36 * 4 * 27 + 144 * 5
+
+
+def test_a_size_is_for_images_not_for_the_vector_beside_them() -> None:
+    def both(image: Any, facts: Any) -> Any:
+        pooled = layers.GlobalAveragePooling2D()(image)
+        return layers.Dense(2)(layers.Concatenate()([pooled, layers.Dense(3)(facts)]))
+
+    graph = lolat.read(functional(both, (None, None, 3), (7,)), 16)
+    assert graph.shapes(graph.inputs) == [(1, 16, 16, 3), (1, 7)]
+
+
+def test_a_fixed_batch_counts_per_sample() -> None:
+    def network(**batch: int) -> Any:
+        with without_weights():
+            x = keras.Input((8, 8, 3), **batch)
+            return keras.Model(x, layers.Dense(5)(layers.Flatten()(layers.Conv2D(4, 3)(x))))
+
+    fixed, free = lolat.read(network(batch_size=4)), lolat.read(network())
+    assert fixed.tensors[fixed.inputs[0]].shape == (1, 8, 8, 3)
+    assert count(fixed).total(1) == count(free).total(1)
+    assert count(fixed).total(4) == count(free).total(4)
+    with without_weights():
+        x = keras.Input((8, 8, 3), batch_size=4)
+        model = keras.Model(x, layers.Dense(5)(ops.reshape(x, (4, 64, 3))))
+    # Else all that follows would count four times.
+    refused(model, "write -1 in place of the batch size")
+
+    class Plain(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(3)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(ops.reshape(x, (-1, 10)))
+
+    model = Plain()
+    model(np.zeros((6, 2, 5), "float32"))
+    assert total(lolat.read(model)).flops == 30
+
+
+def test_an_einsum_that_was_not_told_its_steps() -> None:
+    """Keras' own example leaves the steps open although the input has them."""
+
+    def network(x: Any) -> Any:
+        x = layers.EinsumDense("abc,cde->abde", output_shape=(None, 3, 5))(x)
+        return layers.Dense(2)(layers.LayerNormalization()(x))
+
+    graph = lolat.read(functional(network, (4, 6)))
+    assert graph.shapes(graph.outputs) == [(1, 4, 3, 2)]
+    assert total(graph).flops == 4 * 15 * 6 + 12 * 5 * 2
+
+
+@pytest.mark.parametrize(
+    "size", [0, -1, True, 2.5, "224", (224, 0), (True,), (2.5, 3), "2,3", ("2", "3")]
+)
+def test_sizes_are_positive_whole_numbers(size: Any) -> None:
+    with pytest.raises(InputError, match="expected a positive whole number") as caught:
+        as_size(size)
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_as_tuples() -> None:
+    assert [as_size(s) for s in (None, 224, [3, 4], np.int64(8))] == [(), (224,), (3, 4), (8,)]
