@@ -145,11 +145,6 @@ def test_a_flipped_byte_is_an_error_or_a_network(tmp_path: Path, saved: Path) ->
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     (tmp_path / "folder.keras").mkdir()
-    names = (
-        tmp_path / "gone.keras",
-        tmp_path / "folder.keras",
-        "x" * 5000 + ".keras",
-        "a\nb.keras",
-    )
-    for path in names:
+    here = (tmp_path / "gone.keras", tmp_path / "folder.keras")
+    for path in (*here, "x" * 5000 + ".keras", "a\nb.keras"):
         refused(path, "no file")

@@ -395,7 +395,7 @@ def test_states_are_outputs_and_inputs() -> None:
     assert total(graph).flops == (5 + 6) * 112
 
 
-MERGED = [
+MODES = [
     ("concat", "concatenate", 8),
     ("sum", "add", 4),
     ("ave", "average", 4),
@@ -403,7 +403,7 @@ MERGED = [
 ]
 
 
-@pytest.mark.parametrize(("mode", "kind", "out"), MERGED)
+@pytest.mark.parametrize(("mode", "kind", "out"), MODES)
 def test_bidirectional(mode: str, kind: str, out: int) -> None:
     layer = layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=mode)
     graph = graph_of(lambda x: layer(x), (5, 3))

@@ -311,8 +311,8 @@ def test_the_precision_is_kept(policy: str) -> None:
 
 
 def test_a_quantized_model_counts_the_same() -> None:
-    model = keras.Sequential([keras.Input((5, 8)), layers.Dense(4), layers.EinsumDense(
-        "abc,cd->abd", output_shape=(None, 3))])  # fmt: skip
+    einsum = layers.EinsumDense("abc,cd->abd", output_shape=(None, 3))
+    model = keras.Sequential([keras.Input((5, 8)), layers.Dense(4), einsum])
     before = total(lolat.read(model))
     model.quantize("int8")
     assert total(lolat.read(model)) == before
@@ -356,6 +356,7 @@ def test_sizes(model: Any, size: Any, shape: tuple[int, ...]) -> None:
         (CLOSED, (3, 4, 5, 6), ["does not fit the input 8x8x3", "3,4,5,6"]),
         (CLOSED, (1, 2, 3, 4, 5), ["does not fit the input 8x8x3", "1,2,3,4,5"]),
         (CLOSED, (8, 8, 5), ["a symbolic input of shape 8x8x5"]),
+        (CLOSED, [(5,), (6,)], ["several input sizes are for PyTorch modules"]),
     ],
 )
 def test_sizes_that_do_not_fit(model: Any, size: Any, parts: list[str]) -> None:

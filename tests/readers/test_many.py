@@ -419,15 +419,9 @@ def test_as_many_processes_as_there_are_processors(
 @contextlib.contextmanager
 def started(here: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A process and those that it starts; none is left."""
-    process = subprocess.Popen(
-        [sys.executable, *words],
-        cwd=here,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    own = {"cwd": here, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "start_new_session": True}
+    process = subprocess.Popen([sys.executable, *words], **pipes, **own)
     try:
         yield process
     finally:

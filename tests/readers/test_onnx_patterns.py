@@ -37,12 +37,8 @@ MEAN_SQUARE = [
     node("Pow", "x two", "a"), node("ReduceMean", "a", "b", axes=[-1]), node("Add", "b small", "c"),
     node("Sqrt", "c", "d"),
 ]  # fmt: skip
-TANH = [
-    node("Tanh", "t", "u"),
-    node("Add", "u one", "v"),
-    node("Mul", "x v", "w"),
-    node("Mul", "w half", "y"),
-]
+GATE = [node("Tanh", "t", "u"), node("Add", "u one", "v")]
+TANH = [*GATE, node("Mul", "x v", "w"), node("Mul", "w half", "y")]
 
 PATTERNS: dict[str, tuple[str, list[Any]]] = {
     "gelu by division": ("gelu", [

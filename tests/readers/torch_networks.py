@@ -318,13 +318,8 @@ class ViTBlock(nn.Module):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.attention = nn.MultiheadAttention(dim, heads, dropout=0.1, batch_first=True)
-        self.mlp = nn.Sequential(
-            nn.Linear(dim, 4 * dim),
-            nn.GELU(),
-            nn.Dropout(0.1),
-            nn.Linear(4 * dim, dim),
-            nn.Dropout(0.1),
-        )
+        wide, narrow = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        self.mlp = nn.Sequential(wide, nn.GELU(), nn.Dropout(0.1), narrow, nn.Dropout(0.1))
 
     def forward(self, x: Any) -> Any:
         y = self.ln_1(x)
