@@ -31,7 +31,10 @@ from tests.readers.onnx_networks import model, node, saved
 
 
 def relu(path: Path) -> Path:
-    return Path(saved(path.parent, model([node("Relu", "x", "y")]), path.name))
+    """A file of one operation, which says the shape of its output."""
+    made = model([node("Relu", "x", "y")], x=(1, 3, 8, 8), opset=17)
+    made.graph.output[0].type.CopyFrom(made.graph.input[0].type)
+    return Path(saved(path.parent, made, path.name))
 
 
 def test_a_file_is_read_as_in_this_process(tmp_path: Path) -> None:
@@ -243,7 +246,7 @@ def calling(folder: Path, depth: int, width: int, last: str = "Relu") -> str:
         names = ["a", *(f"t{i}" for i in range(width - 1)), "b"]
         nodes = [node(op, x, y, domain) for x, y in pairwise(names)]
         functions.append(helper.make_function("own", f"f{level}", ["a"], ["b"], nodes, imports))
-    made = model([node(f"f{depth - 1}", "x", "y", "own")], domains=["own"])
+    made = model([node(f"f{depth - 1}", "x", "y", "own")], opset=17, domains=["own"])
     made.functions.extend(functions)
     return saved(folder, made)
 
