@@ -9,6 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api import Model
+from lolat.devices import (
+    columns_of,
+    counts_of,
+    is_of_networks,
+    is_of_operations,
+    read_networks,
+    read_operations,
+)
 from lolat.devices.fit import MIDDLING, drawn, suggested
 from lolat.devices.fit import table as as_table
 from lolat.devices.from_tables import (
@@ -19,14 +27,6 @@ from lolat.devices.from_tables import (
     tables_document,
     usual_mode,
 )
-from lolat.devices.tables import (
-    columns_of,
-    counts_of,
-    is_of_networks,
-    is_of_operations,
-    read_networks,
-    read_operations,
-)
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.fitting.points import Point, read_csv
 from lolat.io.documents import NotJsonError
@@ -35,9 +35,8 @@ from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath, write_bytes
-from lolat.model.file import SECTIONS, read, write
+from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, read, with_sections, write
 from lolat.model.learning import model_document
-from lolat.model.sections import OF_INFERENCE, lacks, with_sections
 from lolat.readers.many import Said
 from lolat.training.learning import refitted
 from lolat.units import plain

@@ -10,6 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from lolat.devices import (
+    MULTIPLYING,
+    Counted,
+    TimedNetwork,
+    TimedOperation,
+    contradictions,
+    family_of,
+)
 from lolat.devices.fit import (
     OF_PEAK,
     OFF_OF_FASTEST,
@@ -20,20 +28,12 @@ from lolat.devices.fit import (
     fit_kernels,
     predicted,
 )
-from lolat.devices.tables import (
-    MULTIPLYING,
-    Counted,
-    TimedNetwork,
-    TimedOperation,
-    contradictions,
-    family_of,
-)
 from lolat.errors import InputError
 from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.graph.analysis import FLOAT_BYTES
 from lolat.graph.counts import behaviors, count
-from lolat.graph.memory import FLOAT_BYTES
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
 from lolat.io.tables import read_table

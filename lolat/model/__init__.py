@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, newer
+from lolat.fitting import Formula
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
-from lolat.fitting.predictors.formula import Formula
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.units import shortened
 
@@ -58,7 +58,7 @@ class Model:
     def inference(self) -> Mapping[str, Any]:
         """The file, which has latencies of inference; ModelFileError that says what adds them where not."""
         if "predictors" not in self.document:
-            from lolat.model.sections import OF_INFERENCE, lacks
+            from lolat.model.file import OF_INFERENCE, lacks
 
             raise lacks(self.document, self.source, OF_INFERENCE)
         return self.document

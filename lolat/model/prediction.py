@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.fitting import Formula
 from lolat.fitting.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
@@ -22,12 +23,10 @@ from lolat.fitting.domain import (
     widened,
 )
 from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
-from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, analyze
+from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
-from lolat.graph.memory import Memory
 from lolat.graph.work import work_of
 from lolat.io.results import Result
 from lolat.model.state import OF_GROUP, State

@@ -12,15 +12,15 @@ from statistics import median
 from typing import Any
 
 from lolat.errors import InputError
+from lolat.fitting import CONSTANT
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
-from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.io.documents import fault_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
+from lolat.model.file import NAMED
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
-from lolat.model.sections import NAMED
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
 from lolat.units import milliseconds, percent, plain, plural, quantity

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lolat.comparison.judging import NetworkTime, count_networks, read_evaluation
+from lolat.comparison import NetworkTime, count_networks, read_evaluation
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.devices.tables import BINARY, UNARY, columns_of, read_operations
+from lolat.devices import BINARY, UNARY, columns_of, read_operations
 from lolat.errors import InputError
 from lolat.graph.counts import count
 from lolat.graph.work import CLASSES, work_of

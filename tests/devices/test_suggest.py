@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lolat.devices import TimedOperation, read_operations
 from lolat.devices.fit import MIDDLING, drawn, fit_kernels, predicted, suggested, table
 from lolat.devices.from_tables import Timed, read_facts
-from lolat.devices.tables import TimedOperation, read_operations
 from lolat.graph.modes import Mode
 from tests.devices import made_up
 

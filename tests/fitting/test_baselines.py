@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat.comparison.candidates import FlopsOnly, FreeLines, Paleo
 from lolat.errors import InputError
-from lolat.fitting.predictors.baselines import FlopsOnly, FreeLines, Paleo
 from lolat.model.learning import answers
 from tests import synthetic
 

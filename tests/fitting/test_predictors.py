@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.errors import ModelFileError
+from lolat.fitting import Formula
 from lolat.fitting.points import matrix, times
 from lolat.fitting.predictors import PREDICTORS, from_dict
 from lolat.fitting.predictors.extended import Extended
-from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.model.learning import answers

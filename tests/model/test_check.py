@@ -14,7 +14,7 @@ import pytest
 from lolat.cli.limits import github_lines, write_junit
 from lolat.errors import InputError
 from lolat.model import Model
-from lolat.model.check import Limits, before_of, check, is_prediction, read_before
+from lolat.model.budget import Limits, before_of, check, is_prediction, read_before
 from lolat.model.state import State
 from tests import synthetic
 

@@ -13,8 +13,7 @@ import pytest
 import lolat
 from lolat.errors import InputError, ModelFileError
 from lolat.mlp.layer_model import read_layer_model
-from lolat.model.file import read, write
-from lolat.model.sections import OF_TRAINING, lacks, put, with_sections
+from lolat.model.file import OF_TRAINING, lacks, put, read, with_sections, write
 from lolat.training.file import load_training
 from tests import synthetic
 from tests.training import epoch_tables
@@ -100,7 +99,7 @@ def test_each_lack_says_the_command() -> None:
 def test_a_shipped_file_is_not_to_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("lolat.model.sections.shipped_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.model.file.shipped_folder", lambda: tmp_path)
     said = str(lacks({"environment": {}}, str(tmp_path / "v100.json"), OF_TRAINING))
     assert said.endswith("--output v100.json`")
 

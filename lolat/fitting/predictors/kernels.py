@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from lolat.arrays import np
-from lolat.fitting.predictors.formula import Formula, from_coefficients
+from lolat.fitting import Formula, from_coefficients
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, SHAPE, Work
