@@ -67,7 +67,7 @@ MOBILE = mobile()
 
 def of(found: Explanation, kind: str) -> Any:
     """The counterfactuals of a kind, or the only one."""
-    these = [c for c in found.counterfactuals if c.what.kind == kind]
+    these = [c for c in found.counterfactuals if c.kind == kind]
     return these[0] if len(these) == 1 else these
 
 
@@ -134,12 +134,12 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
         assert one.of_network == close(one.saves_ms / found.prediction.latency_ms)
         assert one.in_domain == MODEL.predict(graph, batch_size).in_domain
     narrower, half = sorted(of(found, "inner_width"), key=lambda c: c.saves_ms)
-    assert narrower.what.change == "24 fewer channels inside (96 -> 72)"
-    assert narrower.what.details == {"factor": 0.75, "channels": [[96, 72]]}
+    assert narrower.change == "24 fewer channels inside (96 -> 72)"
+    assert narrower.details == {"factor": 0.75, "channels": [[96, 72]]}
     assert narrower.saves_ms == close(saving(MOBILE, mobile(mid=72), batch_size), rel=1e-9)
     assert half.saves_ms == close(saving(MOBILE, mobile(mid=48), batch_size), rel=1e-9)
     assert of(found, "drop").saves_ms == close(block.latency_ms, rel=1e-9)
-    images = of(found, "resolution").what
+    images = of(found, "resolution")
     assert images.change == "images half as high and wide (32x32 -> 16x16)"
     assert images.details == {"from": [32, 32], "to": [16, 16]}
     assert of(found, "groups") == of(found, "separable") == []
@@ -166,11 +166,11 @@ def test_a_network_narrower_and_smaller() -> None:
     assert wide.saves_ms == close(saving(NETWORK, synthetic.network(width=16)), rel=1e-9)
     assert narrow.of_block is None
     smaller = of(found, "resolution")
-    assert smaller.what.details == {"from": 56, "to": 48}
+    assert smaller.details == {"from": 56, "to": 48}
     assert smaller.saves_ms == close(saving(NETWORK, at_size(48)), rel=1e-9)
     drop = of(found, "drop")
     assert drop.saves_ms == close(saving(NETWORK, synthetic.network(stages=2)), rel=1e-9)
-    assert drop.what.details["block"] in [b.label for b in cut(NETWORK)]
+    assert drop.details["block"] in [b.label for b in cut(NETWORK)]
 
 
 def test_a_network_that_refuses_another_size() -> None:
