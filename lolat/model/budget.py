@@ -19,7 +19,7 @@ from lolat.errors import AnswerIsNo, InputError, MissingPackageError
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
 from lolat.io.documents import fault_of, read_json
-from lolat.io.results import Result
+from lolat.io.results import Result, plain_data
 from lolat.model import Model
 from lolat.model.prediction import Prediction
 from lolat.units import milliseconds, percent, plain
@@ -94,8 +94,8 @@ class Step:
     def to_dict(self) -> dict[str, Any]:
         """As it stands in the answer of `budget --json`."""
         p = self.prediction
-        interval = None if p.interval_ms is None else list(p.interval_ms)
-        return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval}
+        interval_ms = plain_data(p.interval_ms)
+        return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval_ms}
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,7 +133,7 @@ class BudgetAnswer(Result):
             "answer": step.pop("value"),
             **step,
             "coverage": p.coverage,
-            "channels": None if self.channels is None else [list(c) for c in self.channels],
+            "channels": plain_data(self.channels),
             "next": None if self.next is None else self.next.to_dict(),
             "now": self.now.to_dict(),
             "in_domain": p.in_domain,
@@ -181,9 +181,8 @@ class Question:
 
     def takes(self, prediction: Prediction) -> float:
         """What counts against the budget: the latency, or to be sure the end of its interval."""
-        if self.sure and prediction.interval_ms is not None:
-            return prediction.interval_ms[1]
-        return prediction.latency_ms
+        sure = self.sure and prediction.interval_ms
+        return sure[1] if sure else prediction.latency_ms
 
     @property
     def aim(self) -> float:
@@ -215,11 +214,11 @@ class Question:
         return varied.answer(guess)
 
     def _width(self) -> BudgetAnswer:
-        widened(self.network, 1.0)  # says what cannot be varied
-        varied = _Varied(
-            self, "width", 1.0, lambda i: (widened(self.network, i / WIDTH_STEPS), self.batch_size),
-            1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS,
-        )  # fmt: skip
+        def network(i: int) -> tuple[Graph, int]:
+            return widened(self.network, i / WIDTH_STEPS), self.batch_size
+
+        network(WIDTH_STEPS)  # says what cannot be varied
+        varied = _Varied(self, "width", 1.0, network, 1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS)
         return varied.answer(WIDTH_STEPS * self._guessed_width())
 
     def _guessed_width(self) -> float:
@@ -366,26 +365,16 @@ def is_prediction(path: str) -> bool:
 def read_before(path: str) -> Before:
     """The prediction in the file that `predict --json` wrote. InputError: something else is in it."""
     document = read_json(path, _EXPECTED)
-    fault = fault_of(document, Before)
-    if fault is not None:
+    if (fault := fault_of(document, Before)) is not None:
         raise InputError(f"--against {plain(path)}: {fault}; {_EXPECTED}")
     return msgspec.convert(document, Before)
 
 
 def before_of(prediction: Prediction) -> Before:
     """A prediction as what another is compared with."""
-    p = prediction
-    state = None if p.state is None else p.state.to_dict()
-    return Before(
-        "lolat-prediction",
-        p.model,
-        p.learned,
-        p.network,
-        p.predictor,
-        p.batch_size,
-        p.latency_ms,
-        state,
-    )
+    p, state = prediction, None if prediction.state is None else prediction.state.to_dict()
+    asked = (p.model, p.learned, p.network, p.predictor, p.batch_size)
+    return Before("lolat-prediction", *asked, p.latency_ms, state)
 
 
 @dataclass(frozen=True)
@@ -449,13 +438,10 @@ def _within(title: str, prediction: Prediction, max_ms: float, sure: float | Non
         words = f" ({100 * sure:g} % sure of at most {milliseconds(takes)})"
     over = takes / max_ms - 1.0
     told = f"{title} takes {milliseconds(prediction.latency_ms)}{words}"
-    if over <= 0.0:
-        return Finding(prediction, limit, True, f"{told}, within the {max_ms:g} ms of --max-ms")
-    return Finding(
-        prediction, limit, False,
-        f"{told}, {percent(over)} more than the {max_ms:g} ms of --max-ms; `lolat report` says where the "
-        "time goes",
-    )  # fmt: skip
+    kept = f"{told}, within the {max_ms:g} ms of --max-ms"
+    more = f"{told}, {percent(over)} more than the {max_ms:g} ms of --max-ms"
+    more += "; `lolat report` says where the time goes"
+    return Finding(prediction, limit, over <= 0.0, kept if over <= 0.0 else more)
 
 
 def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
@@ -468,12 +454,9 @@ def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before)
                 f"{plain(str(expected))}: predict the base with the same MODEL and options"
             )
     ratio = prediction.latency_ms / before.latency_ms
-    told = (
+    words = (
         f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
-        f"{milliseconds(before.latency_ms)} of the base"
+        f"{milliseconds(before.latency_ms)} of the base, "
+        f"{'within' if ratio <= max_ratio else 'more than'} the {max_ratio:g} of --max-ratio"
     )
-    limit = f"--max-ratio {max_ratio:g}"
-    return Finding(
-        prediction, limit, ratio <= max_ratio,
-        f"{told}, {'within' if ratio <= max_ratio else 'more than'} the {max_ratio:g} of --max-ratio",
-    )  # fmt: skip
+    return Finding(prediction, f"--max-ratio {max_ratio:g}", ratio <= max_ratio, words)
