@@ -413,12 +413,8 @@ def drawn(number: int = CANDIDATES, seed: int = 0) -> list[TimedOperation]:
     while len(operations) < number:
         kind = draw.choice(("linear", "linear", "bmm", "conv", "softmax", "ln", "gelu", "add"))
         if kind == "linear":
-            sizes = {
-                "batch": size(1, 32),
-                "m": size(32, 1024),
-                "n": size(64, 8192, 32),
-                "k": size(64, 8192, 32),
-            }
+            few = {"batch": size(1, 32), "m": size(32, 1024)}
+            sizes = few | {name: size(64, 8192, 32) for name in "nk"}
         elif kind == "bmm":
             sizes = {"batch": size(8, 512), **{name: size(32, 1024, 32) for name in "mnk"}}
         elif kind == "conv":

@@ -142,17 +142,15 @@ def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
 
 
 def interval_entry(
-    residuals: np.ndarray, ops: np.ndarray | None, folds: Iterable[np.ndarray]
+    residuals: np.ndarray, ops: np.ndarray, folds: Iterable[np.ndarray]
 ) -> dict[str, Any] | None:
     """What a predictor's entry in a model file says of intervals: its scale, the points' scores.
 
-    `residuals`: (points,), log(measured / predicted) of left-out points; `ops`: (points,), operations,
-    None where not known; `folds`: masks of the points kept, as they were fitted without the others. A
-    score is |residual| / scale, the scale fitted without the fold's other points too, so that no point
-    has a say in what it is measured by. None where the scale is constant: the residuals say it all.
+    `residuals`: (points,), log(measured / predicted) of left-out points; `ops`: (points,), operations;
+    `folds`: masks of the points kept, as they were fitted without the others. A score is |residual| /
+    scale, the scale fitted without the fold's other points too, so that no point has a say in what it is
+    measured by. None where the scale is constant: the residuals say it all.
     """
-    if ops is None:
-        return None
     scale = Scale.fit(residuals, ops)
     if scale.exponent == 0.0:
         return None
