@@ -59,7 +59,9 @@ class Domain:
 
     def to_dict(self) -> dict[str, Any]:
         """The domain as it stands in a model file."""
-        document: dict[str, Any] = msgspec.to_builtins(self, order="deterministic")
+        document: dict[str, Any] = msgspec.json.decode(
+            msgspec.json.encode(self, order="deterministic")
+        )
         return document
 
     @classmethod

@@ -14,8 +14,7 @@ from lolat.graph import Graph
 from lolat.graph.channels import scaled
 from lolat.graph.counts import count
 from lolat.graph.edits import widened
-from lolat.readers import read
-from tests.readers.keras_networks import graph_of, keras, layers, ops
+from tests.readers.keras_networks import graph_of, layers, ops
 
 Width = Callable[[int], int]
 
@@ -164,14 +163,6 @@ def test_a_widened_graph_is_the_graph_of_the_other_network(
     assert widened(graph, 1.0) == graph
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.75])
-def test_mobilenet_of_keras_applications(alpha: float) -> None:
-    """Its own rounding: int(filters * alpha), which are multiples of 8 for these."""
-    make = keras.applications.MobileNet
-    whole, narrow = (read(make(alpha=a, weights=None)) for a in (1.0, alpha))
-    assert described(widened(whole, alpha)) == described(narrow)
-
-
 class Positions(layers.Layer):
     """Adds a constant operand, which follows the channels it is added to."""
 
@@ -213,20 +204,6 @@ def test_groups_that_are_no_multiple_of_eight_divide_the_channels() -> None:
     )
     assert first["out_channels"] == second["in_channels"] == 24  # not 16: three groups
     assert (second["out_channels"], second["groups"]) == (24, 3)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda x: layers.Dense(3)(ops.sort(layers.Dense(16)(x))), "sort"),
-        (lambda x: layers.Dense(3)(layers.Dense(16)(x)[..., 3:9]), "slice"),
-    ],
-)
-def test_what_is_not_clear_is_named(call: Callable[[Any], Any], said: str) -> None:
-    graph = graph_of(call, (10, 8))
-    with pytest.raises(InputError, match=rf"it is not clear how channels pass .*\({said}\)") as e:
-        widened(graph, 0.5)
-    assert "vary the resolution or the batch size" in str(e.value)
 
 
 def test_only_what_is_free_varies() -> None:

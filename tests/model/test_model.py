@@ -321,36 +321,6 @@ class TestNetworks:
         assert halves == sorted(set(halves), reverse=True)
         assert halves[-1] == pytest.approx(0.45 / 2)  # no narrower than the largest measured
 
-    def test_no_interval_is_narrower_than_the_noise(self) -> None:
-        document = by_hand(noise={"floor": 0.25})
-        for coverage, half in ((0.1, math.log(1.25)), (0.9, 0.45)):
-            found = Model(document).predict(NETWORK, coverage=coverage)
-            assert found.interval_ms is not None
-            assert math.log(found.interval_ms[1] / found.latency_ms) == pytest.approx(half)
-
-    @pytest.mark.parametrize("coverage", [0.0, 1.0, 0.999, -1, math.nan, "0.9", [0.9]])
-    def test_a_coverage_that_cannot_be_had(self, coverage: Any) -> None:
-        with pytest.raises(InputError, match="coverage"):
-            MODEL.predict(NETWORK, coverage=coverage)
-
-    @pytest.mark.parametrize("points", [5, 8])
-    def test_points_too_few_for_the_usual_coverage(self, points: int) -> None:
-        """n points can give n / (n + 1): 90 % needs 9."""
-        model = Model(synthetic.document(synthetic.measured(points, (1,))))
-        found = model.predict(NETWORK, predictor="two-regime")
-        assert found.interval_ms is None
-        assert found.coverage is None
-        assert found.latency_ms > 0
-        doubts = [w for w in found.warnings if f"{points} points cannot give 90 %" in w]
-        assert len(doubts) == 1
-        with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.8"):
-            model.predict(NETWORK, predictor="two-regime", coverage=0.9)
-        assert model.predict(NETWORK, predictor="two-regime", coverage=0.8).coverage == 0.8
-        enough = Model(synthetic.document(synthetic.measured(9, (1,))))
-        found = enough.predict(NETWORK, predictor="two-regime")
-        assert (found.coverage, found.interval_ms is not None) == (0.9, True)
-        assert not [w for w in found.warnings if "cannot give" in w]
-
     def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
         inside = MODEL.predict(NETWORK)
         outside = MODEL.predict(synthetic.network(width=4096, size=224))
@@ -556,15 +526,6 @@ class TestStates:
         else:
             assert found.quiet_ms == pytest.approx(factor * found.latency_ms)
         assert json.loads(json.dumps(found.to_dict()))["quiet_ms"] == found.quiet_ms
-
-    def test_networks_left_out_decide_the_interval_of_a_network(self) -> None:
-        """Of 12 of spread 0.05: t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12)."""
-        document = by_hand(noise={})
-        document["predictors"]["extended"]["networks"] = {"ops": 5, "spread": 0.05, "count": 12}
-        found = Model(document).predict(NETWORK)
-        assert found.interval_ms is not None
-        half = math.log(found.interval_ms[1] / found.latency_ms)
-        assert half == pytest.approx(1.796 * 0.05 * math.sqrt(13 / 12), rel=0.01)
 
 
 class TestKinds:
