@@ -279,12 +279,6 @@ def multiplied(a: Sequence[int], b: Sequence[int], out: Sequence[int], contracte
     return builder.build([builder.add("reduce", [z], (1, 1))])
 
 
-def test_scores_keep_their_heads() -> None:
-    graph = widened(multiplied((1, 6, 64), (1, 7, 64), (1, 4, 6, 7), 16), 0.5)
-    assert graph.operations[2].attributes["contracted"] == 8
-    assert graph.tensors[graph.operations[2].outputs[0]].shape == (1, 4, 6, 7)
-
-
 def test_grouped_queries_share_keys() -> None:
     """Four heads of queries on one of keys: the sizes of a head are tied."""
     graph = widened(multiplied((1, 6, 64), (1, 7, 16), (1, 4, 6, 7), 16), 2.0)

@@ -129,6 +129,28 @@ def shared(w: Width, x: Any) -> Any:
     return head(layers.Multiply()([x, layers.Reshape((1, 1, -1))(gate)]) + parts[0] * parts[1])
 
 
+class Positions(layers.Layer):
+    """Adds a constant operand, which follows the channels it is added to."""
+
+    def build(self, shape: Any) -> None:
+        self.table = self.add_weight(shape=(1, *shape[1:]))
+
+    def call(self, x: Any) -> Any:
+        return x + self.table
+
+
+def with_a_constant(w: Width, x: Any) -> Any:
+    return layers.Dense(3)(Positions()(layers.Dense(w(32))(x)))
+
+
+def channels_first(w: Width, x: Any) -> Any:
+    x = layers.Conv2D(w(32), 3, data_format="channels_first")(x)
+    x = layers.MaxPooling2D(data_format="channels_first")(layers.ReLU()(x))
+    x = layers.Concatenate(axis=1)([x, x])
+    x = layers.Conv2D(w(32), 1, groups=2, data_format="channels_first")(x)
+    return layers.Dense(3)(layers.GlobalAveragePooling2D(data_format="channels_first")(x))
+
+
 IMAGE = ((32, 32, 3), "float32")
 NETWORKS: list[tuple[Callable[[Width, Any], Any], tuple[int, ...], str]] = [
     *(
@@ -137,6 +159,8 @@ NETWORKS: list[tuple[Callable[[Width, Any], Any], tuple[int, ...], str]] = [
     ),
     (recurrent, (12,), "int32"),
     (shared, *IMAGE),
+    (with_a_constant, (10, 8), "float32"),
+    (channels_first, (3, 20, 20), "float32"),
 ]
 
 
@@ -161,38 +185,6 @@ def test_a_widened_graph_is_the_graph_of_the_other_network(
     assert list(count(found).total(3)) == list(count(really).total(3))
     assert count(found).total() != count(graph).total()
     assert widened(graph, 1.0) == graph
-
-
-class Positions(layers.Layer):
-    """Adds a constant operand, which follows the channels it is added to."""
-
-    def build(self, shape: Any) -> None:
-        self.table = self.add_weight(shape=(1, *shape[1:]))
-
-    def call(self, x: Any) -> Any:
-        return x + self.table
-
-
-def with_a_constant(w: Width, x: Any) -> Any:
-    return layers.Dense(3)(Positions()(layers.Dense(w(32))(x)))
-
-
-def channels_first(w: Width, x: Any) -> Any:
-    x = layers.Conv2D(w(16), 3, data_format="channels_first")(x)
-    x = layers.MaxPooling2D(data_format="channels_first")(layers.ReLU()(x))
-    x = layers.Concatenate(axis=1)([x, x])
-    x = layers.Conv2D(w(16), 1, groups=2, data_format="channels_first")(x)
-    return layers.Dense(3)(layers.GlobalAveragePooling2D(data_format="channels_first")(x))
-
-
-@pytest.mark.parametrize(
-    ("network", "shape"), [(with_a_constant, (10, 8)), (channels_first, (3, 20, 20))]
-)
-def test_constants_and_channels_first(network: Any, shape: tuple[int, ...]) -> None:
-    graph, really = (
-        graph_of(lambda x, by=by: network(lambda n: n // by, x), shape) for by in (1, 2)
-    )
-    assert described(widened(graph, 0.5)) == described(really)
 
 
 def test_groups_that_are_no_multiple_of_eight_divide_the_channels() -> None:

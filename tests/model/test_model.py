@@ -69,11 +69,22 @@ class TestCounts:
         with pytest.raises(InputError, match=r"load\(\) got a int; expected a path, 'local' or"):
             load(3)  # type: ignore[arg-type]
 
-    def test_six_numbers_are_answered_by_the_default(self) -> None:
+    def test_six_numbers_are_answered_by_the_default_and_three_by_two_regimes(self) -> None:
         found = MODEL.predict_counts(**COUNTS)
         assert type(found) is float
         assert found == pytest.approx(float(plain(COUNTS)[0]), rel=1e-12)
         assert MODEL.predict_counts(*COUNTS.values()) == found
+        assert MODEL.predict_counts(**COUNTS, predictor="extended") == found
+        for extras in (dict.fromkeys(EXTRAS, 0), dict.fromkeys(EXTRAS)):
+            assert MODEL.predict_counts(**COUNTS, **extras) == found
+        for flops in (1e6, 1e9):  # below and above the breakpoint
+            answer = MODEL.predict_counts(**THREE | {"flops": flops})
+            assert type(answer) is float
+            assert answer == pytest.approx(two(THREE | {"flops": flops}))
+        assert MODEL.predict_counts(**COUNTS, predictor="two-regime") == pytest.approx(two(COUNTS))
+        document = by_hand()
+        document["predictors"]["extended"] = {"coefficients": {"call": 0.25}}
+        assert Model(document).predict_counts(1, 2, 3, 4, 5, 6) == 0.25
 
     def test_six_numbers_are_answered_by_the_fit_on_six_where_there_is_one(self) -> None:
         document = by_hand()
@@ -86,18 +97,6 @@ class TestCounts:
         assert found == pytest.approx(1.0 + 1e-7 * sum(COUNTS.values()), rel=1e-12)
         more = model.predict_counts(**COUNTS, **{EXTRAS[0]: 1e6})
         assert more == pytest.approx(float(plain(COUNTS)[0]) + 1.0, rel=1e-12)
-
-    def test_three_numbers_are_answered_by_two_regimes(self) -> None:
-        for flops in (1e6, 1e9):  # below and above the breakpoint
-            counts = THREE | {"flops": flops}
-            found = MODEL.predict_counts(**counts)
-            assert type(found) is float
-            assert found == pytest.approx(two(counts))
-
-    def test_a_predictor_by_name(self) -> None:
-        assert MODEL.predict_counts(**COUNTS, predictor="two-regime") == pytest.approx(two(COUNTS))
-        named = MODEL.predict_counts(**COUNTS, predictor="extended")
-        assert named == pytest.approx(float(plain(COUNTS)[0]))
 
     @pytest.mark.parametrize(
         ("given_counts", "more", "words"),
@@ -115,15 +114,6 @@ class TestCounts:
     ) -> None:
         with pytest.raises(InputError, match=words):
             MODEL.predict_counts(**{n: COUNTS[n] for n in given_counts}, **more)
-
-    def test_extra_counts_may_be_given_or_not(self) -> None:
-        for extras in (dict.fromkeys(EXTRAS, 0), dict.fromkeys(EXTRAS)):
-            assert MODEL.predict_counts(**COUNTS, **extras) == MODEL.predict_counts(**COUNTS)
-
-    def test_a_formula_of_the_call_alone(self) -> None:
-        document = synthetic.document()
-        document["predictors"]["extended"] = {"coefficients": {"call": 0.25}}
-        assert Model(document).predict_counts(1, 2, 3, 4, 5, 6) == 0.25
 
     def test_arrays(self) -> None:
         random = np.random.default_rng(0)
@@ -369,11 +359,6 @@ class TestNetworks:
         with pytest.raises(InputError, match=words):
             MODEL.predict(network, batch_size, predictor)
 
-    def test_a_batch_size_of_numpy_is_one(self) -> None:
-        found = MODEL.predict(NETWORK, np.int8(100))  # type: ignore[arg-type]
-        assert found.latency_ms == MODEL.predict(NETWORK, 100).latency_ms
-        assert json.loads(json.dumps(found.to_dict()))["batch_size"] == 100
-
     def test_an_analysis_is_answered_as_its_network(self) -> None:
         analysis = analyze(synthetic.network())
         assert analyze(analysis) is analyze(analysis.graph) is analysis
@@ -411,7 +396,7 @@ class TestNetworks:
         assert [b.name for b in found.blocks] == ["call"]
 
     def test_the_json_has_the_words_of_the_contract(self) -> None:
-        found = MODEL.predict(NETWORK, 2).to_dict()
+        found = MODEL.predict(NETWORK, np.int8(2)).to_dict()  # type: ignore[arg-type]
         assert list(found) == [
             "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
             "quiet_ms", "state", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
@@ -487,21 +472,14 @@ class TestStates:
         assert json.loads(json.dumps(found.to_dict()))["quiet_ms"] == found.quiet_ms
 
 
-class TestKinds:
-    """Who gives counts that tell no kinds apart is answered by the fit on six."""
-
-    def test_counts_without_kinds_are_answered_by_six(self) -> None:
-        model = Model(synthetic.document())
-        six = model.predict_counts(**COUNTS)
-        assert six == pytest.approx(float(plain(COUNTS)[0]), rel=0.1)
-        for extra in ({"patches": 0}, {"exps": 1e6}, {"spatial_macs": None}, {"serial": 12}):
-            assert model.predict_counts(**COUNTS, **extra) == six
-
-    def test_counts_with_kinds_are_answered_by_kinds(self) -> None:
-        model = Model(synthetic.document())
-        totals = synthetic.totals(NETWORK)
-        network = model.predict(NETWORK).latency_ms
-        assert model.predict_counts(**totals) == pytest.approx(network)
+def test_counts_without_kinds_are_answered_by_the_fit_on_six() -> None:
+    model = Model(synthetic.document())
+    six = model.predict_counts(**COUNTS)
+    assert six == pytest.approx(float(plain(COUNTS)[0]), rel=0.1)
+    for extra in ({"patches": 0}, {"exps": 1e6}, {"spatial_macs": None}, {"serial": 12}):
+        assert model.predict_counts(**COUNTS, **extra) == six
+    of_kinds = model.predict_counts(**synthetic.totals(NETWORK))
+    assert of_kinds == pytest.approx(model.predict(NETWORK).latency_ms)
 
 
 class TestLoading:
