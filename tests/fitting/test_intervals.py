@@ -189,8 +189,6 @@ def test_no_point_has_a_say_in_what_it_is_measured_by() -> None:
     before = interval_entry(residuals, ops, leave_out(names))
     mine = np.array(names) == "block 1"
     after = interval_entry(np.where(mine, 10 * residuals, residuals), ops, leave_out(names))
-    assert before is not None
-    assert after is not None
     old, new = np.array(before["scores"]), np.array(after["scores"])
     assert new[mine] == pytest.approx(10 * old[mine], abs=1e-5)
     assert after["exponent"] != before["exponent"]

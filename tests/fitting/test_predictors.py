@@ -311,7 +311,6 @@ def test_with_six_counts_the_formula_fitted_on_them_answers() -> None:
     points = synthetic.measured(noise=0.02)
     found = Extended.fit_with_six(matrix(points, COLUMNS), times(points), COLUMNS)
     alone = Extended.fit(matrix(points, FEATURES), times(points), FEATURES)
-    assert found.six is not None
     assert found.six.features == FEATURES
     np.testing.assert_allclose(found.six.coefficients, alone.coefficients, rtol=1e-9)
     assert found.six.constant == pytest.approx(alone.constant, rel=1e-9)

@@ -29,13 +29,11 @@ def positions(graph: Graph, start: str) -> list[int]:
 
 
 def names(graph: Graph | None) -> list[str]:
-    assert graph is not None
     return [o.name for o in graph.operations]
 
 
 def only(graph: Graph | None, name: str) -> Count:
     """The counts of the operation of this name, but for what is a matter of the graph."""
-    assert graph is not None
     (row,) = positions(graph, name)
     return Count(*count(graph).at(1)[row].tolist())._replace(serial=0, border=0)
 
@@ -59,7 +57,6 @@ def convolution(kernel: tuple[int, int], inside: int = 16, outside: int = 32, gr
 def test_a_block_is_left_out() -> None:
     three, two = network(stages=3), network(stages=2)
     found = edits.bypassed(three, positions(three, "conv3_block1"))
-    assert found is not None
     assert count(found).total(4) == count(two).total(4)
     assert names(found) == names(two)
     b = GraphBuilder("chain")
@@ -68,7 +65,6 @@ def test_a_block_is_left_out() -> None:
         x = b.add("relu", [x], (1, 8), f"r{i}")
     graph = b.build([x])
     without_last = edits.bypassed(graph, [2])
-    assert without_last is not None
     assert without_last.outputs == graph.operations[1].outputs
 
 
@@ -94,7 +90,6 @@ def test_without_squeeze_excite() -> None:
     graph = b.build([b.add("relu", [y], (1, 8, 8, 16), "act")])
     found = edits.without_gates(graph, everything(graph))
     assert names(found) == ["layer_scale", "act"]
-    assert found is not None
     assert found.operations[0].inputs[1] == graph.inputs[0]
     assert edits.without_gates(graph, positions(graph, "layer_scale")) is None
     assert edits.without_gates(network(), everything(network())) is None
@@ -127,7 +122,6 @@ def test_small_kernels(kernel: tuple[int, int], wanted: int) -> None:
         graph = convolution(kernel, **padding)  # type: ignore[arg-type]
         found = edits.with_small_kernels(graph, everything(graph))
         assert only(found, "conv").flops == 14 * 14 * 32 * 16 * wanted
-        assert found is not None
         assert found.tensors == graph.tensors
 
 
@@ -171,7 +165,6 @@ def test_separated(strides: int, groups: int) -> None:
     kind = "conv" if groups == 1 else "grouped_conv"
     graph = convolution((3, 3), 16, 32, groups, kind, strides=(strides, strides))
     found = edits.separated(graph, everything(graph))
-    assert found is not None
     out = (14 // strides) ** 2
     a, b = only(found, "conv_depthwise"), only(found, "conv_pointwise")
     assert (a.flops, b.flops) == (out * 16 * 9, out * 16 * 32)
@@ -184,7 +177,6 @@ def test_separated_with_channels_first() -> None:
     graph = one("conv", [(1, 16, 14, 14)], [(1, 32, 14, 14)], kernel=(3, 3), in_channels=16,
                 out_channels=32, groups=1, bias=False)  # fmt: skip
     found = edits.separated(graph, [0])
-    assert found is not None
     assert found.tensors[found.operations[0].outputs[0]].shape == (1, 16, 14, 14)
 
 
@@ -197,7 +189,6 @@ def test_separated_against_keras() -> None:
         for layer in (layers.Conv2D, layers.SeparableConv2D)
     )
     found = edits.separated(full, [0])
-    assert found is not None
     assert count(found).total(2) == count(separable).total(2)
 
 
@@ -228,7 +219,6 @@ def test_half_the_images_is_the_network_at_half_the_size(size: int) -> None:
     """All operations halved are the network on half the input; 52 is rounded up on the way."""
     graph, small = shrinking(size), shrinking(size // 2)
     found = edits.halved(graph, everything(graph))
-    assert found is not None
     assert [t.shape for t in found.tensors] == [t.shape for t in small.tensors]
     assert np.array_equal(count(found).at(3), count(small).at(3))
 
@@ -236,7 +226,6 @@ def test_half_the_images_is_the_network_at_half_the_size(size: int) -> None:
 def test_the_neighbors_stay_as_they_were() -> None:
     graph, inside = shrinking(64), [2, 3, 4, 5, 6]
     found = edits.halved(graph, inside)
-    assert found is not None
     wanted = count(graph).at(1)
     wanted[inside] = count(shrinking(32)).at(1)[inside]
     assert np.array_equal(count(found).at(1), wanted)

@@ -273,7 +273,6 @@ class TestNetworks:
     def test_the_interval_is_that_of_the_residuals(self) -> None:
         found = MODEL.predict(NETWORK)
         assert found.in_domain
-        assert found.interval_ms is not None
         low, high = found.interval_ms
         # 100 residuals: the 91st smallest of |-0.50 .. 0.49| is 0.45.
         assert low == pytest.approx(found.latency_ms * math.exp(-0.45))
@@ -296,7 +295,6 @@ class TestNetworks:
                 for column in (lambda b: b.latency_ms, lambda b: b.counts["ops"])
             )
             many = min(max(times.sum() ** 2 / (times**2 / ops).sum(), 3), 48)
-            assert found.interval_ms is not None
             low, high = found.interval_ms
             halves.append(math.log(high / found.latency_ms))
             assert halves[-1] == pytest.approx(0.45 * (many / 12) ** -0.5)
@@ -447,12 +445,10 @@ class TestStates:
 
     def test_the_machines_ups_and_downs_widen_an_interval_until_its_state_is_known(self) -> None:
         found = Model(by_hand(noise=NOISE)).predict(NETWORK)
-        assert found.interval_ms is not None
         wide = math.log(found.interval_ms[1] / found.latency_ms)
         assert wide == pytest.approx(math.hypot(0.45, DRIFT))
         assert found.interval_ms[0] == pytest.approx(found.latency_ms * math.exp(-wide))
         known = found.under(State(1.5, 1.5, 1.5))
-        assert known.interval_ms is not None
         assert known.latency_ms == pytest.approx(1.5 * found.latency_ms)
         for end, sign in zip(known.interval_ms, (-1, 1), strict=True):
             assert end == pytest.approx(known.latency_ms * math.exp(sign * 0.45))
@@ -541,7 +537,6 @@ def test_any_model_of_any_network(document: dict[str, Any], graph: Graph, batch:
     found = Model(document).predict(graph, batch_size=batch)
     assert 0.0 < found.latency_ms < math.inf
     assert sum(block.latency_ms for block in found.blocks) == pytest.approx(found.latency_ms)
-    assert found.interval_ms is not None
     assert found.interval_ms[0] <= found.latency_ms <= found.interval_ms[1]
     terms = document["predictors"]["extended"]["coefficients"]
     total = found.counts

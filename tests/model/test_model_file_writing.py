@@ -210,7 +210,6 @@ def test_killed_at_any_instant_the_file_is_whole(tmp_path: Path) -> None:
     moments = random.Random(0)
     for _ in range(6):
         writer = _python(_WRITES_FOR_EVER, path)
-        assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
         for _ in range(moments.randint(1, 2)):
             began = time.monotonic()
@@ -259,7 +258,6 @@ def test_readers_beside_two_writers_see_whole_files(path: Path) -> None:
             models.add(documents.index(model_file.read(path)))
             if i % 10 == 0:
                 found = cache.graph("keras:X")
-                assert found is not None
                 kept.add(graphs.index(found))
                 header, records = parse((path.parent / "a.journal").read_bytes())
                 assert header is not None
