@@ -376,10 +376,7 @@ def square_side(shape: Sequence[int]) -> int | None:
 
 def channels(graph: Graph) -> Channels:
     """Which sizes of a network are free; kept with the graph. InputError where that is not clear."""
-    if "channels" not in graph.cache:
-        graph.cache["channels"] = Channels(graph)
-    known: Channels = graph.cache["channels"]
-    return known
+    return graph.kept("channels", Channels)
 
 
 def widened(graph: Graph, factor: float) -> Graph:
