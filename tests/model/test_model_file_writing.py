@@ -413,6 +413,7 @@ def test_new_latencies_keep_the_other_sections(tmp_path: Path) -> None:
     found = with_sections(path, new)
     assert found == {**new, "device": "V100 (from a table)", "epochs": epoch_tables.section()}
     assert with_sections(tmp_path / "none.json", new) == new
+    assert with_sections(path, synthetic.document(device="V100"))["device"] == "V100"
     with pytest.raises(InputError, match="another device: V100, and this is T4"):
         with_sections(path, synthetic.document(device="T4 (from a table)"))
 
