@@ -97,6 +97,16 @@ def test_a_column_without_anything_gets_nothing() -> None:
     np.testing.assert_allclose(np.delete(found, 3), np.delete(TRUE, 3), rtol=1e-6)
 
 
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(5, 40))
+def test_coefficients_are_never_negative_and_finite(seed: int, blocks: int) -> None:
+    x = design(blocks, seed)
+    y = np.exp(np.random.default_rng(seed).uniform(-3, 5, blocks))
+    found = fit_relative(x, y)
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+
+
 # ---- families -------------------------------------------------------------------------------------
 
 # Two families of three and two kinds, two columns that stand alone, the constant.
@@ -189,6 +199,21 @@ def test_a_kind_without_points_costs_what_its_family_costs() -> None:
     assert fit_families(x, y, FAMILIES, np.ones(len(x)))[5:7].tolist() == [0.0, 0.0]
 
 
+def test_few_points_of_a_kind_say_little_and_many_say_all() -> None:
+    """The kind costs five times its family's rate; from one point to fifty it comes to be believed."""
+    found = []
+    for points in (1, 4, 50):
+        x = kinds_design(150, seed=6)
+        x[points:, 1] = 0.0
+        x[:points, 1] = 4.0 * (x[:points] @ OF_KINDS) / 1.5e-7
+        true = OF_KINDS.copy()
+        true[:3] = 3e-8, 1.5e-7, 3e-8
+        found.append(fit_families(x, x @ true, FAMILIES, np.ones(len(x)), 1)[1] / 1.5e-7)
+    assert found == sorted(found)
+    assert found[0] < 0.85
+    assert found[-1] == pytest.approx(1.0, abs=0.08)
+
+
 def test_the_ridge_gives_way_to_a_kind_that_is_far_from_its_family() -> None:
     """Fifteen points of a kind that costs twelve times as much; a ridge that stays is off by 14 %."""
     x = kinds_design(150, seed=6)
@@ -235,6 +260,21 @@ def test_units_do_not_matter(seed: int, time: float, macs: float, alone: float) 
     np.testing.assert_allclose(second * units / time, first, rtol=1e-5, atol=1e-7 * OF_KINDS.min())
 
 
+def test_a_point_that_counts_twice_is_two_points() -> None:
+    x = kinds_design(60, seed=8)
+    x[:, [5, 6]] = 0.0  # what stands alone is held back by more, the more points there are
+    y = x @ OF_KINDS * np.exp(0.1 * np.random.default_rng(8).standard_normal(60))
+    twice = np.ones(60)
+    twice[:20] = 2.0
+    again = np.concatenate([np.arange(60), np.arange(20)])
+    np.testing.assert_allclose(
+        fit_families(x, y, FAMILIES, twice, rounds=1),
+        fit_families(x[again], y[again], FAMILIES, np.ones(80), rounds=1),
+        rtol=1e-6,
+        atol=1e-14,
+    )
+
+
 def test_what_points_count_for() -> None:
     """A network for ten, a block for its time in 2 ms, from 0.3 to 1."""
     times = np.array([0.01, 0.6, 1.0, 1.5, 2.0, 50.0, 0.01, 50.0])
@@ -274,6 +314,12 @@ def test_condition_number_is_that_of_unit_columns() -> None:
     y = x @ TRUE
     relative = x / y[:, None]
     values = np.linalg.svd(relative / np.linalg.norm(relative, axis=0), compute_uv=False)
+    assert condition_number(x, y) == pytest.approx(values[0] / values[-1])
+    assert condition_number(np.eye(4), np.ones(4)) == pytest.approx(1.0)
     # Columns in other units are the same design.
-    for same in (x, x * [1, 5, 1e-9, 3, 1, 2, 7], np.column_stack([x, np.zeros(60)])):
-        assert condition_number(same, y) == pytest.approx(values[0] / values[-1])
+    assert condition_number(x * [1, 5, 1e-9, 3, 1, 2, 7], y) == pytest.approx(
+        condition_number(x, y)
+    )
+    assert condition_number(np.column_stack([x, np.zeros(60)]), y) == pytest.approx(
+        condition_number(x, y)
+    )

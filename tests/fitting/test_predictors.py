@@ -140,6 +140,16 @@ def test_exact_data_gives_every_number_back(breakpoint: float, slope: float) -> 
     np.testing.assert_allclose(answers(found, x), y, rtol=0.01)
 
 
+def test_noisy_data_gives_them_back_nearly() -> None:
+    x = features(300, seed=2)
+    truth = lower(linear(x), 8.0, 0.6, 8.0 * 0.4)
+    y = truth * np.exp(0.03 * np.random.default_rng(2).standard_normal(len(x)))
+    found = TwoRegime.fit(x, y)
+    assert np.median(np.abs(answers(found, x) / truth - 1)) < 0.02
+    assert found.breakpoint == pytest.approx(8.0, rel=0.3)
+    assert found.slope == pytest.approx(0.6, rel=0.2)
+
+
 def test_a_jump_at_the_breakpoint_is_not_copied() -> None:
     """The published tool's fit jumps from 88 to 176 ms; ours of such data does not jump."""
     x = features(200, seed=3)

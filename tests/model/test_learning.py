@@ -64,25 +64,34 @@ def test_all_counts_give_both_predictors() -> None:
         assert six[feature] == pytest.approx(synthetic.TRUE[feature], rel=0.3)
 
 
-@pytest.mark.parametrize(
-    "known", [THREE, (*THREE, "traffic"), (*THREE, "traffic", "ops"), FEATURES]
-)
-def test_three_counts_or_some_more_give_the_two_regime_one_only(known: tuple[str, ...]) -> None:
-    """One point that lacks a count is enough; all six need no more of them."""
-    points = synthetic.measured(columns=FEATURES)
-    points[0] = replace(points[0], counts={c: points[0].counts[c] for c in known})
-    for document in (
-        synthetic.document(synthetic.measured(columns=known)),
-        synthetic.document(points),
-    ):
-        validate(document, "made up")
-        if known == FEATURES:
-            assert set(coefficients(document, "extended")) == {*FEATURES, "call"}
-            continue
-        assert set(document["predictors"]) == {"two-regime"}
-        assert document["default"] == "two-regime"
-        assert document["domain"] == {}
-        assert document["points"][0]["weights"] is None
+def test_three_counts_give_the_two_regime_one_only() -> None:
+    document = synthetic.document(synthetic.measured(columns=THREE))
+    validate(document, "made up")
+    assert set(document["predictors"]) == {"two-regime"}
+    assert document["default"] == "two-regime"
+    assert document["domain"] == {}
+    assert document["points"][0]["traffic"] is None
+
+
+@pytest.mark.parametrize("known", [(*THREE, "traffic"), (*THREE, "traffic", "ops")])
+def test_some_of_the_others_are_not_enough(known: tuple[str, ...]) -> None:
+    document = synthetic.document(synthetic.measured(columns=known))
+    validate(document, "made up")
+    assert set(document["predictors"]) == {"two-regime"}
+
+
+def test_six_counts_without_any_extra_are_enough() -> None:
+    document = synthetic.document(synthetic.measured(columns=FEATURES))
+    validate(document, "made up")
+    assert document["default"] == "extended"
+    assert set(coefficients(document, "extended")) == {*FEATURES, "call"}
+
+
+def test_a_count_that_one_point_lacks_is_not_used() -> None:
+    points = synthetic.measured()
+    first = {c: v for c, v in points[0].counts.items() if c != "weights"}
+    points[0] = Point(points[0].name, 1, first, points[0].latency_ms)
+    assert set(synthetic.document(points)["predictors"]) == {"two-regime"}
 
 
 def test_residuals_are_those_of_blocks_left_out() -> None:
@@ -118,6 +127,17 @@ def test_the_form_on_six_counts_has_its_own_errors() -> None:
         "left_out": pytest.approx(errors(left_out, y)),
     }
     assert Model(synthetic.document(points)).predictor("extended").six is not None  # type: ignore[attr-defined]
+
+
+def test_intervals_cover_what_they_say() -> None:
+    """Blocks like those measured, never seen: nine of ten times inside the interval."""
+    model = Model(synthetic.document(synthetic.measured(60, (1, 3), noise=0.15, seed=1)))
+    new = synthetic.measured(400, (2,), noise=0.15, seed=99)
+    residuals = np.abs(model.document["predictors"]["extended"]["residuals"])
+    half = np.sort(residuals)[int(np.ceil(0.9 * (len(residuals) + 1))) - 1]
+    predicted = answers(model.predictor(), matrix(new, model.predictor().features))
+    inside = np.abs(np.log(times(new) / predicted)) <= half
+    assert 0.84 < inside.mean() < 0.97
 
 
 EXTRA_MS = 0.5
@@ -171,6 +191,15 @@ def test_networks_left_out_have_errors_of_their_own() -> None:
     assert 0.03 < entry["networks"]["spread"] < 0.12
     ops = sorted(p.counts["ops"] for p in points if p.whole)
     assert ops[0] <= entry["networks"]["ops"] <= ops[2]
+
+
+def test_a_network_is_left_out_with_all_its_batch_sizes() -> None:
+    """One network that is five times as slow at each of two batch sizes stands alone with that."""
+    points = with_networks(12)
+    odd = [replace(p, name="odd", latency_ms=5 * p.latency_ms) for p in points[-2:]]
+    points = points[:-2] + odd
+    residuals = fit_document(points)["predictors"]["extended"]["residuals"]
+    assert residuals[-2:] == pytest.approx([np.log(5)] * 2, abs=0.3)
 
 
 def test_few_networks_say_nothing_of_intervals() -> None:
@@ -235,6 +264,12 @@ def test_a_table_gives_what_the_points_give(tmp_path: Path) -> None:
     wanted = fit_document([Point(p.name, p.batch_size, {f: p.counts[f] for f in FEATURES},
                                  p.latency_ms) for p in points])  # fmt: skip
     assert found["predictors"] == wanted["predictors"]
+
+
+def test_without_names_every_row_is_a_block_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text(synthetic.table(synthetic.measured(10, (1,)), [*THREE, "latency_ms"]))
+    assert len(fit_document(read_csv(path))["predictors"]["two-regime"]["residuals"]) == 10
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])

@@ -223,6 +223,13 @@ class TestCounts:
         assert many.shape == (1,)
         assert many[0] == pytest.approx(one, rel=1e-12)
 
+    def test_any_model_of_a_table_with_three_counts_answers_three(self) -> None:
+        points = synthetic.measured(columns=("acts", "inp", "flops"))
+        model = Model(synthetic.document(points))
+        assert model.default == "two-regime"
+        assert model.predict_counts(1e6, 1e6, 1e8) > 0
+        assert model.predict_counts(1e6, 1e6, 1e8, 5, 6, 7) == model.predict_counts(1e6, 1e6, 1e8)
+
 
 def two(counts: dict[str, Any]) -> float:
     """The two-regime formula in plain Python."""
@@ -302,6 +309,25 @@ class TestNetworks:
         assert halves == sorted(set(halves), reverse=True)
         assert halves[-1] == pytest.approx(0.45 / 2)  # no narrower than the largest measured
 
+    def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
+        inside = MODEL.predict(NETWORK)
+        outside = MODEL.predict(synthetic.network(width=4096, size=224))
+        assert inside.in_domain
+        assert not inside.warnings
+        assert outside.in_domain is False
+        assert any("than any measured block" in w for w in outside.warnings)
+        narrow, wide = (math.log(p.interval_ms[1] / p.interval_ms[0]) for p in (inside, outside))  # type: ignore[index]
+        assert wide > 1.5 * narrow
+
+    def test_an_operation_that_was_not_measured_is_outside(self) -> None:
+        builder = GraphBuilder("strange")
+        x = builder.input((1, 56, 56, 32))
+        x = builder.add("teleport", [x], (1, 56, 56, 32), "t")
+        found = MODEL.predict(builder.build([x]))
+        assert found.in_domain is False
+        assert any("no measured block has the operation teleport" in w for w in found.warnings)
+        assert any("no formula for operation teleport" in w for w in found.warnings)
+
     def test_each_model_says_of_a_graph_what_itself_did_not_measure(self) -> None:
         builder = GraphBuilder("strange")
         x = builder.input((1, 56, 56, 32))
@@ -315,6 +341,13 @@ class TestNetworks:
                 said = " ".join(model.predict(graph, batch_size).warnings)
                 assert ("has the operation teleport" in said) == kinds
                 assert "asked for float16" in said
+
+    def test_another_type_of_numbers_is_outside(self) -> None:
+        document = NETWORK.to_dict()
+        document["tensors"] = [[s, b, "float16"] for s, b, _ in document["tensors"]]
+        found = MODEL.predict(Graph.from_dict(document))
+        assert found.in_domain is False
+        assert found.warnings == ("measured in float32, asked for float16",)
 
     def test_a_model_that_does_not_tell_has_no_interval_and_no_domain(self) -> None:
         document = by_hand(domain={})
@@ -442,6 +475,14 @@ class TestStates:
         assert found.to_dict()["state"] == {"computing": 2.0, "moving": 0.5, "starting": 3.0}
         assert usual.to_dict()["state"] is usual.state is None
         assert usual.under(State()).latency_ms == pytest.approx(usual.latency_ms, rel=1e-12)
+
+    def test_kinds_of_operations_are_scaled_too(self) -> None:
+        usual = Model(synthetic.document()).predict(NETWORK)
+        found = usual.under(State(2.0, 1.0, 1.0))
+        terms = (item for b in usual.blocks for item in b.terms_ms.items())
+        computing = sum(ms for name, ms in terms if name.endswith("_macs"))
+        assert computing > 0.1
+        assert found.latency_ms == pytest.approx(usual.latency_ms + computing)
 
     def test_the_machines_ups_and_downs_widen_an_interval_until_its_state_is_known(self) -> None:
         found = Model(by_hand(noise=NOISE)).predict(NETWORK)
