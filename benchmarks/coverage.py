@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.devices import Counted, TimedNetwork, counts_of, read_networks
+from lolat.devices.tables import Counted, TimedNetwork, counts_of, read_networks
 from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.graph.counts import count

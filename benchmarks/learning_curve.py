@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpus import drawn
 
-from lolat.devices import TimedOperation, counts_of, read_networks, read_operations
 from lolat.devices.fit import Facts, Times, fit_kernels, suggested
 from lolat.devices.from_tables import read_facts
+from lolat.devices.tables import TimedOperation, counts_of, read_networks, read_operations
 from lolat.graph.modes import Mode
 from lolat.graph.work import Work, work_of
 from lolat.report.plots import STYLE

@@ -38,7 +38,7 @@ from mutmut.mutation.mutators import mutation_operators
 
 GROUPS = {
     "counts": ("graph/counts.py graph/work.py", "graph/test_counts.py graph/test_work.py devices"),
-    "fitting": ("fitting/[!i]*.py fitting/predictors/*.py", "fitting devices"),
+    "fitting": ("fitting/[!i_]*.py fitting/predictors/*.py", "fitting devices"),
     "intervals": ("fitting/intervals.py", "fitting/test_intervals.py"),
     "tables": ("io/tables.py", "io/test_reading_tables.py fitting/test_points.py"),
     "documents": ("io/documents.py io/writing.py", "io/test_documents.py io/test_writing.py"),

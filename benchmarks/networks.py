@@ -19,9 +19,9 @@ from scipy.stats import spearmanr
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lolat.devices import Counted, counts_of, read_networks
 from lolat.devices.fit import Times, predicted
 from lolat.devices.from_tables import FOLDS, Timed, fitted, left_out_of_folds, seen_facts
+from lolat.devices.tables import Counted, counts_of, read_networks
 from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.predictors.two_regime import FEATURES, TwoRegime
 

@@ -35,15 +35,15 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # the networks are small
 
 from benchmarks.justus_formula import crossing  # noqa: E402
-from lolat.devices import (  # noqa: E402  # noqa: E402
+from lolat.devices.fit import Facts, Times, fit_kernels, predicted  # noqa: E402
+from lolat.devices.from_tables import read_facts  # noqa: E402
+from lolat.devices.tables import (  # noqa: E402  # noqa: E402
     Counted,
     TimedNetwork,
     counts_of,
     read_networks,
     read_operations,
 )
-from lolat.devices.fit import Facts, Times, fit_kernels, predicted  # noqa: E402
-from lolat.devices.from_tables import read_facts  # noqa: E402
 from lolat.fitting.predictors.kernels import Kernels  # noqa: E402
 from lolat.graph import work as c  # noqa: E402
 from lolat.graph.modes import Mode  # noqa: E402

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.comparison import figures, intervals
+from lolat.comparison.judging import figures, intervals
 from lolat.errors import InputError, MeasuringError
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.devices import read_operations
+from lolat.devices.tables import read_operations
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
 from lolat.readers import open_network

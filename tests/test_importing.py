@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.devices import read_networks, read_operations
+from lolat.devices.tables import read_networks, read_operations
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,14 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lolat.api import Model
-from lolat.devices import (
-    columns_of,
-    counts_of,
-    is_of_networks,
-    is_of_operations,
-    read_networks,
-    read_operations,
-)
 from lolat.devices.fit import MIDDLING, drawn, suggested
 from lolat.devices.fit import table as as_table
 from lolat.devices.from_tables import (
@@ -26,6 +18,14 @@ from lolat.devices.from_tables import (
     refuse_contradictions,
     tables_document,
     usual_mode,
+)
+from lolat.devices.tables import (
+    columns_of,
+    counts_of,
+    is_of_networks,
+    is_of_operations,
+    read_networks,
+    read_operations,
 )
 from lolat.errors import InputError, LolatError, ModelFileError
 from lolat.fitting.points import Point, read_csv

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lolat.devices import columns_of, is_of_operations, read_networks, read_operations
 from lolat.devices.compare import (
     Compared,
     compare_operations,
@@ -15,6 +14,7 @@ from lolat.devices.compare import (
     predictions,
     summary,
 )
+from lolat.devices.tables import columns_of, is_of_operations, read_networks, read_operations
 from lolat.errors import InputError
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Silent, Warn

@@ -37,8 +37,8 @@ def compare(
     Each predictor is fitted with a tenth of the blocks left out at a time and judged on those: extended,
     two-regime, FLOPs alone, a roofline, a random forest and a Gaussian process.
     """
-    from lolat.comparison import ROUNDS, count_networks, judge, read_evaluation, steps
     from lolat.comparison.candidates import check_sklearn
+    from lolat.comparison.judging import ROUNDS, count_networks, judge, read_evaluation, steps
     from lolat.fitting.points import Point
     from lolat.model import load
     from lolat.report import comparison as report
@@ -110,7 +110,7 @@ def require_networks(path: str, networks: list[Any]) -> None:
 
 def _speeds(points: list[Any], found: Any, done: Any) -> dict[str, Any]:
     """How fast each of the fitted predictors answers."""
-    from lolat.comparison import many_rows, speeds
+    from lolat.comparison.judging import many_rows, speeds
     from lolat.fitting.points import known_features, matrix
 
     known = known_features(points)

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lolat.errors import InputError, MissingPackageError
-from lolat.fitting import CHUNK, Formula
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import CHUNK, Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES as SIX

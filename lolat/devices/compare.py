@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lolat.devices import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.devices.fit import Times, predicted
+from lolat.devices.tables import NAMES, Counted, Table, TimedNetwork, TimedOperation, counts_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.domain import widened
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps

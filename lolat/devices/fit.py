@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lolat.devices import ALL_COLUMNS, NAMES, TimedOperation
+from lolat.devices.tables import ALL_COLUMNS, NAMES, TimedOperation
 from lolat.fitting.predictors.kernels import (
     LEAST_OPERATIONS,
     TIME_VARIANCE,

@@ -10,14 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from lolat.devices import (
-    MULTIPLYING,
-    Counted,
-    TimedNetwork,
-    TimedOperation,
-    contradictions,
-    family_of,
-)
 from lolat.devices.fit import (
     OF_PEAK,
     OFF_OF_FASTEST,
@@ -27,6 +19,14 @@ from lolat.devices.fit import (
     Times,
     fit_kernels,
     predicted,
+)
+from lolat.devices.tables import (
+    MULTIPLYING,
+    Counted,
+    TimedNetwork,
+    TimedOperation,
+    contradictions,
+    family_of,
 )
 from lolat.errors import InputError
 from lolat.fitting.intervals import network_entry

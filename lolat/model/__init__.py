@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, newer
-from lolat.fitting import Formula
 from lolat.fitting.predictors import from_dict
 from lolat.fitting.predictors.extended import FAMILY, Extended
+from lolat.fitting.predictors.formula import Formula
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES
 from lolat.units import shortened
 

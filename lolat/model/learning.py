@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lolat.fitting import Formula
 from lolat.fitting.domain import Domain
 from lolat.fitting.intervals import interval_entry, network_entry
 from lolat.fitting.least_squares import leave_out, require_points
 from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import FEATURES, PLAIN

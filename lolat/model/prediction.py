@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting import Formula
 from lolat.fitting.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
@@ -23,6 +22,7 @@ from lolat.fitting.domain import (
     widened,
 )
 from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
+from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting import Formula
 from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 
 # ---- Which candidates there are, and in what order.

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lolat.errors import InputError, LolatError
-from lolat.fitting import Formula
+from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS

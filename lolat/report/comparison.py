@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lolat.comparison import Comparison, Judged, NetworkTime, Speed, figures
 from lolat.comparison.candidates import CANDIDATES
+from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed, figures
 from lolat.fitting.intervals import noise_floor
 from lolat.fitting.points import Point, times
 from lolat.io.results import element, escape, table

@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any
 
 from lolat.errors import InputError
-from lolat.fitting import CONSTANT
 from lolat.fitting.intervals import COVERAGE, interval_width, noise_floor
+from lolat.fitting.predictors.formula import CONSTANT
 from lolat.graph.counts import COLUMNS
 from lolat.io.documents import fault_of
 from lolat.io.tables import to_csv

@@ -19,10 +19,10 @@ from tests.cli.commands import Command
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of few points, so that the fits take no time; few folds, few rows to time."""
-    monkeypatch.setattr("lolat.comparison.FOLDS", 2)
-    monkeypatch.setattr("lolat.comparison.ROWS", 2000)
-    monkeypatch.setattr("lolat.comparison.ROUNDS", 1)
-    monkeypatch.setattr("lolat.comparison.ROUND_S", 0.001)
+    monkeypatch.setattr("lolat.comparison.judging.FOLDS", 2)
+    monkeypatch.setattr("lolat.comparison.judging.ROWS", 2000)
+    monkeypatch.setattr("lolat.comparison.judging.ROUNDS", 1)
+    monkeypatch.setattr("lolat.comparison.judging.ROUND_S", 0.001)
     # tests/comparison has the process itself, whose fit takes seconds
     monkeypatch.setattr("lolat.comparison.candidates.fit_process", fit_forest)
     path = tmp_path / "small.json"
@@ -52,7 +52,9 @@ def test_a_whole_run(
             raise NetworkError(f"no network {spec!r}")
         return synthetic.network()
 
-    monkeypatch.setattr("lolat.comparison.count_networks.__defaults__", (read, lambda: None))
+    monkeypatch.setattr(
+        "lolat.comparison.judging.count_networks.__defaults__", (read, lambda: None)
+    )
     rows = [
         {"network": HERE, "batch_size": 1, "measured_ms": 3.0},
         {"network": HERE, "batch_size": 4, "measured_ms": 11.0},

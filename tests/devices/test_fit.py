@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.devices import TimedOperation, read_operations
 from lolat.devices.fit import MIDDLING, drawn, fit_kernels, predicted, suggested, table
 from lolat.devices.from_tables import Timed, read_facts, seen_facts, tables_document
+from lolat.devices.tables import TimedOperation, read_operations
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder

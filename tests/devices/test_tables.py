@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lolat.devices import (
+from lolat.devices.compare import compare_table, predictions, summary
+from lolat.devices.tables import (
     BINARY,
     UNARY,
     columns_of,
@@ -18,7 +19,6 @@ from lolat.devices import (
     read_networks,
     read_operations,
 )
-from lolat.devices.compare import compare_table, predictions, summary
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.counts import count
@@ -184,9 +184,9 @@ def test_families(name: str, family: str) -> None:
 def test_of_too_many_rows_the_limit_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, text: str, read: Any
 ) -> None:
-    monkeypatch.setattr(f"lolat.devices.{limit}", 3)
+    monkeypatch.setattr(f"lolat.devices.tables.{limit}", 3)
     read(table(tmp_path, text))
-    monkeypatch.setattr(f"lolat.devices.{limit}", 2)
+    monkeypatch.setattr(f"lolat.devices.tables.{limit}", 2)
     with pytest.raises(InputError, match="has 3 rows; expected at most 2 "):
         read(table(tmp_path, text))
 

@@ -37,7 +37,9 @@ def row(**counts: int) -> np.ndarray:
 
 # 400 elements each; 2.5 and 25 FLOPs per element; 100 and 50 elements per operation.
 OWN = [point(), point(("conv", "relu"), flops=10_000, ops=8)]
-DOMAIN: Domain = Domain.of_points(OWN)  # type: ignore[assignment]
+_DOMAIN = Domain.of_points(OWN)
+assert _DOMAIN is not None
+DOMAIN: Domain = _DOMAIN
 
 
 def test_ranges_are_those_of_the_points() -> None:
@@ -118,6 +120,10 @@ def test_kinds_and_types_that_were_not_measured() -> None:
         "no measured block has the operation lstm, 50 % of the time",
         "measured in float32, asked for float16",
     ]
+    (said,) = remarks_on(
+        DOMAIN, chain_of(["lstm", "gru", *("softmax", "gelu", "silu", "erf", "mish")])
+    )
+    assert "erf, gelu, gru, lstm, mish, silu and 1 more" in said
 
 
 @pytest.mark.parametrize(
@@ -137,6 +143,7 @@ def test_moving_memory_is_one_kind_only_where_it_was_measured_as_such() -> None:
     kinds, _ = DOMAIN.unmeasured(graph)
     assert kinds == {2: "add", 3: "max_pool", 4: "batch_norm"}
     of_blocks = Domain.of_points([point(("conv", "memory traffic"))])
+    assert of_blocks is not None
     assert of_blocks.unmeasured(graph) == ({}, {})
 
 
@@ -161,6 +168,7 @@ def test_points_whose_counts_do_not_tell_have_none() -> None:
 def test_a_ratio_that_no_block_has_is_left_out() -> None:
     """Else the model file would hold an infinity, which JSON cannot."""
     domain = Domain.of_points([point(flops=0), point(flops=0)])
+    assert domain is not None
     assert "FLOPs per element" not in domain.ratios
     json.dumps(domain.to_dict(), allow_nan=False)
 
@@ -258,6 +266,7 @@ strange_blocks = st.builds(
 def brings_inside(points: Sequence[Point], measured: Sequence[int]) -> bool:
     """Whether a domain of the old points and of those measured holds all of them."""
     domain = Domain.of_points([*OWN, *(points[i] for i in measured)])
+    assert domain is not None
     counts = np.array([[p.counts[c] for c in FEATURES] for p in points], float)
     names = [str(i) for i in range(len(points))]
     kinds = {k for p in points for k in p.kinds}

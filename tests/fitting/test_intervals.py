@@ -53,6 +53,16 @@ def test_quantile_is_what_the_definition_says(residuals: list[float], coverage: 
         assert conformal_quantile(residuals, coverage) == expected
 
 
+def test_coverage_is_what_is_promised() -> None:
+    random = np.random.default_rng(0)
+    inside = 0
+    for _ in range(4000):
+        seen = random.standard_t(3, 51)  # 50 left out, and a new one like them
+        inside += abs(seen[-1]) <= conformal_quantile(seen[:-1].tolist(), 0.9)
+    # 46 of 51: 0.902; the standard deviation of the share is 0.005.
+    assert 46 / 51 - 0.02 < inside / 4000 < 46 / 51 + 0.02
+
+
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 1.5, -0.1, math.nan, math.inf, "0.9", None])
 def test_a_coverage_that_is_none(coverage: object) -> None:
     with pytest.raises(InputError, match="expected a number above 0 and below 1"):
@@ -191,6 +201,8 @@ def test_no_point_has_a_say_in_what_it_is_measured_by() -> None:
     before = interval_entry(residuals, ops, leave_out(names))
     mine = np.array(names) == "block 1"
     after = interval_entry(np.where(mine, 10 * residuals, residuals), ops, leave_out(names))
+    assert before is not None
+    assert after is not None
     old, new = np.array(before["scores"]), np.array(after["scores"])
     assert new[mine] == pytest.approx(10 * old[mine], abs=1e-5)
     assert after["exponent"] != before["exponent"]
@@ -274,6 +286,12 @@ def test_student_by_scipy(probability: float, degrees: int) -> None:
     assert student_quantile(1 - probability, degrees) == pytest.approx(-wanted, rel=0.01)
 
 
+def test_student_of_many_degrees_is_exact_but_for_the_next_term() -> None:
+    """Which is 0.4 / n**4 of the expansion."""
+    wanted = stats.t.ppf(0.95, 1000)
+    assert student_quantile(0.95, 1000) == pytest.approx(wanted, rel=0.0, abs=2e-12)
+
+
 @pytest.mark.parametrize("probability", [0.9, 0.95, 0.995, 0.9995])
 def test_student_of_few_degrees_and_rare_events_is_never_narrower_than_normal(
     probability: float,
@@ -294,6 +312,16 @@ def test_what_is_kept_of_networks_by_hand() -> None:
         "spread": pytest.approx(math.sqrt((9 * 0.01 + largest**2) / 10), abs=1e-6),
         "count": 10,
     }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_networks_whose_errors_are_normal_the_spread_is_theirs(seed: int) -> None:
+    """But for the few beyond 2.5 times what is usual, which is 2.5 standard deviations."""
+    residuals = np.random.default_rng(seed).normal(0.0, 0.08, 4000)
+    wanted = 0.08 * math.sqrt(stats.norm.expect(lambda z: min(z * z, 2.5**2)))
+    found = network_entry(residuals, np.ones(4000))["spread"]
+    assert found == pytest.approx(wanted, rel=0.05)
+    assert wanted == pytest.approx(0.08, rel=0.05)
 
 
 def entry_with_networks(spread: float, count: int = 12, ops: float = 100.0) -> dict[str, Any]:
@@ -337,6 +365,11 @@ def test_whatever_the_file_it_lies_between_the_two(
         assert all(b <= a + 1e-12 for a, b in itertools.pairwise(found))
 
 
+def test_networks_are_not_known_better_than_can_be_measured_either() -> None:
+    width = interval_width(entry_with_networks(0.001), 0.9, floor=0.02)
+    assert width.half(1000) == pytest.approx(math.log(1.02))
+
+
 @pytest.mark.parametrize(
     ("noise", "expected"),
     [
@@ -347,6 +380,10 @@ def test_whatever_the_file_it_lies_between_the_two(
         ({}, 0.0),
         ({"quiet": 0.8}, 0.0),
         ({"busy": 1.5}, 0.0),
+        ({"quiet": "low", "busy": 1.5}, 0.0),
+        ({"quiet": True, "busy": 1.5}, 0.0),
+        ({"quiet": 0.0, "busy": 1.5}, 0.0),
+        ({"quiet": None, "busy": 1.5}, 0.0),
     ],
 )
 def test_how_far_a_machine_moves(noise: dict[str, Any], expected: float) -> None:

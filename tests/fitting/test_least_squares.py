@@ -74,6 +74,16 @@ def test_it_is_the_minimum_that_scipys_huber_loss_has(seed: int) -> None:
     assert np.abs(plain - reference.x).max() > 0.02 * reference.x.max()  # it does make a difference
 
 
+def test_one_round_is_scipys_answer() -> None:
+    x = design(seed=4)
+    y = x @ TRUE * np.exp(0.2 * np.random.default_rng(4).standard_normal(len(x)))
+    unit = np.linalg.norm(x / y[:, None], axis=0)
+    reference = lsq_linear(x / y[:, None] / unit, np.ones(len(y)), bounds=(0, np.inf), tol=1e-14)
+    np.testing.assert_allclose(
+        fit_relative(x, y, rounds=1) * unit, reference.x, rtol=1e-5, atol=1e-7
+    )
+
+
 @pytest.mark.parametrize("wrong", [20.0, 0.05])
 def test_a_tenth_of_absurd_points_does_not_bend_the_rest(wrong: float) -> None:
     x = design(100, seed=5)
@@ -183,6 +193,14 @@ def test_exact_points_give_each_kind_back() -> None:
     x = kinds_design(400)
     found = fit_families(x, x @ OF_KINDS, FAMILIES, np.ones(len(x)))
     np.testing.assert_allclose(found, OF_KINDS, rtol=0.02)
+
+
+def test_one_rate_for_a_family_is_given_back_exactly() -> None:
+    """Where the kinds of a family cost alike, the ridge pulls nowhere."""
+    true = np.array([3e-8] * 3 + [2e-6] * 2 + [0.0, 0.0, 0.15])
+    x = kinds_design()
+    found = fit_families(x, x @ true, FAMILIES, np.ones(len(x)))
+    np.testing.assert_allclose(found, true, rtol=1e-6, atol=1e-15)
 
 
 def test_a_kind_without_points_costs_what_its_family_costs() -> None:

@@ -14,7 +14,8 @@ from lolat.graph import Graph
 from lolat.graph.channels import scaled
 from lolat.graph.counts import count
 from lolat.graph.edits import widened
-from tests.readers.keras_networks import graph_of, layers, ops
+from lolat.readers import read
+from tests.readers.keras_networks import graph_of, keras, layers, ops
 
 Width = Callable[[int], int]
 
@@ -129,28 +130,6 @@ def shared(w: Width, x: Any) -> Any:
     return head(layers.Multiply()([x, layers.Reshape((1, 1, -1))(gate)]) + parts[0] * parts[1])
 
 
-class Positions(layers.Layer):
-    """Adds a constant operand, which follows the channels it is added to."""
-
-    def build(self, shape: Any) -> None:
-        self.table = self.add_weight(shape=(1, *shape[1:]))
-
-    def call(self, x: Any) -> Any:
-        return x + self.table
-
-
-def with_a_constant(w: Width, x: Any) -> Any:
-    return layers.Dense(3)(Positions()(layers.Dense(w(32))(x)))
-
-
-def channels_first(w: Width, x: Any) -> Any:
-    x = layers.Conv2D(w(32), 3, data_format="channels_first")(x)
-    x = layers.MaxPooling2D(data_format="channels_first")(layers.ReLU()(x))
-    x = layers.Concatenate(axis=1)([x, x])
-    x = layers.Conv2D(w(32), 1, groups=2, data_format="channels_first")(x)
-    return layers.Dense(3)(layers.GlobalAveragePooling2D(data_format="channels_first")(x))
-
-
 IMAGE = ((32, 32, 3), "float32")
 NETWORKS: list[tuple[Callable[[Width, Any], Any], tuple[int, ...], str]] = [
     *(
@@ -159,8 +138,6 @@ NETWORKS: list[tuple[Callable[[Width, Any], Any], tuple[int, ...], str]] = [
     ),
     (recurrent, (12,), "int32"),
     (shared, *IMAGE),
-    (with_a_constant, (10, 8), "float32"),
-    (channels_first, (3, 20, 20), "float32"),
 ]
 
 
@@ -187,6 +164,46 @@ def test_a_widened_graph_is_the_graph_of_the_other_network(
     assert widened(graph, 1.0) == graph
 
 
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.75])
+def test_mobilenet_of_keras_applications(alpha: float) -> None:
+    """Its own rounding: int(filters * alpha), which are multiples of 8 for these."""
+    make = keras.applications.MobileNet
+    whole, narrow = (read(make(alpha=a, weights=None)) for a in (1.0, alpha))
+    assert described(widened(whole, alpha)) == described(narrow)
+
+
+class Positions(layers.Layer):
+    """Adds a constant operand, which follows the channels it is added to."""
+
+    def build(self, shape: Any) -> None:
+        self.table = self.add_weight(shape=(1, *shape[1:]))
+
+    def call(self, x: Any) -> Any:
+        return x + self.table
+
+
+def with_a_constant(w: Width, x: Any) -> Any:
+    return layers.Dense(3)(Positions()(layers.Dense(w(32))(x)))
+
+
+def channels_first(w: Width, x: Any) -> Any:
+    x = layers.Conv2D(w(16), 3, data_format="channels_first")(x)
+    x = layers.MaxPooling2D(data_format="channels_first")(layers.ReLU()(x))
+    x = layers.Concatenate(axis=1)([x, x])
+    x = layers.Conv2D(w(16), 1, groups=2, data_format="channels_first")(x)
+    return layers.Dense(3)(layers.GlobalAveragePooling2D(data_format="channels_first")(x))
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"), [(with_a_constant, (10, 8)), (channels_first, (3, 20, 20))]
+)
+def test_constants_and_channels_first(network: Any, shape: tuple[int, ...]) -> None:
+    graph, really = (
+        graph_of(lambda x, by=by: network(lambda n: n // by, x), shape) for by in (1, 2)
+    )
+    assert described(widened(graph, 0.5)) == described(really)
+
+
 def test_groups_that_are_no_multiple_of_eight_divide_the_channels() -> None:
     graph = graph_of(
         lambda x: head(layers.Conv2D(48, 3, groups=3)(layers.Conv2D(36, 1)(x))), (8, 8, 3)
@@ -196,6 +213,20 @@ def test_groups_that_are_no_multiple_of_eight_divide_the_channels() -> None:
     )
     assert first["out_channels"] == second["in_channels"] == 24  # not 16: three groups
     assert (second["out_channels"], second["groups"]) == (24, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: layers.Dense(3)(ops.sort(layers.Dense(16)(x))), "sort"),
+        (lambda x: layers.Dense(3)(layers.Dense(16)(x)[..., 3:9]), "slice"),
+    ],
+)
+def test_what_is_not_clear_is_named(call: Callable[[Any], Any], said: str) -> None:
+    graph = graph_of(call, (10, 8))
+    with pytest.raises(InputError, match=rf"it is not clear how channels pass .*\({said}\)") as e:
+        widened(graph, 0.5)
+    assert "vary the resolution or the batch size" in str(e.value)
 
 
 def test_only_what_is_free_varies() -> None:

@@ -69,22 +69,11 @@ class TestCounts:
         with pytest.raises(InputError, match=r"load\(\) got a int; expected a path, 'local' or"):
             load(3)  # type: ignore[arg-type]
 
-    def test_six_numbers_are_answered_by_the_default_and_three_by_two_regimes(self) -> None:
+    def test_six_numbers_are_answered_by_the_default(self) -> None:
         found = MODEL.predict_counts(**COUNTS)
         assert type(found) is float
         assert found == pytest.approx(float(plain(COUNTS)[0]), rel=1e-12)
         assert MODEL.predict_counts(*COUNTS.values()) == found
-        assert MODEL.predict_counts(**COUNTS, predictor="extended") == found
-        for extras in (dict.fromkeys(EXTRAS, 0), dict.fromkeys(EXTRAS)):
-            assert MODEL.predict_counts(**COUNTS, **extras) == found
-        for flops in (1e6, 1e9):  # below and above the breakpoint
-            answer = MODEL.predict_counts(**THREE | {"flops": flops})
-            assert type(answer) is float
-            assert answer == pytest.approx(two(THREE | {"flops": flops}))
-        assert MODEL.predict_counts(**COUNTS, predictor="two-regime") == pytest.approx(two(COUNTS))
-        document = by_hand()
-        document["predictors"]["extended"] = {"coefficients": {"call": 0.25}}
-        assert Model(document).predict_counts(1, 2, 3, 4, 5, 6) == 0.25
 
     def test_six_numbers_are_answered_by_the_fit_on_six_where_there_is_one(self) -> None:
         document = by_hand()
@@ -97,6 +86,18 @@ class TestCounts:
         assert found == pytest.approx(1.0 + 1e-7 * sum(COUNTS.values()), rel=1e-12)
         more = model.predict_counts(**COUNTS, **{EXTRAS[0]: 1e6})
         assert more == pytest.approx(float(plain(COUNTS)[0]) + 1.0, rel=1e-12)
+
+    def test_three_numbers_are_answered_by_two_regimes(self) -> None:
+        for flops in (1e6, 1e9):  # below and above the breakpoint
+            counts = THREE | {"flops": flops}
+            found = MODEL.predict_counts(**counts)
+            assert type(found) is float
+            assert found == pytest.approx(two(counts))
+
+    def test_a_predictor_by_name(self) -> None:
+        assert MODEL.predict_counts(**COUNTS, predictor="two-regime") == pytest.approx(two(COUNTS))
+        named = MODEL.predict_counts(**COUNTS, predictor="extended")
+        assert named == pytest.approx(float(plain(COUNTS)[0]))
 
     @pytest.mark.parametrize(
         ("given_counts", "more", "words"),
@@ -114,6 +115,15 @@ class TestCounts:
     ) -> None:
         with pytest.raises(InputError, match=words):
             MODEL.predict_counts(**{n: COUNTS[n] for n in given_counts}, **more)
+
+    def test_extra_counts_may_be_given_or_not(self) -> None:
+        for extras in (dict.fromkeys(EXTRAS, 0), dict.fromkeys(EXTRAS)):
+            assert MODEL.predict_counts(**COUNTS, **extras) == MODEL.predict_counts(**COUNTS)
+
+    def test_a_formula_of_the_call_alone(self) -> None:
+        document = synthetic.document()
+        document["predictors"]["extended"] = {"coefficients": {"call": 0.25}}
+        assert Model(document).predict_counts(1, 2, 3, 4, 5, 6) == 0.25
 
     def test_arrays(self) -> None:
         random = np.random.default_rng(0)
@@ -280,6 +290,7 @@ class TestNetworks:
     def test_the_interval_is_that_of_the_residuals(self) -> None:
         found = MODEL.predict(NETWORK)
         assert found.in_domain
+        assert found.interval_ms is not None
         low, high = found.interval_ms
         # 100 residuals: the 91st smallest of |-0.50 .. 0.49| is 0.45.
         assert low == pytest.approx(found.latency_ms * math.exp(-0.45))
@@ -302,12 +313,43 @@ class TestNetworks:
                 for column in (lambda b: b.latency_ms, lambda b: b.counts["ops"])
             )
             many = min(max(times.sum() ** 2 / (times**2 / ops).sum(), 3), 48)
+            assert found.interval_ms is not None
             low, high = found.interval_ms
             halves.append(math.log(high / found.latency_ms))
             assert halves[-1] == pytest.approx(0.45 * (many / 12) ** -0.5)
             assert math.log(found.latency_ms / low) == pytest.approx(halves[-1])
         assert halves == sorted(set(halves), reverse=True)
         assert halves[-1] == pytest.approx(0.45 / 2)  # no narrower than the largest measured
+
+    def test_no_interval_is_narrower_than_the_noise(self) -> None:
+        document = by_hand(noise={"floor": 0.25})
+        for coverage, half in ((0.1, math.log(1.25)), (0.9, 0.45)):
+            found = Model(document).predict(NETWORK, coverage=coverage)
+            assert found.interval_ms is not None
+            assert math.log(found.interval_ms[1] / found.latency_ms) == pytest.approx(half)
+
+    @pytest.mark.parametrize("coverage", [0.0, 1.0, 0.999, -1, math.nan, "0.9", [0.9]])
+    def test_a_coverage_that_cannot_be_had(self, coverage: Any) -> None:
+        with pytest.raises(InputError, match="coverage"):
+            MODEL.predict(NETWORK, coverage=coverage)
+
+    @pytest.mark.parametrize("points", [5, 8])
+    def test_points_too_few_for_the_usual_coverage(self, points: int) -> None:
+        """n points can give n / (n + 1): 90 % needs 9."""
+        model = Model(synthetic.document(synthetic.measured(points, (1,))))
+        found = model.predict(NETWORK, predictor="two-regime")
+        assert found.interval_ms is None
+        assert found.coverage is None
+        assert found.latency_ms > 0
+        doubts = [w for w in found.warnings if f"{points} points cannot give 90 %" in w]
+        assert len(doubts) == 1
+        with pytest.raises(InputError, match=r"coverage 0\.9: expected at most 0\.8"):
+            model.predict(NETWORK, predictor="two-regime", coverage=0.9)
+        assert model.predict(NETWORK, predictor="two-regime", coverage=0.8).coverage == 0.8
+        enough = Model(synthetic.document(synthetic.measured(9, (1,))))
+        found = enough.predict(NETWORK, predictor="two-regime")
+        assert (found.coverage, found.interval_ms is not None) == (0.9, True)
+        assert not [w for w in found.warnings if "cannot give" in w]
 
     def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
         inside = MODEL.predict(NETWORK)
@@ -390,6 +432,11 @@ class TestNetworks:
         with pytest.raises(InputError, match=words):
             MODEL.predict(network, batch_size, predictor)
 
+    def test_a_batch_size_of_numpy_is_one(self) -> None:
+        found = MODEL.predict(NETWORK, np.int8(100))  # type: ignore[arg-type]
+        assert found.latency_ms == MODEL.predict(NETWORK, 100).latency_ms
+        assert json.loads(json.dumps(found.to_dict()))["batch_size"] == 100
+
     def test_an_analysis_is_answered_as_its_network(self) -> None:
         analysis = analyze(synthetic.network())
         assert analyze(analysis) is analyze(analysis.graph) is analysis
@@ -427,7 +474,7 @@ class TestNetworks:
         assert [b.name for b in found.blocks] == ["call"]
 
     def test_the_json_has_the_words_of_the_contract(self) -> None:
-        found = MODEL.predict(NETWORK, np.int8(2)).to_dict()  # type: ignore[arg-type]
+        found = MODEL.predict(NETWORK, 2).to_dict()
         assert list(found) == [
             "model", "learned", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
             "quiet_ms", "state", "interval_ms", "coverage", "in_domain", "inside_share", "memory_bytes",
@@ -486,10 +533,12 @@ class TestStates:
 
     def test_the_machines_ups_and_downs_widen_an_interval_until_its_state_is_known(self) -> None:
         found = Model(by_hand(noise=NOISE)).predict(NETWORK)
+        assert found.interval_ms is not None
         wide = math.log(found.interval_ms[1] / found.latency_ms)
         assert wide == pytest.approx(math.hypot(0.45, DRIFT))
         assert found.interval_ms[0] == pytest.approx(found.latency_ms * math.exp(-wide))
         known = found.under(State(1.5, 1.5, 1.5))
+        assert known.interval_ms is not None
         assert known.latency_ms == pytest.approx(1.5 * found.latency_ms)
         for end, sign in zip(known.interval_ms, (-1, 1), strict=True):
             assert end == pytest.approx(known.latency_ms * math.exp(sign * 0.45))
@@ -498,7 +547,7 @@ class TestStates:
     @pytest.mark.parametrize(
         ("noise", "factor"),
         [(NOISE, 0.8), ({"quiet": 1, "busy": 2}, 1.0), ({"quiet": 0.9}, 0.9), ({}, None),
-         ({"busy": 1.3}, None)],
+         ({"busy": 1.3}, None), ({"quiet": None}, None)],
     )  # fmt: skip
     def test_a_quiet_machine(self, noise: dict[str, Any], factor: float | None) -> None:
         found = Model(by_hand(noise=noise)).predict(NETWORK)
@@ -508,15 +557,31 @@ class TestStates:
             assert found.quiet_ms == pytest.approx(factor * found.latency_ms)
         assert json.loads(json.dumps(found.to_dict()))["quiet_ms"] == found.quiet_ms
 
+    def test_networks_left_out_decide_the_interval_of_a_network(self) -> None:
+        """Of 12 of spread 0.05: t of 11 degrees, 1.796, times 0.05 * sqrt(13 / 12)."""
+        document = by_hand(noise={})
+        document["predictors"]["extended"]["networks"] = {"ops": 5, "spread": 0.05, "count": 12}
+        found = Model(document).predict(NETWORK)
+        assert found.interval_ms is not None
+        half = math.log(found.interval_ms[1] / found.latency_ms)
+        assert half == pytest.approx(1.796 * 0.05 * math.sqrt(13 / 12), rel=0.01)
 
-def test_counts_without_kinds_are_answered_by_the_fit_on_six() -> None:
-    model = Model(synthetic.document())
-    six = model.predict_counts(**COUNTS)
-    assert six == pytest.approx(float(plain(COUNTS)[0]), rel=0.1)
-    for extra in ({"patches": 0}, {"exps": 1e6}, {"spatial_macs": None}, {"serial": 12}):
-        assert model.predict_counts(**COUNTS, **extra) == six
-    of_kinds = model.predict_counts(**synthetic.totals(NETWORK))
-    assert of_kinds == pytest.approx(model.predict(NETWORK).latency_ms)
+
+class TestKinds:
+    """Who gives counts that tell no kinds apart is answered by the fit on six."""
+
+    def test_counts_without_kinds_are_answered_by_six(self) -> None:
+        model = Model(synthetic.document())
+        six = model.predict_counts(**COUNTS)
+        assert six == pytest.approx(float(plain(COUNTS)[0]), rel=0.1)
+        for extra in ({"patches": 0}, {"exps": 1e6}, {"spatial_macs": None}, {"serial": 12}):
+            assert model.predict_counts(**COUNTS, **extra) == six
+
+    def test_counts_with_kinds_are_answered_by_kinds(self) -> None:
+        model = Model(synthetic.document())
+        totals = synthetic.totals(NETWORK)
+        network = model.predict(NETWORK).latency_ms
+        assert model.predict_counts(**totals) == pytest.approx(network)
 
 
 class TestLoading:
@@ -578,6 +643,7 @@ def test_any_model_of_any_network(document: dict[str, Any], graph: Graph, batch:
     found = Model(document).predict(graph, batch_size=batch)
     assert 0.0 < found.latency_ms < math.inf
     assert sum(block.latency_ms for block in found.blocks) == pytest.approx(found.latency_ms)
+    assert found.interval_ms is not None
     assert found.interval_ms[0] <= found.latency_ms <= found.interval_ms[1]
     terms = document["predictors"]["extended"]["coefficients"]
     total = found.counts

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.comparison import Comparison, Judged, NetworkTime, Speed
 from lolat.comparison.candidates import CANDIDATES, FlopsOnly
+from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed
 from lolat.fitting.points import Point
 from lolat.model import Model
 from lolat.report.comparison import (

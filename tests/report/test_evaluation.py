@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import r2_score
 
-from lolat.comparison import correlation, figures, r_squared, share_bounds
+from lolat.comparison.judging import correlation, figures, r_squared, share_bounds
 from lolat.errors import MeasuringError
 from lolat.model import Model
 from lolat.model.state import State

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lolat.errors import ModelFileError, newer
-from lolat.fitting import Formula
 from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph.counts import COLUMNS

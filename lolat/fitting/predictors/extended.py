@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from lolat.arrays import np
-from lolat.fitting import Formula, from_coefficients
 from lolat.fitting.least_squares import fit_families, fit_relative, point_weights
+from lolat.fitting.predictors.formula import Formula, from_coefficients
 from lolat.graph.counts import COLUMNS, FEATURES, KINDS, PLAIN
 
 FAMILY = {name: family for family, names in KINDS.items() for name in names}

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from lolat.arrays import np
-from lolat.fitting import Formula, from_coefficients
+from lolat.fitting.predictors.formula import Formula, from_coefficients
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import CALLED, CLASSES, NEEDED, OPTIONAL_TERMS, PRODUCTS, SHAPE, Work

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lolat.arrays import np
-from lolat.fitting import Formula, from_coefficients
 from lolat.fitting.least_squares import fit_relative
+from lolat.fitting.predictors.formula import Formula, from_coefficients
 
 FEATURES = ("acts", "inp", "flops")
 LEAST_SLOPE = 0.05  # a flatter line would rank small networks by rounding

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.fitting import Formula
 from lolat.fitting.domain import FOR_NETWORK
 from lolat.fitting.intervals import noise_floor
+from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.fitting.predictors.two_regime import TwoRegime
 from lolat.graph import Graph, is_convolution

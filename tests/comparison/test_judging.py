@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lolat.comparison as module
-from lolat.comparison import (
+import lolat.comparison.judging as module
+from lolat.comparison.candidates import CANDIDATES, Candidate
+from lolat.comparison.judging import (
     NetworkTime,
     count_networks,
     judge,
@@ -21,7 +22,6 @@ from lolat.comparison import (
     speeds,
     steps,
 )
-from lolat.comparison.candidates import CANDIDATES, Candidate
 from lolat.errors import InputError, NetworkError
 from lolat.fitting.points import Point, matrix, times
 from lolat.fitting.predictors.extended import TERMS
@@ -130,7 +130,7 @@ def test_the_formula_is_judged_as_it_is_measured() -> None:
 def test_a_table_of_three_counts_leaves_out_what_needs_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lolat.comparison.FOLDS", 3)
+    monkeypatch.setattr("lolat.comparison.judging.FOLDS", 3)
     points = synthetic.measured(blocks=20, batches=(1,), columns=("acts", "inp", "flops"))
     chosen = [c for c in CANDIDATES if c.name != "gaussian-process"]
     found = judge(points, NONE, chosen)
