@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lolat.errors import DeviceError, InputError
-from lolat.fitting.intervals import machine_factor
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import count
@@ -243,7 +242,7 @@ def state_now(model: Model, again: Sequence[Again], loaded: float = 1.0) -> Stat
 
 def limit_of(model: Model) -> float:
     """How far from 1 the median ratio may be: LIMIT, or the calmest or busiest tenth of learning."""
-    seen = (machine_factor(model.document, name) for name in ("quiet", "busy"))
+    seen = (model.document["noise"].get(name) for name in ("quiet", "busy"))
     return round(max([LIMIT, *(off(factor) for factor in seen if factor is not None)]), 4)
 
 

@@ -48,7 +48,7 @@ class Model(core.Model, Result):
 
     def words(self) -> str:
         """The device, when and with what it was learned, and how far off its default formula is."""
-        from lolat.model.sections import knows
+        from lolat.model.file import knows
         from lolat.report.text import headline
         from lolat.units import percent
 
@@ -70,7 +70,7 @@ class Model(core.Model, Result):
     def to_dict(self) -> dict[str, Any]:
         """What the file says of its device, without its points: the answer of `show --json`."""
         from lolat.fitting.intervals import noise_floor
-        from lolat.model.sections import knows
+        from lolat.model.file import knows
 
         document = self.document
         return {

@@ -35,9 +35,8 @@ from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath, write_bytes
-from lolat.model.file import SECTIONS, read, write
+from lolat.model.file import OF_INFERENCE, SECTIONS, lacks, read, with_sections, write
 from lolat.model.learning import model_document
-from lolat.model.sections import OF_INFERENCE, lacks, with_sections
 from lolat.readers.many import Said
 from lolat.training.learning import refitted
 from lolat.units import plain

@@ -18,7 +18,7 @@ from lolat.io.writing import write_bytes
 from lolat.units import plain
 
 if TYPE_CHECKING:
-    from lolat.model.check import Finding, Limits
+    from lolat.model.budget import Finding, Limits
     from lolat.model.prediction import Prediction
 
 
@@ -46,7 +46,7 @@ class Limited:
         self, model: str, batch_size: int, predictor: str | None, input_size: tuple[int, ...]
     ) -> Limits:
         """The limits; the model is for `--against` a network. InputError for wrong ones."""
-        from lolat.model.check import TOGETHER, Limits, before_of, is_prediction, read_before
+        from lolat.model.budget import TOGETHER, Limits, before_of, is_prediction, read_before
 
         if (self.github or self.junit is not None) and self.max_ms is self.max_ratio is None:
             raise InputError(
@@ -67,7 +67,7 @@ class Limited:
         self, predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str]
     ) -> None:
         """Say and write what was found; AnswerIsNo where a limit is not kept. `devices`: to be named."""
-        from lolat.model.check import check
+        from lolat.model.budget import check
 
         found = check(predictions, limits, devices)
         for line in github_lines(found) if self.github else ():

@@ -156,7 +156,7 @@ def progress(takes: str = "") -> PlainProgress | BarProgress:
 
 
 def counting(bar: Any) -> Callable[[int, int, str], None]:
-    """What `lolat.devices.tables` tells of its networks, on a bar."""
+    """What `lolat.devices` tells of its networks, on a bar."""
 
     def said(done: int, total: int, name: str) -> None:
         if done == 1:

@@ -193,7 +193,7 @@ def fit(epochs: Path, output: Path, name: str | None, drop_last: bool, as_json: 
     """
     import numpy as np
 
-    from lolat.model.sections import put
+    from lolat.model.file import put
     from lolat.training.fitting import EpochTraining, read_epochs
     from lolat.training.fitting import fit as fit_model
 
@@ -272,7 +272,7 @@ def link(
     training predict` and `lolat cost` take it from MODEL.
     """
     from lolat.api.learning import known_model
-    from lolat.model.sections import put
+    from lolat.model.file import put
     from microbench.environment import label_of
     from microbench.exchange import measure_link
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from lolat.comparison.candidates import CANDIDATES, Candidate, Fitted
 from lolat.errors import InputError, LolatError
@@ -133,38 +134,30 @@ def _lacking(candidate: Candidate, known: Sequence[str], fewest: int) -> str | N
 EXPECTED = "expected what `lolat evaluate MODEL --json` wrote"
 
 
-@dataclass(frozen=True)
-class NetworkTime:
-    """A network at a batch size (and input size; or a block of it), and its measured time."""
+class NetworkTime(msgspec.Struct, frozen=True):
+    """A network at a batch size (and input size; or a block of it), and its measured time.
 
-    spec: str
-    batch_size: int
-    measured_ms: float
-    input_size: tuple[int, ...] = ()
+    As an evaluation has it, but that no `input_size` is () rather than None.
+    """
+
+    spec: Annotated[str, msgspec.Meta(min_length=1)] = msgspec.field(name="network")
+    batch_size: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    measured_ms: Annotated[float, msgspec.Meta(gt=0.0, lt=1e12)]
+    input_size: tuple[AtLeastOne, ...] | None = ()
     block: int | None = None
 
     @property
     def label(self) -> str:
         """What it is called in front of people, whatever the batch size."""
-        size = "x".join(map(str, self.input_size))
+        size = "x".join(map(str, self.input_size or ()))
         part = "" if self.block is None else f"block {self.block}"
         return " ".join(word for word in (self.spec, size, part) if word)
-
-
-class EvaluatedNetwork(msgspec.Struct):
-    """What an evaluation says of a network, or of a block of it."""
-
-    network: Annotated[str, msgspec.Meta(min_length=1)]
-    batch_size: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    measured_ms: Annotated[float, msgspec.Meta(gt=0.0, lt=1e12)]
-    input_size: list[AtLeastOne] | None = None
-    block: int | None = None
 
 
 class Evaluation(msgspec.Struct):
     """What is used of an evaluation."""
 
-    networks: Annotated[list[EvaluatedNetwork], msgspec.Meta(min_length=1)]
+    networks: Annotated[list[NetworkTime], msgspec.Meta(min_length=1)]
     device: Any = None
 
 
@@ -174,14 +167,10 @@ def read_evaluation(path: str) -> tuple[list[NetworkTime], str | None]:
     Raises InputError for a file that cannot be read or is no evaluation.
     """
     document = read_json(path, EXPECTED)
-    fault = fault_of(document, Evaluation)
-    if fault is not None:
+    if (fault := fault_of(document, Evaluation)) is not None:
         raise InputError(f"{path}: {fault}; {EXPECTED}")
     evaluation = msgspec.convert(document, Evaluation)
-    networks = [
-        NetworkTime(n.network, n.batch_size, n.measured_ms, tuple(n.input_size or ()), n.block)
-        for n in evaluation.networks
-    ]
+    networks = [replace(n, input_size=n.input_size or ()) for n in evaluation.networks]
     return networks, evaluation.device if isinstance(evaluation.device, str) else None
 
 
@@ -199,7 +188,7 @@ def count_networks(
     kept, rows = [], []
     skipped: dict[str, str] = {}
     for network in networks:
-        key = (network.spec, network.input_size)
+        key = (network.spec, network.input_size or ())
         label = network.label
         try:
             if label not in parts and label not in skipped:

@@ -166,11 +166,13 @@ def fit_kernels(
     tile = tile if near is None else near.tile
     problem = _Problem(times, facts, tile)
     optimum = minimize(
-        problem.loss, problem.start(near), jac=problem.gradient, hess=problem.curvature,
-        method="trust-exact",
+        problem.loss, problem.start(near), jac=lambda unknowns: problem.slopes(unknowns)[0],
+        hess=lambda unknowns: problem.slopes(unknowns)[1], method="trust-exact",
         options={"maxiter": MOST_STEPS if near is None else FEW_STEPS, "gtol": GRADIENT},
     )  # fmt: skip
-    formula = Kernels.of(facts.multiprocessors, problem.classes(optimum.x), mode, tile)
+    names = [part.name for part in problem.parts]
+    classes = dict(zip(names, problem.terms(optimum.x), strict=True))  # as a model file has them
+    formula = Kernels.of(facts.multiprocessors, classes, mode, tile)
     formula = replace(formula, nearby=_nearby(formula, times))
     if facts.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
@@ -227,7 +229,8 @@ class _Problem:
         alike = max(
             1.0, NETWORKS_WEIGHT * float((~times.whole).sum()) / max(int(times.whole.sum()), 1)
         )
-        self.used = np.flatnonzero(~skipped & (self.total(self._drawn_to(facts)) > 0.0))
+        self.centers, self.widths = self._drawn_to(facts)
+        self.used = np.flatnonzero(~skipped & (self.total(self.centers) > 0.0))
         own = np.where(times.whole, alike, 1.0)[self.used]
         self.weights = np.concatenate([own, np.ones(len(self.centers))])
 
@@ -249,18 +252,16 @@ class _Problem:
                 at += 1
         return unknowns
 
-    def _drawn_to(self, facts: Facts) -> np.ndarray:
-        """Sets what every unknown is drawn to, `centers`, and how softly, `widths`."""
+    def _drawn_to(self, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+        """(unknowns,) what each is drawn to, and how softly."""
         wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0
         centers = [OF_PEAK * facts.rate, OF_BANDWIDTH[0] * facts.bandwidth, LAUNCH[0]]
         widths = [facts.width, max(OF_BANDWIDTH[1], wide), LAUNCH[1]]
-        for part in self.parts:
-            for term in part.terms:
-                center, width = OF_CLASS.get((part.name, term), USUAL[term])
-                centers.append(center)
-                widths.append(width)
-        self.centers, self.widths = np.log(centers), np.array(widths)
-        return self.centers
+        for name, term in ((part.name, term) for part in self.parts for term in part.terms):
+            center, width = OF_CLASS.get((name, term), USUAL[term])
+            centers.append(center)
+            widths.append(width)
+        return np.log(centers), np.array(widths)
 
     def terms(self, unknowns: np.ndarray) -> list[dict[str, float]]:
         """The terms of each of `parts`."""
@@ -273,10 +274,6 @@ class _Problem:
                     own[term] += unknowns[i]
             of_parts.append({term: float(np.exp(np.clip(v, -60, 60))) for term, v in own.items()})
         return of_parts
-
-    def classes(self, unknowns: np.ndarray) -> dict[str, dict[str, float]]:
-        """The terms of each class, by name, as a model file has them."""
-        return {p.name: t for p, t in zip(self.parts, self.terms(unknowns), strict=True)}
 
     def total(self, unknowns: np.ndarray) -> np.ndarray:
         """(times,) ms."""
@@ -298,16 +295,10 @@ class _Problem:
         losses = OUTLIER**2 * (np.sqrt(1.0 + (errors / OUTLIER) ** 2) - 1.0)
         return float(self.weights @ losses)
 
-    def gradient(self, unknowns: np.ndarray) -> np.ndarray:
-        """(unknowns,) of `loss`."""
-        return self._both(unknowns)[0]
-
-    def curvature(self, unknowns: np.ndarray) -> np.ndarray:
-        """(unknowns, unknowns), as Gauss and Newton have it: each error with the weight that it has."""
-        return self._both(unknowns)[1]
-
-    def _both(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and curvature, which are asked for one after the other."""
+    def slopes(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of `loss` its gradient, (unknowns,), and its curvature, (unknowns, unknowns), as Gauss and Newton
+        have it: each error with the weight that it has. Both are asked for, one after the other.
+        """
         if self._at is None or not np.array_equal(self._at, unknowns):
             total, slopes = self.derivatives(unknowns)
             errors = self.errors(unknowns, total)
@@ -413,12 +404,8 @@ def drawn(number: int = CANDIDATES, seed: int = 0) -> list[TimedOperation]:
     while len(operations) < number:
         kind = draw.choice(("linear", "linear", "bmm", "conv", "softmax", "ln", "gelu", "add"))
         if kind == "linear":
-            sizes = {
-                "batch": size(1, 32),
-                "m": size(32, 1024),
-                "n": size(64, 8192, 32),
-                "k": size(64, 8192, 32),
-            }
+            few = {"batch": size(1, 32), "m": size(32, 1024)}
+            sizes = few | {name: size(64, 8192, 32) for name in "nk"}
         elif kind == "bmm":
             sizes = {"batch": size(8, 512), **{name: size(32, 1024, 32) for name in "mnk"}}
         elif kind == "conv":

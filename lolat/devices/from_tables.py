@@ -32,10 +32,10 @@ from lolat.errors import InputError
 from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import Point
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps
+from lolat.graph.analysis import FLOAT_BYTES
 from lolat.graph.counts import behaviors, count
-from lolat.graph.memory import FLOAT_BYTES
 from lolat.graph.modes import FLOAT32, Mode
-from lolat.graph.work import CALLED, CLASSES, PRODUCTS, work_of
+from lolat.graph.work import PRODUCTS, work_of
 from lolat.io.tables import read_table
 from lolat.model.learning import assembled, errors, model_document
 
@@ -345,10 +345,10 @@ def _doubts(formula: Kernels, facts: Facts | None, timed: Timed) -> list[str]:
             "no facts of the device were given (--facts, --name): how many multiprocessors it has, "
             "and so what small operations cost, is not known"
         )
-    lacking = [c for c in CLASSES if c not in formula.classes and c in PRODUCTS]
+    lacking = [called for c, called in PRODUCTS.items() if c not in formula.classes]
     if lacking and not timed.networks:
         doubts.append(
-            f"no operations of the kind {', '.join(CALLED[c] for c in lacking)} were given; they are "
+            f"no operations of the kind {', '.join(lacking)} were given; they are "
             "taken to be like the others"
         )
     families = {family_of(n.name) for n, _ in timed.networks}

@@ -1,4 +1,4 @@
-"""Tables of what somebody has timed on a device: whole networks, or single operations, a row each.
+"""Devices that others measured: tables of whole networks, or single operations, a row each.
 
 To fit a device to (`lolat fit`), or to judge a model by. Of networks also as timm's benchmark.py writes
 them (--results-file), and as timm publishes them.
@@ -18,9 +18,9 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
-from lolat.graph.memory import parameters
 from lolat.graph.modes import Mode
 from lolat.graph.work import COLUMNS, Work, at, works
 from lolat.io.tables import ABOVE_ZERO, Row, read_table

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lolat.fitting.intervals import LARGEST
@@ -20,13 +21,11 @@ from lolat.units import percent
 SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
 NEGLIGIBLE_SHARE = 0.05  # of a network's time; with less outside it is inside
 MOSTLY_SHARE = 0.8  # of a network's time; with less inside it is outside
-PASSED_OVER_SHARE = (
-    0.01  # of a network's time: the most extreme blocks that need not be brought inside
-)
+PASSED_OVER_SHARE = 0.01
+"""Of a network's time: the most extreme blocks that need not be brought inside."""
 OUTSIDE_WIDENING = 2.0  # the interval of what is outside is so many times as wide (log)
-UNMEASURED_FACTOR = (
-    4.0  # a kind of operation or a data type that no block had may be so many times off
-)
+UNMEASURED_FACTOR = 4.0
+"""A kind of operation or a data type that no block had may be so many times off."""
 MORE, FEWER = "more", "fewer"
 NAMED_KINDS = 6  # by a remark
 
@@ -39,10 +38,10 @@ class Domain:
     smaller block is always made of the same things. A query is judged block by block.
     """
 
-    kinds: frozenset[str]
-    dtypes: frozenset[str]
-    ratios: Mapping[str, tuple[float, float]]
-    sizes: Mapping[str, tuple[float, float]]
+    kinds: frozenset[str] = frozenset()
+    dtypes: frozenset[str] = frozenset()
+    ratios: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def of_points(cls, points: Sequence[Point], dtype: str = "float32") -> Domain | None:
@@ -60,24 +59,15 @@ class Domain:
 
     def to_dict(self) -> dict[str, Any]:
         """The domain as it stands in a model file."""
-        return {
-            "kinds": sorted(self.kinds),
-            "dtypes": sorted(self.dtypes),
-            "ratios": {k: list(v) for k, v in self.ratios.items()},
-            "sizes": {k: list(v) for k, v in self.sizes.items()},
-        }
+        document: dict[str, Any] = msgspec.json.decode(
+            msgspec.json.encode(self, order="deterministic")
+        )
+        return document
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Domain | None:
         """Read what `to_dict` wrote; None where a model file has no domain."""
-        if not document.get("ratios"):
-            return None
-        return cls(
-            frozenset(document.get("kinds", ())),
-            frozenset(document.get("dtypes", ())),
-            {k: (float(v[0]), float(v[1])) for k, v in document["ratios"].items()},
-            {k: (float(v[0]), float(v[1])) for k, v in document.get("sizes", {}).items()},
-        )
+        return msgspec.convert(document, cls) if document.get("ratios") else None
 
     def outside(
         self, counts: np.ndarray, names: Sequence[str], shares: np.ndarray | None = None

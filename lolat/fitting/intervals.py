@@ -122,17 +122,8 @@ def drift(document: Mapping[str, Any]) -> float:
     A prediction is for the machine as it usually is; when somebody measures, it is somewhere between its
     calm and its busy tenth (`microbench.state`).
     """
-    quiet, busy = (machine_factor(document, name) for name in ("quiet", "busy"))
-    if quiet is None or busy is None or busy <= quiet:
-        return 0.0
-    return DRIFT * math.log(busy / quiet)
-
-
-def machine_factor(document: Mapping[str, Any], name: str) -> float | None:
-    """`quiet` or `busy` of a file: times in such moments over the usual ones; None where not told."""
-    value = document["noise"].get(name)
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-    return float(value) if good else None
+    quiet, busy = (document["noise"].get(name) for name in ("quiet", "busy"))
+    return DRIFT * math.log(busy / quiet) if quiet and busy and busy > quiet else 0.0
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
@@ -151,17 +142,15 @@ def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
 
 
 def interval_entry(
-    residuals: np.ndarray, ops: np.ndarray | None, folds: Iterable[np.ndarray]
+    residuals: np.ndarray, ops: np.ndarray, folds: Iterable[np.ndarray]
 ) -> dict[str, Any] | None:
     """What a predictor's entry in a model file says of intervals: its scale, the points' scores.
 
-    `residuals`: (points,), log(measured / predicted) of left-out points; `ops`: (points,), operations,
-    None where not known; `folds`: masks of the points kept, as they were fitted without the others. A
-    score is |residual| / scale, the scale fitted without the fold's other points too, so that no point
-    has a say in what it is measured by. None where the scale is constant: the residuals say it all.
+    `residuals`: (points,), log(measured / predicted) of left-out points; `ops`: (points,), operations;
+    `folds`: masks of the points kept, as they were fitted without the others. A score is |residual| /
+    scale, the scale fitted without the fold's other points too, so that no point has a say in what it is
+    measured by. None where the scale is constant: the residuals say it all.
     """
-    if ops is None:
-        return None
     scale = Scale.fit(residuals, ops)
     if scale.exponent == 0.0:
         return None
@@ -211,7 +200,7 @@ class Intervals:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
         self.drift = drift(document)
-        self.quiet = machine_factor(document, "quiet")
+        self.quiet: float | None = document["noise"].get("quiet")
         self._widths: dict[tuple[str, float], Width] = {}
 
     def half(
@@ -233,21 +222,17 @@ class Intervals:
             except InputError:
                 if coverage is not None:
                     raise
-                return None, (_no_interval(len(_scores(entry))),)
+                points = len(_scores(entry))
+                why = (
+                    f"{points} points cannot give {100 * COVERAGE:g} % coverage; measure more blocks, or "
+                    "ask for less coverage"
+                    if points
+                    else "the model has no errors of left-out points; learn it again, or fit it on points "
+                    "of more blocks (lolat fit)"
+                )
+                return None, (f"no interval: {why}",)
             self._widths[predictor, wanted] = width
         return width.half(effective_ops(times, ops)), ()
-
-
-def _no_interval(points: int) -> str:
-    if not points:
-        return (
-            "no interval: the model has no errors of left-out points; learn it again, or fit it on "
-            "points of more blocks (lolat fit)"
-        )
-    return (
-        f"no interval: {points} points cannot give {100 * COVERAGE:g} % coverage; "
-        "measure more blocks, or ask for less coverage"
-    )
 
 
 def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:

@@ -38,11 +38,17 @@ def _lengths(columns: np.ndarray) -> np.ndarray:
     return np.asarray(lengths)
 
 
-def _solve(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """x >= 0 that minimizes |matrix @ x - wanted| (SciPy's, imported when something is fitted)."""
+def _solve(
+    relative: np.ndarray, root: np.ndarray, prior: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """x >= 0 that minimizes |root * (relative @ x - 1)| beside |prior @ x - wanted|.
+
+    SciPy's, imported when something is fitted. `root`: of the points' weights.
+    """
     from scipy.optimize import nnls
 
-    return nnls(matrix, wanted)[0]
+    rows = np.vstack([relative * root[:, None], prior])
+    return nnls(rows, np.concatenate([root, wanted]))[0]
 
 
 def _robust(
@@ -66,9 +72,7 @@ def _robust(
         prior, wanted = np.diag(ridge), ridge * towards
     for _ in range(rounds):
         before = coefficients
-        coefficients = _solve(
-            np.vstack([relative * root[:, None], prior]), np.concatenate([root, wanted])
-        )
+        coefficients = _solve(relative, root, prior, wanted)
         if ridge is not None and towards is not None:
             apart = np.abs(coefficients - towards) / np.where(towards > 0.0, towards, 1.0)
             loose = ridge / np.sqrt(1.0 + (apart / FAR_FROM_FAMILY) ** 2)
@@ -105,9 +109,7 @@ def _balanced(
         ratio = np.maximum(relative @ coefficients, 1e-3)
         error = np.maximum(np.abs(ratio - 1.0) / np.sqrt(ratio), 1e-3)
         root = base / np.sqrt(ratio * error)
-        coefficients = _solve(
-            np.vstack([relative * root[:, None], prior]), np.concatenate([root, wanted])
-        )
+        coefficients = _solve(relative, root, prior, wanted)
     return coefficients
 
 

@@ -6,10 +6,10 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -114,6 +114,8 @@ def _shown(shape: Iterable[int]) -> str:
 
 # ---- The graph
 
+Made = TypeVar("Made")
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -192,6 +194,13 @@ class Graph:
                     "least one is expected, each written once"
                 )
             ready |= written
+
+    def kept(self, name: str, make: Callable[[Graph], Made]) -> Made:
+        """What `make` makes of the graph, kept with it, so that a second call costs nothing."""
+        if name not in self.cache:
+            self.cache[name] = make(self)
+        made: Made = self.cache[name]
+        return made
 
     def _wrong(self, what: str) -> InputError:
         return InputError(f"graph {self.name!r}: {what}")

@@ -1,4 +1,4 @@
-"""A network looked at once: its blocks, counts and kinds of work, for all that is asked of it later.
+"""A network looked at once: its blocks, counts, kinds of work and memory, for all that is asked later.
 
 reader -> Graph -> `analyze` -> predictor -> prediction -> attribution: who comes after this reads it, and
 neither cuts nor counts again.
@@ -6,18 +6,155 @@ neither cuts nor counts again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, floating_types
+from lolat.graph import Graph, Operation, Tensor, floating_types
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, behaviors, count
 from lolat.graph.edits import block_kinds
-from lolat.graph.memory import Liveness
+from lolat.graph.kinds import FREE
+
+# ---- Memory: parameters, tensors, and what a forward pass needs at once
+
+FLOAT_BYTES = 4
+SIZES = {"float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float16": 2, "bfloat16": 2, "int16": 2,
+         "uint16": 2, "int8": 1, "uint8": 1, "bool": 1}  # fmt: skip
+
+NORM_VECTORS = {
+    "batch_norm": 2,
+    "layer_norm": 2,
+    "group_norm": 2,
+    "instance_norm": 2,
+    "rms_norm": 1,
+}
+
+
+def parameters(graph: Graph) -> int:
+    """How many numbers training changes: kernels, biases, tables, and the vectors of normalizations.
+
+    A layer that is used twice is counted twice: a graph does not say that they share.
+    """
+    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
+    return int(
+        sum(
+            operation_parameters(graph, o, int(w))
+            for o, w in zip(graph.operations, weights, strict=True)
+        )
+    )
+
+
+def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:
+    """What training changes of one operation, whose count of `weights` is known."""
+    a = operation.attributes
+    if operation.kind == "embedding" and "rows" in a and "out_features" in a:
+        return int(a["rows"] * a["out_features"])
+    vectors = NORM_VECTORS.get(operation.kind, 0)
+    return vectors * channels(graph, operation) if vectors and operation.inputs else weights
+
+
+def channels(graph: Graph, operation: Operation) -> int:
+    """Channels of what a normalization reads: last in Keras and of a layer norm, else after the batch."""
+    shape = graph.tensors[operation.inputs[0]].shape
+    last = graph.framework in ("", "keras") or operation.kind in ("layer_norm", "rms_norm")
+    return shape[-1] if last or len(shape) < 2 else shape[1]
+
+
+RUNNING_VECTORS: Mapping[str, int] = {"batch_norm": 2}
+"""Of each channel: mean and variance, which training does not change by gradients."""
+
+
+def tensor_bytes(tensor: Tensor, batch_size: int) -> int:
+    """Bytes of a tensor at a batch size."""
+    return prod(tensor.shape) * _each(tensor) * (batch_size if tensor.batched else 1)
+
+
+def _each(tensor: Tensor) -> int:
+    return SIZES.get(tensor.dtype, FLOAT_BYTES)
+
+
+# ---- A forward pass: weights, and the tensors that are alive at once.
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a forward pass: weights, and the most of the tensors that are alive at once, `at` which
+    operation.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    at: str
+
+    @property
+    def total_bytes(self) -> int:
+        """Both; without the framework's own memory, a library's workspace and what an allocator wastes."""
+        return self.weights_bytes + self.activations_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Liveness:
+    """What is alive while each operation of a graph runs, in the order in which they stand there.
+
+    `fixed`, `scaled`: (operations,) bytes that stay and that grow with the batch: what the operation reads
+    and writes, and what a later one still reads; the network's inputs all the time, as they are the
+    caller's. Nothing is computed in place; what only changes a shape takes nothing.
+    """
+
+    names: tuple[str, ...]
+    weights_bytes: int
+    fixed: np.ndarray
+    scaled: np.ndarray
+
+    @classmethod
+    def of(cls, graph: Graph) -> Liveness:
+        """Of a graph; a constant that it reads is alive where it is read."""
+        of_view: dict[int, int] = {}
+        for operation in graph.operations:
+            if operation.kind in FREE and operation.inputs:
+                root = of_view.get(operation.inputs[0], operation.inputs[0])
+                of_view.update(dict.fromkeys(operation.outputs, root))
+        end = len(graph.operations)
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for position, operation in enumerate(graph.operations):
+            for t in (*operation.inputs, *operation.outputs):
+                root = of_view.get(t, t)
+                first.setdefault(root, position)
+                last[root] = position
+        first.update(dict.fromkeys(graph.inputs, 0))
+        last.update({of_view.get(t, t): end - 1 for t in (*graph.inputs, *graph.outputs)})
+        steps = np.zeros((2, end + 1), np.int64)
+        for t, begin in first.items():
+            tensor = graph.tensors[t]
+            size = prod(tensor.shape) * _each(tensor)
+            steps[int(tensor.batched), begin] += size
+            steps[int(tensor.batched), last[t] + 1] -= size
+        fixed, scaled = steps.cumsum(axis=1)[:, :end]
+        names = tuple(o.full_name for o in graph.operations)
+        kept = sum(
+            RUNNING_VECTORS[o.kind] * channels(graph, o)
+            for o in graph.operations
+            if o.kind in RUNNING_VECTORS and o.inputs
+        )
+        return cls(names, (parameters(graph) + kept) * FLOAT_BYTES, fixed, scaled)
+
+    def memory(self, batch_size: int) -> Memory:
+        """At a batch size."""
+        alive = self.fixed + self.scaled.astype(float) * batch_size  # no integer that overflows
+        if not len(alive):
+            return Memory(self.weights_bytes, 0, "")
+        most = int(alive.argmax())
+        return Memory(self.weights_bytes, int(alive[most]), self.names[most])
+
+
+# ---- The analysis
 
 MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds exactly
 KEPT_BATCH_SIZES = 64

@@ -257,14 +257,8 @@ class Block:
 
 
 def cut(graph: Graph) -> tuple[Block, ...]:
-    """The blocks of a graph in network order; every operation is in exactly one.
-
-    The result is kept with the graph, so a second call costs nothing.
-    """
-    if "blocks" not in graph.cache:
-        graph.cache["blocks"] = _cut(graph)
-    blocks: tuple[Block, ...] = graph.cache["blocks"]
-    return blocks
+    """The blocks of a graph in network order, kept with it; every operation is in exactly one."""
+    return graph.kept("blocks", _cut)
 
 
 def _cut(graph: Graph) -> tuple[Block, ...]:

@@ -430,10 +430,7 @@ def _repacked(graph: Graph, operation: Operation) -> int:
 
 def count(graph: Graph) -> GraphCounts:
     """Count a graph; the result is kept with the graph, so a second call costs nothing."""
-    if "counts" not in graph.cache:
-        graph.cache["counts"] = _count(graph)
-    counts: GraphCounts = graph.cache["counts"]
-    return counts
+    return graph.kept("counts", _count)
 
 
 def _count(graph: Graph) -> GraphCounts:

@@ -30,37 +30,30 @@ def subgraph(graph: Graph, positions: Iterable[int], name: str) -> Graph:
     network's caller, reads. A constant operand (which nobody writes and is no input) stays one.
     Tensors are numbered anew.
     """
-    inside = sorted(set(positions))
-    operations = [graph.operations[p] for p in inside]
-    written = {t for o in operations for t in o.outputs}
-    produced = {t for o in graph.operations for t in o.outputs}
-    fed = produced | set(graph.inputs)
-    inputs = list(
-        dict.fromkeys(t for o in operations for t in o.inputs if t in fed and t not in written)
-    )
-    members = set(inside)
-    read_outside = {
-        t for p, o in enumerate(graph.operations) if p not in members for t in o.inputs
-    } | set(graph.outputs)
-    outputs = [t for o in operations for t in o.outputs if t in read_outside]
+    inside = set(positions)
+    operations = [graph.operations[p] for p in sorted(inside)]
+    reads = dict.fromkeys(t for o in operations for t in o.inputs)
+    writes = [t for o in operations for t in o.outputs]
+    fed = {t for o in graph.operations for t in o.outputs}.union(graph.inputs).difference(writes)
+    outside = [o for p, o in enumerate(graph.operations) if p not in inside]
+    read_outside = {t for o in outside for t in o.inputs}.union(graph.outputs)
+    outputs = [t for t in writes if t in read_outside]
     if not outputs:  # what nobody reads: then all that is left over inside
-        read = {t for o in operations for t in o.inputs}
-        outputs = [t for o in operations for t in o.outputs if t not in read]
-    used = list(dict.fromkeys(t for o in operations for t in (*o.inputs, *o.outputs)))
+        outputs = [t for t in writes if t not in reads]
+    used = dict.fromkeys(t for o in operations for t in (*o.inputs, *o.outputs))
     number = {old: new for new, old in enumerate(used)}
+
+    def numbered(tensors: Iterable[int]) -> tuple[int, ...]:
+        return tuple(number[t] for t in tensors)
+
     return Graph(
         name,
         tuple(graph.tensors[t] for t in used),
         tuple(
-            replace(
-                o,
-                inputs=tuple(number[t] for t in o.inputs),
-                outputs=tuple(number[t] for t in o.outputs),
-            )
-            for o in operations
+            replace(o, inputs=numbered(o.inputs), outputs=numbered(o.outputs)) for o in operations
         ),
-        tuple(number[t] for t in inputs),
-        tuple(number[t] for t in outputs),
+        numbered(t for t in reads if t in fed),
+        numbered(outputs),
     )
 
 
@@ -383,10 +376,7 @@ def square_side(shape: Sequence[int]) -> int | None:
 
 def channels(graph: Graph) -> Channels:
     """Which sizes of a network are free; kept with the graph. InputError where that is not clear."""
-    if "channels" not in graph.cache:
-        graph.cache["channels"] = Channels(graph)
-    known: Channels = graph.cache["channels"]
-    return known
+    return graph.kept("channels", Channels)
 
 
 def widened(graph: Graph, factor: float) -> Graph:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, is_convolution
 from lolat.graph.kinds import FREE, GATES, POOLINGS
@@ -54,8 +56,7 @@ class Mode:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Mode:
         """Read what `to_dict` wrote; what is not there is as of a device that somebody just uses."""
-        usual = asdict(cls())
-        return cls(**{name: type(usual[name])(document.get(name, usual[name])) for name in usual})
+        return msgspec.convert(document, cls)
 
     @classmethod
     def of_file(cls, name: str, otherwise: Mode | None = None) -> Mode:

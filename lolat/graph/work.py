@@ -25,29 +25,23 @@ ATTENTION, MASKED, RECURRENT = "attention", "masked_attention", "recurrent"
 ELEMENTS, SOFTMAX, NORM = "elements", "softmax", "norm"
 BATCH_NORM, GROUP_NORM, CURVES, POOLS, SUMS = "batch_norm", "group_norm", "curves", "pools", "sums"
 MOVES, PARTS, JOINED, CASTS, ROWS, RESIZED = "moves", "parts", "joined", "casts", "rows", "resized"
-PRODUCTS = (
-    DENSE, BATCHED, POINTWISE, CONVOLUTION, STEM, GROUPED, DEPTHWISE, DEPTHWISE_LAST, ATTENTION, MASKED,
-    RECURRENT,
-)  # fmt: skip
-"""What multiplies. STEM: a convolution of an image; DEPTHWISE_LAST: one whose channels lie last in memory;
-ATTENTION: products and softmax in one, MASKED with something added to the scores."""
-MOVING = (
-    ELEMENTS, CURVES, BATCH_NORM, NORM, GROUP_NORM, SOFTMAX, POOLS, SUMS, MOVES, PARTS, JOINED, CASTS, ROWS,
-    RESIZED,
-)  # fmt: skip
-"""What only moves: element by element (CURVES: an exponential or the like of each), norms, windows, sums,
-copies in another order, slices, concatenations, conversions of the data type, gathered rows, enlarging."""
-CLASSES = (*PRODUCTS, *MOVING)
-CALLED = {
+PRODUCTS = {
     DENSE: "dense layers", BATCHED: "products of two tensors", POINTWISE: "1x1 convolutions",
     CONVOLUTION: "convolutions", STEM: "convolutions of an image", GROUPED: "grouped convolutions",
     DEPTHWISE: "depthwise convolutions", DEPTHWISE_LAST: "depthwise convolutions with channels last",
     ATTENTION: "attention", MASKED: "attention with a mask", RECURRENT: "recurrent layers",
-    ELEMENTS: "element-wise operations", NORM: "layer norms", BATCH_NORM: "batch norms",
-    GROUP_NORM: "group norms", POOLS: "pools", MOVES: "copies", PARTS: "slices",
+}  # fmt: skip
+"""What multiplies, and what it is called in a sentence. DEPTHWISE_LAST: channels lie last in memory;
+ATTENTION: products and softmax in one, MASKED with something added to the scores."""
+MOVING = {
+    ELEMENTS: "element-wise operations", CURVES: CURVES, BATCH_NORM: "batch norms", NORM: "layer norms",
+    GROUP_NORM: "group norms", SOFTMAX: SOFTMAX, POOLS: POOLS, SUMS: SUMS, MOVES: "copies", PARTS: "slices",
     JOINED: "concatenations", CASTS: "conversions", ROWS: "gathered rows", RESIZED: "resized images",
 }  # fmt: skip
-"""The classes in a sentence, where the name itself does not fit into one."""
+"""What only moves: element by element (CURVES: an exponential or the like of each), norms, windows, sums,
+copies in another order, slices, concatenations, conversions of the data type, gathered rows, enlarging."""
+CALLED = PRODUCTS | MOVING
+CLASSES = (*CALLED,)
 NEEDED = (DENSE, ELEMENTS)
 """Of every model: those that stand for a class that it has no operations of."""
 PRODUCT_TERMS = (

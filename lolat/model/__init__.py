@@ -58,7 +58,7 @@ class Model:
     def inference(self) -> Mapping[str, Any]:
         """The file, which has latencies of inference; ModelFileError that says what adds them where not."""
         if "predictors" not in self.document:
-            from lolat.model.sections import OF_INFERENCE, lacks
+            from lolat.model.file import OF_INFERENCE, lacks
 
             raise lacks(self.document, self.source, OF_INFERENCE)
         return self.document

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, edits, is_convolution
+from lolat.graph import Graph, edits, is_convolution
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.blocks import Block
 from lolat.graph.edits import (
@@ -30,7 +30,7 @@ from lolat.graph.edits import (
     widened,
 )
 from lolat.graph.naming import is_flat
-from lolat.io.results import Result
+from lolat.io.results import Result, plain_data
 from lolat.model import Model
 from lolat.model.prediction import Prediction, columns_of, operation_terms
 from lolat.units import milliseconds
@@ -84,30 +84,19 @@ class Change:
 class Counterfactual:
     """What a change would do to the network's latency, predicted for the changed network.
 
-    `of_block` is the saving as a share of the block's time; None for a change of the whole network.
+    `kind`, `change`, `details`: as of the Change. `of_block` is the saving as a share of the block's time;
+    None for a change of the whole network.
     """
 
-    what: Change
+    kind: str
+    change: str
+    details: Mapping[str, Any]
     latency_ms: float
     interval_ms: tuple[float, float] | None
     saves_ms: float
     of_block: float | None
     of_network: float
     in_domain: bool | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in the answer of `explain --json`."""
-        return {
-            "kind": self.what.kind,
-            "change": self.what.change,
-            "details": dict(self.what.details),
-            "latency_ms": self.latency_ms,
-            "interval_ms": None if self.interval_ms is None else list(self.interval_ms),
-            "saves_ms": self.saves_ms,
-            "of_block": self.of_block,
-            "of_network": self.of_network,
-            "in_domain": self.in_domain,
-        }
 
 
 @dataclass(frozen=True)
@@ -145,7 +134,7 @@ class Explanation(Result):
         best = next(iter(self.counterfactuals), None)
         found = "nothing that LoLat knows to try saves time"
         if best is not None:
-            found = f"{best.what.change}: saves {milliseconds(best.saves_ms)}"
+            found = f"{best.change}: saves {milliseconds(best.saves_ms)}"
         return f"{self.prediction.words()}\n{found}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -168,7 +157,7 @@ class Explanation(Result):
             "batch_size": p.batch_size,
             "predictor": p.predictor,
             "latency_ms": p.latency_ms,
-            "interval_ms": None if p.interval_ms is None else list(p.interval_ms),
+            "interval_ms": plain_data(p.interval_ms),
             "coverage": p.coverage,
             "in_domain": p.in_domain,
             "warnings": [*p.warnings, *self.notes],
@@ -177,8 +166,8 @@ class Explanation(Result):
             "block": self.blocks[0].name if self.of_block else None,
             "blocks": [b.to_dict() for b in self.blocks],
             "operations": [o.to_dict() for o in self.operations],
-            "counterfactuals": [c.to_dict() for c in self.counterfactuals],
-            "batches": [vars(b) for b in self.batches],
+            "counterfactuals": plain_data(self.counterfactuals),
+            "batches": plain_data(self.batches),
         }
 
 
@@ -327,8 +316,8 @@ def _judged(
             of_block = None if block_ms is None else saves / block_ms
             judged.append(
                 Counterfactual(
-                    one, new.latency_ms, new.interval_ms, saves, of_block, saves / now.latency_ms,
-                    new.in_domain,
+                    one.kind, one.change, one.details, new.latency_ms, new.interval_ms, saves, of_block,
+                    saves / now.latency_ms, new.in_domain,
                 )
             )  # fmt: skip
     return tuple(sorted(judged, key=lambda c: -c.saves_ms))
@@ -420,30 +409,25 @@ def on_network(graph: Graph) -> Iterator[Change]:
 def _everywhere(graph: Graph, positions: Collection[int]) -> Iterator[Change]:
     """Changes of operations of certain kinds."""
     inside = [graph.operations[p] for p in positions]
-    changed = edits.with_small_kernels(graph, positions)
-    if changed is not None:
-        yield Change("kernel", _kernels(inside), changed)
-    changed = edits.without_gates(graph, positions)
-    if changed is not None:
-        yield Change("squeeze_excite", "without squeeze-excite", changed)
-    changed = edits.with_relu(graph, positions)
-    if changed is not None:
-        kinds = sorted({o.kind for o in inside if o.kind in edits.COSTLY_ACTIVATIONS})
-        yield Change("activation", f"relu instead of {' and '.join(kinds)}", changed)
-    changed = edits.as_depthwise(graph, positions)
-    if changed is not None:
-        words = "depthwise kernels for convolutions that are depthwise but for their name"
-        yield Change("depthwise", words, changed)
-    changed = edits.ungrouped(graph, positions)
-    if changed is not None:
-        groups = {o.attributes["groups"] for o in inside if o.kind == "grouped_conv"} - {1}
-        words = f"plain convolutions instead of {_several(groups)} groups"
-        yield Change("groups", words, changed)
-    changed = edits.separated(graph, positions)
-    if changed is not None:
-        full = {_size(o.attributes["kernel"]) for o in inside if edits.is_separable(o)}
-        words = f"depthwise-separable instead of full {_several(full)} convolutions"
-        yield Change("separable", words, changed)
+    large = {o.attributes["kernel"] for o in inside if edits.has_large_kernel(o)}
+    small = {tuple(min(k, edits.KERNEL) for k in kernel) for kernel in large}
+    kernels = f"{_several(map(_size, small))} kernels instead of {_several(map(_size, large))}"
+    kinds = " and ".join(sorted({o.kind for o in inside if o.kind in edits.COSTLY_ACTIVATIONS}))
+    own = "depthwise kernels for convolutions that are depthwise but for their name"
+    groups = {o.attributes["groups"] for o in inside if o.kind == "grouped_conv"} - {1}
+    full = _several({_size(o.attributes["kernel"]) for o in inside if edits.is_separable(o)})
+    tried = {
+        "kernel": (edits.with_small_kernels, kernels),
+        "squeeze_excite": (edits.without_gates, "without squeeze-excite"),
+        "activation": (edits.with_relu, f"relu instead of {kinds}"),
+        "depthwise": (edits.as_depthwise, own),
+        "groups": (edits.ungrouped, f"plain convolutions instead of {_several(groups)} groups"),
+        "separable": (edits.separated, f"depthwise-separable instead of full {full} convolutions"),
+    }
+    for kind, (edit, words) in tried.items():
+        changed = edit(graph, positions)
+        if changed is not None:
+            yield Change(kind, words, changed)
 
 
 def _narrower_inside(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
@@ -467,17 +451,10 @@ def _narrower_inside(graph: Graph, positions: Sequence[int]) -> Iterator[Change]
         )
 
 
-def _kernels(operations: Sequence[Operation]) -> str:
-    """3x3 kernels instead of 5x5 and 7x7."""
-    large = {o.attributes["kernel"] for o in operations if edits.has_large_kernel(o)}
-    small = {tuple(min(k, edits.KERNEL) for k in kernel) for kernel in large}
-    return f"{_several(map(_size, small))} kernels instead of {_several(map(_size, large))}"
-
-
 def _several(items: Any) -> str:
     """A and b, or a, b and c; sorted."""
-    *most, last = map(str, sorted(items))
-    return f"{', '.join(most)} and {last}" if most else last
+    words = [*map(str, sorted(items))]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _size(sizes: Sequence[int]) -> str:

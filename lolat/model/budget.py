@@ -1,24 +1,28 @@
-"""The most that stays within a time: the widest network, the largest input, the largest batch.
+"""Limits of time: the most that stays within one, and whether a prediction does, for pull requests.
 
-Solved from the formula, then checked by predicting: what is answered stays within the budget, and its next
-larger neighbour does not.
+The widest network, the largest input, the largest batch are solved from the formula, then checked by
+predicting: what is answered stays within the budget, and its next larger neighbor does not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError
 from lolat.graph import Graph
 from lolat.graph.edits import USUAL_STRIDE, channels, image_side, total_stride, widened
-from lolat.io.results import Result
+from lolat.io.documents import fault_of, read_json
+from lolat.io.results import Result, plain_data
 from lolat.model import Model
 from lolat.model.prediction import Prediction
-from lolat.units import milliseconds
+from lolat.units import milliseconds, percent, plain
 
 
 def search(
@@ -90,8 +94,8 @@ class Step:
     def to_dict(self) -> dict[str, Any]:
         """As it stands in the answer of `budget --json`."""
         p = self.prediction
-        interval = None if p.interval_ms is None else list(p.interval_ms)
-        return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval}
+        interval_ms = plain_data(p.interval_ms)
+        return {"value": self.value, "latency_ms": p.latency_ms, "interval_ms": interval_ms}
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,7 +133,7 @@ class BudgetAnswer(Result):
             "answer": step.pop("value"),
             **step,
             "coverage": p.coverage,
-            "channels": None if self.channels is None else [list(c) for c in self.channels],
+            "channels": plain_data(self.channels),
             "next": None if self.next is None else self.next.to_dict(),
             "now": self.now.to_dict(),
             "in_domain": p.in_domain,
@@ -177,9 +181,8 @@ class Question:
 
     def takes(self, prediction: Prediction) -> float:
         """What counts against the budget: the latency, or to be sure the end of its interval."""
-        if self.sure and prediction.interval_ms is not None:
-            return prediction.interval_ms[1]
-        return prediction.latency_ms
+        sure = self.sure and prediction.interval_ms
+        return sure[1] if sure else prediction.latency_ms
 
     @property
     def aim(self) -> float:
@@ -211,11 +214,11 @@ class Question:
         return varied.answer(guess)
 
     def _width(self) -> BudgetAnswer:
-        widened(self.network, 1.0)  # says what cannot be varied
-        varied = _Varied(
-            self, "width", 1.0, lambda i: (widened(self.network, i / WIDTH_STEPS), self.batch_size),
-            1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS,
-        )  # fmt: skip
+        def network(i: int) -> tuple[Graph, int]:
+            return widened(self.network, i / WIDTH_STEPS), self.batch_size
+
+        network(WIDTH_STEPS)  # says what cannot be varied
+        varied = _Varied(self, "width", 1.0, network, 1 / WIDTH_STEPS, MOST_WIDTH * WIDTH_STEPS)
         return varied.answer(WIDTH_STEPS * self._guessed_width())
 
     def _guessed_width(self) -> float:
@@ -327,3 +330,133 @@ def told(vary: str, value: float) -> str:
     if vary == "resolution":
         return f"{value:g} px"
     return f"width x{value:g}" if vary == "width" else f"batch {value:.0f}"
+
+
+# ---- Whether a prediction keeps limits: a time, or a ratio to what it was before
+
+TOGETHER = (
+    "--max-ratio and --against belong together; expected both: --max-ratio 1.05 --against BASE.json, what "
+    "`lolat predict --json` wrote of the base branch, or a network"
+)
+_EXPECTED = "expected what `lolat predict MODEL NETWORK --json` wrote"
+
+
+class Before(msgspec.Struct, frozen=True):
+    """An earlier prediction, as far as it is compared: of which model, how it was asked, its time."""
+
+    schema: Literal["lolat-prediction"]
+    model: str
+    learned: str | None
+    network: str
+    predictor: str
+    batch_size: int
+    latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
+    state: dict[str, float] | None
+
+
+def is_prediction(path: str) -> bool:
+    """Whether a file holds a prediction rather than a network."""
+    if not (path.lower().endswith(".json") and Path(path).is_file()):
+        return False
+    document = read_json(path, _EXPECTED)
+    return isinstance(document, dict) and str(document.get("schema")).startswith("lolat-prediction")
+
+
+def read_before(path: str) -> Before:
+    """The prediction in the file that `predict --json` wrote. InputError: something else is in it."""
+    document = read_json(path, _EXPECTED)
+    if (fault := fault_of(document, Before)) is not None:
+        raise InputError(f"--against {plain(path)}: {fault}; {_EXPECTED}")
+    return msgspec.convert(document, Before)
+
+
+def before_of(prediction: Prediction) -> Before:
+    """A prediction as what another is compared with."""
+    p, state = prediction, None if prediction.state is None else prediction.state.to_dict()
+    asked = (p.model, p.learned, p.network, p.predictor, p.batch_size)
+    return Before("lolat-prediction", *asked, p.latency_ms, state)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The longest time in ms, of which the upper end of the interval counts where that is so sure (a
+    share); and the largest ratio to the time before. InputError for limits that do not go together.
+    """
+
+    max_ms: float | None = None
+    sure: float | None = None
+    max_ratio: float | None = None
+    before: Before | None = None
+
+    def __post_init__(self) -> None:
+        if self.sure is not None and self.max_ms is None:
+            raise InputError("--sure without a limit; expected --max-ms T too")
+        if (self.max_ratio is None) != (self.before is None):
+            raise InputError(TOGETHER)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether a prediction keeps one limit; `limit`: its option; `words`: in a line."""
+
+    prediction: Prediction
+    limit: str
+    holds: bool
+    words: str
+
+
+def check(
+    predictions: Sequence[Prediction], limits: Limits, devices: Sequence[str] = ()
+) -> list[Finding]:
+    """Each limit for each prediction, these with intervals of `limits.sure`; `devices`: what theirs are
+    called, where it is to be said.
+
+    InputError: to be sure is asked of a model that has no intervals; what it is compared with is of
+    another model, predictor or batch size.
+    """
+    found = []
+    for number, prediction in enumerate(predictions):
+        title = prediction.title
+        title += f" on {plain(devices[number])}" if devices else ""
+        if limits.max_ms is not None:
+            found.append(_within(title, prediction, limits.max_ms, limits.sure))
+        if limits.max_ratio is not None and limits.before is not None:
+            found.append(_ratio(title, prediction, limits.max_ratio, limits.before))
+    return found
+
+
+def _within(title: str, prediction: Prediction, max_ms: float, sure: float | None) -> Finding:
+    takes, words, limit = prediction.latency_ms, "", f"--max-ms {max_ms:g}"
+    if sure is not None:
+        if prediction.interval_ms is None:
+            raise InputError(
+                "--sure needs an interval, and the model has too few points for one; leave --sure out, or "
+                "learn the model again"
+            )
+        takes = prediction.interval_ms[1]
+        limit += f" --sure {100 * sure:g}"
+        words = f" ({100 * sure:g} % sure of at most {milliseconds(takes)})"
+    over = takes / max_ms - 1.0
+    told = f"{title} takes {milliseconds(prediction.latency_ms)}{words}"
+    kept = f"{told}, within the {max_ms:g} ms of --max-ms"
+    more = f"{told}, {percent(over)} more than the {max_ms:g} ms of --max-ms"
+    more += "; `lolat report` says where the time goes"
+    return Finding(prediction, limit, over <= 0.0, kept if over <= 0.0 else more)
+
+
+def _ratio(title: str, prediction: Prediction, max_ratio: float, before: Before) -> Finding:
+    own = before_of(prediction)
+    for name in ("model", "learned", "predictor", "batch_size", "state"):
+        given, expected = getattr(before, name), getattr(own, name)
+        if given != expected:
+            raise InputError(
+                f"--against: its {name.replace('_', ' ')} is {plain(str(given))}; expected "
+                f"{plain(str(expected))}: predict the base with the same MODEL and options"
+            )
+    ratio = prediction.latency_ms / before.latency_ms
+    words = (
+        f"{title} takes {milliseconds(prediction.latency_ms)}, {ratio:.3g} times the "
+        f"{milliseconds(before.latency_ms)} of the base, "
+        f"{'within' if ratio <= max_ratio else 'more than'} the {max_ratio:g} of --max-ratio"
+    )
+    return Finding(prediction, f"--max-ratio {max_ratio:g}", ratio <= max_ratio, words)

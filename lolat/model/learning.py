@@ -53,22 +53,16 @@ def fit_document(
     Where the residuals depend on the number of operations, `interval` says how (`lolat.fitting.intervals`).
     Raises InputError when the points are too few.
     """
-    shown = progress or Silent()
-    known = known_features(points)
+    shown, known = progress or Silent(), known_features(points)
     require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
     measured = times(points)
     three = matrix(points, THREE)
     best = TwoRegime.fit(three, measured)
-    again = [best.breakpoint]
-    predictors = {
-        TwoRegime.name: _entry(
-            best,
-            points,
-            lambda kept: TwoRegime.fit(three[kept], measured[kept], candidates=again),
-            len(THREE),
-            shown,
-        )
-    }
+
+    def again(kept: np.ndarray) -> Formula:
+        return TwoRegime.fit(three[kept], measured[kept], candidates=[best.breakpoint])
+
+    predictors = {TwoRegime.name: _entry(best, points, again, len(THREE), shown)}
     default = TwoRegime.name
     plain = [c for c in known if c in PLAIN]
     if set(FEATURES) <= set(known) and len(points) > len(plain) + 1:
@@ -94,11 +88,8 @@ def model_document(
     """A whole model file."""
     dtype = "float16" if environment.get("half") is True else "float32"
     fitted = fit_document(points, dtype, progress)
-    remarks = list(warnings)
-    if FEW_BLOCKS not in remarks and any(
-        "residuals" not in p for p in fitted["predictors"].values()
-    ):
-        remarks.append(FEW_BLOCKS)
+    few = any("residuals" not in p for p in fitted["predictors"].values())
+    remarks = [*warnings, *([FEW_BLOCKS] if few and FEW_BLOCKS not in warnings else [])]
     return assembled(name, device, environment, remarks, fitted, points, noise)
 
 
@@ -132,21 +123,17 @@ def _extended_entry(
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
     formula = Extended.fit_with_six(features, measured, known, whole)
-    entry = _entry(
-        formula,
-        points,
-        lambda kept: Extended.fit(features[kept], measured[kept], known, whole[kept]),
-        numbers,
-        progress,
-    )
+
+    def again(kept: np.ndarray) -> Formula:
+        return Extended.fit(features[kept], measured[kept], known, whole[kept])
+
+    def again_on_six(kept: np.ndarray) -> Formula:
+        return Extended.fit(six[kept], measured[kept], FEATURES)
+
+    entry = _entry(formula, points, again, numbers, progress)
     if formula.six is not None:
-        entry["six_counts"]["error"], _ = _errors(
-            formula.six,
-            points,
-            lambda kept: Extended.fit(six[kept], measured[kept], FEATURES),
-            len(FEATURES),
-            progress,
-        )
+        found, _ = _errors(formula.six, points, again_on_six, len(FEATURES), progress)
+        entry["six_counts"]["error"] = found
     return entry
 
 
@@ -163,16 +150,17 @@ def _entry(
     """
     entry: dict[str, Any] = formula.to_dict()
     entry["error"], left_out = _errors(formula, points, refit, numbers, progress)
-    if left_out is not None:
-        logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
-        entry["residuals"] = [round(float(r), 6) for r in logarithms]
-        ops = matrix(points, ["ops"])[:, 0] if "ops" in known_features(points) else None
-        interval = interval_entry(logarithms, ops, leave_out([p.name for p in points]))
-        if interval is not None:
-            entry["interval"] = interval
-        whole = np.array([p.whole for p in points])
-        if ops is not None and whole.sum() >= LEAST_NETWORKS:
-            entry["networks"] = network_entry(logarithms[whole], ops[whole])
+    if left_out is None:
+        return entry
+    logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
+    entry["residuals"] = [round(float(r), 6) for r in logarithms]
+    if "ops" not in known_features(points):
+        return entry
+    ops, whole = matrix(points, ["ops"])[:, 0], np.array([p.whole for p in points])
+    if interval := interval_entry(logarithms, ops, leave_out([p.name for p in points])):
+        entry["interval"] = interval
+    if whole.sum() >= LEAST_NETWORKS:
+        entry["networks"] = network_entry(logarithms[whole], ops[whole])
     return entry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,11 +25,10 @@ from lolat.fitting.intervals import COVERAGE, Intervals, check_coverage
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, analyze
+from lolat.graph.analysis import KEPT_BATCH_SIZES, Analysis, Memory, analyze
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
-from lolat.graph.memory import Memory
 from lolat.graph.work import work_of
-from lolat.io.results import Result
+from lolat.io.results import Result, plain_data
 from lolat.model.state import OF_GROUP, State
 from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
@@ -90,24 +89,9 @@ class BlockPrediction:
     name: str
     latency_ms: float
     share: float
+    bound_by: str  # what takes most of its time
     counts: Mapping[str, int]
     terms_ms: Mapping[str, float]
-
-    @property
-    def bound_by(self) -> str:
-        """What takes most of the block's time; see `bound_by`."""
-        return bound_by(self.terms_ms) if self.terms_ms else CALL
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands under "blocks" in the JSON answers."""
-        return {
-            "name": self.name,
-            "latency_ms": self.latency_ms,
-            "share": self.share,
-            "bound_by": self.bound_by,
-            "counts": dict(self.counts),
-            "terms_ms": dict(self.terms_ms),
-        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,23 +150,13 @@ class Prediction(Result):
     @cached_property
     def blocks(self) -> tuple[BlockPrediction, ...]:
         """The parts in network order, the last one being the call itself."""
-        total = self.latency_ms or 1.0
-        parts = [
-            BlockPrediction(
-                name,
-                float(terms.sum()),
-                float(terms.sum()) / total,
-                _named(counts),
-                dict(zip(self.features, map(float, terms), strict=True)),
-            )
-            for name, counts, terms in zip(
-                self.names, self.block_counts, self.block_terms, strict=True
-            )
-        ]
-        parts.append(
-            BlockPrediction(CALL, self.call_ms, self.call_ms / total, dict.fromkeys(COLUMNS, 0), {})
-        )
-        return tuple(parts)
+        total, parts = self.latency_ms or 1.0, []
+        for name, row, terms in zip(self.names, self.block_counts, self.block_terms, strict=True):
+            ms, named = float(terms.sum()), dict(zip(self.features, map(float, terms), strict=True))
+            bound = bound_by(named) if named else CALL
+            parts.append(BlockPrediction(name, ms, ms / total, bound, _named(row), named))
+        nothing = dict.fromkeys(COLUMNS, 0)
+        return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
 
     @property
     def title(self) -> str:
@@ -199,16 +173,8 @@ class Prediction(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each block: name, latency_ms, share, bound_by and its counts."""
-        return [
-            {
-                "name": b.name,
-                "latency_ms": b.latency_ms,
-                "share": b.share,
-                "bound_by": b.bound_by,
-                **b.counts,
-            }
-            for b in self.blocks
-        ]
+        told = ("name", "latency_ms", "share", "bound_by")
+        return [{**{n: getattr(b, n) for n in told}, **b.counts} for b in self.blocks]
 
     def to_dict(self) -> dict[str, Any]:
         """The answer of `predict --json`."""
@@ -217,21 +183,21 @@ class Prediction(Result):
             "learned": self.learned,
             "network": self.network,
             "batch_size": self.batch_size,
-            "input_shapes": [list(shape) for shape in self.input_shapes],
+            "input_shapes": plain_data(self.input_shapes),
             "predictor": self.predictor,
             "latency_ms": self.latency_ms,
             "quiet_ms": self.quiet_ms,
             "state": None if self.state is None else self.state.to_dict(),
-            "interval_ms": None if self.interval_ms is None else list(self.interval_ms),
+            "interval_ms": plain_data(self.interval_ms),
             "coverage": self.coverage,
             "in_domain": self.in_domain,
             "inside_share": self.inside_share,
             "memory_bytes": None if self.memory is None else self.memory.total_bytes,
-            "memory": None if self.memory is None else asdict(self.memory),
+            "memory": plain_data(self.memory),
             "warnings": list(self.warnings),
             "measure": list(self.measure),
             "counts": self.counts,
-            "blocks": [b.to_dict() for b in self.blocks],
+            "blocks": [dict(vars(b)) for b in self.blocks],
         }
 
 

@@ -55,7 +55,7 @@ def compare(
     measured = times(points)
     network_ms = np.array([n.measured_ms for n in networks])
     names = [
-        {"network": n.spec, "batch_size": n.batch_size, "input_size": list(n.input_size)}
+        {"network": n.spec, "batch_size": n.batch_size, "input_size": list(n.input_size or ())}
         | ({} if n.block is None else {"block": n.block})
         for n in networks
     ]

@@ -179,7 +179,7 @@ def _changes(found: Sequence[Counterfactual], of_block: bool) -> list[list[str]]
         shares = [one.of_block, one.of_network] if of_block else [one.of_network]
         told_shares = [percent(s) for s in shares if s is not None]
         outside = "*" if one.in_domain is False else ""
-        rows.append([milliseconds(one.saves_ms), *told_shares, outside, plain(one.what.change)])
+        rows.append([milliseconds(one.saves_ms), *told_shares, outside, plain(one.change)])
     return rows
 
 

@@ -19,8 +19,8 @@ from lolat.io.documents import fault_of
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
+from lolat.model.file import NAMED
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
-from lolat.model.sections import NAMED
 from lolat.report.rows import HEADS, View, rows
 from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
 from lolat.units import milliseconds, percent, plain, plural, quantity

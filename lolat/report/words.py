@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
+from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS, KINDS, MEANINGS, count
-from lolat.graph.memory import parameters
 from lolat.model import Model
 from lolat.model.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.units import milliseconds, plain, quantity

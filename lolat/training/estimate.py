@@ -21,8 +21,7 @@ from lolat.errors import InputError
 from lolat.fitting.domain import FOR_NETWORK
 from lolat.fitting.intervals import conformal_quantile
 from lolat.graph import Graph
-from lolat.graph.analysis import analyze
-from lolat.graph.memory import parameters
+from lolat.graph.analysis import analyze, parameters
 from lolat.model import Model
 from lolat.training.memory import Optimizer
 from lolat.training.model import Doubts, Training

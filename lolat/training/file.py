@@ -12,8 +12,7 @@ from typing import Any
 from lolat.errors import ModelFileError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.io.paths import LOCAL, find_model, shipped_folder
-from lolat.model.file import read
-from lolat.model.sections import OF_TRAINING, as_output, lacks
+from lolat.model.file import OF_TRAINING, as_output, lacks, read
 from lolat.training.estimate import ForwardTraining
 from lolat.training.fitting import EpochTraining
 from lolat.training.model import EstimatedTraining, MeasuredTraining, Training

@@ -9,8 +9,8 @@ from typing import Any
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.analysis import FLOAT_BYTES, parameters, tensor_bytes
 from lolat.graph.kinds import FREE, NORMALIZATIONS
-from lolat.graph.memory import FLOAT_BYTES, parameters, tensor_bytes
 
 # ---- What a training run is asked for with, checked: optimizers and sizes.
 

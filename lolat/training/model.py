@@ -21,9 +21,9 @@ from lolat.fitting.intervals import (
 )
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.graph import Graph
+from lolat.graph.analysis import FLOAT_BYTES, parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors, count
-from lolat.graph.memory import FLOAT_BYTES, parameters
 from lolat.graph.work import ELEMENTS, Work, work_of
 from lolat.io.results import Result
 from lolat.model import Model

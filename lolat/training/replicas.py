@@ -11,8 +11,8 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.analysis import FLOAT_BYTES, operation_parameters
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.memory import FLOAT_BYTES, operation_parameters
 from lolat.training.exchange import BUCKET_BYTES, Link, checked_devices, exchange_ms, exposed_ms
 from lolat.training.memory import optimizer_named
 from lolat.training.model import Training, TrainingPrediction

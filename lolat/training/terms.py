@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from lolat.graph import Graph, Operation
+from lolat.graph.analysis import NORM_VECTORS, channels, parameters
 from lolat.graph.counts import COLUMNS, PLAIN, count
 from lolat.graph.kinds import FREE, NORMALIZATIONS
-from lolat.graph.memory import NORM_VECTORS, channels, parameters
 from lolat.training.memory import Optimizer
 
 TERMS: Mapping[str, str] = {

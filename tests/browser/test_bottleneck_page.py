@@ -337,7 +337,7 @@ def test_an_open_row_adds_up(opened: Any) -> None:
         milliseconds(o.latency_ms).removesuffix(" ms") for o in operations
     ]
     assert [line[0].removesuffix(" *") for line in lines(page, 2)] == [
-        c.what.change for c in found.counterfactuals
+        c.change for c in found.counterfactuals
     ]
     choose(page, "batch", 0, "input")  # an open row follows
     one = MODEL.predict(graph, 1).blocks[1]
@@ -351,7 +351,7 @@ def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
     page = opened(side(graph, MODEL), batch_size=3)
     found = explain_network(MODEL, graph, 3).counterfactuals
     told = page.run(f"[...document.querySelector('#changes table').tBodies[0].rows{CELLS}")
-    assert [line[0].removesuffix(" *") for line in told] == [c.what.change for c in found]
+    assert [line[0].removesuffix(" *") for line in told] == [c.change for c in found]
     assert [line[1] for line in told] == [
         milliseconds(c.saves_ms).removesuffix(" ms") for c in found
     ]

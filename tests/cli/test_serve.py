@@ -16,8 +16,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from lolat.model.file import write
-from lolat.model.sections import put
+from lolat.model.file import put, write
 from lolat.training.fitting import fit
 from tests.cli.commands import ROOT, Command
 from tests.processes import python

@@ -190,7 +190,6 @@ def test_points_that_cannot_tell_have_no_scale() -> None:
     residuals, ops, names = uneven(30, 1, 0.4, 0)
     assert interval_entry(residuals, ops, leave_out(names)) is not None
     residuals, ops, names = uneven(100, 1, 0.4, 0)
-    assert interval_entry(residuals, None, leave_out(names)) is None
     for same in (0.0, 7.0):
         assert interval_entry(residuals, np.full(100, same), leave_out(names)) is None
     assert interval_entry(np.zeros(100), ops, leave_out(names)) is None
@@ -381,8 +380,6 @@ def test_networks_are_not_known_better_than_can_be_measured_either() -> None:
         ({}, 0.0),
         ({"quiet": 0.8}, 0.0),
         ({"busy": 1.5}, 0.0),
-        ({"quiet": "low", "busy": 1.5}, 0.0),
-        ({"quiet": True, "busy": 1.5}, 0.0),
         ({"quiet": 0.0, "busy": 1.5}, 0.0),
         ({"quiet": None, "busy": 1.5}, 0.0),
     ],

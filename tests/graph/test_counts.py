@@ -314,16 +314,6 @@ def test_what_kind_of_work_an_operation_is(kind: str, of: str, more: dict[str, A
     assert behavior(operation) == of
 
 
-def test_an_output_that_is_read_again_counts_once() -> None:
-    b = GraphBuilder("read again")
-    x = b.input((1, 6, 7))
-    y = b.add("relu", [x], (1, 6, 7))
-    graph = b.build([y, b.add("add", [x, y], (1, 6, 7))])
-    assert count(graph).at(1)[:, COLUMNS.index("border")].tolist() == [2 * 6 * 7, 6 * 7]
-    assert count(graph).total() == count(graph).total(1)
-    assert all(type(n) is int for n in count(graph).total())
-
-
 # ---- what is wrong, and what is said
 
 

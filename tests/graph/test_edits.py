@@ -1,4 +1,4 @@
-"""Operations changed, left out and replaced, and images halved: by hand, and against what Keras builds."""
+"""Operations changed, left out and replaced, parts alone: by hand, and against what Keras builds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, edits
 from lolat.graph.blocks import cut
-from lolat.graph.counts import Count, count
+from lolat.graph.counts import Count, behaviors, count
+from lolat.graph.edits import block_graph, block_kinds, subgraph
+from tests import synthetic
 from tests.strategies import graphs
 from tests.synthetic import network, one
 
@@ -27,13 +29,11 @@ def positions(graph: Graph, start: str) -> list[int]:
 
 
 def names(graph: Graph | None) -> list[str]:
-    assert graph is not None
     return [o.name for o in graph.operations]
 
 
 def only(graph: Graph | None, name: str) -> Count:
     """The counts of the operation of this name, but for what is a matter of the graph."""
-    assert graph is not None
     (row,) = positions(graph, name)
     return Count(*count(graph).at(1)[row].tolist())._replace(serial=0, border=0)
 
@@ -57,7 +57,6 @@ def convolution(kernel: tuple[int, int], inside: int = 16, outside: int = 32, gr
 def test_a_block_is_left_out() -> None:
     three, two = network(stages=3), network(stages=2)
     found = edits.bypassed(three, positions(three, "conv3_block1"))
-    assert found is not None
     assert count(found).total(4) == count(two).total(4)
     assert names(found) == names(two)
     b = GraphBuilder("chain")
@@ -66,7 +65,6 @@ def test_a_block_is_left_out() -> None:
         x = b.add("relu", [x], (1, 8), f"r{i}")
     graph = b.build([x])
     without_last = edits.bypassed(graph, [2])
-    assert without_last is not None
     assert without_last.outputs == graph.operations[1].outputs
 
 
@@ -92,7 +90,6 @@ def test_without_squeeze_excite() -> None:
     graph = b.build([b.add("relu", [y], (1, 8, 8, 16), "act")])
     found = edits.without_gates(graph, everything(graph))
     assert names(found) == ["layer_scale", "act"]
-    assert found is not None
     assert found.operations[0].inputs[1] == graph.inputs[0]
     assert edits.without_gates(graph, positions(graph, "layer_scale")) is None
     assert edits.without_gates(network(), everything(network())) is None
@@ -125,7 +122,6 @@ def test_small_kernels(kernel: tuple[int, int], wanted: int) -> None:
         graph = convolution(kernel, **padding)  # type: ignore[arg-type]
         found = edits.with_small_kernels(graph, everything(graph))
         assert only(found, "conv").flops == 14 * 14 * 32 * 16 * wanted
-        assert found is not None
         assert found.tensors == graph.tensors
 
 
@@ -169,7 +165,6 @@ def test_separated(strides: int, groups: int) -> None:
     kind = "conv" if groups == 1 else "grouped_conv"
     graph = convolution((3, 3), 16, 32, groups, kind, strides=(strides, strides))
     found = edits.separated(graph, everything(graph))
-    assert found is not None
     out = (14 // strides) ** 2
     a, b = only(found, "conv_depthwise"), only(found, "conv_pointwise")
     assert (a.flops, b.flops) == (out * 16 * 9, out * 16 * 32)
@@ -182,7 +177,6 @@ def test_separated_with_channels_first() -> None:
     graph = one("conv", [(1, 16, 14, 14)], [(1, 32, 14, 14)], kernel=(3, 3), in_channels=16,
                 out_channels=32, groups=1, bias=False)  # fmt: skip
     found = edits.separated(graph, [0])
-    assert found is not None
     assert found.tensors[found.operations[0].outputs[0]].shape == (1, 16, 14, 14)
 
 
@@ -195,7 +189,6 @@ def test_separated_against_keras() -> None:
         for layer in (layers.Conv2D, layers.SeparableConv2D)
     )
     found = edits.separated(full, [0])
-    assert found is not None
     assert count(found).total(2) == count(separable).total(2)
 
 
@@ -226,7 +219,6 @@ def test_half_the_images_is_the_network_at_half_the_size(size: int) -> None:
     """All operations halved are the network on half the input; 52 is rounded up on the way."""
     graph, small = shrinking(size), shrinking(size // 2)
     found = edits.halved(graph, everything(graph))
-    assert found is not None
     assert [t.shape for t in found.tensors] == [t.shape for t in small.tensors]
     assert np.array_equal(count(found).at(3), count(small).at(3))
 
@@ -234,7 +226,6 @@ def test_half_the_images_is_the_network_at_half_the_size(size: int) -> None:
 def test_the_neighbors_stay_as_they_were() -> None:
     graph, inside = shrinking(64), [2, 3, 4, 5, 6]
     found = edits.halved(graph, inside)
-    assert found is not None
     wanted = count(graph).at(1)
     wanted[inside] = count(shrinking(32)).at(1)[inside]
     assert np.array_equal(count(found).at(1), wanted)
@@ -303,3 +294,73 @@ def test_what_is_changed_is_a_network_again(
         assert len(changed.outputs) == len(graph.outputs)
         assert len(changed.inputs) == len(graph.inputs)
     assert graph.to_dict() == before
+
+
+# ---- A part of a network alone: its ends, its operations, and counts that add up to the whole's
+
+
+def test_what_a_part_reads_and_writes() -> None:
+    b = GraphBuilder("n")
+    x = b.input((1, 4))
+    constant = b.tensor((1, 4), batched=False)
+    first = b.add("relu", [x], (1, 4))
+    second = b.add("add", [first, constant], (1, 4))
+    third = b.add("multiply", [second, first], (1, 4))
+    graph = b.build([third])
+
+    middle = subgraph(graph, [1], "middle")
+    assert [o.kind for o in middle.operations] == ["add"]
+    assert middle.name == "middle"
+    assert len(middle.tensors) == 3
+    assert len(middle.inputs) == 1  # the constant is no input
+    assert not middle.tensors[middle.operations[0].inputs[1]].batched
+
+    last = subgraph(graph, [1, 2], "last")
+    assert last.outputs == (last.operations[1].outputs[0],)  # what is read inside only is none
+    assert last.inputs == (last.operations[0].inputs[0],)
+
+    first_two = subgraph(graph, [1, 0], "first two")  # `first` is read by what comes later
+    assert [o.kind for o in first_two.operations] == ["relu", "add"]
+    assert len(first_two.outputs) == 2
+
+
+def test_a_part_that_nobody_reads_gives_what_is_left_over() -> None:
+    b = GraphBuilder("n")
+    x = b.input((1, 4))
+    first = b.add("relu", [x], (1, 4))
+    b.add("tanh", [b.add("square", [x], (1, 4))], (1, 4))
+    part = subgraph(b.build([first]), [1, 2], "unread")
+    assert [o.kind for o in part.operations] == ["square", "tanh"]
+    assert part.outputs == part.operations[1].outputs
+
+
+def test_kinds_of_the_blocks_and_whether_a_model_can_learn_of_them() -> None:
+    graph = synthetic.network()
+    kinds, able = block_kinds(graph, {"float32"})
+    assert len(kinds) == len(able) == len(cut(graph))
+    assert all(able)
+    assert frozenset().union(*kinds) == behaviors(graph.operations)
+    assert "dense" in kinds[-1]
+    assert "dense" not in kinds[0]
+    assert not any(block_kinds(graph, {"float16"})[1])
+
+    b = GraphBuilder("whole numbers are of no type that matters")
+    x = b.add("add", [b.input((1, 8), "int32")], (1, 8), dtype="int64")
+    assert block_kinds(b.build([x]), {"float32"})[1] == [True]
+
+    document = graph.to_dict()
+    document["operations"][-1]["kind"] = "teleport"
+    assert block_kinds(Graph.from_dict(document), {"float32"})[1] == [*able[:-1], False]
+
+
+def test_a_block_alone_is_asked_for_by_its_number() -> None:
+    graph = synthetic.network()
+    alone = block_graph(graph, 1, "second")
+    assert alone.name == "second"
+    assert [o.name for o in alone.operations] == [
+        graph.operations[p].name for p in cut(graph)[1].operations
+    ]
+    last = len(cut(graph)) - 1
+    for number in (-1, last + 1):
+        with pytest.raises(InputError, match=f"no block {number}: expected 0 to {last}"):
+            block_graph(graph, number, "none")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import analyze
-from lolat.graph.memory import Liveness, Memory
+from lolat.graph.analysis import Liveness, Memory, analyze
 
 CONV = {
     "kernel": (3, 3),

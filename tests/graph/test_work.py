@@ -11,6 +11,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import Work, at, work_of, works
+from tests.synthetic import one
 
 HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", compiled=True)
 PIXELS = 4 * 6 * 6
@@ -44,6 +45,15 @@ def attention(rank: int = 4, mask: bool = False, keys: int = 50) -> Graph:
         x = b.add("add", [x, b.tensor((50, keys), batched=False)], (*lead, 50, keys), fused=True)
     x = b.add("softmax", [x], (*lead, 50, keys), fused=True)
     return b.build([b.add("matmul", [x, v], (*lead, 50, 32), contracted=keys, fused=True)])
+
+
+def chain(*kinds: str) -> Graph:
+    """One after the other, on 5 x 8 features."""
+    b = GraphBuilder("chain", "torch")
+    x = b.input((1, 5, 8))
+    for kind in kinds:
+        x = b.add(kind, [x], (1, 5, 8))
+    return b.build([x])
 
 
 def named(work: Work) -> list[tuple[str, float]]:
@@ -154,8 +164,12 @@ def test_a_dense_layer_of_a_constant_does_not_grow() -> None:
     b = GraphBuilder("constant", "torch")
     x = b.tensor((3, 4), batched=False)
     graph = b.build([b.add("dense", [x], (3, 5), in_features=4, out_features=5, bias=False)])
-    one, eight = work_of(graph, 1), work_of(graph, 8)
-    assert (one.rows[0], one.bytes[0]) == (eight.rows[0], eight.bytes[0]) == (3, 4 * (12 + 15 + 20))
+    single, eight = work_of(graph, 1), work_of(graph, 8)
+    assert (
+        (single.rows[0], single.bytes[0])
+        == (eight.rows[0], eight.bytes[0])
+        == (3, 4 * (12 + 15 + 20))
+    )
 
 
 def test_attention_over_more_axes_is_not_fused() -> None:
@@ -200,10 +214,8 @@ def test_classes_of_convolutions_and_their_products(
     """Of 8 x 9 outputs; at three samples. A transposed one multiplies each input into a window."""
     outside = inside if kind == "depthwise_conv" else 10
     shapes = [(1, 8, 9, n) if last else (1, n, 8, 9) for n in (inside, outside)]
-    b = GraphBuilder("one", "torch")
     given = conv(inside, outside, bias=True, **more)
-    graph = b.build([b.add(kind, [b.input(shapes[0])], shapes[1], **given)])
-    work, groups = work_of(graph, 3), given["groups"]
+    work, groups = work_of(one(kind, shapes[:1], shapes[1:], **given), 3), given["groups"]
     window = given["kernel"][0] * given["kernel"][1]
     assert c.CLASSES[work.kind[0]] == name
     wide, deep = (
@@ -229,11 +241,7 @@ def test_classes_of_convolutions_and_their_products(
     ],
 )
 def test_of_operations_that_run_as_one_the_slowest_names_it(kinds: list[str], slowest: str) -> None:
-    b = GraphBuilder("fused", "torch")
-    x = b.input((1, 5, 8))
-    for kind in kinds:
-        x = b.add(kind, [x], (1, 5, 8))
-    found = work_of(b.build([x]), 2, COMPILED)
+    found = work_of(chain(*kinds), 2, COMPILED)
     assert c.CLASSES[found.kind[0]] == slowest
     assert list(found.operation) == [len(kinds) - 1]
 
@@ -270,11 +278,8 @@ def test_a_padding_in_front_of_a_convolution_is_a_copy() -> None:
 
 
 def test_a_recurrent_layer_multiplies_at_every_step() -> None:
-    b = GraphBuilder("lstm", "torch")
-    x = b.add(
-        "lstm", [b.input((1, 7, 5))], (1, 7, 6), units=6, in_features=5, timesteps=7, bias=True
-    )
-    work = work_of(b.build([x]), 2)
+    about = {"units": 6, "in_features": 5, "timesteps": 7, "bias": True}
+    work = work_of(one("lstm", [(1, 7, 5)], [(1, 7, 6)], **about), 2)
     assert named(work) == [(c.RECURRENT, 4 * (2 * 7 * 11 + 24 * 12))]
     assert float(work.macs[0]) == 2 * 7 * 24 * 11
 
@@ -311,11 +316,8 @@ def test_the_backward_pass_by_hand() -> None:
     """Curves read and write half as much again, norms twice as much, what has no factor of its own as
     much; of attention both are done again, with five products for two.
     """
-    b = GraphBuilder("training", "torch")
-    x = b.input((1, 5, 8))
-    for kind in ("gelu", "layer_norm", "resize", "softmax", "pad"):
-        x = b.add(kind, [x], (1, 5, 8))
-    step = work_of(b.build([x]), 3, Mode(training=True))
+    graph = chain("gelu", "layer_norm", "resize", "softmax", "pad")
+    step = work_of(graph, 3, Mode(training=True))
     assert not step.macs.any()
     loss = 5
     ahead = step.bytes[: loss + 1]
@@ -330,9 +332,8 @@ def test_the_backward_pass_by_hand() -> None:
 
 def test_the_gradients_of_a_convolution() -> None:
     """Of what it read, then of its weights: a sum over the batch, with nothing of Winograd's."""
-    b = GraphBuilder("gradients", "torch")
-    x = b.add("conv", [b.input((1, 8, 7, 7))], (1, 6, 7, 7), **conv(8, 6, bias=True))
-    step = work_of(b.build([x]), 2, Mode(training=True))
+    graph = one("conv", [(1, 8, 7, 7)], [(1, 6, 7, 7)], **conv(8, 6, bias=True))
+    step = work_of(graph, 2, Mode(training=True))
     sizes = list(zip(step.number, step.rows, step.columns, step.depth, step.squares, strict=True))
     assert sizes == [
         (1, 2 * 49, 6, 72, 2 * 4),
@@ -346,8 +347,7 @@ def test_the_gradients_of_a_convolution() -> None:
 
 
 def test_dropout_takes_time_in_training_alone() -> None:
-    b = GraphBuilder("dropped", "torch")
-    graph = b.build([b.add("dropout", [b.input((1, 100))], (1, 100), rate=0.1)])
+    graph = one("dropout", [(1, 100)], [(1, 100)], rate=0.1)
     assert named(work_of(graph, 3)) == []
     found = named(work_of(graph, 3, Mode(training=True)))
     assert found[0] == (c.ELEMENTS, 2.25 * 4 * 300)

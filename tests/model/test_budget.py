@@ -1,19 +1,43 @@
-"""The largest that stays within a time, against trying everything."""
+"""The largest that stays within a time, against trying everything; a prediction against limits."""
 
 from __future__ import annotations
 
 import functools
+import json
 import math
+import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from lolat.cli.limits import github_lines, write_junit
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
-from lolat.graph import Graph, GraphBuilder
+from lolat.graph import Graph
 from lolat.graph.channels import scaled
 from lolat.graph.edits import widened
+from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.budget import MOST_BATCH, MOST_WIDTH, WIDTH_STEPS, Question, told
+from lolat.model.budget import (
+    MOST_BATCH,
+    MOST_WIDTH,
+    WIDTH_STEPS,
+    Limits,
+    Question,
+    before_of,
+    check,
+    enough,
+    is_prediction,
+    read_before,
+    search,
+    told,
+)
+from lolat.model.state import State
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -56,7 +80,6 @@ def test_the_answer_is_what_trying_everything_finds(vary: str, predictor: str) -
         assert found.best.value == wanted
         assert found.best.prediction.latency_ms == pytest.approx(tried[wanted], rel=1e-12)
         assert found.best.prediction.latency_ms <= budget
-        assert found.next is not None
         assert found.next.value == values[values.index(wanted) + 1]
         assert found.next.prediction.latency_ms > budget
 
@@ -78,7 +101,6 @@ def test_to_be_sure_the_end_of_the_interval_counts(vary: str) -> None:
     found, sure = (question(budget, sure=s).answer(vary) for s in (False, True))
     assert sure.best.value < found.best.value
     assert sure.best.prediction.interval_ms[1] <= budget  # type: ignore[index]
-    assert sure.next is not None
     assert sure.next.prediction.interval_ms[1] > budget  # type: ignore[index]
     assert sure.to_dict()["sure"] is True
 
@@ -147,12 +169,8 @@ def strided(side: int, read: list[int] | None = None) -> Graph:
     """A network of stride 8; `read`: what was asked for."""
     if read is not None:
         read.append(side)
-    b = GraphBuilder("strided")
-    x = b.input((1, side, side, 3))
-    x = b.add("conv", [x], (1, side // 8, side // 8, 256), kernel=(8, 8), in_channels=3,
-              out_channels=256, groups=1, bias=False, strides=(8, 8))  # fmt: skip
-    x = b.add("global_average_pool", [x], (1, 256))
-    return b.build([x])
+    net = Layers.on("strided", side, side, 3)
+    return net.done(net.global_pool(net.conv(net.input, 256, 8, 8), flat=True))
 
 
 def test_sizes_are_multiples_of_the_stride_and_few_are_read() -> None:
@@ -193,10 +211,6 @@ def test_to_be_sure_needs_an_interval() -> None:
 
 def test_the_answer_as_json() -> None:
     found = question(2 * MODEL.predict(NETWORK).latency_ms).answer("width").to_dict()
-    assert list(found) == [
-        "network", "vary", "budget_ms", "sure", "predictor", "batch_size", "answer", "latency_ms",
-        "interval_ms", "coverage", "channels", "next", "now", "in_domain", "warnings",
-    ]  # fmt: skip
     assert found["now"] == {
         "value": 1.0,
         "latency_ms": MODEL.predict(NETWORK).latency_ms,
@@ -220,3 +234,202 @@ def test_a_missing_package_is_no_answer_about_the_network() -> None:
 
     with pytest.raises(MissingPackageError):
         Question(MODEL, NETWORK, 5.0, at_size=missing).answer("resolution")
+
+
+# ---- The search against trying everything, and budgets that suffice
+
+
+NUMBERS = st.integers(1, 60)
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60), st.data())
+@example(60, 0, 0, None)
+def test_the_search_finds_what_trying_everything_finds(
+    count: int, limit: int, refused: int, data: st.DataObject | None
+) -> None:
+    """1 .. refused cannot be read, up to limit fits; start is a number that can be read."""
+    refused = min(refused, count - 1)
+    start = data.draw(st.integers(refused + 1, count)) if data else 1
+    guess = data.draw(st.integers(1, count)) if data else 1
+    verdicts: dict[int, bool | None] = {}
+
+    def fits(i: int) -> bool | None:
+        assert i not in verdicts, "asked twice"
+        verdicts[i] = None if i <= refused else i <= limit
+        return verdicts[i]
+
+    low, high, found = search(fits, count, start, guess)
+    good = [i for i in range(refused + 1, count + 1) if i <= limit]
+    assert found == bool(good)
+    if good:
+        assert (low, high) == (max(good), max(good) + 1)
+    else:
+        assert (low, high) == (refused, refused + 1)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 60), NUMBERS)
+def test_what_is_refused_above_ends_the_search(
+    start: int, readable: int, limit: int, guess: int
+) -> None:
+    """Numbers above `readable` cannot be read; the search begins at one that can."""
+    start, readable = sorted((start, readable))
+
+    def fits(i: int) -> bool | None:
+        return None if i > readable else i <= limit
+
+    low, high, found = search(fits, 60, start, guess)
+    assert found == (limit > 0)
+    if found:
+        assert (low, high) == (min(limit, readable), min(limit, readable) + 1)
+
+
+def test_a_start_that_is_refused_is_said() -> None:
+    assert search(lambda i: None, 9, 4, 7) == (4, 4, False)
+
+
+def test_a_good_guess_asks_thrice() -> None:
+    asked: list[int] = []
+
+    def fits(i: int) -> bool:
+        asked.append(i)
+        return i <= 50_000
+
+    assert search(fits, 65_536, 1, 50_000) == (50_000, 50_001, True)
+    assert len(asked) == 3
+    asked.clear()
+    assert search(fits, 65_536, 1, 49_000)[0] == 50_000
+    assert len(asked) < 25
+
+
+@given(st.floats(1e-6, 1e9))
+def test_a_budget_that_suffices(takes: float) -> None:
+    text = enough(takes)
+    assert takes <= float(text) <= takes * 1.0101
+
+
+@pytest.mark.parametrize(
+    ("takes", "text"), [(12.04, "12.1"), (12.1, "12.1"), (0.98765, "0.988"), (1234.2, "1.24e+03")]
+)
+def test_a_budget_has_three_digits(takes: float, text: str) -> None:
+    assert float(enough(takes)) == float(text)
+
+
+# ---- A prediction against limits; and the findings as CI servers read them
+
+
+PREDICTION = replace(
+    MODEL.predict(synthetic.network(name="net"), 4), latency_ms=10.0, interval_ms=(8.0, 12.5)
+)
+BEFORE = before_of(replace(PREDICTION, latency_ms=8.0, network="as it was"))
+
+
+def holds(limits: Limits) -> list[bool]:
+    return [f.holds for f in check([PREDICTION], limits)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        ({}, []),
+        ({"max_ms": 10.0}, [True]),  # not more than that
+        ({"max_ms": 9.99}, [False]),
+        ({"max_ms": 12.5, "sure": 0.9}, [True]),  # the upper end of the interval
+        ({"max_ms": 12.4, "sure": 0.9}, [False]),
+        ({"max_ratio": 1.25, "before": BEFORE}, [True]),  # 10 / 8
+        ({"max_ratio": 1.24, "before": BEFORE}, [False]),
+        ({"max_ms": 11.0, "max_ratio": 1.2, "before": BEFORE}, [True, False]),
+    ],
+)
+def test_limits(limits: dict[str, Any], kept: list[bool]) -> None:
+    assert holds(Limits(**limits)) == kept
+
+
+def test_what_is_said() -> None:
+    time, ratio = check([PREDICTION], Limits(8.0, 0.95, 1.2, BEFORE))
+    assert (
+        "net · batch 4 · 56x56x3 takes 10.0 ms (95 % sure of at most 12.5 ms), 56 % more than the 8 ms"
+        in time.words
+    )
+    assert (time.limit, ratio.limit) == ("--max-ms 8 --sure 95", "--max-ratio 1.2")
+    assert "1.25 times the 8.00 ms of the base, more than the 1.2" in ratio.words
+
+
+def test_each_prediction_is_checked() -> None:
+    fast = replace(PREDICTION, latency_ms=5.0, network="fast")
+    found = check([PREDICTION, fast], Limits(max_ms=7.0))
+    assert [(f.prediction.network, f.holds) for f in found] == [("net", False), ("fast", True)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"sure": 0.9}, "expected --max-ms T too"),
+        ({"max_ratio": 1.05}, "expected both"),
+        ({"before": BEFORE}, "expected both"),
+    ],
+)
+def test_limits_that_do_not_go_together(limits: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Limits(**limits)
+
+
+def test_to_be_sure_takes_an_interval() -> None:
+    with pytest.raises(InputError, match="--sure needs an interval"):
+        check([replace(PREDICTION, interval_ms=None)], Limits(20.0, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"model": "another"}, "model is another; expected desk"),
+        ({"learned": "2026-01-02"}, "learned is 2026-01-02"),
+        ({"predictor": "two-regime"}, "predictor is two-regime; expected extended"),
+        ({"batch_size": 1}, "batch size is 1; expected 4"),
+        ({"state": State(1.5, 1.5, 1.5)}, "state is .*1.5.*; expected None"),
+    ],
+)
+def test_what_cannot_be_compared(other: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check([PREDICTION], Limits(max_ratio=2.0, before=before_of(replace(PREDICTION, **other))))
+
+
+def test_the_base_is_read_from_what_predict_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    answer = {"schema": "lolat-prediction", "version": 1, **PREDICTION.to_dict()}
+    path.write_text(json.dumps(answer))
+    assert is_prediction(str(path))
+    assert read_before(str(path)) == before_of(PREDICTION)
+    path.write_text(
+        json.dumps({k: v for k, v in answer.items() if k != "model"})
+    )  # of an older version
+    with pytest.raises(
+        InputError, match=r"--against .*base.json: .*`model`.*lolat predict MODEL NETWORK --json"
+    ):
+        read_before(str(path))
+    path.write_text(json.dumps({"schema": "lolat-graph"}))
+    assert not is_prediction(str(path))
+    assert not is_prediction("keras:ResNet50")
+
+
+def test_annotations_of_github() -> None:
+    """Its runner ends a command's data at a line's end and takes % for an escape."""
+    odd = replace(PREDICTION, network="50%\n::error::x")
+    error, notice = github_lines(check([odd], Limits(8.0, None, 2.0, BEFORE)))
+    assert re.fullmatch("::error title=latency --max-ms 8::50%25.*", error)
+    assert notice.startswith("::notice title=latency --max-ratio 2::")
+    assert "\n" not in error
+
+
+def test_junit(tmp_path: Path) -> None:
+    odd = replace(PREDICTION, network="<a> & \x00")
+    path = tmp_path / "latency.xml"
+    write_junit(path, check([odd], Limits(8.0, None, 2.0, BEFORE)))
+    root = ElementTree.parse(path).getroot()
+    assert (root.tag, root.attrib) == ("testsuites", {"tests": "2", "failures": "1", "errors": "0"})
+    first, second = root.findall("testsuite/testcase")
+    assert first.attrib["name"] == "batch 4 --max-ms 8"
+    assert "<a> &" in first.attrib["classname"]
+    assert float(first.attrib["time"]) == pytest.approx(0.010)
+    (failure,) = first.findall("failure")
+    assert "8 ms of --max-ms" in failure.attrib["message"]
+    assert not second.findall("failure")

@@ -9,9 +9,10 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, NetworkError
-from lolat.graph import Graph, GraphBuilder
+from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, count
+from lolat.graph.layers import Layers
 from lolat.model import Model, attribution
 from lolat.model.attribution import (
     Attribution,
@@ -38,28 +39,13 @@ def at_size(side: int) -> Graph:
 
 
 def mobile(activation: str = "silu", kernel: int = 5, gate: bool = True, mid: int = 96) -> Graph:
-    """A stem, an inverted residual with squeeze-excite, and a head, by hand."""
-    b = GraphBuilder("mobile")
-    x = b.input((1, 32, 32, 3))
-    x = b.add("conv", [x], (1, 32, 32, 24), "stem_conv", kernel=(3, 3), in_channels=3,
-              out_channels=24, groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
-    wide = (1, 32, 32, mid)
-    y = b.add("conv", [x], wide, "block1_expand", kernel=(1, 1), in_channels=24, out_channels=mid,
-              groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
-    y = b.add(activation, [y], wide, "block1_act1")
-    y = b.add("depthwise_conv", [y], wide, "block1_dw", kernel=(kernel, kernel), in_channels=mid,
-              out_channels=mid, groups=mid, bias=False, padding="same", strides=(1, 1))  # fmt: skip
-    if gate:
-        s = b.add("global_average_pool", [y], (1, 1, 1, mid), "block1_se")
-        s = b.add("conv", [s], (1, 1, 1, mid), "block1_se_fc", kernel=(1, 1), in_channels=mid,
-                  out_channels=mid, groups=1, bias=True)  # fmt: skip
-        s = b.add("sigmoid", [s], (1, 1, 1, mid), "block1_se_gate")
-        y = b.add("multiply", [y, s], wide, "block1_se_excite")
-    y = b.add("conv", [y], (1, 32, 32, 24), "block1_project", kernel=(1, 1), in_channels=mid,
-              out_channels=24, groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
-    x = b.add("add", [x, y], (1, 32, 32, 24), "block1_add")
-    x = b.add("global_average_pool", [x], (1, 24), "avg_pool")
-    return b.build([b.add("dense", [x], (1, 10), "fc", in_features=24, out_features=10, bias=True)])
+    """A stem, an inverted residual with squeeze-excite, and a head."""
+    net = Layers.on("mobile", 32, 32, 3)
+    x, block = net.conv(net.input, 24, 3), Layers(net.builder, "block1")
+    y = block.depthwise(block.same(activation, block.conv(x, mid)), kernel)
+    y = block.squeeze_excite(y, mid) if gate else y
+    x = block.same("add", x, block.conv(y, 24))
+    return net.done(net.classifier(net.global_pool(x, flat=True), 10))
 
 
 MOBILE = mobile()
@@ -67,7 +53,7 @@ MOBILE = mobile()
 
 def of(found: Explanation, kind: str) -> Any:
     """The counterfactuals of a kind, or the only one."""
-    these = [c for c in found.counterfactuals if c.what.kind == kind]
+    these = [c for c in found.counterfactuals if c.kind == kind]
     return these[0] if len(these) == 1 else these
 
 
@@ -134,12 +120,12 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
         assert one.of_network == close(one.saves_ms / found.prediction.latency_ms)
         assert one.in_domain == MODEL.predict(graph, batch_size).in_domain
     narrower, half = sorted(of(found, "inner_width"), key=lambda c: c.saves_ms)
-    assert narrower.what.change == "24 fewer channels inside (96 -> 72)"
-    assert narrower.what.details == {"factor": 0.75, "channels": [[96, 72]]}
+    assert narrower.change == "24 fewer channels inside (96 -> 72)"
+    assert narrower.details == {"factor": 0.75, "channels": [[96, 72]]}
     assert narrower.saves_ms == close(saving(MOBILE, mobile(mid=72), batch_size), rel=1e-9)
     assert half.saves_ms == close(saving(MOBILE, mobile(mid=48), batch_size), rel=1e-9)
     assert of(found, "drop").saves_ms == close(block.latency_ms, rel=1e-9)
-    images = of(found, "resolution").what
+    images = of(found, "resolution")
     assert images.change == "images half as high and wide (32x32 -> 16x16)"
     assert images.details == {"from": [32, 32], "to": [16, 16]}
     assert of(found, "groups") == of(found, "separable") == []
@@ -166,11 +152,11 @@ def test_a_network_narrower_and_smaller() -> None:
     assert wide.saves_ms == close(saving(NETWORK, synthetic.network(width=16)), rel=1e-9)
     assert narrow.of_block is None
     smaller = of(found, "resolution")
-    assert smaller.what.details == {"from": 56, "to": 48}
+    assert smaller.details == {"from": 56, "to": 48}
     assert smaller.saves_ms == close(saving(NETWORK, at_size(48)), rel=1e-9)
     drop = of(found, "drop")
     assert drop.saves_ms == close(saving(NETWORK, synthetic.network(stages=2)), rel=1e-9)
-    assert drop.what.details["block"] in [b.label for b in cut(NETWORK)]
+    assert drop.details["block"] in [b.label for b in cut(NETWORK)]
 
 
 def test_a_network_that_refuses_another_size() -> None:
@@ -191,12 +177,9 @@ def test_the_effect_of_the_batch() -> None:
 
 
 def test_what_cannot_be_varied_is_noted_and_the_rest_answered() -> None:
-    b = GraphBuilder("odd")
-    x = b.input((1, 16, 16, 8))
-    for name in ("one", "two"):
-        x = b.add("conv", [x], (1, 16, 16, 8), name, kernel=(5, 5), in_channels=8, out_channels=8,
-                  groups=1, bias=False, padding="same", strides=(1, 1))  # fmt: skip
-    graph = b.build([b.add("teleport", [x], (1, 16, 16, 8), "beam")])
+    net = Layers.on("odd", 16, 16, 8)
+    x = net.conv(net.conv(net.input, 16, 5), 8, 5)
+    graph = net.done(net.add("teleport", [x], (1, 16, 16, 8), name="beam"))
     found = explain_network(MODEL, graph)
     assert of(found, "kernel").saves_ms > 0
     assert of(found, "width") == []
@@ -235,17 +218,8 @@ def test_only_some_of_many_blocks_are_listed() -> None:
 
 def test_groups_and_full_convolutions() -> None:
     """Grouped, plain and separable, each against its counts by hand."""
-    b = GraphBuilder("grouped")
-    x = b.input((1, 16, 16, 64))
-    made = {
-        "padding": "same",
-        "strides": (1, 1),
-        "bias": False,
-        "in_channels": 64,
-        "out_channels": 64,
-    }
-    x = b.add("grouped_conv", [x], (1, 16, 16, 64), "a", kernel=(3, 3), groups=8, **made)
-    graph = b.build([b.add("conv", [x], (1, 16, 16, 64), "b", kernel=(3, 3), groups=1, **made)])
+    net = Layers.on("grouped", 16, 16, 64)
+    graph = net.done(net.conv(net.conv(net.input, 64, 3, groups=8), 64, 3))
     found = {t.kind: t for t in attribution.on_network(graph)}
     assert found["groups"].change == "plain convolutions instead of 8 groups"
     assert found["separable"].change == "depthwise-separable instead of full 3x3 convolutions"
@@ -256,16 +230,8 @@ def test_groups_and_full_convolutions() -> None:
 
 def test_the_answer_as_json() -> None:
     found = explain_network(MODEL, NETWORK).to_dict()
-    assert list(found) == [
-        "network", "batch_size", "predictor", "latency_ms", "interval_ms", "coverage", "in_domain",
-        "warnings", "call_ms", "terms", "block", "blocks", "operations", "counterfactuals", "batches",
-    ]  # fmt: skip
     assert found["block"] is None
     assert found["operations"] == []
-    assert list(found["counterfactuals"][0]) == [
-        "kind", "change", "details", "latency_ms", "interval_ms", "saves_ms", "of_block",
-        "of_network", "in_domain",
-    ]  # fmt: skip
     inside = explain_block(MODEL, NETWORK, "stem").to_dict()
     assert inside["block"] == inside["blocks"][0]["name"]
     assert inside["operations"][0]["kind"] == "conv"

@@ -1,7 +1,8 @@
-"""Writing a model file: whole or not at all, whatever goes wrong, and readable by people."""
+"""Writing a model file: whole or not at all, whatever goes wrong; a section added, the others kept."""
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import math
@@ -18,13 +19,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+import lolat
 from lolat.errors import InputError, LolatError, ModelFileError
+from lolat.mlp.layer_model import read_layer_model
 from lolat.model import file as model_file
+from lolat.model.file import OF_TRAINING, lacks, put, read, with_sections, write
 from lolat.readers.cache import Cache
+from lolat.training.file import load_training
 from microbench.journal import parse
+from tests import synthetic
 from tests.model_documents import large, small
 from tests.strategies import models
 from tests.synthetic import network
+from tests.training import epoch_tables
 
 _ROOT = Path(model_file.__file__).parents[2]
 
@@ -113,18 +120,13 @@ def test_what_is_no_model_or_no_json_is_one_line_and_changes_nothing(
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for path in (tmp_path, tmp_path / "file" / "model.json", tmp_path / ("x" * 300), "a\0b", ""):
-        with pytest.raises(InputError) as caught:
-            model_file.write(path, small())
-        assert str(caught.value).isprintable()
-        assert caught.value.exit_code == 2
-    assert os.listdir(tmp_path) == ["file"]
-    if hasattr(os, "mkfifo"):  # a pipe or device is not replaced by a file
-        os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(InputError, match="not a regular file"):
-            model_file.write(tmp_path / "pipe", small())
-        assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    """A pipe or device is not replaced by a file; the others: tests/io/test_writing.py."""
+    with pytest.raises(InputError, match=r"^.*is a folder; "):
+        model_file.write(tmp_path, small())
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        model_file.write(tmp_path / "pipe", small())
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "makedirs"])
@@ -185,21 +187,6 @@ def _python(code: str, *arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="the system's own limit on a file's size")
-def test_a_real_limit_on_the_file_size(path: Path) -> None:
-    code = (
-        "import resource\nfrom lolat.errors import LolatError\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "try: model_file.write(sys.argv[1], large())\n"
-        "except LolatError as error: print(error); sys.exit(error.exit_code)\n"
-    )
-    done = _python(code, path)
-    said, _ = done.communicate()
-    assert done.returncode == 1
-    assert "the disk is full" in said.decode()
-    assert unchanged(path)
-
-
 _WRITES_FOR_EVER = (
     "documents = [large(seed=1), large(seed=2)]\n"
     "print('ready', flush=True)\n"
@@ -217,7 +204,6 @@ def test_killed_at_any_instant_the_file_is_whole(tmp_path: Path) -> None:
     moments = random.Random(0)
     for _ in range(6):
         writer = _python(_WRITES_FOR_EVER, path)
-        assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
         for _ in range(moments.randint(1, 2)):
             began = time.monotonic()
@@ -266,7 +252,6 @@ def test_readers_beside_two_writers_see_whole_files(path: Path) -> None:
             models.add(documents.index(model_file.read(path)))
             if i % 10 == 0:
                 found = cache.graph("keras:X")
-                assert found is not None
                 kept.add(graphs.index(found))
                 header, records = parse((path.parent / "a.journal").read_bytes())
                 assert header is not None
@@ -279,3 +264,162 @@ def test_readers_beside_two_writers_see_whole_files(path: Path) -> None:
     assert said == [b"refused\n", b"writes\n"]
     assert (models, kept) == ({0, 1}, {0, 1})
     assert sorted(p.name for p in path.parent.glob("*.*")) == ["a.journal", path.name]
+
+
+# ---- One file for a device: old kinds are read, a section is added and the others stay, lacks are told
+
+
+LINK = {
+    "replicas": 2, "gbps": 8.0, "latency_ms": 0.1, "variable_ms": 0.01, "fixed_ms": 0.5, "error": 0.1,
+}  # fmt: skip
+
+
+def test_a_file_of_epochs_of_before_is_one_of_the_device(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    path.write_text(json.dumps(epoch_tables.of_before()))
+    assert read(path) == epoch_tables.document()
+    write(tmp_path / "new.json", epoch_tables.document())
+    asked = (synthetic.network(), 8, 800)
+    assert load_training(path).predict(*asked) == load_training(tmp_path / "new.json").predict(
+        *asked
+    )
+    model = lolat.load(path)
+    assert (model.device, model.predictors) == ("V100", {})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "made by a newer LoLat (format version 2"),
+        ({"name": None}, "`name` is null; expected text"),
+        ({"coefficients_ms": []}, "`epochs.coefficients_ms` is a list of 0"),
+    ],
+)
+def test_a_damaged_file_of_before(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    path.write_text(json.dumps(epoch_tables.of_before(**change)))
+    with pytest.raises(ModelFileError) as caught:
+        load_training(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+
+
+def test_a_layer_model_is_told_from_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"schema": "lolat-layer-model", "version": 1}))
+    for ask in (lolat.load, load_training):
+        with pytest.raises(
+            ModelFileError, match=r"a layer model, .*`lolat mlp predict`.*expected the"
+        ):
+            ask(path)
+    path.write_text(json.dumps(epoch_tables.of_before()))
+    with pytest.raises(ModelFileError, match="is a model of a device, which `lolat predict` takes"):
+        read_layer_model(path)
+
+
+def test_a_model_without_inference_says_what_adds_it(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    write(path, epoch_tables.document())
+    model = lolat.load(path)
+    for ask in (
+        lambda: model.predict(synthetic.network()),
+        lambda: model.predict_counts(1, 1, 1),
+        lambda: model.predictor("extended"),
+        lambda: model.domain,
+    ):
+        with pytest.raises(ModelFileError) as caught:
+            ask()
+        said = str(caught.value)
+        assert said.startswith(
+            f"{path} knows epochs of training, but no latencies of inference; add"
+        )
+        assert f"`lolat fit TABLE.csv --output {path}`" in said
+        assert f"`lolat learn cpu --output {path}`" in said
+
+
+def test_each_lack_says_the_command() -> None:
+    document = {"environment": {"device": "gpu"}, "links": {"ddp": LINK}}
+    said = str(lacks(document, "a b.json", OF_TRAINING))
+    assert "a b.json knows the link of ddp, but no training" in said
+    assert "`lolat learn gpu --mode training --output 'a b.json'`" in said
+    assert "`lolat training fit EPOCHS.csv --output 'a b.json'`" in said
+    said = str(lacks(document, "m.json", "fbnet"))
+    assert "but no networks of fbnet; add them with `lolat nas fit fbnet SAMPLES.csv" in said
+
+
+def test_a_shipped_file_is_not_to_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("lolat.model.file.shipped_folder", lambda: tmp_path)
+    said = str(lacks({"environment": {}}, str(tmp_path / "v100.json"), OF_TRAINING))
+    assert said.endswith("--output v100.json`")
+
+
+def test_sections_are_added_and_the_others_kept(tmp_path: Path) -> None:
+    path = tmp_path / "desk.json"
+    inference = synthetic.document()
+    write(path, inference)
+    added: dict[str, Any] = {
+        "epochs": epoch_tables.section(), "spaces": {"fbnet": {"x": 1}}, "links": {"ddp": LINK},
+    }  # fmt: skip
+    for section, content in added.items():
+        put(path, section, content)
+    assert read(path) == {**inference, **added}
+    put(path, "spaces", {"nasbench201": {"y": 2}})
+    put(path, "links", {"ddp": {**LINK, "gbps": 9.0}}, inference["device"])
+    found = read(path)
+    assert found["spaces"] == {"fbnet": {"x": 1}, "nasbench201": {"y": 2}}
+    assert found["links"]["ddp"]["gbps"] == 9.0
+    network = synthetic.network()
+    before = lolat.Model(inference).predict(network)  # numbers of what was known stay
+    assert lolat.load(path).predict(network).to_dict() == before.to_dict()
+
+
+def test_another_device_is_refused_and_nothing_lost(tmp_path: Path) -> None:
+    path = tmp_path / "desk.json"
+    write(path, synthetic.document())
+    content = path.read_bytes()
+    with pytest.raises(InputError, match=r"another device: a desk, 2 threads, and this is a GPU"):
+        put(path, "links", {"ddp": LINK}, "a GPU")
+    path.with_name("note.json").write_text("{}")
+    with pytest.raises(ModelFileError, match="not a LoLat model"):
+        put(path.with_name("note.json"), "links", {"ddp": LINK})
+    assert path.read_bytes() == content
+    assert path.with_name("note.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "expected"),
+    [
+        ("V100", None, "V100"),
+        ("V100", "v100", "V100"),
+        ("V100 (from 3 networks, float32)", "V100", "V100 (from 3 networks, float32)"),
+        ("unknown", "V100", "V100"),
+        ("V100", "unknown", "V100"),
+    ],
+)
+def test_what_a_device_is_called(
+    own: str, given: str | None, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "gpu.json"
+    put(path, "links", {"ddp": LINK}, own)
+    assert put(path, "spaces", {"fbnet": {}}, given)["device"] == expected
+
+
+def test_new_latencies_keep_the_other_sections(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    write(path, epoch_tables.document())
+    new = synthetic.document(device="unknown (from a table)")
+    found = with_sections(path, new)
+    assert found == {**new, "device": "V100 (from a table)", "epochs": epoch_tables.section()}
+    assert with_sections(tmp_path / "none.json", new) == new
+    assert with_sections(path, synthetic.document(device="V100"))["device"] == "V100"
+    with pytest.raises(InputError, match="another device: V100, and this is T4"):
+        with_sections(path, synthetic.document(device="T4 (from a table)"))
+
+
+@pytest.mark.parametrize("section", ["epochs", "spaces", "links"])
+def test_a_section_of_another_shape_is_refused(section: str) -> None:
+    document = copy.deepcopy(synthetic.document()) | {section: 3}
+    with pytest.raises(ModelFileError, match=f"`{section}` is 3; expected an object"):
+        write(Path("never.json"), document)

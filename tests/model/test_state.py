@@ -78,20 +78,6 @@ def test_networks_of_equal_parts_tell_one_factor(ratios: list[float], size: floa
     assert min(ratios) - 1e-9 <= found.computing <= max(ratios) + 1e-9
 
 
-def test_where_all_are_slower_by_as_much_that_is_the_state() -> None:
-    parts = networks(5)
-    found = state_of(parts, [1.37] * 5)
-    assert [getattr(found, k) for k in KINDS] == pytest.approx([1.37] * 3)
-    alike = [dict.fromkeys(KINDS, 2.0)] * 3
-    found = state_of(alike, [1.1, 1.2, 1.3])  # the mean is the median
-    assert [getattr(found, k) for k in KINDS] == pytest.approx([1.2] * 3)
-
-
-def test_one_network_tells_its_own_factor() -> None:
-    found = state_of([{"computing": 9.0, "moving": 1.0, "starting": 0.0}], [1.25])
-    assert [getattr(found, k) for k in KINDS] == pytest.approx([1.25] * 3)
-
-
 def test_a_network_without_time_says_nothing() -> None:
     parts = [*networks(5), dict.fromkeys(KINDS, 0.0)]
     found = state_of(parts, [*[1.2] * 5, 50.0])
@@ -147,11 +133,6 @@ def written(folder: Path, document: Any) -> Path:
 )
 def test_a_state_or_an_answer_with_one_is_read(tmp_path: Path, document: Any) -> None:
     assert read_state(written(tmp_path, document)) == State(1.2, 1.0, 0.9)
-
-
-def test_a_state_survives_its_file(tmp_path: Path) -> None:
-    state = State(1.25, 0.75, 2.0)
-    assert read_state(written(tmp_path, {"state": state.to_dict()})) == state
 
 
 @pytest.mark.parametrize(

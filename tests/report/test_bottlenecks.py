@@ -111,7 +111,7 @@ def test_what_a_change_would_save() -> None:
     (told,) = document([side(graph)], 2, None, None)["sides"]
     found = explain_network(MODEL, graph, 2).counterfactuals
     assert [(c["by"], c["saves"]) for c in told["changes"]["network"]] == [
-        (c.what.change, c.saves_ms) for c in found
+        (c.change, c.saves_ms) for c in found
     ]
     own = explain_block(MODEL, graph, "conv2_block1", 2)
     (block,) = [b for b in told["changes"]["blocks"] if told["labels"][int(b)] == "conv2_block1"]

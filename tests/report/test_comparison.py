@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.comparison.candidates import CANDIDATES
+from lolat.comparison.candidates import CANDIDATES, FlopsOnly
 from lolat.comparison.judging import Comparison, Judged, NetworkTime, Speed
 from lolat.fitting.points import Point
-from lolat.fitting.predictors.baselines import FlopsOnly
 from lolat.model import Model
 from lolat.report.comparison import (
     FIELDS,

@@ -98,7 +98,7 @@ def test_what_leaves_the_domain_is_marked(capsys: pytest.CaptureFixture[str]) ->
     )
     document["domain"]["ratios"]["FLOPs per element"][0] = 1.9 * most  # half is still inside
     found = explain_network(Model(document), NETWORK)
-    assert {c.what.details.get("factor"): c.in_domain for c in found.counterfactuals}[0.5] is False
+    assert {c.details.get("factor"): c.in_domain for c in found.counterfactuals}[0.5] is False
     print_explanation(found, "m", "n")
     lines = capsys.readouterr().out.splitlines()
     (half,) = [line for line in lines if "width x0.5" in line]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lolat.graph import GraphBuilder
-from lolat.graph.memory import parameters
+from lolat.graph.analysis import parameters
 from lolat.training.memory import OPTIMIZERS, kept_bytes, memory_bytes, working_bytes
 from tests.training.epoch_tables import by_hand, read
 

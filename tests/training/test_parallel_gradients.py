@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.memory import parameters
+from lolat.graph.analysis import parameters
 from lolat.training.exchange import Link
 from lolat.training.replicas import ParallelPrediction, gradient_parts, predict_parallel
 from tests import synthetic

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import parameters
 from lolat.graph.counts import PLAIN, count
-from lolat.graph.memory import parameters
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from tests import synthetic
 

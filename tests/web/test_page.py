@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 
 from lolat.cli.main import lolat
 from lolat.io import paths as places
-from lolat.model.sections import put
+from lolat.model.file import put
 from lolat.readers import read
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.exchange import Link

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+import msgspec
+
 from lolat.arrays import np
 from lolat.fitting.predictors.formula import Formula, from_coefficients
 from lolat.graph import work as c
@@ -216,7 +218,7 @@ class Kernels(Formula):
     def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
         """A remark for each class that `unlike` found and that takes more than `least` of the time."""
         return tuple(
-            f"nothing measured is like its {CALLED.get(name, name)} ({100 * share:.0f} % of its time); "
+            f"nothing measured is like its {CALLED[name]} ({100 * share:.0f} % of its time); "
             "they are taken to be like others"
             for name, share in shares.items()
             if share > least
@@ -243,10 +245,7 @@ class Kernels(Formula):
         return cls(
             *from_coefficients(document),
             float(document["multiprocessors"]),
-            {
-                name: {n: float(v) for n, v in terms.items()}
-                for name, terms in document["classes"].items()
-            },
+            msgspec.convert(document["classes"], dict[str, dict[str, float]]),
             Mode.from_dict(document.get("mode", {})),
             float(document.get("tile", 1.0)),
             {n: Nearby(rows) for n, rows in document.get("nearby", {}).items()},

@@ -14,8 +14,8 @@ import numpy as np
 from lolat.errors import ModelFileError
 from lolat.io.documents import fault_of
 from lolat.io.writing import AnyPath, shown_path
+from lolat.model.file import lacks, put
 from lolat.model.file import read as read_document
-from lolat.model.sections import lacks, put
 from lolat.nas.fewshot.pieces import Pieces
 from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, SPACES, Samples, SpaceTerms, space_terms
 from lolat.units import plural

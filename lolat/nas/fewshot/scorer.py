@@ -10,8 +10,8 @@ import numpy as np
 
 from lolat.fitting.intervals import COVERAGE
 from lolat.model import Model
+from lolat.model.file import lacks
 from lolat.model.prediction import Prediction
-from lolat.model.sections import lacks
 from lolat.nas.fewshot.model import NasModel, from_document
 from lolat.nas.scorer import SAMPLED, Scorer
 from lolat.nas.space import Space

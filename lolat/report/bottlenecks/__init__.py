@@ -352,7 +352,7 @@ def _changes(side: Side, asked: Prediction) -> dict[str, Any]:
                 "ofBlock": c.of_block,
                 "ofNetwork": c.of_network,
                 "outside": c.in_domain is False,
-                "by": plain(c.what.change),
+                "by": plain(c.change),
             }
             for c in found
         ]
