@@ -23,8 +23,7 @@ from lolat.model import Model
 from lolat.model.state import State, parts_of, state_of
 from lolat.units import off
 from microbench import environment
-from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
+from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.environment import Difference
 from microbench.jobs import Job, Settings, graph_job, job_key
 from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, UNSTEADY, free_bytes

@@ -19,8 +19,7 @@ from lolat.model.prediction import Prediction
 from lolat.model.state import State
 from lolat.readers import read
 from microbench import backends, environment
-from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
+from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, measured_again, references_of
 from microbench.jobs import Job, Settings, job_key, keep_bytes, peak_bytes
 from microbench.learn import SLICE_S, free_bytes, noise_of

@@ -20,8 +20,7 @@ from lolat.graph.edits import subgraph
 from lolat.io.progress import Progress
 from microbench import environment
 from microbench.backends import of_model
-from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
+from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, references_of
 from microbench.jobs import job_key
 from microbench.journal import Journal

@@ -17,8 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.progress import Progress
 from microbench import environment
-from microbench.backends.known import as_known
-from microbench.blocks import BLOCKS, NETWORKS, Predefined
+from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known
 from microbench.jobs import Job, Settings, graph_job, job_key
 from microbench.journal import Journal, fingerprint
 from microbench.runner import Outcome, Runner

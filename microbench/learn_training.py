@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -25,8 +25,7 @@ from lolat.training.memory import OPTIMIZERS, memory_bytes, optimizer_named
 from lolat.training.terms import pass_rows, started, variables
 from microbench import families
 from microbench.backends import check_trains
-from microbench.backends.known import as_known
-from microbench.blocks import BLOCKS, Predefined
+from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.jobs import OVERHEAD_BYTES, Job, Settings, keep_bytes, reference_job
 from microbench.journal import Journal
 from microbench.learn import Check, Run, noise_beside, run_jobs, warnings
@@ -71,20 +70,30 @@ def reads_image(graph: Graph) -> bool:
     return all(graph.tensors[i].shape[-1] <= IMAGE for i in graph.inputs)
 
 
-def _block(name: str, make: Callable[..., Graph], *arguments: object) -> Predefined:
-    return Predefined(name, partial(make, *arguments), ())
-
-
+_mobile_network = partial(
+    families.inverted_network,
+    rows=((4, 24, 2, 2, 3), (4, 40, 2, 2, 3), (4, 80, 2, 2, 3), (4, 160, 1, 2, 3)),
+    stem=16,
+    last=960,
+    name="small mobile net",
+)
 TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
     replace(b, batch_sizes=batch_sizes(b.make()))
     for b in (
         *BLOCKS,
-        _block("3 dense, dropout, norm 784", families.regularized, 784, 512, 3),
-        _block("small vgg 3x32x32", families.small_vgg, 32, 32),
+        row("3 dense, dropout, norm 784", (), families.regularized, 784, 512, 3),
+        row("small vgg 3x32x32", (), families.small_vgg, 32, 32),
         # Small networks from image to classes, some of which are started too.
-        _block("small resnet 3x224x224", families.residual_network, 224, 64),
-        _block("small mobile net 3x224x224", families.mobile_network, 224, "relu6", False),
-        _block("small mobile net silu 3x192x192", families.mobile_network, 192, "silu", True),
+        row(
+            "small resnet 3x224x224",
+            (),
+            families.residual_network,
+            224,
+            (1,) * 4,
+            name="small resnet",
+        ),
+        row("small mobile net 3x224x224", (), _mobile_network, 224, act="relu6", se=False),
+        row("small mobile net silu 3x192x192", (), _mobile_network, 192, act="silu", se=True),
     )
 )
 

@@ -14,7 +14,6 @@ from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress, Silent
 from microbench.jobs import Job, Settings, groups, visiting_order
 from microbench.journal import Journal
-from microbench.process import WorkerProcess
 from microbench.timing import (
     ENOUGH_QUIET,
     Clock,
@@ -23,6 +22,7 @@ from microbench.timing import (
     quiet_limit,
     quiet_samples,
 )
+from microbench.worker import WorkerProcess
 
 REQUEST_LIMIT_S = 300.0
 AGAIN = "measuring again what other programs disturbed"  # a stage, as progress tells it

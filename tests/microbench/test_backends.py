@@ -15,9 +15,8 @@ from lolat.errors import DeviceError, InputError, LolatError, MissingPackageErro
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.process import ProcessDied, RequestFailed
-from microbench import backends, environment, families
-from microbench.backends import choice
-from microbench.backends.known import as_known, without_batch_norms
+from microbench import backends, environment, families, worker
+from microbench.blocks import as_known, without_batch_norms
 
 
 @pytest.mark.parametrize(
@@ -233,18 +232,18 @@ def test_on_a_cpu_the_first_that_is_installed(
     installed: set[str], gone: str, options: list[str], picked: str, remark: str
 ) -> None:
     installed -= set(gone.split())
-    assert choice.pick("cpu", options) == (picked, remark and f"measuring {remark}")
+    assert worker.pick("cpu", options) == (picked, remark and f"measuring {remark}")
 
 
 def test_nothing_is_installed(installed: set[str]) -> None:
     installed.clear()
     needs = "tensorflow needs keras and tensorflow; torch needs torch; onnxruntime needs onnx and"
     with pytest.raises(MissingPackageError, match=rf"{needs}.*pip install .*\[tensorflow\]'"):
-        choice.pick("cpu", [])
+        worker.pick("cpu", [])
     with pytest.raises(MissingPackageError, match=r"torch needs torch\).*\[torch\]'"):
-        choice.pick("cpu", ["half"])
+        worker.pick("cpu", ["half"])
     with pytest.raises(InputError, match=r"no backend has --jit and --half .* tensorflow has"):
-        choice.pick("cpu", ["jit", "half"])
+        worker.pick("cpu", ["jit", "half"])
 
 
 class Started:
@@ -281,13 +280,13 @@ CARD = {"framework_version": "2.13.0", "device_name": "NVIDIA T4"}
 
 def test_on_a_gpu_the_first_that_finds_one(installed: set[str]) -> None:
     start: Any = Started({"torch": CARD, "torch+half": CARD})
-    backend, remark = choice.pick("gpu", [], start)
+    backend, remark = worker.pick("gpu", [], start)
     assert backend == "torch"
     assert remark == "measuring with torch 2.13.0 on NVIDIA T4; --backend chooses another"
     assert (start.started, start.closed) == ([("torch", "gpu")], 1)
-    assert choice.pick("gpu", ["half"], start)[0] == "torch+half"
+    assert worker.pick("gpu", ["half"], start)[0] == "torch+half"
     start = Started({"torch": NO_TORCH, "tensorflow": {}})
-    backend, remark = choice.pick("gpu", [], start)
+    backend, remark = worker.pick("gpu", [], start)
     assert backend == "tensorflow"
     assert remark.startswith("measuring with tensorflow (torch: PyTorch 2.13 looked); ")
 
@@ -297,7 +296,7 @@ def test_no_gpu_says_what_was_looked_for(installed: set[str], problem: Exception
     installed.discard("onnxruntime")
     start: Any = Started({"torch": NO_TORCH, "tensorflow": problem})
     with pytest.raises(DeviceError) as caught:
-        choice.pick("gpu", [], start)
+        worker.pick("gpu", [], start)
     assert str(caught.value).startswith(
         f"no gpu here: torch: PyTorch 2.13 looked; tensorflow: {problem}; "
         "onnxruntime: onnxruntime not installed; use `lolat learn cpu`, or install"
@@ -310,4 +309,4 @@ def test_a_module_that_hides_where_it_is_from(monkeypatch: pytest.MonkeyPatch) -
         raise ValueError(f"{name}.__spec__ is None")
 
     monkeypatch.setattr(importlib.util, "find_spec", broken)
-    assert choice.lacking("torch") == ["torch"]
+    assert worker.lacking("torch") == ["torch"]

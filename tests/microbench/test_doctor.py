@@ -10,8 +10,7 @@ from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from microbench import doctor, environment
-from microbench.backends.known import known_blocks
-from microbench.blocks import BLOCKS, Predefined
+from microbench.blocks import BLOCKS, Predefined, known_blocks
 from microbench.blocks import NETWORKS as ALL_NETWORKS
 from microbench.doctor import Difference, Examination, references_of
 from microbench.environment import UNSAID

@@ -20,12 +20,11 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.layers import Layers
 from microbench import backends, learn
 from microbench.backends import create
-from microbench.backends.known import as_known
-from microbench.blocks import Predefined
+from microbench.blocks import Predefined, as_known
 from microbench.environment import FIELDS
 from microbench.jobs import Settings
-from microbench.process import WorkerProcess
 from microbench.runner import Runner
+from microbench.worker import WorkerProcess
 from tests.microbench.covering import covering
 from tests.microbench.fakes import small, tiny
 

@@ -239,7 +239,7 @@ def test_what_is_measured_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.journal == tmp_path / "j"
     assert found.points == ["points"]
     assert "seconds" in found.environment
-    monkeypatch.setattr("microbench.backends.choice.pick", lambda device, options: ("torch", "why"))
+    monkeypatch.setattr("microbench.worker.pick", lambda device, options: ("torch", "why"))
     fleet.measure_here("cpu", None, (), True)
     assert asked[2] == asked[0]
 

@@ -9,9 +9,9 @@ import pytest
 
 from lolat.errors import DeviceError
 from microbench.exchange import STRATEGIES
-from microbench.process import run_together
 from microbench.timing import REPLICA_CALLS as CALLS
 from microbench.timing import REPLICA_ROUNDS as ROUNDS
+from microbench.worker import run_together
 from tests.microbench import replica_calls
 
 CALL = f"{replica_calls.__name__}"
@@ -68,8 +68,8 @@ def test_gpus_that_are_not_there(strategy: str, monkeypatch: pytest.MonkeyPatch)
         pytest.skip("there are GPUs")
     for name in ("KERAS_BACKEND", "GLOO_SOCKET_IFNAME"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    from microbench.backends.tensorflow.replicas import Replicas
-    from microbench.backends.torch.replicas import Replica
+    from microbench.backends.tensorflow.training import Replicas
+    from microbench.backends.torch.training import Replica
 
     words = r"finds 0 GPUs here, but 2 replicas need one each; give fewer --replicas, or cpu"
     asked = {"device": "gpu", "replicas": 2, "rank": 0, "threads": 1}

@@ -6,7 +6,7 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.graph.counts import count
-from microbench import networks as w
+from microbench import families as f
 from microbench.blocks import MBCONV, MOBILE, NETWORKS, Predefined
 
 BY_NAME = {b.name: b for b in NETWORKS}
@@ -42,13 +42,13 @@ def test_it_has_the_parameters_of_the_published_network(name: str) -> None:
 @pytest.mark.parametrize(
     ("graph", "macs"),
     [
-        (w.residual(224, (3, 4, 6, 3)), 4.09e9),
-        (w.residual(224, (3, 4, 6, 3), False), 3.66e9),
-        (w.residual(224, (3, 4, 6, 3), groups=32), 4.23e9),
-        (w.inverted(224, MOBILE, "relu6", False, 32, 1280), 0.30e9),
-        (w.inverted(224, MBCONV, "silu", True, 32, 1280), 0.39e9),
-        (w.dense_net(224, (6, 12, 24, 16)), 2.83e9),
-        (w.convnext(224, (3, 3, 9, 3)), 4.46e9),
+        (f.residual_network(224, (3, 4, 6, 3)), 4.09e9),
+        (f.residual_network(224, (3, 4, 6, 3), False), 3.66e9),
+        (f.residual_network(224, (3, 4, 6, 3), groups=32), 4.23e9),
+        (f.inverted_network(224, MOBILE, "relu6", False, 32, 1280), 0.30e9),
+        (f.inverted_network(224, MBCONV, "silu", True, 32, 1280), 0.39e9),
+        (f.dense_network(224, (6, 12, 24, 16)), 2.83e9),
+        (f.convnext_network(224, (3, 3, 9, 3)), 4.46e9),
     ],
     ids=lambda v: v.name if isinstance(v, Graph) else "",
 )

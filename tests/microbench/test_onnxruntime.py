@@ -17,11 +17,10 @@ from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.readers.onnx import read_file
 from microbench.backends import create, onnxruntime
-from microbench.backends.known import as_known
 from microbench.backends.onnxruntime import layers as onnxruntime_tape
 from microbench.backends.onnxruntime.layers import OnnxTape, block_model
 from microbench.backends.tape import first
-from microbench.blocks import Predefined
+from microbench.blocks import Predefined, as_known
 from tests.microbench.covering import covering
 
 onnx: Any = pytest.importorskip("onnx")

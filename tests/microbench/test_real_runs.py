@@ -24,7 +24,7 @@ ROUNDS = 3
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
-from microbench import learn, process
+from microbench import learn, worker
 from microbench.blocks import Predefined
 from lolat.graph.layers import Layers
 from microbench.jobs import Settings
@@ -41,7 +41,7 @@ learn.NETWORKS = tuple(
 )
 learn.USUAL = Settings(rounds={ROUNDS})
 
-class Logged(process.WorkerProcess):
+class Logged(worker.WorkerProcess):
     def request(self, document, limit_s):
         with open(sys.argv[1], "a") as log:
             log.write(f"{{self.pid}} {{document['do']}} {{document.get('key', '')}}\\n")

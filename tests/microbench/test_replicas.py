@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import DeviceError, LolatError, MeasuringError
-from microbench.process import run_together
 from microbench.timing import REPLICA_CALLS as CALLS
 from microbench.timing import REPLICA_WARM_CALLS as WARM_CALLS
 from microbench.timing import timed
+from microbench.worker import run_together
 from tests.processes import is_running, wait_until
 
 HERE = "tests.microbench.replica_calls"
@@ -75,7 +75,7 @@ def test_there_is_a_limit(tmp_path: Path) -> None:
 def test_a_process_ends_with_its_parent(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     code = (
-        "from microbench.process import run_together; "
+        "from microbench.worker import run_together; "
         f"run_together('{HERE}:hang', [{{'pid_file': {str(pid_file)!r}}}], 600)"
     )
     parent = subprocess.Popen(

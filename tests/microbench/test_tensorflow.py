@@ -25,7 +25,7 @@ from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow import build
 from microbench.blocks import Predefined
-from microbench.process import WorkerProcess
+from microbench.worker import WorkerProcess
 from tests.microbench.covering import covering
 from tests.microbench.fakes import small
 

@@ -16,11 +16,10 @@ from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.readers.torch import read_model
 from microbench.backends import create
-from microbench.backends.known import as_known
 from microbench.backends.tape import first
 from microbench.backends.torch import keep_freed_memory, libraries
 from microbench.backends.torch.layers import block_module, materialize
-from microbench.blocks import BLOCKS, Predefined
+from microbench.blocks import BLOCKS, Predefined, as_known
 from tests.microbench.covering import covering
 from tests.microbench.fakes import small
 

@@ -14,10 +14,9 @@ import pytest
 
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.io.process import ProcessDied, RequestFailed
-from microbench import backends, process, worker
+from microbench import backends, worker
 from microbench.backends import Prepared
-from microbench.process import WorkerProcess
-from microbench.worker import HIGHEST_PRIORITY, Worker, raise_priority
+from microbench.worker import HIGHEST_PRIORITY, Worker, WorkerProcess, raise_priority
 from tests.microbench import fake_backend
 from tests.processes import is_running
 
@@ -113,7 +112,7 @@ def test_it_asks_to_go_first(monkeypatch: pytest.MonkeyPatch, error: OSError | N
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "WORKER", fake_backend.START)
+    monkeypatch.setattr(worker, "WORKER", fake_backend.START)
 
 
 @pytest.fixture

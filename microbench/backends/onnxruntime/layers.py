@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, Tensor
-from microbench.backends import operations
+from microbench.backends import tape as shared
 from microbench.backends.shapes import Index, Shape, transposed_padding, window
 from microbench.backends.tape import Call, Maker, Tape, at_batch, build
 
@@ -244,7 +244,7 @@ def _limited(c: Call) -> Any:
 def _flatten(c: Call) -> Any:
     if len(c.out) == 2 and c.out[0] == c.shape[0]:
         return c.tape.add("Flatten", c.x, axis=1)
-    return operations.reshape(c)
+    return shared.reshape(c)
 
 
 def _resize(c: Call) -> Any:
@@ -270,7 +270,7 @@ _PLAIN = {
 }  # fmt: skip
 
 MAKERS: dict[str, Maker] = {
-    **operations.MAKERS,
+    **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     **dict.fromkeys(("max_pool", "average_pool"), _pool),

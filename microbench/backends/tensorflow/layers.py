@@ -8,7 +8,7 @@ from math import isqrt, prod
 from typing import Any, ClassVar
 
 from lolat.graph import Graph, Tensor
-from microbench.backends import operations
+from microbench.backends import tape as shared
 from microbench.backends.shapes import Shape
 from microbench.backends.tape import Call, Maker, Tape, build
 
@@ -226,7 +226,7 @@ def _dense(c: Call) -> Any:
     inside, made = a["in_features"], a["out_features"]
     rows, rest = divmod(prod(c.shape), inside)
     if rest or rows * made == prod(c.out):
-        return operations.dense(c)
+        return shared.dense(c)
     groups = rows * made // prod(c.out)
     if groups < 1 or rows % groups or made % groups:
         raise ValueError(f"no product of {inside} features goes from {c.shape} to {c.out}")
@@ -264,7 +264,7 @@ def _matmul(c: Call) -> Any:
         value = _of_heads(c, (rows, others, right[-1] // size, size), heads)
         mixed = c.tape.ops.einsum("bnts,bsnh->btnh", c.x, value)
         return c.reshape(mixed, (rows, steps, heads * size))
-    return operations.matmul(c, turn_right=False)
+    return shared.matmul(c, turn_right=False)
 
 
 def _of_heads(c: Call, shape: Shape, heads: int) -> Any:
@@ -285,14 +285,14 @@ def _gather(c: Call) -> Any:
                 return c.tape.ops.take(c.x, c.inputs[1], axis=axis)
         if indices == c.out:
             return c.tape.ops.take_along_axis(c.x, c.inputs[1], axis=c.axis_or_last)
-    return operations.parts(c)
+    return shared.parts(c)
 
 
 def _transpose(c: Call) -> Any:
     """A flip is one to the Graph; its name tells."""
     if c.shape == c.out and c.operation.name.lower().startswith("flip"):
         return c.tape.ops.flip(c.x, axis=1 if len(c.shape) > 2 else -1)
-    return operations.transpose(c)
+    return shared.transpose(c)
 
 
 def _resize(c: Call) -> Any:
@@ -347,7 +347,7 @@ _LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dropout": ("Dropout", {"rate": 0.5}),
 }
 MAKERS: dict[str, Maker] = {
-    **operations.MAKERS,
+    **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv", "transposed_conv"), _convolution),
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
     **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),
