@@ -6,7 +6,7 @@ import contextlib
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,16 +53,6 @@ class MeasuredBlocks(NamedTuple):
     journal: Journal
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run that is done: its runner, for what is asked besides, what it measured, and where."""
-
-    runner: Runner
-    outcome: Outcome
-    environment: dict[str, Any]
-    journal: Journal
-
-
 def measure_blocks(
     backend: str,
     device: str,
@@ -96,8 +86,8 @@ def measure_blocks(
         restart,
         progress,
         check,
-    ) as run:
-        visits = run.outcome.visits
+    ) as (_, outcome, journal):
+        visits = outcome.visits
     measured = levels(visits, environment.cpu_count())
     points = [
         _point(b, graphs[b.name], n, visits[key], measured.jobs[key])
@@ -106,8 +96,8 @@ def measure_blocks(
         if (key := job_key(b.name, n)) in measured.jobs
     ]
     noise = noise_of(measured)
-    remarks = warnings(run.environment, noise, run.outcome.failures)
-    return MeasuredBlocks(points, run.environment, noise, remarks, run.journal)
+    remarks = warnings(outcome.environment, noise, outcome.failures)
+    return MeasuredBlocks(points, outcome.environment, noise, remarks, journal)
 
 
 @contextlib.contextmanager
@@ -124,7 +114,7 @@ def run_jobs(
     check: Check | None = None,
     what: str = "blocks",
     watched: Callable[[Runner], Progress] | None = None,
-) -> Iterator[Run]:
+) -> Iterator[tuple[Runner, Outcome, Journal]]:
     """Run `jobs`, as `Runner.run` does, with a journal, which is closed where anything goes wrong in here.
 
     Goes on from the journal if it is of the same run; `now` is in seconds since the epoch; `what` the jobs
@@ -137,12 +127,23 @@ def run_jobs(
             check(where)
         first = reference if isinstance(reference, Job) else reference[0]
         key = run_key(runner, device, jobs, first, settings, what) | {"backend": backend}
-        journal = open_journal(journal_path, key, now, restart, runner.progress)
+        journal = Journal(journal_path, key, now, restart)
+        if journal.dropped:
+            runner.progress.note(
+                f"starting anew, not from {journal_path}: {journal.dropped}; it is kept as "
+                f"{journal.aside}"
+            )
+        elif journal.records:
+            runner.progress.note(
+                f"going on from {journal_path}: {len(journal.records)} measurements are there already "
+                "(--restart throws them away)"
+            )
         if watched is not None:
             runner.progress = watched(runner)
         try:
-            outcome = runner.run(jobs, reference, settings, journal, free_bytes(runner, device))
-            yield Run(runner, outcome, where, journal)
+            outcome = runner.run(jobs, reference, settings, journal, runner.available_bytes())
+            outcome.environment = where
+            yield runner, outcome, journal
         except BaseException:
             journal.close()
             raise
@@ -174,29 +175,6 @@ def run_key(
         "processor": environment.kind(environment.processor_facts()) if device == "cpu" else {},
         **{k: runner.environment[k] for k in sorted(runner.environment)},
     }
-
-
-def open_journal(
-    path: Path, key: Mapping[str, Any], now: float, restart: bool, progress: Progress
-) -> Journal:
-    """The journal of a run, which says whether it goes on from what is there; see `Journal`."""
-    journal = Journal(path, key, now, restart)
-    if journal.dropped:
-        progress.note(
-            f"starting anew, not from {path}: {journal.dropped}; it is kept as {journal.aside}"
-        )
-    elif journal.records:
-        progress.note(
-            f"going on from {path}: {len(journal.records)} measurements are there already (--restart "
-            "throws them away)"
-        )
-    return journal
-
-
-def free_bytes(runner: Runner, device: str) -> int | None:
-    """Memory that jobs on `device` can have: a GPU's own where the backend knows it, else the host's."""
-    own = runner.available_bytes() if device != "cpu" else None
-    return environment.available_bytes() if own is None else own
 
 
 def _point(

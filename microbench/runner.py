@@ -12,6 +12,7 @@ from typing import Any
 from lolat.errors import MeasuringError
 from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress, Silent
+from microbench import environment
 from microbench.jobs import Job, Settings, groups, visiting_order
 from microbench.journal import Journal
 from microbench.timing import (
@@ -115,7 +116,7 @@ class Runner:
         """Start the worker; LolatError when backend or device are not there."""
         self._start = lambda: start_worker(backend, device)
         self.progress: Progress = progress or Silent()
-        self.clock = clock
+        self.clock, self.device = clock, device
         self.worker = self._start()
         self.prepared: dict[str, float] = {}  # key -> estimate in ms, of the present worker
         self.deaths = 0
@@ -135,14 +136,16 @@ class Runner:
         self.worker.close()
 
     def available_bytes(self) -> int | None:
-        """Free memory of the device that is measured; None where that is the host's, or not known."""
+        """Memory that jobs can have: a GPU's own where the backend knows it, else the host's."""
+        free: int | None = None
         try:
-            free: int | None = self._ask({"do": "memory"})["available_bytes"]
+            if self.device != "cpu":
+                free = self._ask({"do": "memory"})["available_bytes"]
         except RequestFailed:
-            return None
+            pass
         except ProcessDied as problem:
             raise MeasuringError(f"the backend does not say what is free: {problem}") from problem
-        return free
+        return environment.available_bytes() if free is None else free
 
     def run(
         self,

@@ -42,34 +42,27 @@ class Tape:
     """
 
     channels_first: ClassVar[bool] = True
-    input: Callable[[Tensor, Shape], Any]
-    """An input of a shape."""
-    constant: Callable[[Tensor], Any]
-    """An operand that nothing writes: ones."""
-    grown: Callable[[Any, Shape], Any]
-    """A node of a shape once for each sample of the batch, along the first axis."""
-    shape: Callable[[Any], tuple[int | None, ...] | None]
-    """Shape of a node; None, all of it or an axis, where that is not known yet."""
-    permute: Callable[[Any, Sequence[int]], Any]
-    """A node with its axes in another order, a view where there are views."""
-    copied: Callable[[Any], Any]
-    """A view with the copy that it costs sooner or later."""
+    input: Callable[[Tensor, Shape], Any]  # an input of a shape
+    constant: Callable[[Tensor], Any]  # an operand that nothing writes: ones
+    grown: Callable[
+        [Any, Shape], Any
+    ]  # a node of a shape once for each sample, along the first axis
+    shape: Callable[[Any], tuple[int | None, ...] | None]  # None, all or an axis: not known yet
+    permute: Callable[
+        [Any, Sequence[int]], Any
+    ]  # its axes in another order, a view where there are views
+    copied: Callable[[Any], Any]  # a view with the copy that it costs sooner or later
     reshape: Callable[[Any, Shape], Any]
-    """A node in another shape."""
-    index: Callable[[Any, Index], Any]
-    """A part of a node: an integer or slice for each axis."""
-    concatenate: Callable[[Sequence[Any], int], Any]
-    """Nodes put together along an axis."""
-    stack: Callable[[Sequence[Any], int], Any]
-    """Nodes along a new axis."""
-    pad: Callable[[Any, Sequence[tuple[int, int]]], Any]
-    """A node with so many zeros before and after, of each axis."""
-    tile: Callable[[Any, Shape], Any]
-    """A node, each axis so many times."""
+    index: Callable[[Any, Index], Any]  # a part of it: an integer or slice for each axis
+    concatenate: Callable[[Sequence[Any], int], Any]  # nodes put together along an axis
+    stack: Callable[[Sequence[Any], int], Any]  # nodes along a new axis
+    pad: Callable[
+        [Any, Sequence[tuple[int, int]]], Any
+    ]  # so many zeros before and after, of each axis
+    tile: Callable[[Any, Shape], Any]  # each axis so many times
     reduce: Callable[[Any, str, Sequence[int], bool], Any]
     """A node folded by a reduction (see `shapes.reduction`) along axes; whether these stay."""
     matmul: Callable[[Any, Any], Any]
-    """The product of matrices."""
     dense: Callable[[Any, int, int, int, bool], Any]
     """A dense layer along the last axis: node, its rank, features in and out, whether there is a bias."""
     binary: Callable[[str, Any, Any], Any]
