@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,25 +178,6 @@ def test_what_is_promised_is_there(name: str) -> None:
     for part in ("passes", "update", "epoch", "start", "layer"):
         wanted = inspect.signature(getattr(backends.Training, part)).parameters
         assert list(inspect.signature(getattr(cls, part)).parameters) == list(wanted)
-
-
-def test_a_job_is_the_part_it_names() -> None:
-    n = Layers.on("small", 4, 4, 3)
-    graph = n.done(n.same("relu", n.input))
-    parts = {
-        part: lambda *a, part=part, **k: lambda: (part, a, k)
-        for part in ("passes", "update", "epoch")
-    }
-    training: Any = SimpleNamespace(**parts)
-    how = {"batch_size": 4, "backward": True, "of_inputs": False}
-    for part, given, passed in (
-        ("passes", {"graph": graph.to_dict(), **how}, ((graph,), how)),
-        ("update", {"optimizer": "adam", "shapes": [[2, 3]]}, ()),
-        ("epoch", {"shape": [8, 8, 3], "batch_size": 2, "steps": 5}, ()),
-    ):
-        for _ in range(2):  # a job may be prepared again
-            call: Callable[[], Any] = backends.prepare_training(training, {part: given})
-            assert call() == (part, *(passed or ((), given)))
 
 
 # ---- the choice ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from microbench.doctor import Difference, Examination, references_of
 from microbench.environment import UNSAID
 from microbench.learn import REFERENCES
 from microbench.runner import Runner
-from tests.microbench.fakes import START_S, FakeDevice, FakeWorker, Watcher, tiny
+from tests.microbench.fakes import START_S, FakeDevice, tiny
 
 VERSIONS = {"framework": "fake", "framework_version": "1", "flags": {}}
 LABEL = "a desk (family 25 model 17), 2 threads"
@@ -24,12 +24,11 @@ FACTS = {"vendor": "AuthenticAMD", "family": 25, "model": 17, "stepping": 1, "l3
 
 
 class Desk(FakeDevice):
-    """A machine whose framework takes `start_s` to start, or is not there; `dies_at`: in the n-th visit."""
+    """A machine whose framework takes `start_s` to start, or is not there."""
 
     def __init__(self) -> None:
         super().__init__()
         self.environment = dict(VERSIONS)
-        self.dies_at: dict[str, int] = {}
         self.start_s = 0.0
         self.error: BaseException | None = None
 
@@ -37,20 +36,7 @@ class Desk(FakeDevice):
         self.now += self.start_s
         if self.error is not None:
             raise self.error
-        self.workers.append(DeskWorker(self, len(self.workers)))
-        return self.workers[-1]
-
-
-class DeskWorker(FakeWorker):
-    device: Desk
-
-    def request(self, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        key, device = document.get("key", ""), self.device
-        if document["do"] == "sample" and device.keys("sample").count(key) == device.dies_at.get(
-            key
-        ):
-            device.dies["sample", key] = 1
-        return super().request(document, limit_s)
+        return super().start(backend, device)
 
 
 NETWORKS = tuple(Predefined(name, tiny(4 + i), (1,), True) for i, name in enumerate("abcde"))
@@ -115,14 +101,6 @@ def test_how_long_it_took(desk: Desk) -> None:
     # Five to build, five in each of six rounds.
     assert found.seconds == pytest.approx(3.1 + 0.1 * 35)
     assert found.seconds == pytest.approx(desk.now)
-
-
-def test_a_gpus_own_memory_says_what_fits(desk: Desk) -> None:
-    desk.environment["device_name"] = "NVIDIA L4"
-    desk.free_bytes = 2**20
-    with pytest.raises(MeasuringError, match="a x1: skipped: needs about"):
-        examine(desk, device="gpu", label="NVIDIA L4")
-    assert len(examine(desk).again) == 5, "a cpu's memory is the host's"
 
 
 @pytest.mark.parametrize(("load", "busy"), [(1.3, True), (1.2, False), (None, False)])
@@ -212,23 +190,6 @@ def test_a_network_that_cannot_be_measured(desk: Desk) -> None:
         desk.refuses["prepare", key] = 1
     with pytest.raises(MeasuringError, match="nothing could be measured"):
         examine(desk)
-
-
-@pytest.mark.parametrize(("visit", "left"), [(0, "bcde"), (1, "abcde"), (4, "abcde")])
-def test_a_network_that_fails_later_keeps_the_times_that_it_has(
-    desk: Desk, visit: int, left: str
-) -> None:
-    """Three calls in the first round are enough; a first call that dies is none."""
-    desk.dies_at, seen = {"a x1": visit}, Watcher()
-    found = examine(desk, progress=seen)
-    assert [a.point.name for a in found.again] == list(left)
-    assert desk.keys("sample").count("a x1") == visit + 1
-    assert len(desk.workers) == 2
-    assert set(found.failures) == (set() if "a" in left else {"a x1"})
-    assert seen.stages == [("building", 5), ("measuring", 5 * doctor.SETTINGS.rounds)]
-    assert seen.steps == sum(total for _, total in seen.stages)
-    (note,) = seen.notes
-    assert "a x1: the measuring process was killed" in note
 
 
 def test_a_model_without_networks_starts_nothing(desk: Desk) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
@@ -116,11 +115,3 @@ def test_a_network_is_of_the_type_that_it_was_run_in(
     found = measure([evaluate.Case("a")], backend=backend)
     assert {t.dtype for t in found.measured[0].graph.tensors} == dtypes
     assert {t.dtype for t in typed.tensors} == {"float32", "int64"}
-
-
-def test_a_gpus_own_memory_says_what_fits(device: FakeDevice) -> None:
-    device.free_bytes = 2**20
-    wanted = [evaluate.Case("a")]
-    with pytest.raises(MeasuringError, match="a x1: skipped: needs about"):
-        measure(wanted, where="gpu")
-    assert measure(wanted).failures == {}

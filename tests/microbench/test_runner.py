@@ -446,33 +446,6 @@ def test_blocks_that_all_kill_the_worker_are_not_the_blocks(device: FakeDevice) 
         after(device, BLOCKS)
 
 
-@pytest.mark.parametrize(("rounds", "kept"), [(2, False), (3, True)])
-def test_a_block_that_dies_before_it_was_seen_often_enough_is_out(
-    device: FakeDevice, rounds: int, kept: bool
-) -> None:
-    """Three samples are enough, one a round; two are not."""
-    progress = breaking(device, "b", rounds, "dies", "sample")
-    outcome = after(device, settings=Settings(rounds=5), progress=progress)
-    assert (("b" in outcome.visits), ("b" in outcome.failures)) == (kept, not kept)
-    assert device.keys("sample").count("b") == rounds + 1
-
-
-@pytest.mark.parametrize("number", [1, 5, 13, 26])
-def test_a_run_of_both_that_was_interrupted_goes_on(path: Path, number: int) -> None:
-    first, second = FakeDevice(), FakeDevice()
-
-    def stop() -> None:
-        if len(first.keys("sample")) == number:
-            raise KeyboardInterrupt
-
-    with closing(Journal(path, {}, 0)) as journal, pytest.raises(KeyboardInterrupt):
-        after(first, journal=journal, progress=Watcher(stop))
-    with closing(Journal(path, {}, 1)) as journal:
-        outcome = after(second, journal=journal)
-    assert len(first.keys("sample")) + len(second.keys("sample")) == 27
-    assert visits(outcome) == {j.key: 3 for j in MIXED}
-
-
 def test_a_network_that_needs_too_much_memory_is_not_run_before_others(device: FakeDevice) -> None:
     networks = [NETWORKS[0], Job("n2", {}, need_bytes=2**40, whole=True), NETWORKS[2]]
     outcome = after(device, [*BLOCKS, *networks], networks, available_bytes=2**30)
