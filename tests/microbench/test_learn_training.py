@@ -19,7 +19,6 @@ from lolat.training.file import load_training
 from lolat.training.memory import OPTIMIZERS
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from microbench import blocks as predefined
-from microbench import families as parts
 from microbench import learn, learn_training
 from microbench.blocks import Predefined
 from microbench.jobs import Settings, graph_job
@@ -293,38 +292,19 @@ def test_they_are_the_predefined_blocks_and_five_more() -> None:
     assert {b.name for b in predefined.BLOCKS} < set(BY_NAME)
 
 
-def test_counts_of_dense_layers_with_dropout_and_norm() -> None:
-    found = count(parts.regularized(784, 512, 3)).total(1)
-    products = 784 * 512 + 512 * 512 + 512 * 512 + 512 * 10
-    assert found.flops == products
-    assert found.weights == products + 3 * 512 + 10
-    assert (found.acts, found.inp) == (0, 0)
-
-
 def test_counts_of_a_small_vgg() -> None:
-    found = count(parts.small_vgg(32, 32)).total(1)
+    found = count(BY_NAME["small vgg 3x32x32"].make()).total(1)
     kernels = 9 * (3 * 32 + 32 * 32), 9 * (32 * 64 + 64 * 64)
     dense = 8 * 8 * 64 * 128 + 128 * 10
     assert found.flops == 32 * 32 * kernels[0] + 16 * 16 * kernels[1] + dense
     assert found.weights == sum(kernels) + 2 * 32 + 2 * 64 + dense + 128 + 10
     assert found.acts == 2 * 32 * 32 * 32 + 2 * 16 * 16 * 64
     assert found.inp == 32 * 32 * (3 + 32) + 16 * 16 * (32 + 64)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("small vgg 3x32x32", (1, 64)),  # 64 times 25 M multiply-accumulates
-        ("conv 1x1 320x7x7", (1, 64)),  # 64 times 20 M
-        ("vgg 64x224x224", (1,)),  # 3.7 G already at 1
-        ("head 2048x7x7", (1, 64)),
-        ("max pool 3x3/2 64x112x112", (1, 64)),  # 64 times 1 M elements
-        ("grouped 3x3 128x28x28", (1,)),
-        ("depthwise 5x5/2 144x56x56", (1, 64)),
-    ],
-)
-def test_the_largest_batch_that_the_limits_allow(name: str, expected: tuple[int, ...]) -> None:
-    assert BY_NAME[name].batch_sizes == expected
+    assert BY_NAME["small vgg 3x32x32"].batch_sizes == (1, 64), "64 times 25 M multiply-accumulates"
+    assert BY_NAME["vgg 64x224x224"].batch_sizes == (1,), "3.7 G already at 1"
+    found = count(BY_NAME["3 dense, dropout, norm 784"].make()).total(1)
+    assert found.flops == 784 * 512 + 512 * 512 + 512 * 512 + 512 * 10
+    assert found.weights == found.flops + 3 * 512 + 10
 
 
 @pytest.mark.parametrize("block", TRAINING_BLOCKS, ids=lambda b: b.name)

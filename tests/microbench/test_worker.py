@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from microbench.timing import REPLICA_WARM_CALLS as WARM_CALLS
 from microbench.timing import timed
 from microbench.worker import HIGHEST_PRIORITY, Worker, WorkerProcess, raise_priority, run_together
 from tests.microbench import fake_backend
-from tests.processes import is_running, wait_until
+from tests.processes import is_running
 
 
 @pytest.fixture
@@ -181,6 +180,16 @@ def test_what_cannot_start(backend: str, device: str, error: type, words: str) -
         WorkerProcess(backend, device)
 
 
+def test_a_job_that_fails_is_not_kept(working: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*unused: object) -> Any:
+        raise MeasuringError("the device's memory does not suffice")
+
+    monkeypatch.setattr(worker, "warm_up", fail)
+    with pytest.raises(MeasuringError):
+        working.answer(prepare())
+    assert set(working.calls) == {"net", "block", "layer"}
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, ProcessDied])
 def test_what_comes_between_while_it_starts_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
@@ -252,28 +261,6 @@ def test_there_is_a_limit(tmp_path: Path) -> None:
     with pytest.raises(MeasuringError, match=r"no answer within 1 s; on a"):
         run_together(f"{HERE}:hang", [{"pid_file": str(pid_file)}], 1)
     assert not (pid_file.exists() and is_running(int(pid_file.read_text().split()[0])))
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
-def test_a_process_ends_with_its_parent(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    code = (
-        "from microbench.worker import run_together; "
-        f"run_together('{HERE}:hang', [{{'pid_file': {str(pid_file)!r}}}], 600)"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    try:
-        wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()), 60, "a process starts")
-        parent.send_signal(signal.SIGKILL)
-        parent.wait()
-        pid, folder = pid_file.read_text().split()
-        wait_until(lambda: not is_running(int(pid)), 10, "it ends")
-        assert not Path(folder).exists()
-    finally:
-        parent.kill()
-        parent.wait()
 
 
 class Work:
