@@ -52,7 +52,7 @@ from sitecustomize import begin
 from lolat.graph.layers import Layers
 from microbench import learn, learn_training, worker
 from microbench.blocks import Predefined
-from microbench.jobs import Settings
+from microbench.runner import Settings
 
 def tiny(size, channels):
     n = Layers.on("tiny", size, size, 3)

@@ -25,11 +25,9 @@ from lolat.units import off
 from microbench import environment
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.environment import Difference
-from microbench.jobs import Job, Settings, graph_job, job_key
 from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, UNSTEADY
-from microbench.runner import Runner
-from microbench.state import Levels, levels
-from microbench.timing import Clock
+from microbench.runner import Job, Runner, Settings, graph_job, job_key
+from microbench.timing import Clock, Levels, levels
 
 SETTINGS = Settings(rounds=6, slice_s=SLICE_S)
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"

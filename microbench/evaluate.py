@@ -21,10 +21,9 @@ from lolat.readers import read
 from microbench import backends, environment
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, measured_again, references_of
-from microbench.jobs import Job, Settings, job_key, keep_bytes, peak_bytes
 from microbench.learn import SLICE_S, noise_of
-from microbench.runner import Runner
-from microbench.state import levels
+from microbench.runner import Job, Runner, Settings, job_key, keep_bytes, peak_bytes
+from microbench.timing import levels
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",

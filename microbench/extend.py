@@ -22,9 +22,9 @@ from microbench import environment
 from microbench.backends import of_model
 from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, references_of
-from microbench.jobs import job_key
 from microbench.journal import Journal
 from microbench.learn import measure_blocks
+from microbench.runner import job_key
 
 DRIFT = 0.1
 

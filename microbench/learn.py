@@ -18,11 +18,9 @@ from lolat.graph.counts import behaviors, count
 from lolat.io.progress import Progress
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known
-from microbench.jobs import Job, Settings, graph_job, job_key
 from microbench.journal import Journal, fingerprint
-from microbench.runner import Outcome, Runner
-from microbench.state import Level, Levels, levels
-from microbench.timing import Visit
+from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
+from microbench.timing import Level, Levels, Visit, levels
 
 SLICE_S = 0.1
 USUAL = Settings(rounds=8, slice_s=SLICE_S, most_rounds=24, enough_s=90.0)

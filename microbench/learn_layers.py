@@ -34,10 +34,17 @@ from lolat.mlp.table import (
 )
 from microbench import environment
 from microbench.environment import SYSTEM, cpu_count, text
-from microbench.jobs import ITEM_BYTES, OVERHEAD_BYTES, Job, Settings, reference_job
 from microbench.journal import Journal
 from microbench.learn import Check, noise_beside, run_jobs, warnings
-from microbench.runner import Outcome, Runner
+from microbench.runner import (
+    ITEM_BYTES,
+    OVERHEAD_BYTES,
+    Job,
+    Outcome,
+    Runner,
+    Settings,
+    reference_job,
+)
 from microbench.timing import (
     ENOUGH_QUIET,
     Clock,

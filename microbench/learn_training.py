@@ -26,10 +26,17 @@ from lolat.training.terms import pass_rows, started, variables
 from microbench import families
 from microbench.backends import check_trains
 from microbench.blocks import BLOCKS, Predefined, as_known, row
-from microbench.jobs import OVERHEAD_BYTES, Job, Settings, keep_bytes, reference_job
 from microbench.journal import Journal
 from microbench.learn import Check, noise_beside, run_jobs, warnings
-from microbench.runner import Outcome, Runner
+from microbench.runner import (
+    OVERHEAD_BYTES,
+    Job,
+    Outcome,
+    Runner,
+    Settings,
+    keep_bytes,
+    reference_job,
+)
 from microbench.timing import Visit, center, final_limit, is_quiet, spread
 
 # ---- What is measured to learn training: the predefined blocks, five more, and at which batch

@@ -28,8 +28,8 @@ from lolat.model.prediction import domain_words
 from lolat.report.text import latency
 from microbench import backends
 from microbench.extend import as_blocks, measure_extension
-from microbench.jobs import job_key
 from microbench.journal import interruptible
+from microbench.runner import job_key
 
 PASSES = 3  # a new fit weighs the blocks anew, so that further ones may count
 

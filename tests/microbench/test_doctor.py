@@ -16,6 +16,7 @@ from microbench.doctor import Difference, Examination, references_of
 from microbench.environment import UNSAID
 from microbench.learn import REFERENCES
 from microbench.runner import Runner
+from tests.microbench.conftest import measured_by
 from tests.microbench.fakes import START_S, FakeDevice, tiny
 
 VERSIONS = {"framework": "fake", "framework_version": "1", "flags": {}}
@@ -50,9 +51,7 @@ def learned(networks: tuple[Predefined, ...] = NETWORKS, ms: float = 2.0) -> lis
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     found = Desk()
-    monkeypatch.setattr(
-        doctor, "Runner", lambda b, d, p, clock: Runner(b, d, p, found.start, clock)
-    )
+    measured_by(monkeypatch, found)
     monkeypatch.setattr(environment, "load", lambda: 0.1)
     monkeypatch.setattr(environment, "cpu_model", lambda: "a desk")
     monkeypatch.setattr(environment, "cpu_count", lambda: 2)

@@ -13,7 +13,6 @@ from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from microbench import evaluate
 from microbench.blocks import Predefined
-from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice, tiny
 
 
@@ -26,14 +25,9 @@ OWN = tuple(Predefined(f"own {i}", tiny(4 + i), (1,), True) for i in range(3))
 POINTS = [Point(b.name, 1, count(b.make()).total(1)._asdict(), 10.0, whole=True) for b in OWN]
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
-    device = FakeDevice()
-    monkeypatch.setattr(
-        evaluate, "Runner", lambda b, d, p: Runner(b, d, p, device.start, device.clock)
-    )
+@pytest.fixture(autouse=True)
+def networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "read", lambda *_: graph())
-    return device
 
 
 def measure(wanted: Sequence[evaluate.Case], **options: Any) -> evaluate.Evaluation:

@@ -22,8 +22,7 @@ from microbench import backends, learn
 from microbench.backends import create
 from microbench.blocks import Predefined, as_known
 from microbench.environment import FIELDS
-from microbench.jobs import Settings
-from microbench.runner import Runner
+from microbench.runner import Runner, Settings
 from microbench.worker import WorkerProcess
 from tests.microbench.covering import covering
 from tests.microbench.fakes import small, tiny

@@ -59,13 +59,13 @@ class Together:
         for rank, request in enumerate(requests):
             gradients = request["gradients"]
             with_ms = [
-                [1.0 + self.ms(request["replicas"], v, b) - 0.1 * rank] * 3 for v, b in gradients
-            ]
-            if self.spread:
-                with_ms = [
-                    [t * (1 + self.spread * (-1) ** i) for t in times]
-                    for i, times in enumerate(with_ms)
+                [
+                    (1 + self.ms(request["replicas"], v, b) - 0.1 * rank)
+                    * (1 + self.spread * (-1) ** i)
                 ]
+                * 3
+                for i, (v, b) in enumerate(gradients)
+            ]
             without = [[1.0 - 0.1 * rank] * 3 for _ in gradients]
             answers.append({"with_ms": with_ms, "without_ms": without, "environment": FRAMEWORK})
         return answers

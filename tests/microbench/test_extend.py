@@ -20,8 +20,7 @@ from microbench.blocks import Predefined
 from microbench.doctor import Again
 from microbench.environment import UNSAID
 from microbench.extend import as_blocks, disagreement
-from microbench.jobs import Settings
-from microbench.runner import Runner
+from microbench.runner import Settings
 from tests import synthetic
 from tests.cli.commands import Command, Result
 from tests.microbench import fakes
@@ -43,16 +42,13 @@ BLOCKS = (
 OWN = {f"net {c} x1" for c in range(14, 17)}
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
-    """A machine that nothing is timed on; the network that every NETWORK names is NETWORK."""
-    found = FakeDevice()
-    found.environment = VERSIONS
-    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+@pytest.fixture(autouse=True)
+def machine(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network that every NETWORK names is NETWORK."""
+    device.environment = VERSIONS
     monkeypatch.setattr(extend, "NETWORKS", BLOCKS[-3:])
     monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
     monkeypatch.setattr("lolat.readers.read", lambda spec, size: NETWORK)
-    return found
 
 
 @pytest.fixture

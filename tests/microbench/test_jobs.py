@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.layers import Layers
-from microbench.jobs import (
+from microbench.runner import (
     Job,
     Settings,
     activation_bytes,

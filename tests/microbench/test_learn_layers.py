@@ -20,9 +20,8 @@ from lolat.errors import InputError
 from lolat.graph.counts import count
 from lolat.mlp.devices import DEVICES, Device, read_devices
 from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, read_table
-from microbench import learn, learn_layers
+from microbench import learn_layers
 from microbench import learn_layers as facts_module
-from microbench.jobs import Job, Settings
 from microbench.journal import Journal
 from microbench.learn_layers import (
     COPIES,
@@ -40,7 +39,8 @@ from microbench.learn_layers import (
     write_csv,
     write_record,
 )
-from microbench.runner import Runner
+from microbench.runner import Job, Runner, Settings
+from tests.microbench.conftest import measured_by
 from tests.microbench.fakes import FakeDevice, FakeWorker, Watcher
 from tests.mlp.tables import layer_graph
 
@@ -85,7 +85,7 @@ class TimedWorker(FakeWorker):
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Timed:
     found = Timed()
-    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+    measured_by(monkeypatch, found)
     monkeypatch.setattr(
         learn_layers.environment,
         "device_label",

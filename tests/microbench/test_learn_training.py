@@ -19,9 +19,8 @@ from lolat.training.file import load_training
 from lolat.training.memory import OPTIMIZERS
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 from microbench import blocks as predefined
-from microbench import learn, learn_training
+from microbench import learn_training
 from microbench.blocks import Predefined
-from microbench.jobs import Settings, graph_job
 from microbench.learn_training import (
     LARGE,
     MOST_ELEMENTS,
@@ -31,8 +30,9 @@ from microbench.learn_training import (
     is_unrolled,
     reads_image,
 )
-from microbench.runner import Runner
+from microbench.runner import Settings, graph_job
 from tests import synthetic
+from tests.microbench.conftest import measured_by
 from tests.microbench.fakes import FakeDevice, FakeWorker, Watcher
 
 SETTINGS = Settings(rounds=2, extra_rounds=0)
@@ -84,7 +84,7 @@ class Device(FakeDevice):
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     found = Device()
     found.environment = {"framework": "tensorflow", "framework_version": "2.21.0"}
-    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+    measured_by(monkeypatch, found)
     return found
 
 

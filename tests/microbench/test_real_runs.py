@@ -27,7 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the test
 from microbench import learn, worker
 from microbench.blocks import Predefined
 from lolat.graph.layers import Layers
-from microbench.jobs import Settings
+from microbench.runner import Settings
 
 def tiny(size, channels):
     n = Layers.on("tiny", size, size, 3)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from lolat.errors import DeviceError, MeasuringError
-from microbench.jobs import Job, Settings
 from microbench.journal import Journal
-from microbench.runner import MOST_DEATHS, MOST_LOOPS, Outcome, Runner
+from microbench.runner import MOST_DEATHS, MOST_LOOPS, Job, Outcome, Runner, Settings
 from microbench.timing import LEAST_QUIET
 from tests.microbench.fakes import START_S, FakeDevice, Watcher
 
@@ -26,11 +25,6 @@ ALWAYS = 10**6
 ONCE_MORE = Settings(rounds=2, extra_rounds=3, extra_s=1e9)
 HOW = pytest.mark.parametrize("how", ["dies", "refuses"])
 REASONS = {"refuses": "ResourceExhausted: no", "dies": "the measuring process was killed"}
-
-
-@pytest.fixture
-def device() -> FakeDevice:
-    return FakeDevice()
 
 
 @pytest.fixture

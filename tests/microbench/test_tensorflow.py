@@ -206,16 +206,6 @@ def network(name: str) -> dict[str, Any]:
     return {"do": "prepare", "key": name, "job": job}
 
 
-def test_a_real_block_is_prepared_and_timed(worker: WorkerProcess) -> None:
-    for key, batch_size in (("tiny", 2), ("reference", 1)):
-        job = {"graph": small().to_dict(), "batch_size": batch_size}
-        answer = worker.request({"do": "prepare", "key": key, "job": job}, 60)
-        assert 0 < answer["estimate_ms"] < 1000
-    taken = worker.request({"do": "time", "key": "tiny", "reference": "reference", "calls": 3}, 60)
-    assert [len(taken[k]) for k in ("samples_ms", "reference_ms")] == [3, 4]
-    assert all(t > 0 for times in taken.values() for t in times)
-
-
 @pytest.mark.parametrize("name", ["loud", "two_inputs"])
 def test_a_users_network_runs_whatever_it_prints(
     worker: WorkerProcess, name: str, capfd: pytest.CaptureFixture[str]

@@ -19,8 +19,7 @@ from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import read_table
 from microbench import learn as measuring
 from microbench import learn_layers, worker
-from microbench.jobs import graph_job
-from microbench.runner import Runner
+from microbench.runner import Runner, graph_job
 from tests.cli.commands import Command
 from tests.microbench.fakes import FakeDevice, small
 
