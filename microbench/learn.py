@@ -241,7 +241,15 @@ def warnings(
     noisy: Sequence[str] = (),
 ) -> list[str]:
     """Remarks on a run, each with what to do about it; `noisy`: points that saw no quiet moment."""
-    remarks = list(_busy_before(where))
+    remarks = []
+    load = where.get("load_at_start")
+    # Of the machine, whose load it is; a framework may have been given fewer.
+    threads = where.get("processor", {}).get("threads", where["threads"])
+    if load is not None and load > BUSY_LOAD * threads:
+        remarks.append(
+            f"the machine was busy before the run (load {load} on {threads} threads): close other "
+            "programs and run again"
+        )
     apart = f"repeated measurements were {100 * noise['floor']:.0f} % apart"
     mend = "(on a virtual machine, neighbors may be the cause: docs/explanation/stopwatch.md)"
     if "calm_share" in noise:
@@ -275,15 +283,3 @@ def warnings(
             f"{reason}); the model is fitted on the others"
         )
     return remarks
-
-
-def _busy_before(where: Mapping[str, Any]) -> Iterator[str]:
-    """A remark where other programs were at work before the run."""
-    load = where.get("load_at_start")
-    # Of the machine, whose load it is; a framework may have been given fewer.
-    threads = where.get("processor", {}).get("threads", where["threads"])
-    if load is not None and load > BUSY_LOAD * threads:
-        yield (
-            f"the machine was busy before the run (load {load} on {threads} threads): close other "
-            "programs and run again"
-        )

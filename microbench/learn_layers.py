@@ -41,7 +41,6 @@ from microbench.runner import (
     OVERHEAD_BYTES,
     Job,
     Outcome,
-    Runner,
     Settings,
     reference_job,
 )
@@ -363,12 +362,9 @@ def measure_layers(
     """Time each of `layers` (without GPU and times) several times, in random order; see `run_jobs`."""
     jobs = [_job(layers, row) for row in range(len(layers))]
 
-    def paced(runner: Runner) -> Progress:
-        return Pace(runner.progress, len(jobs), settings.rounds, runner.clock)
-
     with run_jobs(
         backend, device, jobs, reference_job(), settings, journal_path, now, restart, progress, check,
-        "layers", paced,
+        "layers", lambda r: Pace(r.progress, len(jobs), settings.rounds, r.clock),
     ) as (_, outcome, journal):  # fmt: skip
         return _measured(layers, jobs, gpu_name(device, outcome.environment), outcome, journal)
 

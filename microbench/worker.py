@@ -74,7 +74,10 @@ class Worker:
     def prepare(self, job: dict[str, Any]) -> Callable[[], object]:
         """A job is a layer, a part of training, or a Graph or the NETWORK of a user and a batch size."""
         if "training" in job:
-            return backends.prepare_training(backends.training_of(self.backend), job["training"])
+            ((part, arguments),) = job["training"].items()  # a method of it, and its arguments
+            if "graph" in arguments:
+                arguments = {**arguments, "graph": Graph.from_dict(arguments["graph"])}
+            return getattr(backends.training_of(self.backend), part)(**arguments)
         if "layer" in job:
             return backends.training_of(self.backend).layer(job["layer"])
         if "graph" in job:

@@ -247,11 +247,3 @@ def training_of(backend: Backend) -> Training:
     check_trains(backend.name)
     made: Training = pkgutil.resolve_name(TRAINING[backend.name])(backend)
     return made
-
-
-def prepare_training(training: Training, job: Mapping[str, Any]) -> Callable[[], object]:
-    """The call of a job: {"passes" | "update" | "epoch": arguments of the method of that name}."""
-    if "passes" in job:
-        arguments = dict(job["passes"])
-        return training.passes(Graph.from_dict(arguments.pop("graph")), **arguments)
-    return training.update(**job["update"]) if "update" in job else training.epoch(**job["epoch"])

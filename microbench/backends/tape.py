@@ -196,7 +196,12 @@ def build(
         turned = turning and len(shape) > 3 and bool(users & (SPATIAL | ANY | RAW))
         shape = first(shape) if turned else shape
         values[i] = Value(tape.input(graph.tensors[i], shape), shape, turned)
-    reusable = _reusable(graph, readers)
+    own = {i for o in graph.operations if o.kind not in SHARING for i in o.outputs} - {
+        *graph.outputs
+    }
+    reusable = {
+        i for i in own if len(readers.get(i, ())) == 1
+    }  # in memory of their own, and read once
     for operation in graph.operations:
         for i in operation.inputs:
             if i not in values:
@@ -286,12 +291,6 @@ def _turn(tape: Tape, value: Value, turned: bool) -> Value:
     return Value(tape.permute(value.node, change(range(rank))), change(value.shape), turned)
 
 
-def _reusable(graph: Graph, readers: Mapping[int, list[int]]) -> set[int]:
-    """Tensors that one operation alone reads, in memory of their own."""
-    written = {i for o in graph.operations if o.kind not in SHARING for i in o.outputs}
-    return {i for i in written - {*graph.outputs} if len(readers.get(i, ())) == 1}
-
-
 # ---- Operations that every backend builds of the same steps
 
 CONSTANTS = {"maximum": 0.5, "minimum": 0.5, "power": 3.0}
@@ -321,14 +320,6 @@ def transpose(c: Call) -> Any:
     return c.reshape(c.tape.copied(c.tape.permute(flat, (0, 2, 1))), c.out)
 
 
-def _concatenate(c: Call) -> Any:
-    return c.tape.concatenate(c.inputs, shapes.concatenation_axis(c.ins, c.out, c.axis))
-
-
-def _stack(c: Call) -> Any:
-    return c.tape.stack(c.inputs, shapes.stacking_axis(c.ins, c.out, c.axis))
-
-
 def parts(c: Call) -> list[Any]:
     """One part of the first operand for each output."""
     nodes = []
@@ -340,10 +331,6 @@ def parts(c: Call) -> list[Any]:
             index = (slice(None), slice(0, prod(out) // rows, 1))
         nodes.append(c.reshape(c.tape.index(node, index), out, shape))
     return nodes
-
-
-def _pad(c: Call) -> Any:
-    return c.tape.pad(c.x, shapes.padding(c.shape, c.out, c.attributes.get("padding", ())))
 
 
 def _reduce(c: Call) -> Any:
@@ -361,11 +348,6 @@ def _merge(kind: str, c: Call) -> Any:
     if len(c.inputs) > 1:
         return c.tape.merge(kind, c.inputs)
     return c.tape.binary("add" if kind == "average" else kind, c.x, CONSTANTS.get(kind, 1.5))
-
-
-def _rescale(c: Call) -> Any:
-    """As Keras' Rescaling: a product and a sum."""
-    return c.tape.binary("subtract", c.tape.binary("multiply", c.x, 1 / 127.5), 1.0)
 
 
 def dense(c: Call) -> Any:
@@ -407,15 +389,20 @@ MERGES = ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum"
 MAKERS: dict[str, Maker] = {
     **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims"), reshape),
     "transpose": transpose,
-    "concatenate": _concatenate,
-    "stack": _stack,
+    "concatenate": lambda c: c.tape.concatenate(
+        c.inputs, shapes.concatenation_axis(c.ins, c.out, c.axis)
+    ),
+    "stack": lambda c: c.tape.stack(c.inputs, shapes.stacking_axis(c.ins, c.out, c.axis)),
     **dict.fromkeys(("slice", "split", "crop"), parts),
-    "pad": _pad,
+    "pad": lambda c: c.tape.pad(
+        c.x, shapes.padding(c.shape, c.out, c.attributes.get("padding", ()))
+    ),
     "reduce": _reduce,
     "repeat": _repeat,
     **{kind: partial(_merge, kind) for kind in MERGES},
     "scale": lambda c: c.tape.binary("multiply", c.x, 0.125),
-    "rescale": _rescale,
+    # As Keras' Rescaling: a product and a sum.
+    "rescale": lambda c: c.tape.binary("subtract", c.tape.binary("multiply", c.x, 1 / 127.5), 1.0),
     "dense": dense,
     "matmul": matmul,
     "identity": lambda c: c.x,

@@ -90,7 +90,7 @@ def computed(name: str, graph: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
     """What a backend makes of inputs that lie as the Graph has them, channels first or without channels."""
     made = backend(name)
     if name == "tensorflow":
-        from microbench.backends.tensorflow import build
+        from microbench.backends.tensorflow.layers import build_graph as build
 
         results = build(made.keras, graph)(list(inputs), training=False)
         return [

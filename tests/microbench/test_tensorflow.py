@@ -23,7 +23,7 @@ from lolat.io.process import RequestFailed
 from lolat.readers.keras import import_keras, read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
-from microbench.backends.tensorflow import build
+from microbench.backends.tensorflow.layers import build_graph as build
 from microbench.blocks import Predefined
 from microbench.worker import WorkerProcess
 from tests.microbench.covering import covering

@@ -17,8 +17,8 @@ from lolat.graph.edits import subgraph
 from lolat.readers.keras import read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
-from microbench.backends.tensorflow import build
 from microbench.backends.tensorflow.layers import MAKERS
+from microbench.backends.tensorflow.layers import build_graph as build
 from tests.readers.keras_networks import functional, graph_of, keras, layers, ops
 
 BATCH = 2

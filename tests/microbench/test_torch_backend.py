@@ -235,7 +235,9 @@ def test_the_libraries_that_it_computes_with() -> None:
         "onednn_version": "3.12.0", "mkl_version": "2024.2-Product", "openmp_version": "201511",
         "blas": "mkl", "cpu_capability": "AVX512",
     }  # fmt: skip
-    assert libraries(made_up("PyTorch built with:\n")) == switches
+    assert libraries(made_up("PyTorch built with:\n", cpu=cpu)) == switches | {
+        "cpu_capability": "AVX512"
+    }
 
 
 def test_onednn_switched_off_is_seen() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import isqrt, prod
 from typing import Any, ClassVar
@@ -74,11 +75,26 @@ class KerasTape(Tape):
         return all(isinstance(x, self.keras.KerasTensor) for x in nodes)
 
 
+@contextlib.contextmanager
+def standard(keras: Any) -> Iterator[None]:
+    """Without what a user's ~/.keras/keras.json says, which is for the user's own networks."""
+    config = keras.config
+    saved = config.image_data_format(), config.dtype_policy()
+    config.set_image_data_format("channels_last")
+    config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        config.set_image_data_format(saved[0])
+        config.set_dtype_policy(saved[1])
+
+
 def build_graph(keras: Any, graph: Graph) -> Any:
-    """A Keras model of `graph`; MeasuringError names an operation that cannot be built, and says why."""
+    """A Keras model of `graph` (float32); MeasuringError names an operation that cannot be built."""
     tape = KerasTape(keras)
-    outputs, _ = build(graph, tape, MAKERS, "tensorflow")
-    return keras.Model(tape.inputs, outputs, name="block")
+    with standard(keras):
+        outputs, _ = build(graph, tape, MAKERS, "tensorflow")
+        return keras.Model(tape.inputs, outputs, name="block")
 
 
 def _layer(c: Call, name: str, *arguments: Any, **options: Any) -> Any:

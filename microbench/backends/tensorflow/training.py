@@ -16,7 +16,9 @@ from lolat.errors import DeviceError
 from lolat.graph import Graph
 from lolat.readers.keras import import_keras
 from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM, imported
-from microbench.backends.tensorflow import TensorFlowBackend, build, standard, waiting
+from microbench.backends.tensorflow import TensorFlowBackend, waiting
+from microbench.backends.tensorflow.layers import build_graph as build
+from microbench.backends.tensorflow.layers import standard
 from microbench.timing import Clock, timed
 
 OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {

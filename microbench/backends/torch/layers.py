@@ -39,18 +39,15 @@ class TorchTape(Tape):
         self.concatenate, self.stack = self._step(torch.cat), self._step(torch.stack)
         self.tile, self.matmul = self._step(torch.tile), self._step(torch.matmul)
         self.index = self._step(operator.getitem)  # a view, whose copy is left to what reads it
-        self.grown = lambda node, shape: self.call(for_each_sample, node, self.first_input)
+        self.grown = lambda node, shape: self.call(
+            for_each_sample, node, next(n for n in self.graph.nodes if n.op == "placeholder")
+        )
         self.dense = lambda node, rank, inside, made, bias: self.module(
             "dense", torch.nn.Linear(inside, made, bias=bias), node
         )
 
     def _step(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         return partial(self.call, function, **options)
-
-    @property
-    def first_input(self) -> Any:
-        """The node of the first input."""
-        return next(n for n in self.graph.nodes if n.op == "placeholder")
 
     def _input(self, tensor: Tensor, shape: Shape) -> Any:
         node = self.graph.placeholder(f"x{len(self.meta)}")
