@@ -15,7 +15,7 @@ from lolat.errors import DeviceError, InputError, LolatError, MissingPackageErro
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.process import ProcessDied, RequestFailed
-from microbench import backends, environment, families, worker
+from microbench import backends, families, worker
 from microbench.blocks import as_known, without_batch_norms
 
 
@@ -97,20 +97,6 @@ def test_more_threads_than_processors_and_a_gpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(backends, "cpu_count", lambda: 1)
     with pytest.raises(InputError, match="one processor; expected a number from 1 to 1"):
         backends.check_threads(2, "cpu")
-
-
-def test_the_devices_name_says_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
-    monkeypatch.setattr(environment, "processor_facts", dict)
-    monkeypatch.setattr(environment, "cpu_count", lambda: 8)
-    for where, label in (
-        ({}, "EPYC, 8 threads"),
-        ({"threads": 2}, "EPYC, 8 threads"),
-        ({"threads": 2, "threads_asked": 2}, "EPYC, 2 threads"),
-        ({"threads_asked": 1}, "EPYC, 1 thread"),
-    ):
-        assert environment.label_of("cpu", where) == label
-    assert environment.label_of("gpu", {"device_name": "T4"}) == "T4"
 
 
 # ---- what a backend takes a Graph for ------------------------------------------------------------

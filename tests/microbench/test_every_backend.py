@@ -24,8 +24,7 @@ from microbench.blocks import Predefined, as_known
 from microbench.environment import FIELDS
 from microbench.runner import Runner, Settings
 from microbench.worker import WorkerProcess
-from tests.microbench.covering import covering
-from tests.microbench.fakes import small, tiny
+from tests.microbench.fakes import covering, small, tiny
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
 every_backend = pytest.mark.parametrize("name", NEEDED)

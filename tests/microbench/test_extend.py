@@ -335,9 +335,8 @@ def test_when_none_of_the_blocks_can_be_measured(
 
 def strange(kind: str, dtype: str = "float32") -> Graph:
     b = GraphBuilder("odd")
-    x = b.input((1, 8, 8, 3), dtype)
-    x = b.add("conv", [x], (1, 8, 8, 8), kernel=(3, 3), in_channels=3, out_channels=8, groups=1,
-              bias=False)  # fmt: skip
+    said = {"kernel": (3, 3), "in_channels": 3, "out_channels": 8, "groups": 1, "bias": False}
+    x = b.add("conv", [b.input((1, 8, 8, 3), dtype)], (1, 8, 8, 8), **said)
     return b.build([b.add(kind, [x], (1, 8, 8, 8))])
 
 

@@ -21,7 +21,7 @@ from microbench.backends.onnxruntime import layers as onnxruntime_tape
 from microbench.backends.onnxruntime.layers import OnnxTape, block_model
 from microbench.backends.tape import first
 from microbench.blocks import Predefined, as_known
-from tests.microbench.covering import covering
+from tests.microbench.fakes import covering
 
 onnx: Any = pytest.importorskip("onnx")
 runtime: Any = pytest.importorskip("onnxruntime")

@@ -13,7 +13,6 @@ from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.layers import Layers
 from microbench.backends import shapes
 from microbench.backends.tape import Tape, build, is_channels_last
-from microbench.blocks import BLOCKS, NETWORKS
 
 
 class Text(Tape):
@@ -89,14 +88,6 @@ def test_what_is_repeated_for_each_sample_grows() -> None:
     b = GraphBuilder("constant")
     graph = b.build([b.add("add", [b.input((1, 4)), b.tensor((1, 4))], (1, 4))])
     assert written(graph) == "add(x(1, 4), grown c(1, 4))(1, 4)"
-
-
-def test_all_predefined_blocks_of_images_are_channels_last() -> None:
-    """Those of tokens have no channels to turn."""
-    graphs = [b.make() for b in (*BLOCKS, *NETWORKS)]
-    images = [g for g in graphs if len(g.tensors[g.inputs[0]].shape) == 4]
-    assert len(images) > 80
-    assert all(is_channels_last(g) for g in images)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from microbench.backends import create, tensorflow
 from microbench.backends.tensorflow.layers import build_graph as build
 from microbench.blocks import Predefined
 from microbench.worker import WorkerProcess
-from tests.microbench.covering import covering
-from tests.microbench.fakes import small
+from tests.microbench.fakes import covering, small
 
 
 @pytest.fixture(scope="module")

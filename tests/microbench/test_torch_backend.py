@@ -20,8 +20,7 @@ from microbench.backends.tape import first
 from microbench.backends.torch import keep_freed_memory, libraries
 from microbench.backends.torch.layers import block_module, materialize
 from microbench.blocks import BLOCKS, Predefined, as_known
-from tests.microbench.covering import covering
-from tests.microbench.fakes import small
+from tests.microbench.fakes import covering, small
 
 torch: Any = pytest.importorskip("torch")
 

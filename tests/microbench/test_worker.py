@@ -21,7 +21,7 @@ from microbench.timing import REPLICA_CALLS as CALLS
 from microbench.timing import REPLICA_WARM_CALLS as WARM_CALLS
 from microbench.timing import timed
 from microbench.worker import HIGHEST_PRIORITY, Worker, WorkerProcess, raise_priority, run_together
-from tests.microbench import fake_backend
+from tests.microbench import fakes
 from tests.processes import is_running
 
 
@@ -40,7 +40,7 @@ class Noted(Prepared):
 @pytest.fixture
 def working(monkeypatch: pytest.MonkeyPatch, called: list[str]) -> Worker:
     """A worker that has three things prepared: two that can be touched, and a plain function."""
-    monkeypatch.setattr(backends, "create", lambda backend, device: fake_backend.Fake(device))
+    monkeypatch.setattr(backends, "create", lambda backend, device: fakes.Fake(device))
     found = Worker("fake", "cpu")
 
     def make(name: str) -> Prepared:
@@ -116,7 +116,7 @@ def test_it_asks_to_go_first(monkeypatch: pytest.MonkeyPatch, error: OSError | N
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "WORKER", fake_backend.START)
+    monkeypatch.setattr(worker, "WORKER", fakes.START)
 
 
 @pytest.fixture
