@@ -165,10 +165,10 @@ def _measured(
         keys = [f"{b.name} x{b.batch_sizes[0]}" for b in blocks]
         progress.note(f"measuring {len(keys)} of its blocks: {', '.join(keys)}")
         where = document["environment"]
-        found = measure_extension(
+        found, record = measure_extension(
             blocks, points, loaded.device, where, journal_path, time.time(), restart, progress
         )
-        record = found.record(graph.name)
+        record["network"] = graph.name
         extended = grown(document, found.points, record, found.warnings, target.stem)
         own = Path(loaded.source)
         if target.exists() and target.samefile(own) and read(own) != on_disk:

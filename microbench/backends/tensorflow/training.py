@@ -15,7 +15,7 @@ import numpy as np
 from lolat.errors import DeviceError
 from lolat.graph import Graph
 from lolat.readers.keras import import_keras
-from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM, imported
+from microbench.backends import CLASSES, FLOAT_BYTES, LEARNING_RATE, MOMENTUM, imported
 from microbench.backends.tensorflow import TensorFlowBackend, waiting
 from microbench.backends.tensorflow.layers import build_graph as build
 from microbench.backends.tensorflow.layers import standard
@@ -195,8 +195,6 @@ def _keras_layer(keras: Any, layer: Mapping[str, Any]) -> tuple[Any, tuple[int, 
 # All gradients of an iteration are joined to one message, which the devices exchange after the backward
 # pass: a ring in TensorFlow's own code among logical CPUs, NCCL among GPUs. One strategy for a process:
 # two would share the keys of their exchanges, and wait for each other for ever.
-
-FLOAT_BYTES = 4
 
 
 class Replicas:

@@ -15,7 +15,7 @@ from typing import Any
 from lolat.errors import DeviceError
 from lolat.graph import Graph
 from lolat.readers.torch import import_torch
-from microbench.backends import CLASSES, LEARNING_RATE, MOMENTUM
+from microbench.backends import CLASSES, FLOAT_BYTES, LEARNING_RATE, MOMENTUM
 from microbench.backends.tape import first
 from microbench.backends.torch import TorchBackend
 from microbench.backends.torch.layers import block_module, materialize
@@ -249,8 +249,6 @@ def _layer(torch: Any, layer: Mapping[str, Any]) -> tuple[Any, tuple[int, ...]]:
 
 
 # ---- DistributedDataParallel: a process for each replica, gloo among CPUs, NCCL among GPUs
-
-FLOAT_BYTES = 4
 
 
 class Replica:
