@@ -50,9 +50,8 @@ class Worker:
             case "prepare":
                 call = self.prepare(request["job"])
                 estimate = warm_up(call, time.perf_counter)
-                self.calls[request["key"]] = (
-                    call  # not of one that failed: its memory is free again
-                )
+                # Not of one that failed: its memory is free again.
+                self.calls[request["key"]] = call
                 return {"estimate_ms": estimate}
             case "time":
                 return self.time(request)

@@ -193,9 +193,8 @@ def test_a_u_net_by_hand() -> None:
         macs += 9 * size * size * (inside * width + width * width)
         inside = width
     for width, size in zip(widths[-2::-1], sizes[-2::-1], strict=True):
-        macs += (
-            4 * (size // 2) ** 2 * (2 * width) * width
-        )  # each position to 2x2, from twice the width
+        # Each position to 2x2, from twice the width.
+        macs += 4 * (size // 2) ** 2 * (2 * width) * width
         macs += 9 * size * size * (2 * width * width + width * width)
     graph = BY_NAME["u-net 3x96x96"].make()
     assert count(graph).total().flops == macs + 96 * 96 * 32 * 2

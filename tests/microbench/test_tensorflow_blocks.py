@@ -230,9 +230,7 @@ def test_channels_first_is_built_so() -> None:
         return layers.GlobalAveragePooling2D(data_format="channels_first")(x)
 
     graph = graph_of(call, (6, 12, 12))
-    model = build(
-        keras, graph
-    )  # TensorFlow does not run it on a CPU, neither this nor the original
+    model = build(keras, graph)  # which TensorFlow does not run on a CPU, nor the original
     assert [tuple(t.shape) for t in model.outputs] == [(None, 4)]
 
 

@@ -178,9 +178,8 @@ def test_the_center_is_the_median_of_the_quiet_samples() -> None:
 def test_with_too_few_quiet_samples_the_center_is_the_fast_tenth_of_all() -> None:
     few = [Visit((20 + i,), (10, 10)) for i in range(ENOUGH_QUIET - 1)]
     fast = [Visit((i,), (10, 50)) for i in range(10, 20 - len(few))]
-    assert (
-        len(few) + len(fast) == 10
-    )  # numbered from 0: the tenth lies at 0.9 between the first two
+    # Ten, numbered from 0: the tenth lies at 0.9 between the first two.
+    assert len(few) + len(fast) == 10
     assert center([*few, *fast], 13) == pytest.approx(10.9)
     enough = [*few, Visit((30,), (10, 10))]
     assert center([*enough, *fast], 13) == statistics.median(v.samples[0] for v in enough)

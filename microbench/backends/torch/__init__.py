@@ -275,9 +275,8 @@ class TorchBackend:
             module = module.half()
         if self.options["channels_last"]:
             module = module.to(memory_format=self.torch.channels_last)
-        if self.options[
-            "compile"
-        ]:  # for each batch size by itself, as blocks and networks alike are
+        if self.options["compile"]:
+            # For each batch size by itself, as blocks and networks alike are.
             module = self.torch.compile(module, dynamic=False)
         return module
 
