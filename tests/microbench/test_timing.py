@@ -183,9 +183,6 @@ def test_with_too_few_quiet_samples_the_center_is_the_fast_tenth_of_all() -> Non
     assert center([*few, *fast], 13) == pytest.approx(10.9)
     enough = [*few, Visit((30,), (10, 10))]
     assert center([*enough, *fast], 13) == statistics.median(v.samples[0] for v in enough)
-
-
-def test_no_samples_no_center() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         center([], 10)
 
