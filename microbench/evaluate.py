@@ -123,13 +123,8 @@ def measure_cases(
         for case, graph, job in zip(wanted, graphs, jobs, strict=True)
         if (level := result.jobs.get(job.key))
     )
-    return Evaluation(
-        measured,
-        outcome.failures,
-        measured_again(own, result),
-        outcome.environment,
-        noise_of(result),
-    )
+    now = measured_again(own, result)
+    return Evaluation(measured, outcome.failures, now, outcome.environment, noise_of(result))
 
 
 def as_run(backend: str, graph: Graph) -> Graph:

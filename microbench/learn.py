@@ -73,17 +73,9 @@ def measure_blocks(
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in every for n in b.batch_sizes]
     small = {job_key(b.name, b.batch_sizes[0]) for b in every if b.whole}
     before = [j for j in jobs if j.key in small]
+    settings = settings or USUAL
     with run_jobs(
-        backend,
-        device,
-        jobs,
-        before,
-        settings or USUAL,
-        journal_path,
-        now,
-        restart,
-        progress,
-        check,
+        backend, device, jobs, before, settings, journal_path, now, restart, progress, check
     ) as (_, outcome, journal):
         visits = outcome.visits
     measured = levels(visits, environment.cpu_count())

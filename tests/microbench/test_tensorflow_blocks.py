@@ -249,11 +249,8 @@ def test_a_part_that_reads_what_does_not_grow() -> None:
 def test_inputs_of_all_sorts_lie_ready_at_the_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indices, steps that are part of the batch, and what does not grow with it."""
     b = GraphBuilder("n")
-    indices, steps, table = (
-        b.input((1, 5), "int32"),
-        b.input((3, 4)),
-        b.input((1, 4), batched=False),
-    )
+    indices, steps = b.input((1, 5), "int32"), b.input((3, 4))
+    table = b.input((1, 4), batched=False)
     rows = b.add("embedding", [indices], (1, 5, 4), rows=9, out_features=4, dtype="float32")
     graph = b.build([rows, b.add("add", [steps, table], (3, 4))])
     seen: list[tuple[int, ...]] = []

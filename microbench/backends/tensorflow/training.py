@@ -277,11 +277,8 @@ def exchange(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
         make = _update(replicas, variables, size_bytes)
         calls += [replicas.beside(make), replicas.mirrored(make)]
     times = timed(calls, clock)
-    return {
-        "without_ms": times[::2],
-        "with_ms": times[1::2],
-        "environment": replicas.environment(),
-    }
+    where = replicas.environment()
+    return {"without_ms": times[::2], "with_ms": times[1::2], "environment": where}
 
 
 def _update(replicas: Replicas, variables: int, size_bytes: int) -> Callable[[], Callable[[], Any]]:

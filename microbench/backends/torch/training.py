@@ -337,11 +337,8 @@ def exchange(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
                 module = known_gradients(replica.torch, variables, numbers).to(replica.device)
                 steps.append(replica.step(wrap(module), lambda m: m()))
         times = timed(steps, clock, replica.meet)
-        return {
-            "without_ms": times[::2],
-            "with_ms": times[1::2],
-            "environment": replica.environment(),
-        }
+        where = replica.environment()
+        return {"without_ms": times[::2], "with_ms": times[1::2], "environment": where}
 
 
 def known_gradients(torch: Any, variables: int, numbers: int) -> Any:
