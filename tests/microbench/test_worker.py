@@ -184,10 +184,12 @@ def test_a_job_that_fails_is_not_kept(working: Worker, monkeypatch: pytest.Monke
     def fail(*unused: object) -> Any:
         raise MeasuringError("the device's memory does not suffice")
 
+    working.answer(prepare("good"))
     monkeypatch.setattr(worker, "warm_up", fail)
     with pytest.raises(MeasuringError):
-        working.answer(prepare())
-    assert set(working.calls) == {"net", "block", "layer"}
+        working.answer(prepare("bad"))
+    assert set(working.calls) == {"net", "block", "layer", "good"}
+    assert working.answer({"do": "memory"}) == {"available_bytes": 12345}
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, ProcessDied])
