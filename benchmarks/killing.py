@@ -50,9 +50,9 @@ LEARN = """
 import functools
 from sitecustomize import begin
 from lolat.graph.layers import Layers
-from microbench import learn, learn_training, process
+from microbench import learn, learn_training, worker
 from microbench.blocks import Predefined
-from microbench.jobs import Settings
+from microbench.runner import Settings
 
 def tiny(size, channels):
     n = Layers.on("tiny", size, size, 3)
@@ -72,7 +72,7 @@ learn_training.measure_training = functools.partial(
     settings=Settings(rounds=2, extra_rounds=0),
 )
 
-class Noted(process.WorkerProcess):
+class Noted(worker.WorkerProcess):
     def request(self, document, limit_s):
         if document["do"] in ("time", "sample", "start"):
             begin(f"{document['do']} {document.get('key')}")

@@ -8,14 +8,14 @@ The nine blocks that the published tool uses are marked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from lolat.graph import Graph
+from lolat.graph import Graph, Operation
 from lolat.graph.layers import Layers
 from microbench import families as f
-from microbench import networks as w
+from microbench.backends import split
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,16 @@ class Predefined:
     whole: bool = False
 
 
-def _chain(name: str, batch_sizes: tuple[int, ...], *a: object, **k: object) -> Predefined:
-    """A chain of steps."""
-    return Predefined(name, partial(f.chain, *a, **k), batch_sizes)  # type: ignore[arg-type]
-
-
-def _row(
-    name: str, batch_sizes: tuple[int, ...], make: Callable[..., Graph], *a: object, **k: object
+def row(
+    name: str, batch_sizes: tuple[int, ...], make: Callable[..., Graph], /, *a: object, **k: object
 ) -> Predefined:
+    """A block that `make` makes of arguments."""
     return Predefined(name, partial(make, *a, **k), batch_sizes)
 
 
-def _whole(
-    name: str, batch_sizes: tuple[int, ...], make: Callable[..., Graph], *a: object, **k: object
-) -> Predefined:
-    return Predefined(name, partial(make, *a, **k), batch_sizes, True)
+def _chain(name: str, batch_sizes: tuple[int, ...], /, *a: object, **k: object) -> Predefined:
+    """A chain of steps."""
+    return row(name, batch_sizes, f.chain, *a, **k)
 
 
 PUBLISHED = (
@@ -121,23 +116,23 @@ BLOCKS: tuple[Predefined, ...] = (
     _chain("transition 256x56x56", (1,), f.transition, 56, 256),
     _chain("2 inception 192x35x35", (1,), f.inception, 35, 192, width=64, count=2),
     _chain("2 inception 768x17x17", (1, 4), f.inception, 17, 768, width=192, kernel=7, count=2),
-    _row("2 cells 44x28x28", (1,), f.cell, 28, 44, count=2),
-    _row("2 cells 176x7x7", (4,), f.cell, 7, 176, count=2),
-    _row("up transposed 256x14x14", (1,), f.up, 14, 256),
-    _row("up transposed 64x56x56", (1,), f.up, 56, 64),
-    _row("up transposed 512x7x7", (1,), f.up, 7, 512),
+    row("2 cells 44x28x28", (1,), f.cell, 28, 44, count=2),
+    row("2 cells 176x7x7", (4,), f.cell, 7, 176, count=2),
+    row("up transposed 256x14x14", (1,), f.up, 14, 256),
+    row("up transposed 64x56x56", (1,), f.up, 56, 64),
+    row("up transposed 512x7x7", (1,), f.up, 7, 512),
     # ConvNeXt
     _chain("convnext 96x56x56", (1,), f.convnext, 56, 96),
     _chain("3 convnext 384x14x14", (1, 4), f.convnext, 14, 384, count=3),
     _chain("convnext depthwise 96x56x56", (1,), f.convnext, 56, 96, grouped=False),
     _chain("2 convnext depthwise 384x14x14", (1,), f.convnext, 14, 384, count=2, grouped=False),
     # transformers: attention, perceptrons on many tokens
-    _row("2 encoders 197x192", (1, 4), f.encoder, 197, 192, 3, 2),
-    _row("encoder 128x768", (1,), f.encoder, 128, 768, 12),
-    _row("encoder 64x256", (8,), f.encoder, 64, 256, 8),
-    _row("token mlp 3136x96", (1,), f.token_mlp, 3136, 96, 384),
-    _row("token mlp 196x384", (1, 4), f.token_mlp, 196, 384, 1536),
-    _row("token mlp 784x192 relu", (1,), f.token_mlp, 784, 192, 768, "relu"),
+    row("2 encoders 197x192", (1, 4), f.encoder, 197, 192, 3, 2),
+    row("encoder 128x768", (1,), f.encoder, 128, 768, 12),
+    row("encoder 64x256", (8,), f.encoder, 64, 256, 8),
+    row("token mlp 3136x96", (1,), f.token_mlp, 3136, 96, 384),
+    row("token mlp 196x384", (1, 4), f.token_mlp, 196, 384, 1536),
+    row("token mlp 784x192 relu", (1,), f.token_mlp, 784, 192, 768, "relu"),
     # pooling, normalization, activation alone
     _chain("max pool 3x3/2 64x112x112", (1,), Layers.pool, 112, 64, kernel=3, stride=2, kind="max_pool"),
     _chain("average pool 3x3 192x35x35", (4,), Layers.pool, 35, 192, kernel=3, stride=1,
@@ -149,9 +144,12 @@ BLOCKS: tuple[Predefined, ...] = (
     # classifiers and dense layers
     _chain("head 2048x7x7", (1, 32), f.classes, 7, 2048),
     _chain("flat head 512x7x7", (1, 8), f.flat_classes, 7, 512, hidden=4096),
-    _row("mlp 3 x 1024", (1,), f.mlp, 1024, 1024, 3),
-    _row("mlp 2 x 4096", (1,), f.mlp, 4096, 4096, 2),
+    row("mlp 3 x 1024", (1,), f.mlp, 1024, 1024, 3),
+    row("mlp 2 x 4096", (1,), f.mlp, 4096, 4096, 2),
 )  # fmt: skip
+
+FOLDED_INTO = ("conv", "grouped_conv", "depthwise_conv")
+"""Kinds that ONNX files have with the batch norm behind them."""
 
 MOBILE = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3), (6, 96, 3, 1, 3),
@@ -163,21 +161,21 @@ MBCONV = (
 )  # fmt: skip
 BRANCHES = ((3, 64, None), (4, 192, 7), (2, 320, None))
 
-NETWORKS: tuple[Predefined, ...] = (
-    _whole("residual 50 3x160x160", (1,), w.residual, 160, (3, 4, 6, 3)),
-    _whole("residual 34 3x128x128", (1, 4), w.residual, 128, (3, 4, 6, 3), False),
-    _whole("grouped residual 50 3x128x128", (1,), w.residual, 128, (3, 4, 6, 3), groups=32),
-    _whole("inverted 3x224x224", (1,), w.inverted, 224, MOBILE, "relu6", False, 32, 1280),
-    _whole("inverted 3x128x128", (8,), w.inverted, 128, MOBILE, "relu6", False, 32, 1280),
-    _whole("mbconv 3x160x160", (1, 4), w.inverted, 160, MBCONV, "silu", True, 32, 1280),
-    _whole("dense net 121 3x128x128", (1,), w.dense_net, 128, (6, 12, 24, 16)),
-    _whole("vgg 11 3x96x96", (1, 4), w.vgg, 96, (1, 1, 2, 2, 2)),
-    _whole("separable 3x128x128", (1,), w.separable, 128, 728, 8),
-    _whole("branches 3x160x160", (1,), w.inception, 160, BRANCHES),
-    _whole("convnext 3x128x128", (1,), w.convnext, 128, (3, 3, 9, 3)),
-    _whole("transformer 3x224x224", (1, 4), w.transformer, 224, 16, 384, 6, 8),
-    _whole("u-net 3x96x96", (1,), w.u_net, 96, (32, 64, 128, 256, 512)),
-)  # fmt: skip
+NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
+    row("residual 50 3x160x160", (1,), f.residual_network, 160, (3, 4, 6, 3)),
+    row("residual 34 3x128x128", (1, 4), f.residual_network, 128, (3, 4, 6, 3), False),
+    row("grouped residual 50 3x128x128", (1,), f.residual_network, 128, (3, 4, 6, 3), groups=32),
+    row("inverted 3x224x224", (1,), f.inverted_network, 224, MOBILE, "relu6", False, 32, 1280),
+    row("inverted 3x128x128", (8,), f.inverted_network, 128, MOBILE, "relu6", False, 32, 1280),
+    row("mbconv 3x160x160", (1, 4), f.inverted_network, 160, MBCONV, "silu", True, 32, 1280),
+    row("dense net 121 3x128x128", (1,), f.dense_network, 128, (6, 12, 24, 16)),
+    row("vgg 11 3x96x96", (1, 4), f.plain_network, 96, (1, 1, 2, 2, 2)),
+    row("separable 3x128x128", (1,), f.separable_network, 128, 728, 8),
+    row("branches 3x160x160", (1,), f.inception_network, 160, BRANCHES),
+    row("convnext 3x128x128", (1,), f.convnext_network, 128, (3, 3, 9, 3)),
+    row("transformer 3x224x224", (1, 4), f.transformer, 224, 16, 384, 6, 8),
+    row("u-net 3x96x96", (1,), f.u_net, 96, (32, 64, 128, 256, 512)),
+))  # fmt: skip
 """Whole networks of real size, one of a family: they say how slow everything is inside a network."""
 
 REFERENCE_BLOCK = _chain("reference", (8,), f.inverted, 28, 40, kernel=5, **_SILU)
@@ -188,3 +186,56 @@ threads, so that it feels a busy machine and processors that were moved apart; 4
 def points(blocks: tuple[Predefined, ...] = (*BLOCKS, *NETWORKS)) -> list[tuple[str, int, Graph]]:
     """(name, batch size, graph) of every point."""
     return [(b.name, n, g) for b in blocks for g in [b.make()] for n in b.batch_sizes]
+
+
+# ---- A Graph with the operations that a backend's framework takes them for, so that both count the same
+
+
+def as_known(backend: str, graph: Graph) -> Graph:
+    """`graph` as the networks of a backend's framework have its operations.
+
+    A convolution with as many groups as channels is a slow grouped one to TensorFlow; to the others it is
+    a depthwise one, and so their readers count it. In an `.onnx` file the batch norms behind
+    convolutions are folded into these, whose biases they become: by exporters, or by ONNX Runtime when it
+    opens the file.
+    """
+    name, _ = split(backend)
+    if name not in ("torch", "onnxruntime"):
+        return graph
+    operations = tuple(
+        replace(o, kind="depthwise_conv")
+        if o.kind == "grouped_conv" and o.attributes["groups"] == o.attributes["in_channels"]
+        else o
+        for o in graph.operations
+    )
+    known = replace(graph, operations=operations, cache={})
+    return without_batch_norms(known) if name == "onnxruntime" else known
+
+
+def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]:
+    """The blocks as a backend's points have them."""
+    return [replace(b, make=lambda b=b: as_known(backend, b.make())) for b in blocks]  # type: ignore[misc]
+
+
+def without_batch_norms(graph: Graph) -> Graph:
+    """`graph` with the batch norms folded that alone read what a convolution writes."""
+    readers = graph.consumers()
+    folded: dict[int, Operation] = {}  # what a convolution writes -> the batch norm
+    for operation in graph.operations:
+        written = operation.outputs[0]
+        users = [graph.operations[at] for at in readers.get(written, ())]
+        if (
+            operation.kind in FOLDED_INTO and written not in graph.outputs
+            and [user.kind for user in users] == ["batch_norm"]
+        ):  # fmt: skip
+            folded[written] = users[0]
+    gone = {id(norm) for norm in folded.values()}
+    operations = []
+    for operation in graph.operations:
+        norm = folded.get(operation.outputs[0])
+        if norm is not None:
+            attributes = {**operation.attributes, "bias": True}
+            operation = replace(operation, outputs=norm.outputs, attributes=attributes)
+        if id(operation) not in gone:
+            operations.append(operation)
+    return replace(graph, operations=tuple(operations), cache={})

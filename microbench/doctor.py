@@ -22,14 +22,11 @@ from lolat.model import Model
 from lolat.model.state import State, parts_of, state_of
 from lolat.units import off
 from microbench import environment
-from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
+from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.environment import Difference
-from microbench.jobs import Job, Settings, graph_job, job_key
-from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, UNSTEADY, free_bytes
-from microbench.runner import Runner
-from microbench.state import Levels, levels
-from microbench.timing import Clock
+from microbench.learn import BUSY_LOAD, REFERENCES, SLICE_S, UNSTEADY
+from microbench.runner import Job, Runner, Settings, graph_job, job_key
+from microbench.timing import Clock, Levels, levels
 
 SETTINGS = Settings(rounds=6, slice_s=SLICE_S)
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
@@ -164,7 +161,7 @@ def examine(
         if device != "cpu" and (other := environment.differences_of_device(label, learned, now)):
             return unmeasured(other)
         jobs = [r.job for r in references]
-        outcome = runner.run(jobs, jobs, SETTINGS, None, free_bytes(runner, device))
+        outcome = runner.run(jobs, jobs, SETTINGS, None, runner.available_bytes())
     measured = levels(outcome.visits, environment.cpu_count())
     return Examination(
         again=measured_again(references, measured),

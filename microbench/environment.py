@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -220,7 +221,9 @@ def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
 def available_bytes(system: Path = SYSTEM) -> int | None:
     """Memory that can be had without swapping, in this container if it is one; None if not known."""
     free = _kilobytes(text(system / "proc/meminfo"), "MemAvailable")
-    free = _physical_bytes() if free is None else free
+    if free is None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     group = system / "sys/fs/cgroup"
     limit, used = (text(group / f"memory.{name}").strip() for name in ("max", "current"))
     if not limit.isdigit() or not used.isdigit():
@@ -228,13 +231,6 @@ def available_bytes(system: Path = SYSTEM) -> int | None:
     cached = re.search(r"^inactive_file (\d+)$", text(group / "memory.stat"), re.MULTILINE)
     left = max(0, int(limit) - int(used) + (int(cached.group(1)) if cached else 0))
     return left if free is None else min(free, left)
-
-
-def _physical_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 def processor_facts() -> dict[str, Any]:

@@ -19,13 +19,11 @@ from lolat.model.prediction import Prediction
 from lolat.model.state import State
 from lolat.readers import read
 from microbench import backends, environment
-from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
+from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, measured_again, references_of
-from microbench.jobs import Job, Settings, job_key, keep_bytes, peak_bytes
-from microbench.learn import SLICE_S, free_bytes, noise_of
-from microbench.runner import Runner
-from microbench.state import levels
+from microbench.learn import SLICE_S, noise_of
+from microbench.runner import Job, Runner, Settings, job_key, keep_bytes, peak_bytes
+from microbench.timing import levels
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",
@@ -110,9 +108,8 @@ def measure_cases(
     except InputError:
         own = []
     with Runner(backend, device, progress) as runner:
-        free = free_bytes(runner, device)
         again = [r.job for r in own]
-        outcome = runner.run([*jobs, *again], again, settings, None, free)
+        outcome = runner.run([*jobs, *again], again, settings, None, runner.available_bytes())
     result = levels(outcome.visits, environment.cpu_count())
     measured = tuple(
         MeasuredNetwork(
@@ -126,13 +123,8 @@ def measure_cases(
         for case, graph, job in zip(wanted, graphs, jobs, strict=True)
         if (level := result.jobs.get(job.key))
     )
-    return Evaluation(
-        measured,
-        outcome.failures,
-        measured_again(own, result),
-        outcome.environment,
-        noise_of(result),
-    )
+    now = measured_again(own, result)
+    return Evaluation(measured, outcome.failures, now, outcome.environment, noise_of(result))
 
 
 def as_run(backend: str, graph: Graph) -> Graph:
@@ -207,6 +199,7 @@ def _row(
 ) -> dict[str, Any]:
     """One of `networks`."""
     best, ms = now[default], network.latency_ms
+    interval, often = best.interval_ms, usual[default].interval_ms
     return {
         "network": network.spec,
         "input_size": list(network.input_size),
@@ -219,18 +212,9 @@ def _row(
         "usual_ms": {n: p.latency_ms for n, p in usual.items()},
         "quiet_ms": usual[default].quiet_ms,
         "coverage": best.coverage,
-        "interval_ms": None if best.interval_ms is None else list(best.interval_ms),
-        "interval_width": None
-        if best.interval_ms is None
-        else (best.interval_ms[1] - best.interval_ms[0]) / (best.latency_ms or 1.0),
-        "inside": _inside(best, ms),
-        "inside_usual": _inside(usual[default], ms),
+        "interval_ms": interval and list(interval),
+        "interval_width": interval and (interval[1] - interval[0]) / (best.latency_ms or 1.0),
+        "inside": interval and bool(interval[0] <= ms <= interval[1]),
+        "inside_usual": often and bool(often[0] <= ms <= often[1]),
         "in_domain": best.in_domain,
     }
-
-
-def _inside(prediction: Prediction, ms: float) -> bool | None:
-    if prediction.interval_ms is None:
-        return None
-    low, high = prediction.interval_ms
-    return bool(low <= ms <= high)

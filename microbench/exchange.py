@@ -22,11 +22,11 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.training.exchange import Link, fill_buckets
 from lolat.units import percent
 from microbench import environment
-from microbench.process import Together, run_together
+from microbench.worker import Together, run_together
 
 STRATEGIES: Mapping[str, str] = {
-    "mirrored": "microbench.backends.tensorflow.replicas:exchange",
-    "ddp": "microbench.backends.torch.replicas:exchange",
+    "mirrored": "microbench.backends.tensorflow.training:exchange",
+    "ddp": "microbench.backends.torch.training:exchange",
 }
 """TensorFlow's MirroredStrategy and PyTorch's DistributedDataParallel, and what measures them."""
 ALONE = ("mirrored",)

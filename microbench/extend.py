@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,39 +20,12 @@ from lolat.graph.edits import subgraph
 from lolat.io.progress import Progress
 from microbench import environment
 from microbench.backends import of_model
-from microbench.backends.known import known_blocks
-from microbench.blocks import NETWORKS, Predefined
+from microbench.blocks import NETWORKS, Predefined, known_blocks
 from microbench.doctor import Again, references_of
-from microbench.jobs import job_key
-from microbench.journal import Journal
-from microbench.learn import measure_blocks
+from microbench.learn import MeasuredBlocks, measure_blocks
+from microbench.runner import job_key
 
 DRIFT = 0.1
-
-
-@dataclass(frozen=True)
-class Extension:
-    """What a run measured: new points; those of the model, then and now. The journal is still on disk."""
-
-    points: tuple[Point, ...]
-    again: tuple[Again, ...]
-    environment: Mapping[str, Any]
-    noise: Mapping[str, Any]
-    warnings: tuple[str, ...]
-    journal: Journal
-
-    def record(self, network: str) -> dict[str, Any]:
-        """What the model file keeps of the run, under "extended" of its environment."""
-        return {
-            "network": network,
-            "date": self.environment["date"],
-            "points": [job_key(p.name, p.batch_size) for p in self.points],
-            "again": [
-                {"point": _key(a), "learned_ms": a.point.latency_ms, "now_ms": a.now_ms}
-                for a in self.again
-            ],
-            "noise": dict(self.noise),
-        }
 
 
 def as_blocks(
@@ -84,12 +57,13 @@ def measure_extension(
     now: float,
     restart: bool = False,
     progress: Progress | None = None,
-) -> Extension:
+) -> tuple[MeasuredBlocks, dict[str, Any]]:
     """Measure `blocks` for a model of `points`, as learning does it.
 
-    `label`, `learned`: the model's device and environment. Raises InputError on another device or with
-    another framework, version or number of threads, MeasuringError when none of the blocks could be
-    measured.
+    `label`, `learned`: the model's device and environment. With what was measured, what the model file
+    keeps of it beside the "network", under "extended" of its environment. Raises InputError on another
+    device or with another framework, version or number of threads, MeasuringError when none of the blocks
+    could be measured.
     """
     device, backend = str(learned["device"]), of_model(learned)
     if device == "cpu":  # known before anything is started
@@ -107,19 +81,27 @@ def measure_extension(
         backend, device, journal_path, now, restart, progress, None, [*blocks, *more], check
     )
     names = {b.name for b in blocks}
-    new = tuple(p for p in run.points if p.name in names)
+    new = [p for p in run.points if p.name in names]
     if not new:
         run.journal.close()
         raise MeasuringError(f"none of the blocks could be measured ({run.warnings[-1]})")
     measured = {(p.name, p.batch_size): p.latency_ms for p in run.points}
-    again = tuple(
+    again = [
         Again(r.point, measured[key])
         for r in own
         if (key := (r.point.name, r.point.batch_size)) in measured
-    )
+    ]
     unsaid = environment.unsaid(learned)
-    remarks = (*run.warnings, *[unsaid] * bool(unsaid), *disagreement(again))
-    return Extension(new, again, run.environment, run.noise, remarks, run.journal)
+    remarks = [*run.warnings, *[unsaid] * bool(unsaid), *disagreement(again)]
+    record = {
+        "date": run.environment["date"],
+        "points": [job_key(p.name, p.batch_size) for p in new],
+        "again": [
+            {"point": _key(a), "learned_ms": a.point.latency_ms, "now_ms": a.now_ms} for a in again
+        ],
+        "noise": run.noise,
+    }
+    return run._replace(points=new, warnings=remarks), record
 
 
 def _key(again: Again) -> str:

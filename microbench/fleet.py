@@ -73,8 +73,8 @@ def measure_here(
 ) -> Measured:
     """Measure the predefined blocks on this machine; a run that was killed goes on. LolatError as there."""
     from microbench import backends
-    from microbench.backends.choice import pick
     from microbench.learn import measure_blocks
+    from microbench.worker import pick
 
     started = time.monotonic()
     full_name = pick(device, options)[0] if backend is None else backends.joined(backend, options)

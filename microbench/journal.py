@@ -92,10 +92,8 @@ class Journal:
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record; MeasuringError when the disk does not take it."""
         try:
-            if not os.fstat(
-                self._file.fileno()
-            ).st_nlink:  # removed meanwhile, maybe with its folder
-                self._begin_again()
+            if not os.fstat(self._file.fileno()).st_nlink:
+                self._begin_again()  # it was removed meanwhile, maybe with its folder
             self._put(_line(record))
         except OSError as error:
             raise MeasuringError(

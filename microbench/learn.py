@@ -6,7 +6,7 @@ import contextlib
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +17,10 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.progress import Progress
 from microbench import environment
-from microbench.backends.known import as_known
-from microbench.blocks import BLOCKS, NETWORKS, Predefined
-from microbench.jobs import Job, Settings, graph_job, job_key
+from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known
 from microbench.journal import Journal, fingerprint
-from microbench.runner import Outcome, Runner
-from microbench.state import Level, Levels, levels
-from microbench.timing import Visit
+from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
+from microbench.timing import Level, Levels, Visit, levels
 
 SLICE_S = 0.1
 USUAL = Settings(rounds=8, slice_s=SLICE_S, most_rounds=24, enough_s=90.0)
@@ -54,16 +51,6 @@ class MeasuredBlocks(NamedTuple):
     journal: Journal
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run that is done: its runner, for what is asked besides, what it measured, and where."""
-
-    runner: Runner
-    outcome: Outcome
-    environment: dict[str, Any]
-    journal: Journal
-
-
 def measure_blocks(
     backend: str,
     device: str,
@@ -86,19 +73,11 @@ def measure_blocks(
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in every for n in b.batch_sizes]
     small = {job_key(b.name, b.batch_sizes[0]) for b in every if b.whole}
     before = [j for j in jobs if j.key in small]
+    settings = settings or USUAL
     with run_jobs(
-        backend,
-        device,
-        jobs,
-        before,
-        settings or USUAL,
-        journal_path,
-        now,
-        restart,
-        progress,
-        check,
-    ) as run:
-        visits = run.outcome.visits
+        backend, device, jobs, before, settings, journal_path, now, restart, progress, check
+    ) as (_, outcome, journal):
+        visits = outcome.visits
     measured = levels(visits, environment.cpu_count())
     points = [
         _point(b, graphs[b.name], n, visits[key], measured.jobs[key])
@@ -107,8 +86,8 @@ def measure_blocks(
         if (key := job_key(b.name, n)) in measured.jobs
     ]
     noise = noise_of(measured)
-    remarks = warnings(run.environment, noise, run.outcome.failures)
-    return MeasuredBlocks(points, run.environment, noise, remarks, run.journal)
+    remarks = warnings(outcome.environment, noise, outcome.failures)
+    return MeasuredBlocks(points, outcome.environment, noise, remarks, journal)
 
 
 @contextlib.contextmanager
@@ -125,7 +104,7 @@ def run_jobs(
     check: Check | None = None,
     what: str = "blocks",
     watched: Callable[[Runner], Progress] | None = None,
-) -> Iterator[Run]:
+) -> Iterator[tuple[Runner, Outcome, Journal]]:
     """Run `jobs`, as `Runner.run` does, with a journal, which is closed where anything goes wrong in here.
 
     Goes on from the journal if it is of the same run; `now` is in seconds since the epoch; `what` the jobs
@@ -138,12 +117,23 @@ def run_jobs(
             check(where)
         first = reference if isinstance(reference, Job) else reference[0]
         key = run_key(runner, device, jobs, first, settings, what) | {"backend": backend}
-        journal = open_journal(journal_path, key, now, restart, runner.progress)
+        journal = Journal(journal_path, key, now, restart)
+        if journal.dropped:
+            runner.progress.note(
+                f"starting anew, not from {journal_path}: {journal.dropped}; it is kept as "
+                f"{journal.aside}"
+            )
+        elif journal.records:
+            runner.progress.note(
+                f"going on from {journal_path}: {len(journal.records)} measurements are there already "
+                "(--restart throws them away)"
+            )
         if watched is not None:
             runner.progress = watched(runner)
         try:
-            outcome = runner.run(jobs, reference, settings, journal, free_bytes(runner, device))
-            yield Run(runner, outcome, where, journal)
+            outcome = runner.run(jobs, reference, settings, journal, runner.available_bytes())
+            outcome.environment = where
+            yield runner, outcome, journal
         except BaseException:
             journal.close()
             raise
@@ -175,29 +165,6 @@ def run_key(
         "processor": environment.kind(environment.processor_facts()) if device == "cpu" else {},
         **{k: runner.environment[k] for k in sorted(runner.environment)},
     }
-
-
-def open_journal(
-    path: Path, key: Mapping[str, Any], now: float, restart: bool, progress: Progress
-) -> Journal:
-    """The journal of a run, which says whether it goes on from what is there; see `Journal`."""
-    journal = Journal(path, key, now, restart)
-    if journal.dropped:
-        progress.note(
-            f"starting anew, not from {path}: {journal.dropped}; it is kept as {journal.aside}"
-        )
-    elif journal.records:
-        progress.note(
-            f"going on from {path}: {len(journal.records)} measurements are there already (--restart "
-            "throws them away)"
-        )
-    return journal
-
-
-def free_bytes(runner: Runner, device: str) -> int | None:
-    """Memory that jobs on `device` can have: a GPU's own where the backend knows it, else the host's."""
-    own = runner.available_bytes() if device != "cpu" else None
-    return environment.available_bytes() if own is None else own
 
 
 def _point(
@@ -266,7 +233,15 @@ def warnings(
     noisy: Sequence[str] = (),
 ) -> list[str]:
     """Remarks on a run, each with what to do about it; `noisy`: points that saw no quiet moment."""
-    remarks = list(_busy_before(where))
+    remarks = []
+    load = where.get("load_at_start")
+    # Of the machine, whose load it is; a framework may have been given fewer.
+    threads = where.get("processor", {}).get("threads", where["threads"])
+    if load is not None and load > BUSY_LOAD * threads:
+        remarks.append(
+            f"the machine was busy before the run (load {load} on {threads} threads): close other "
+            "programs and run again"
+        )
     apart = f"repeated measurements were {100 * noise['floor']:.0f} % apart"
     mend = "(on a virtual machine, neighbors may be the cause: docs/explanation/stopwatch.md)"
     if "calm_share" in noise:
@@ -300,15 +275,3 @@ def warnings(
             f"{reason}); the model is fitted on the others"
         )
     return remarks
-
-
-def _busy_before(where: Mapping[str, Any]) -> Iterator[str]:
-    """A remark where other programs were at work before the run."""
-    load = where.get("load_at_start")
-    # Of the machine, whose load it is; a framework may have been given fewer.
-    threads = where.get("processor", {}).get("threads", where["threads"])
-    if load is not None and load > BUSY_LOAD * threads:
-        yield (
-            f"the machine was busy before the run (load {load} on {threads} threads): close other "
-            "programs and run again"
-        )

@@ -34,10 +34,16 @@ from lolat.mlp.table import (
 )
 from microbench import environment
 from microbench.environment import SYSTEM, cpu_count, text
-from microbench.jobs import ITEM_BYTES, OVERHEAD_BYTES, Job, Settings, reference_job
 from microbench.journal import Journal
-from microbench.learn import Check, Run, noise_beside, run_jobs, warnings
-from microbench.runner import Runner
+from microbench.learn import Check, noise_beside, run_jobs, warnings
+from microbench.runner import (
+    ITEM_BYTES,
+    OVERHEAD_BYTES,
+    Job,
+    Outcome,
+    Settings,
+    reference_job,
+)
 from microbench.timing import (
     ENOUGH_QUIET,
     Clock,
@@ -331,16 +337,14 @@ TIMES = (TIME, *SPREADS)
 class MeasuredLayers:
     """What a run measured; the journal is still on disk.
 
-    `table`: the layers that could be measured, with GPU, run and times; `samples_ms` of each row are all
-    its raw times, `reference_ms` those of the reference block beside them.
+    `table`: the layers that could be measured, with GPU, run and times; `visits`: all times of each row.
     """
 
     table: LayerTable
-    samples_ms: tuple[tuple[float, ...], ...]
-    reference_ms: tuple[tuple[float, ...], ...]
+    visits: Sequence[Sequence[Visit]]
     environment: Mapping[str, Any]
     noise: Mapping[str, Any]
-    warnings: tuple[str, ...]
+    warnings: Sequence[str]
     journal: Journal
 
 
@@ -358,14 +362,11 @@ def measure_layers(
     """Time each of `layers` (without GPU and times) several times, in random order; see `run_jobs`."""
     jobs = [_job(layers, row) for row in range(len(layers))]
 
-    def paced(runner: Runner) -> Progress:
-        return Pace(runner.progress, len(jobs), settings.rounds, runner.clock)
-
     with run_jobs(
         backend, device, jobs, reference_job(), settings, journal_path, now, restart, progress, check,
-        "layers", paced,
-    ) as run:  # fmt: skip
-        return _measured(layers, jobs, gpu_name(device, run.environment), run)
+        "layers", lambda r: Pace(r.progress, len(jobs), settings.rounds, r.clock),
+    ) as (_, outcome, journal):  # fmt: skip
+        return _measured(layers, jobs, gpu_name(device, outcome.environment), outcome, journal)
 
 
 def gpu_name(device: str, where: Mapping[str, Any]) -> str:
@@ -391,7 +392,6 @@ def write_record(
 
     `drawn`: how the layers were chosen. See `write_bytes`.
     """
-    rows = zip(measured.samples_ms, measured.reference_ms, strict=True)
     document = {
         "devices": {fact.name: fact.to_dict()},
         "layers": dict(drawn),
@@ -401,10 +401,10 @@ def write_record(
         "points": [
             {
                 "name": name(measured.table, row),
-                "samples_ms": [round(t, 5) for t in samples],
-                "reference_ms": [round(t, 5) for t in reference],
+                "samples_ms": [round(t, 5) for v in visits for t in v.samples],
+                "reference_ms": [round(t, 5) for v in visits for t in v.beside()],
             }
-            for row, (samples, reference) in enumerate(rows)
+            for row, visits in enumerate(measured.visits)
         ],
     }
     write_bytes(path, to_json(document).encode("ascii"))
@@ -426,8 +426,9 @@ def _job(layers: LayerTable, row: int) -> Job:
     )
 
 
-def _measured(layers: LayerTable, jobs: Sequence[Job], gpu: str, run: Run) -> MeasuredLayers:
-    outcome = run.outcome
+def _measured(
+    layers: LayerTable, jobs: Sequence[Job], gpu: str, outcome: Outcome, journal: Journal
+) -> MeasuredLayers:
     limit = final_limit(outcome.visits.values())
     rows = [row for row, job in enumerate(jobs) if outcome.visits.get(job.key)]
     visits = [outcome.visits[jobs[row].key] for row in rows]
@@ -446,12 +447,11 @@ def _measured(layers: LayerTable, jobs: Sequence[Job], gpu: str, run: Run) -> Me
     noise = noise_beside(outcome.reference(), limit, relative, len(noisy))
     return MeasuredLayers(
         table,
-        tuple(tuple(t for v in taken for t in v.samples) for taken in visits),
-        tuple(tuple(t for v in taken for t in v.beside()) for taken in visits),
-        run.environment,
+        visits,
+        outcome.environment,
         noise,
-        tuple(warnings(run.environment, noise, outcome.failures, noisy)),
-        run.journal,
+        warnings(outcome.environment, noise, outcome.failures, noisy),
+        journal,
     )
 
 

@@ -25,12 +25,18 @@ from lolat.training.memory import OPTIMIZERS, memory_bytes, optimizer_named
 from lolat.training.terms import pass_rows, started, variables
 from microbench import families
 from microbench.backends import check_trains
-from microbench.backends.known import as_known
-from microbench.blocks import BLOCKS, Predefined
-from microbench.jobs import OVERHEAD_BYTES, Job, Settings, keep_bytes, reference_job
+from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.journal import Journal
-from microbench.learn import Check, Run, noise_beside, run_jobs, warnings
-from microbench.runner import Runner
+from microbench.learn import Check, noise_beside, run_jobs, warnings
+from microbench.runner import (
+    OVERHEAD_BYTES,
+    Job,
+    Outcome,
+    Runner,
+    Settings,
+    keep_bytes,
+    reference_job,
+)
 from microbench.timing import Visit, center, final_limit, is_quiet, spread
 
 # ---- What is measured to learn training: the predefined blocks, five more, and at which batch
@@ -71,20 +77,24 @@ def reads_image(graph: Graph) -> bool:
     return all(graph.tensors[i].shape[-1] <= IMAGE for i in graph.inputs)
 
 
-def _block(name: str, make: Callable[..., Graph], *arguments: object) -> Predefined:
-    return Predefined(name, partial(make, *arguments), ())
-
-
+_small_resnet = partial(families.residual_network, depths=(1, 1, 1, 1), name="small resnet")
+_mobile_network = partial(
+    families.inverted_network,
+    rows=((4, 24, 2, 2, 3), (4, 40, 2, 2, 3), (4, 80, 2, 2, 3), (4, 160, 1, 2, 3)),
+    stem=16,
+    last=960,
+    name="small mobile net",
+)
 TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
     replace(b, batch_sizes=batch_sizes(b.make()))
     for b in (
         *BLOCKS,
-        _block("3 dense, dropout, norm 784", families.regularized, 784, 512, 3),
-        _block("small vgg 3x32x32", families.small_vgg, 32, 32),
+        row("3 dense, dropout, norm 784", (), families.regularized, 784, 512, 3),
+        row("small vgg 3x32x32", (), families.small_vgg, 32, 32),
         # Small networks from image to classes, some of which are started too.
-        _block("small resnet 3x224x224", families.residual_network, 224, 64),
-        _block("small mobile net 3x224x224", families.mobile_network, 224, "relu6", False),
-        _block("small mobile net silu 3x192x192", families.mobile_network, 192, "silu", True),
+        row("small resnet 3x224x224", (), _small_resnet, 224),
+        row("small mobile net 3x224x224", (), _mobile_network, 224, act="relu6", se=False),
+        row("small mobile net silu 3x192x192", (), _mobile_network, 192, act="silu", se=True),
     )
 )
 
@@ -109,6 +119,9 @@ STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
 START_LIMIT_S = 120.0
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
+Measured = tuple[Job, Callable[[Sequence[Visit], float], Any]]
+"""A job, and what makes a point of its visits and of the time up to which a moment is quiet."""
+
 
 def measure_training(
     backend: str,
@@ -127,13 +140,14 @@ def measure_training(
     """
     check_trains(backend)
     graphs = {b.name: as_known(backend, b.make()) for b in blocks}
-    jobs = [*_pass_jobs(blocks, graphs), *_update_jobs(), *_epoch_jobs()]
+    measured = [*_passes(blocks, graphs), *_updates(), *_epochs()]
+    jobs = [job for job, _ in measured]
     with run_jobs(
         backend, device, jobs, reference_job(), settings, journal_path, now, restart, progress, check,
         "training",
-    ) as run:  # fmt: skip
-        starts, failed = _starts(run.runner, graphs, run.journal)
-        section = _section(blocks, graphs, run, starts)
+    ) as (runner, outcome, journal):  # fmt: skip
+        starts, failed = _starts(runner, graphs, journal)
+        section = _section(measured, outcome, starts)
     if failed:
         without = "any optimizer" if SIMPLEST in failed else ", ".join(failed)
         section["warnings"].append(
@@ -141,10 +155,10 @@ def measure_training(
             f"{next(iter(failed.values()))}): predictions with {without} do not tell what a first epoch "
             "takes more; measure again with --restart"
         )
-    return section, run.journal
+    return section, journal
 
 
-def _pass_jobs(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterator[Job]:
+def _passes(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterator[Measured]:
     for block in blocks:
         graph = graphs[block.name]
         payload = {"graph": graph.to_dict(), "of_inputs": not reads_image(graph)}
@@ -152,29 +166,30 @@ def _pass_jobs(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Ite
             need = 2 * memory_bytes(graph, n, OPTIMIZERS["sgd"]) + OVERHEAD_BYTES
             for direction, backward in DIRECTIONS.items():
                 passes = {**payload, "batch_size": n, "backward": backward}
-                key = _pass_key(block.name, n, direction)
-                yield Job(key, {"training": {"passes": passes}}, need, 2 * keep_bytes(graph, n))
+                key, held = f"{block.name} x{n} {direction}", 2 * keep_bytes(graph, n)
+                job = Job(key, {"training": {"passes": passes}}, need, held)
+                yield job, partial(_pass_point, block.name, graph, n, backward)
 
 
-def _pass_key(name: str, batch_size: int, direction: str) -> str:
-    return f"{name} x{batch_size} {direction}"
-
-
-def _update_jobs() -> Iterator[Job]:
+def _updates() -> Iterator[Measured]:
     for name, optimizer in OPTIMIZERS.items():
         for label, shapes in SHAPES.items():
-            held = 4 * (2 + optimizer.slots) * sum(map(prod, shapes))
+            of = optimizer_named(name).name, len(shapes), sum(map(prod, shapes))
+            held = 4 * (2 + optimizer.slots) * of[-1]
             update = {"optimizer": name, "shapes": [list(s) for s in shapes]}
             need = 2 * held + OVERHEAD_BYTES
-            yield Job(f"{name} {label}", {"training": {"update": update}}, need, held)
+            job = Job(f"{name} {label}", {"training": {"update": update}}, need, held)
+            yield job, partial(_point, UpdatePoint, of)
 
 
-def _epoch_jobs() -> Iterator[Job]:
+def _epochs() -> Iterator[Measured]:
     for label, (shape, batch_size, steps) in LOOPS.items():
-        held = 4 * prod(shape) * batch_size * steps
+        of = steps, batch_size * prod(shape)
+        held = 4 * prod(of)
         epoch = {"shape": list(shape), "batch_size": batch_size, "steps": steps}
         need = 3 * held + OVERHEAD_BYTES
-        yield Job(f"epoch of {label}", {"training": {"epoch": epoch}}, need, held)
+        job = Job(f"epoch of {label}", {"training": {"epoch": epoch}}, need, held)
+        yield job, partial(_point, EpochPoint, of)
 
 
 def _starts(
@@ -221,37 +236,24 @@ def _start(runner: Runner, graph: Graph, optimizer: str) -> float:
 
 
 def _section(
-    blocks: Sequence[Predefined],
-    graphs: Mapping[str, Graph],
-    run: Run,
-    starts: Sequence[StartPoint],
+    measured: Sequence[Measured], outcome: Outcome, starts: Sequence[StartPoint]
 ) -> dict[str, Any]:
-    visited = run.outcome.visits
+    visited = outcome.visits
     limit = final_limit(visited.values())
-    passes = [
-        _pass_point(block.name, graphs[block.name], n, backward, visits, limit)
-        for block in blocks
-        for n in block.batch_sizes
-        for direction, backward in DIRECTIONS.items()
-        if (visits := visited.get(_pass_key(block.name, n, direction)))
-    ]
-    updates = [
-        UpdatePoint(
-            optimizer_named(name).name, len(shapes), sum(map(prod, shapes)), *_times(visits, limit)
-        )
-        for name in OPTIMIZERS
-        for label, shapes in SHAPES.items()
-        if (visits := visited.get(f"{name} {label}"))
-    ]
-    epochs = [
-        EpochPoint(steps, batch_size * prod(shape), *_times(visits, limit))
-        for label, (shape, batch_size, steps) in LOOPS.items()
-        if (visits := visited.get(f"epoch of {label}"))
-    ]
+    points: dict[type, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
+    for job, make in measured:
+        if visits := visited.get(job.key):
+            point = make(visits, limit)
+            points[type(point)].append(point)
+    passes, updates, epochs = points.values()
     noisy = [key for key, visits in visited.items() if not is_quiet(visits, limit)]
-    noise = noise_beside(run.outcome.reference(), limit, [p.spread for p in passes], len(noisy))
-    remarks = warnings(run.environment, noise, run.outcome.failures, noisy)
-    return training_section(passes, updates, epochs, starts, run.environment, noise, remarks)
+    noise = noise_beside(outcome.reference(), limit, [p.spread for p in passes], len(noisy))
+    remarks = warnings(outcome.environment, noise, outcome.failures, noisy)
+    return training_section(passes, updates, epochs, starts, outcome.environment, noise, remarks)
+
+
+def _point(kind: Callable[..., Any], of: Any, visits: Sequence[Visit], limit: float) -> Any:
+    return kind(*of, *_times(visits, limit))
 
 
 def _times(visits: Sequence[Visit], limit: float) -> tuple[float, tuple[float, ...]]:

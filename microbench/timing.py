@@ -1,4 +1,4 @@
-"""Times a call as it is in use, and says which of the times to trust.
+"""Times a call as it is in use, says which of the times to trust, and which latencies are behind them.
 
 Blocks are timed as they run inside a network: after something else has run, not in a hot loop of their
 own, which would find its weights in the caches. That something else is a network, or a reference block
@@ -7,9 +7,10 @@ which is timed too: where it is slow, the machine was disturbed, and the sample 
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -257,3 +258,149 @@ def spread(visits: Sequence[Visit], limit: float) -> float | None:
         return None
     centers = [center(half, limit) for half in halves]
     return abs(centers[0] - centers[1]) / statistics.mean(centers)
+
+
+# ---- From raw samples to the latency of every job, with the state of the machine taken out
+#
+# A shared machine's speed changes from second to second, and with it everything that runs. So the samples
+# of a run are taken in rounds of random order, and are put down to two things: what was run, and how slow
+# the machine was just then, as the samples around it say:
+#
+#     log(sample) = job + slowness(moment)
+#
+# It is fitted in turns by medians (Tukey's median polish, along time instead of in a table). Slowness is 0
+# at the run's middle: what comes out is the latency on the machine as it usually was in the run.
+#
+# Other programs on this machine can be seen, and are taken out: where they use `f` of `n` processors, n - f
+# are left, and things take PART * -log(1 - f/n) longer, as a logarithm. PART is fitted where their share
+# changes in a run, and drawn to 1.
+
+NEIGHBORS = 4  # samples on either side that say how slow the machine is: about half a second
+TURNS = 25  # until it changes no more, also where a job has most of the samples
+WINDOW_S = 1.0  # either side of a sample, in which the share of other programs is taken
+SEEN = 0.03  # of a processor that others use: less is the system's own, and not spoken of
+TRUST = 0.5  # how far PART is from 1, by experience
+NOISE = 0.1  # of one sample's slowness, as a logarithm
+MOST_TAKEN = 0.9  # of the processors
+LEAST_SAMPLES = 4  # of which halves are compared
+QUIET, BUSY = 0.1, 0.9
+
+
+@dataclass(frozen=True)
+class Level:
+    """A job's latency as the machine usually was, ms; `spread`: how far two halves are apart, relative."""
+
+    latency_ms: float
+    spread: float | None
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Every job's level by key, and how slow the machine was.
+
+    `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of the run, as
+    factors of the usual, other programs taken out; `others`: how many processors these used; `loaded`: by
+    what factor all took longer for it.
+    """
+
+    jobs: Mapping[str, Level]
+    quiet: float
+    busy: float
+    others: float = 0.0
+    loaded: float = 1.0
+
+    @property
+    def floor(self) -> float:
+        """What measuring again gives: the median of the jobs' spreads."""
+        known = [level.spread for level in self.jobs.values() if level.spread is not None]
+        return statistics.median(known) if known else 0.0
+
+
+def levels(visits: Mapping[str, Sequence[Visit]], processors: int = 1) -> Levels:
+    """The levels of jobs by key, from their visits (`timing.sample`); `processors`: that the run may use.
+
+    A network that ran before a block is a sample too, of that network in a loop that is broken up, and
+    tells about the moment alone. ValueError without any sample.
+    """
+    rows = [row for key, taken in visits.items() for visit in taken for row in _rows(key, visit)]
+    if not rows:
+        raise ValueError("levels() needs at least one sample")
+    rows.sort(key=lambda row: row[1])
+    names = list(dict.fromkeys(row[0] for row in rows))
+    of = np.array([names.index(row[0]) for row in rows])
+    log_ms = np.log(np.maximum([row[2] for row in rows], 1e-9))
+    members = [np.flatnonzero(of == i) for i in range(len(names))]
+    shares = _others(visits, np.array([row[1] for row in rows]))
+    taken = -np.log1p(-np.minimum(shares / processors, MOST_TAKEN))
+    slowness = np.zeros(len(rows))
+    job = np.zeros(len(names))
+    for _ in range(TURNS):
+        for i, at in enumerate(members):
+            job[i] = np.median(log_ms[at] - slowness[at])
+        slowness = _around(log_ms - job[of])
+        loaded = _part(slowness, taken) * taken
+        slowness -= np.median(slowness - loaded)
+    for i, at in enumerate(members):
+        job[i] = np.median(log_ms[at] - slowness[at])
+    jobs = {
+        name[0]: Level(math.exp(job[i]), _spread((log_ms - slowness)[members[i]]))
+        for i, name in enumerate(names)
+        if name[1]
+    }
+    low, high = np.exp(np.quantile(slowness - loaded, (QUIET, BUSY))).tolist()
+    others = float(np.mean(shares))
+    return Levels(jobs, low, high, others, math.exp(float(np.mean(loaded))))
+
+
+def _others(visits: Mapping[str, Sequence[Visit]], moments: np.ndarray) -> np.ndarray:
+    """(moments,) how many processors other programs used around each; 0 where that is not known."""
+    seen = sorted(
+        (v.at_s[-1] + v.samples[-1] / 1e3, v.others_s)
+        for taken in visits.values()
+        for v in taken
+        if v.others_s is not None and v.at_s
+    )
+    if len(seen) < 2:
+        return np.zeros(len(moments))
+    at, used = np.array(seen).T
+    first, last = (np.clip(moments + side, at[0], at[-1]) for side in (-WINDOW_S, WINDOW_S))
+    spent = np.interp(last, at, used) - np.interp(first, at, used)
+    share = np.maximum(spent, 0.0) / np.maximum(last - first, 1e-3)
+    return np.where(share > SEEN, share, 0.0)
+
+
+def _part(slowness: np.ndarray, taken: np.ndarray) -> float:
+    """PART: how much of what others take is felt; least squares with the prior 1 +- TRUST."""
+    varied = taken - np.median(taken)
+    weight = (NOISE / TRUST) ** 2 * 2 * NEIGHBORS  # neighbors say the same thing several times
+    rest = np.clip(slowness - np.median(slowness), -1.0, 1.0)
+    return float(max((varied @ rest + weight) / (varied @ varied + weight), 0.0))
+
+
+def _rows(key: str, visit: Visit) -> list[tuple[tuple[str, bool], float, float]]:
+    """((key, whether it is a sample of the job itself), moment, ms) of a visit."""
+    rows = [((key, True), at, ms) for at, ms in zip(visit.at_s, visit.samples, strict=True)]
+    if visit.before:
+        rows += [
+            ((visit.before, False), at - ms / 1e3, ms)
+            for at, ms in zip(visit.at_s, visit.reference, strict=True)
+        ]
+    return rows
+
+
+def _around(rest: np.ndarray) -> np.ndarray:
+    """(samples,) the median of the NEIGHBORS on either side of each, itself left out; 0 in the middle."""
+    padded = np.concatenate([np.full(NEIGHBORS, np.nan), rest, np.full(NEIGHBORS, np.nan)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBORS + 1)
+    others = np.delete(windows, NEIGHBORS, axis=1)
+    if len(rest) == 1:
+        return np.zeros(1)
+    medians = np.nanmedian(others, axis=1)
+    return medians - np.median(medians)
+
+
+def _spread(values: np.ndarray) -> float | None:
+    """How far the medians of every other value are apart; None of too few."""
+    if len(values) < LEAST_SAMPLES:
+        return None
+    return float(math.expm1(abs(np.median(values[::2]) - np.median(values[1::2]))))

@@ -1,21 +1,36 @@
-"""The process that measures: what it does for each request; it is started by `microbench.process`."""
+"""The processes that measure: what a worker does for each request, how one is started, and who is asked.
+
+Devices of a framework are set before it starts, and replicas that exchange gradients are a process each,
+so every measurement is in processes of its own: one worker for a run, or replicas together.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import os
+import pkgutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+from lolat.errors import DeviceError, InputError, LolatError, MeasuringError, MissingPackageError
 from lolat.graph import Graph
-from lolat.io.process import Handler
+from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
 from microbench import backends
+from microbench.backends import OPTIONS, flag, has, joined
 from microbench.environment import others_s
 from microbench.timing import sample, visit, wait_until_quiet, warm_up
 
+WORKER = "microbench.worker:start"
+REPLICA = "microbench.worker:replica"
 HIGHEST_PRIORITY = -20  # as a nice value
+
+Together = Callable[[str, Sequence[Mapping[str, Any]], float], list[Any]]
+"""How replicas are run: `run_together` outside tests."""
 
 
 class Worker:
@@ -35,9 +50,8 @@ class Worker:
             case "prepare":
                 call = self.prepare(request["job"])
                 estimate = warm_up(call, time.perf_counter)
-                self.calls[request["key"]] = (
-                    call  # not of one that failed: its memory is free again
-                )
+                # Not of one that failed: its memory is free again.
+                self.calls[request["key"]] = call
                 return {"estimate_ms": estimate}
             case "time":
                 return self.time(request)
@@ -59,7 +73,10 @@ class Worker:
     def prepare(self, job: dict[str, Any]) -> Callable[[], object]:
         """A job is a layer, a part of training, or a Graph or the NETWORK of a user and a batch size."""
         if "training" in job:
-            return backends.prepare_training(backends.training_of(self.backend), job["training"])
+            ((part, arguments),) = job["training"].items()  # a method of it, and its arguments
+            if "graph" in arguments:
+                arguments = {**arguments, "graph": Graph.from_dict(arguments["graph"])}
+            return getattr(backends.training_of(self.backend), part)(**arguments)
         if "layer" in job:
             return backends.training_of(self.backend).layer(job["layer"])
         if "graph" in job:
@@ -112,3 +129,157 @@ def raise_priority() -> None:
     if hasattr(os, "setpriority"):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, HIGHEST_PRIORITY)
+
+
+# ---- As their parent sees them
+
+
+class WorkerProcess(Child):
+    """A worker with a backend on a device (see `microbench.worker`)."""
+
+    def __init__(self, backend: str, device: str) -> None:
+        """Start it and wait until its framework is loaded; LolatError when that is refused."""
+        super().__init__(WORKER, backend, device, name="the measuring process")
+        try:
+            self.ready()
+        except BaseException as problem:
+            self.close()
+            if not isinstance(problem, (ProcessDied, RequestFailed)):
+                raise
+            error = problem.as_error(MeasuringError) if isinstance(problem, RequestFailed) else None
+            if error is None or type(error) is MeasuringError:
+                error = MeasuringError(f"the measuring process did not start: {problem}")
+            raise error from None
+
+
+def run_together(call: str, requests: Sequence[Mapping[str, Any]], limit_s: float) -> list[Any]:
+    """What `call` answers to each of `requests`, each in a process of its own, all at the same time.
+
+    `call`: `package.module:function`, which gets a request and a clock; requests and answers are of what
+    JSON has. A request also has "folder", where all processes can leave files for one another; it is
+    gone afterwards. Raises the LolatError of the first process that has one, and MeasuringError where one
+    dies or `limit_s` seconds have passed; the others are ended then.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="lolat-") as folder,
+        ThreadPoolExecutor(len(requests)) as pool,
+        contextlib.ExitStack() as stack,  # innermost: who waits for a process goes on when it is ended
+    ):
+        name = "a measuring process"
+        children = [
+            stack.enter_context(Child(REPLICA, call, name=name, folder=folder)) for _ in requests
+        ]
+        answers = [
+            pool.submit(child.request, {**request, "folder": folder}, limit_s)
+            for child, request in zip(children, requests, strict=True)
+        ]
+        try:
+            for answer in as_completed(answers):
+                answer.result()  # which raises where there is none: the others wait for it
+        except ProcessDied as died:
+            hint = (
+                "; on a busy machine try again, or with fewer replicas"
+                if "within" in str(died)
+                else ""
+            )
+            raise MeasuringError(f"{died}{hint}") from None
+        except RequestFailed as failed:
+            if failed.kind == "MemoryError":
+                raise LolatError(f"{failed}; try fewer replicas") from None
+            raise failed.as_error(MeasuringError) from None
+        return [answer.result() for answer in answers]
+
+
+def replica(call: str) -> Handler:
+    """What a process of `run_together` does: `call` of each request."""
+    return lambda request: pkgutil.resolve_name(call)(request, time.perf_counter)
+
+
+# ---- Which backend measures when none is given: what is installed and, for a GPU, what finds one
+
+PACKAGES = {
+    "tensorflow": ("keras", "tensorflow"),
+    "torch": ("torch",),
+    "onnxruntime": ("onnx", "onnxruntime"),
+}
+"""Backend -> what must be installed."""
+ORDER = {
+    "cpu": ("tensorflow", "torch", "onnxruntime"),
+    "gpu": ("torch", "tensorflow", "onnxruntime"),
+}
+"""Device -> backends, the one that is preferred first."""
+ASK_LIMIT_S = 60.0
+
+
+def lacking(name: str) -> list[str]:
+    """Packages of a backend that are not installed; whether they work is not tried."""
+    return [package for package in PACKAGES[name] if not _is_installed(package)]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # a module that hides where it is from
+        return False
+
+
+def pick(
+    device: str,
+    options: Sequence[str],
+    start_worker: Callable[[str, str], WorkerProcess] = WorkerProcess,
+) -> tuple[str, str]:
+    """(backend with `options`, what to say about the choice; "" where it is the usual one).
+
+    For a CPU the first that is installed; for a GPU the first that finds one, which is tried in a
+    process of its own. Raises InputError when no backend has these options, MissingPackageError or
+    DeviceError, with what was looked for, when there is none.
+    """
+    able = [n for n in ORDER[device] if all(has(n, o) for o in options)]
+    if not able:
+        each = "; ".join(f"{n} has {', '.join(map(flag, own))}" for n, own in OPTIONS.items())
+        raise InputError(f"no backend has {' and '.join(map(flag, options))} together; {each}")
+    return _for_gpu(able, options, start_worker) if device == "gpu" else _for_cpu(able, options)
+
+
+def _for_cpu(able: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
+    name = next((n for n in able if not lacking(n)), None)
+    if name is None:
+        needs = "; ".join(f"{n} needs {' and '.join(lacking(n))}" for n in able)
+        raise MissingPackageError(
+            f"nothing is installed to measure with ({needs}), for example {able[0]}", able[0]
+        )
+    usual = ORDER["cpu"][0]
+    if name == usual:
+        return joined(name, options), ""
+    why = f"as {usual} is not installed"
+    if usual not in able:
+        why = "which has that" + (f", as {able[0]} is not installed" if name != able[0] else "")
+    return joined(name, options), f"measuring with {name}, {why}"
+
+
+def _for_gpu(
+    able: Sequence[str], options: Sequence[str], start_worker: Callable[[str, str], WorkerProcess]
+) -> tuple[str, str]:
+    passed_over = []
+    for name in able:
+        missing = lacking(name)
+        if missing:
+            passed_over.append(f"{name}: {' and '.join(missing)} not installed")
+            continue
+        backend = joined(name, options)
+        try:
+            with start_worker(backend, "gpu") as worker:
+                answer = worker.request({"do": "environment"}, ASK_LIMIT_S)["environment"]
+        except (LolatError, ProcessDied, RequestFailed) as problem:
+            # What a backend says of a device that is not there, without its advice.
+            reason = str(problem).partition("; use ")[0].removeprefix("no gpu here: ")
+            passed_over.append(f"{name}: {reason}")
+            continue
+        version = f"{name} {answer.get('framework_version', '')}".strip()
+        place = f" on {answer['device_name']}" if answer.get("device_name") else ""
+        others = f" ({'; '.join(passed_over)})" if passed_over else ""
+        return backend, f"measuring with {version}{place}{others}; --backend chooses another"
+    raise DeviceError(
+        f"no gpu here: {'; '.join(passed_over)}; use `lolat learn cpu`, or install one of these for "
+        "your GPU, and its driver"
+    )

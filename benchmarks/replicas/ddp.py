@@ -9,10 +9,10 @@ import numpy as np
 
 from lolat.readers import read
 from lolat.training.replicas import gradient_parts, parallel_iteration
-from microbench.backends.torch.replicas import Replica
+from microbench.backends.torch.training import Replica
 from microbench.exchange import measure_link
-from microbench.process import run_together
 from microbench.timing import Clock, timed
+from microbench.worker import run_together
 
 NETWORKS = ("conv", "mixed", "dense")
 REPLICAS = (2, 4)

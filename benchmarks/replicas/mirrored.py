@@ -11,14 +11,16 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from benchmarks.replicas import keras_networks
 from benchmarks.replicas.layers import study_mirrored_ms
 from lolat.training.replicas import parallel_iteration
-from microbench.backends.tensorflow.replicas import Replicas, training_step
+from microbench.backends.tensorflow.training import OPTIMIZERS, Replicas, descend
 from microbench.environment import cpu_count
 from microbench.exchange import MeasuredLink, measure_link
-from microbench.process import run_together
 from microbench.timing import Clock, timed
+from microbench.worker import run_together
 
 REPLICAS = (2, 4)
 BATCH = 16
@@ -61,6 +63,33 @@ def run(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
             ONE_BYTES * int(v.shape.num_elements()) for v in build().trainable_weights
         ]
     return found
+
+
+def training_step(
+    replicas: Replicas, network: Callable[[], Any], batch_size: int, of_input: bool = False
+) -> Callable[[], Callable[[], Any]]:
+    """Makes a training step (forward, backward, SGD) of the Keras network that `network` builds.
+
+    On a batch of `batch_size` that lies on the device. The loss is the mean squared difference from ones,
+    as of single layers (`training`); `of_input`: the input's gradient too, as of those.
+    """
+    tf, keras = replicas.tf, replicas.keras
+
+    def make() -> Callable[[], Any]:
+        model = network()
+        optimizer = OPTIMIZERS["sgd"](keras)
+        optimizer.build(model.trainable_variables)
+        values = np.random.default_rng(0).normal(size=(batch_size, *model.input_shape[1:]))
+        batch = keras.Variable(values, trainable=False, dtype="float32")
+
+        def step() -> Any:
+            x = tf.identity(batch.value)
+            loss, gradient = descend(tf, model, optimizer, x, of_input=of_input)
+            return (loss, gradient) if of_input else loss
+
+        return step
+
+    return make
 
 
 def measured(replicas: int, threads: int) -> dict[str, Any]:

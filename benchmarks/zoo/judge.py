@@ -34,8 +34,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.model import Model
 from lolat.model.learning import model_document
-from microbench.state import Levels, levels
-from microbench.timing import Visit
+from microbench.timing import Levels, Visit, levels
 
 HERE = Path(__file__).resolve().parent
 FILLER, OWN = 3, (1, 2)  # modes of a sample: before or after another, and in a loop of its own

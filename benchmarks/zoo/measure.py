@@ -88,8 +88,7 @@ def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
 
     from lolat.graph.blocks import cut
     from lolat.graph.edits import block_graph
-    from microbench.backends.known import as_known
-    from microbench.blocks import BLOCKS, NETWORKS
+    from microbench.blocks import BLOCKS, NETWORKS, as_known
 
     found = []
     for block in (*BLOCKS, *NETWORKS):

@@ -28,8 +28,8 @@ from lolat.model.prediction import domain_words
 from lolat.report.text import latency
 from microbench import backends
 from microbench.extend import as_blocks, measure_extension
-from microbench.jobs import job_key
 from microbench.journal import interruptible
+from microbench.runner import job_key
 
 PASSES = 3  # a new fit weighs the blocks anew, so that further ones may count
 
@@ -165,10 +165,10 @@ def _measured(
         keys = [f"{b.name} x{b.batch_sizes[0]}" for b in blocks]
         progress.note(f"measuring {len(keys)} of its blocks: {', '.join(keys)}")
         where = document["environment"]
-        found = measure_extension(
+        found, record = measure_extension(
             blocks, points, loaded.device, where, journal_path, time.time(), restart, progress
         )
-        record = found.record(graph.name)
+        record["network"] = graph.name
         extended = grown(document, found.points, record, found.warnings, target.stem)
         own = Path(loaded.source)
         if target.exists() and target.samefile(own) and read(own) != on_disk:

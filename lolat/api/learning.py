@@ -16,10 +16,9 @@ from lolat.io.progress import Progress, Silent
 from lolat.io.writing import check_writable
 from lolat.model import learning as fitting
 from lolat.model.file import SECTIONS, read, write
-from microbench import backends, environment
+from microbench import backends, environment, worker
 from microbench import learn as of_blocks
 from microbench import learn_training as of_training
-from microbench.backends import choice
 from microbench.extend import refuse_another
 from microbench.journal import interruptible
 
@@ -196,7 +195,7 @@ def _backend_and_output(
     if output is not None:  # before a GPU is looked for, which takes seconds
         check_writable(output)
     if name is None:
-        backend, remark = choice.pick(device, options)
+        backend, remark = worker.pick(device, options)
         if remark:
             progress.note(remark)
     else:

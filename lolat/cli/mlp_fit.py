@@ -280,7 +280,7 @@ def _keep(
 def _backend(device: str, name: str | None) -> str:
     """The backend to measure with; MissingPackageError or DeviceError where there is none that trains."""
     from microbench import backends
-    from microbench.backends.choice import pick
+    from microbench.worker import pick
 
     if name is not None:
         return name

@@ -120,7 +120,7 @@ def drift(document: Mapping[str, Any]) -> float:
     """Half of how far, as a logarithm, the machine's speed usually moves; 0 where a file does not say.
 
     A prediction is for the machine as it usually is; when somebody measures, it is somewhere between its
-    calm and its busy tenth (`microbench.state`).
+    calm and its busy tenth (`microbench.timing`).
     """
     quiet, busy = (document["noise"].get(name) for name in ("quiet", "busy"))
     return DRIFT * math.log(busy / quiet) if quiet and busy and busy > quiet else 0.0

@@ -35,6 +35,7 @@ OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")
 LEARNING_RATE = 1e-4
 """So small that the numbers stay as they are, however often a step of training is timed."""
 MOMENTUM = 0.9
+FLOAT_BYTES = 4
 CLASSES = 10
 """Of the networks that are timed for the loop around them."""
 THREADS = "threads="
@@ -247,11 +248,3 @@ def training_of(backend: Backend) -> Training:
     check_trains(backend.name)
     made: Training = pkgutil.resolve_name(TRAINING[backend.name])(backend)
     return made
-
-
-def prepare_training(training: Training, job: Mapping[str, Any]) -> Callable[[], object]:
-    """The call of a job: {"passes" | "update" | "epoch": arguments of the method of that name}."""
-    if "passes" in job:
-        arguments = dict(job["passes"])
-        return training.passes(Graph.from_dict(arguments.pop("graph")), **arguments)
-    return training.update(**job["update"]) if "update" in job else training.epoch(**job["epoch"])

@@ -153,7 +153,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         name = {"device_name": "NVIDIA T4"} if device == "gpu" else {}
         return [], {**name, "threads_asked": number}, {}, [], None
 
-    monkeypatch.setattr("microbench.backends.choice.pick", pick)
+    monkeypatch.setattr("microbench.worker.pick", pick)
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)

@@ -1,14 +1,20 @@
-"""A worker that needs no framework and no time, and does what a test tells it."""
+"""What tests of measuring share: a worker without framework and time, a backend without one, graphs."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from lolat.graph import Graph
+from lolat.errors import DeviceError, MeasuringError
+from lolat.graph import Graph, Operation
+from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.io.process import ProcessDied, RequestFailed
+from lolat.io.process import Handler, ProcessDied, RequestFailed
+from microbench import backends, worker
+from microbench.backends import Prepared
+from microbench.blocks import BLOCKS, NETWORKS, REFERENCE_BLOCK, Predefined
 
 START_S = 1.7e9
 
@@ -149,3 +155,76 @@ def tiny(channels: int) -> Callable[[], Graph]:
 
 
 small = tiny(4)
+
+
+# ---- A backend without a framework, and a worker process that has it
+
+START = "tests.microbench.fakes:start"
+
+
+class Fake:
+    name = "fake"
+
+    def __init__(self, device: str) -> None:
+        if device == "gpu":
+            raise DeviceError("no gpu here: looked under the table")
+        if device == "broken":
+            raise RuntimeError("import broken")
+        # As it was when threads of a framework would have been started.
+        self.nice = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
+
+    def environment(self) -> dict[str, Any]:
+        return {"framework": "fake", "nice": self.nice}
+
+    def available_bytes(self) -> int | None:
+        return 12345
+
+    def prepare_graph(self, graph: Any, batch_size: int) -> Prepared:
+        return Prepared(lambda: None)
+
+    def prepare_network(self, spec: str, input_size: tuple[int, ...], batch_size: int) -> Prepared:
+        if spec == "kill":
+            os.kill(os.getpid(), 9)
+        if spec == "unknown":
+            raise MeasuringError("operation 'foo' is not built here")
+        return Prepared(lambda: None)
+
+
+def start(backend: str, device: str) -> Handler:
+    """What `microbench.worker` does, with the fake among the backends."""
+    backends.BACKENDS["fake"] = "tests.microbench.fake_backend:Fake"
+    # What else runs on the machine of the tests is none of theirs.
+    worker.others_s = lambda pids: None  # type: ignore[assignment]
+    return worker.start(backend, device)
+
+
+# ---- Which of the predefined blocks are built
+
+WINDOW = ("kernel", "strides", "padding", "dilation", "bias")
+
+
+def covering(windows: bool = True) -> list[Predefined]:
+    """The predefined blocks that have something new: the same operations at other sizes cannot fail alone.
+
+    From the one with the least to do on, each with a kind of operation that none before it has.
+
+    `windows`: what is said of its window, and whether strides divide its input, are part of the kind.
+    """
+    found, seen = [], set()
+    graphs = [(b, b.make()) for b in (*BLOCKS, *NETWORKS, REFERENCE_BLOCK)]
+    for block, graph in sorted(graphs, key=lambda pair: count(pair[1]).total().flops):
+        kinds = {_kind(graph, o, windows) for o in graph.operations}
+        if not kinds <= seen:
+            found.append(block)
+        seen |= kinds
+    return found
+
+
+def _kind(graph: Graph, operation: Operation, windows: bool) -> tuple[Any, ...]:
+    said = operation.attributes
+    kind = (operation.kind, said.get("groups", 1) > 1)
+    if not windows:
+        return kind
+    shape = graph.tensors[operation.inputs[0]].shape
+    left = [n % s for n, s in zip(shape[1:], said.get("strides", ()), strict=False)]
+    return (*kind, *(str(said.get(f)) for f in WINDOW), len(shape), str(left))

@@ -1,4 +1,4 @@
-"""What processes of `microbench.process` are asked to do in the tests."""
+"""What processes of `microbench.worker` are asked to do in the tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import DeviceError
-from microbench.process import meeting_file
 
 Clock = Callable[[], float]
 
@@ -20,9 +19,9 @@ def echo(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     """The request, after much noise; the processes hear of each other by a file."""
     print("noise that is no answer")
     os.write(1, b"more of it")
-    mine = Path(f"{meeting_file(request)}-{request['rank']}")
+    mine = Path(request["folder"], str(request["rank"]))
     mine.write_text(str(request["rank"]))
-    other = Path(f"{meeting_file(request)}-{1 - request['rank']}")
+    other = Path(request["folder"], str(1 - request["rank"]))
     while not (other.exists() and other.read_text()):
         time.sleep(0.01)
     clock()
@@ -58,8 +57,8 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     import keras
     import numpy as np
 
-    from microbench.backends.tensorflow.replicas import Replicas, training_step
-    from microbench.backends.tensorflow.training import LEARNING_RATE
+    from benchmarks.replicas.mirrored import training_step
+    from microbench.backends.tensorflow.training import LEARNING_RATE, Replicas
 
     replicas = Replicas("cpu", 2, request["threads"])
     made: list[Any] = []
@@ -72,8 +71,8 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
 
     found: dict[str, Any] = {"environment": replicas.environment()}
     step = training_step(replicas, network, 4, of_input=True)
-    calls = {"beside": replicas.beside(step, 1), "mirrored": replicas.mirrored(step)}
-    for (name, call), model in zip(calls.items(), made, strict=True):
+    calls = {"beside": replicas.beside(step), "mirrored": replicas.mirrored(step)}
+    for (name, call), model in zip(calls.items(), (made[0], made[-1]), strict=True):
         before = [np.array(v.value) for v in model.trainable_variables]
         call()
         after = [np.array(v.value) for v in model.trainable_variables]
@@ -84,7 +83,7 @@ def mirrored(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
 
 def averaged(request: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     """Gradients of a parameter that are rank + 1, as DistributedDataParallel leaves them."""
-    from microbench.backends.torch.replicas import Replica, known_gradients
+    from microbench.backends.torch.training import Replica, known_gradients
 
     with Replica(request) as replica:
         module = known_gradients(replica.torch, 2, 5)

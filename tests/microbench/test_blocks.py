@@ -1,17 +1,29 @@
-"""The predefined blocks: what they cover, and that the published ones are what was published."""
+"""The predefined blocks and networks: what they cover, against what is published and counts by hand."""
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 import pytest
 
 from lolat.fitting.least_squares import condition_number
+from lolat.graph import Graph
 from lolat.graph.counts import FEATURES, count
-from microbench.blocks import BLOCKS, NETWORKS, PUBLISHED, REFERENCE_BLOCK, points
+from microbench import families as f
+from microbench.blocks import (
+    BLOCKS,
+    MBCONV,
+    MOBILE,
+    NETWORKS,
+    PUBLISHED,
+    REFERENCE_BLOCK,
+    Predefined,
+    points,
+)
 
-BY_NAME = {b.name: b for b in BLOCKS}
+BY_NAME = {b.name: b for b in (*BLOCKS, *NETWORKS)}
 
 # Worked out by hand: positions x (kernel x channels in x channels out), layer by layer.
 MACS = {
@@ -37,7 +49,8 @@ def test_the_nine_published_blocks_are_measured() -> None:
 
 
 def test_names_are_unique_and_graphs_are_made_alike_each_time() -> None:
-    assert len(BY_NAME) == len(BLOCKS)
+    assert len(BY_NAME) == len(BLOCKS) + len(NETWORKS)
+    assert ({b.whole for b in NETWORKS}, {b.whole for b in BLOCKS}) == ({True}, {False})
     for block in BLOCKS:
         assert block.make() == block.make()
         assert sorted(set(block.batch_sizes)) == list(block.batch_sizes)
@@ -49,12 +62,6 @@ def test_about_a_hundred_points() -> None:
     assert 100 <= len(points()) <= 120
     assert len(points(BLOCKS)) + len(points(NETWORKS)) == len(points())
     assert 10 <= len(NETWORKS) <= 15
-
-
-def test_networks_are_told_from_blocks() -> None:
-    assert not any(b.whole for b in BLOCKS)
-    assert all(b.whole for b in NETWORKS)
-    assert len({b.name for b in (*BLOCKS, *NETWORKS)}) == len(BLOCKS) + len(NETWORKS)
 
 
 def test_what_networks_are_made_of_is_among_the_blocks() -> None:
@@ -103,3 +110,108 @@ def test_no_block_takes_too_long_or_is_lost_in_the_call_overhead() -> None:
         total = count(graph).total(batch_size)
         work = total.flops / 5e7 + 4 * (total.acts + total.inp + total.traffic) / 1e7
         assert 0.01 < work < 500, f"{name} x{batch_size}: {work:.2f} ms by the roofline"
+
+
+# ---- Whole networks
+
+
+def parameters(graph: Graph) -> int:
+    """Kernels, biases, and the two vectors of each normalisation, which our weights leave out."""
+    norms = (o for o in graph.operations if o.kind in ("batch_norm", "layer_norm"))
+    return count(graph).total().weights + sum(
+        2 * graph.tensors[o.outputs[0]].shape[-1] for o in norms
+    )
+
+
+R50 = (3, 4, 6, 3)
+mobile = functools.partial(f.inverted_network, 224, stem=32, last=1280)
+
+
+@pytest.mark.parametrize(
+    ("name", "large", "weights", "gmacs"),
+    [
+        ("residual 50 3x160x160", f.residual_network(224, R50), 25_557_032, 4.09),
+        ("residual 34 3x128x128", f.residual_network(224, R50, False), 21_797_672, 3.66),
+        (
+            "grouped residual 50 3x128x128",
+            f.residual_network(224, R50, groups=32),
+            25_028_904,
+            4.23,
+        ),
+        ("inverted 3x128x128", mobile(MOBILE, "relu6", False), 3_504_872, 0.30),  # MobileNetV2
+        ("mbconv 3x160x160", mobile(MBCONV, "silu", True), 5_288_548, 0.39),  # EfficientNet-B0
+        ("dense net 121 3x128x128", f.dense_network(224, (6, 12, 24, 16)), 7_978_856, 2.83),
+        # ConvNeXt-T without its scales of layers and the norm in front of its classes: of 28,589,128
+        ("convnext 3x128x128", f.convnext_network(224, (3, 3, 9, 3)), 28_580_968, 4.46),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_it_has_the_parameters_and_the_work_of_the_published_network(
+    name: str, large: Graph, weights: int, gmacs: float
+) -> None:
+    """As torchvision states them (two digits behind the point); an image's size changes no weights."""
+    assert parameters(BY_NAME[name].make()) == parameters(large) == weights
+    assert count(large).total().flops == pytest.approx(gmacs * 1e9, abs=0.011e9)
+
+
+def test_vgg_by_hand() -> None:
+    layers = (  # positions, channels in, channels out
+        (96 * 96, 3, 64), (48 * 48, 64, 128), (24 * 24, 128, 256), (24 * 24, 256, 256),
+        (12 * 12, 256, 512), (12 * 12, 512, 512), (6 * 6, 512, 512), (6 * 6, 512, 512),
+    )  # fmt: skip
+    dense = ((3 * 3 * 512, 1024), (1024, 1000))
+    found = count(BY_NAME["vgg 11 3x96x96"].make()).total()
+    assert found.flops == sum(9 * n * i * o for n, i, o in layers) + sum(i * o for i, o in dense)
+    assert found.weights == sum(9 * i * o + o for _, i, o in layers) + sum(
+        i * o + o for i, o in dense
+    )
+    assert found.acts == sum(n * o for n, _, o in layers)
+    assert found.inp == sum(n * i for n, i, _ in layers)
+    # eight convolutions, each with relu; five pools; two dense layers, relu and softmax
+    assert found.ops == 8 + 8 + 5 + 2 + 2
+
+
+def test_a_transformer_by_hand() -> None:
+    """224 / 16 = 14: 196 tokens of 384, six heads of 64, eight times attention and a perceptron."""
+    n, f = 196, 384
+    attention = 4 * n * f * f + 2 * n * n * f
+    perceptron = 2 * n * f * 4 * f
+    found = count(BY_NAME["transformer 3x224x224"].make())
+    total = found.total()
+    assert total.flops == n * 3 * 16 * 16 * f + 8 * (attention + perceptron) + f * 1000
+    dense = 8 * (4 * (f * f + f) + f * 4 * f + 4 * f + 4 * f * f + f)
+    assert total.weights == 3 * 16 * 16 * f + f + dense + f * 1000 + 1000
+    assert found.total(4).flops == 4 * total.flops
+    assert found.total(4).weights == total.weights
+
+
+def test_a_u_net_by_hand() -> None:
+    """Sizes 96, 48, 24, 12, 6; on the way up a 2x2 transposed convolution, then the skip beside it."""
+    widths, sizes = (32, 64, 128, 256, 512), (96, 48, 24, 12, 6)
+    macs, inside = 0, 3
+    for width, size in zip(widths, sizes, strict=True):
+        macs += 9 * size * size * (inside * width + width * width)
+        inside = width
+    for width, size in zip(widths[-2::-1], sizes[-2::-1], strict=True):
+        # Each position to 2x2, from twice the width.
+        macs += 4 * (size // 2) ** 2 * (2 * width) * width
+        macs += 9 * size * size * (2 * width * width + width * width)
+    graph = BY_NAME["u-net 3x96x96"].make()
+    assert count(graph).total().flops == macs + 96 * 96 * 32 * 2
+    assert graph.shapes(graph.outputs) == [(1, 96, 96, 2)]
+    assert sum(o.kind == "concatenate" for o in graph.operations) == 4
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n.name)
+def test_it_is_a_whole_network(network: Predefined) -> None:
+    """From an image of the size in its name to a thousand classes, or an image."""
+    made = network.make()
+    assert network.whole
+    (given,), (out,) = made.shapes(made.inputs), made.shapes(made.outputs)
+    channels, height, width = map(int, network.name.rsplit(" ", 1)[1].split("x"))
+    assert given == (1, height, width, channels)
+    assert out == ((1, 1000) if network.name[:5] != "u-net" else (1, height, width, 2))
+    work = count(made).total(network.batch_sizes[0]).flops
+    assert 10**8 < work < 4 * 10**9, "at 50 GMAC/s ten calls a second or more"
+    used = {i for o in made.operations for i in o.inputs} | set(made.outputs)
+    assert all(set(o.outputs) & used for o in made.operations), "nothing is computed for nobody"

@@ -10,14 +10,14 @@ from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from microbench import doctor, environment
-from microbench.backends.known import known_blocks
-from microbench.blocks import BLOCKS, Predefined
+from microbench.blocks import BLOCKS, Predefined, known_blocks
 from microbench.blocks import NETWORKS as ALL_NETWORKS
 from microbench.doctor import Difference, Examination, references_of
 from microbench.environment import UNSAID
 from microbench.learn import REFERENCES
 from microbench.runner import Runner
-from tests.microbench.fakes import START_S, FakeDevice, FakeWorker, Watcher, tiny
+from tests.microbench.conftest import measured_by
+from tests.microbench.fakes import START_S, FakeDevice, tiny
 
 VERSIONS = {"framework": "fake", "framework_version": "1", "flags": {}}
 LABEL = "a desk (family 25 model 17), 2 threads"
@@ -25,12 +25,11 @@ FACTS = {"vendor": "AuthenticAMD", "family": 25, "model": 17, "stepping": 1, "l3
 
 
 class Desk(FakeDevice):
-    """A machine whose framework takes `start_s` to start, or is not there; `dies_at`: in the n-th visit."""
+    """A machine whose framework takes `start_s` to start, or is not there."""
 
     def __init__(self) -> None:
         super().__init__()
         self.environment = dict(VERSIONS)
-        self.dies_at: dict[str, int] = {}
         self.start_s = 0.0
         self.error: BaseException | None = None
 
@@ -38,20 +37,7 @@ class Desk(FakeDevice):
         self.now += self.start_s
         if self.error is not None:
             raise self.error
-        self.workers.append(DeskWorker(self, len(self.workers)))
-        return self.workers[-1]
-
-
-class DeskWorker(FakeWorker):
-    device: Desk
-
-    def request(self, document: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        key, device = document.get("key", ""), self.device
-        if document["do"] == "sample" and device.keys("sample").count(key) == device.dies_at.get(
-            key
-        ):
-            device.dies["sample", key] = 1
-        return super().request(document, limit_s)
+        return super().start(backend, device)
 
 
 NETWORKS = tuple(Predefined(name, tiny(4 + i), (1,), True) for i, name in enumerate("abcde"))
@@ -65,9 +51,7 @@ def learned(networks: tuple[Predefined, ...] = NETWORKS, ms: float = 2.0) -> lis
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     found = Desk()
-    monkeypatch.setattr(
-        doctor, "Runner", lambda b, d, p, clock: Runner(b, d, p, found.start, clock)
-    )
+    measured_by(monkeypatch, found)
     monkeypatch.setattr(environment, "load", lambda: 0.1)
     monkeypatch.setattr(environment, "cpu_model", lambda: "a desk")
     monkeypatch.setattr(environment, "cpu_count", lambda: 2)
@@ -116,14 +100,6 @@ def test_how_long_it_took(desk: Desk) -> None:
     # Five to build, five in each of six rounds.
     assert found.seconds == pytest.approx(3.1 + 0.1 * 35)
     assert found.seconds == pytest.approx(desk.now)
-
-
-def test_a_gpus_own_memory_says_what_fits(desk: Desk) -> None:
-    desk.environment["device_name"] = "NVIDIA L4"
-    desk.free_bytes = 2**20
-    with pytest.raises(MeasuringError, match="a x1: skipped: needs about"):
-        examine(desk, device="gpu", label="NVIDIA L4")
-    assert len(examine(desk).again) == 5, "a cpu's memory is the host's"
 
 
 @pytest.mark.parametrize(("load", "busy"), [(1.3, True), (1.2, False), (None, False)])
@@ -215,23 +191,6 @@ def test_a_network_that_cannot_be_measured(desk: Desk) -> None:
         examine(desk)
 
 
-@pytest.mark.parametrize(("visit", "left"), [(0, "bcde"), (1, "abcde"), (4, "abcde")])
-def test_a_network_that_fails_later_keeps_the_times_that_it_has(
-    desk: Desk, visit: int, left: str
-) -> None:
-    """Three calls in the first round are enough; a first call that dies is none."""
-    desk.dies_at, seen = {"a x1": visit}, Watcher()
-    found = examine(desk, progress=seen)
-    assert [a.point.name for a in found.again] == list(left)
-    assert desk.keys("sample").count("a x1") == visit + 1
-    assert len(desk.workers) == 2
-    assert set(found.failures) == (set() if "a" in left else {"a x1"})
-    assert seen.stages == [("building", 5), ("measuring", 5 * doctor.SETTINGS.rounds)]
-    assert seen.steps == sum(total for _, total in seen.stages)
-    (note,) = seen.notes
-    assert "a x1: the measuring process was killed" in note
-
-
 def test_a_model_without_networks_starts_nothing(desk: Desk) -> None:
     blocks = [Point(p.name, 1, p.counts, 2.0) for p in learned()]
     for points in ([], blocks):
@@ -267,6 +226,9 @@ def point(of: Predefined, batch_size: int = 1, whole: bool = True, **counts: int
     return Point(of.name, batch_size, known, 2.0, whole=whole)
 
 
+FEW = {k: v for k, v in point(A).counts.items() if k in doctor.SAME_COUNTS}
+
+
 @pytest.mark.parametrize(
     ("points", "names"),
     [
@@ -274,6 +236,7 @@ def point(of: Predefined, batch_size: int = 1, whole: bool = True, **counts: int
         *(([point(A, **{c: 1}), point(B)], ["b"]) for c in ("acts", "inp", "flops", "weights")),
         ([point(A), point(B, ops=999)], ["a", "b"]),
         ([point(network("gone")), point(A, whole=False), point(B)], ["b"]),
+        ([Point("a", 1, FEW, 2.0, whole=True)], ["a"]),  # without counts that later versions add
     ],
 )
 def test_networks_of_the_same_name_and_counts(points: list[Point], names: list[str]) -> None:
@@ -281,16 +244,8 @@ def test_networks_of_the_same_name_and_counts(points: list[Point], names: list[s
     assert [r.point.name for r in found] == names
     assert all(r.point in points for r in found)
     assert all(r.graph == {"a": A, "b": B}[r.point.name].make() for r in found)
-
-
-def test_counts_that_later_versions_add_do_not_matter() -> None:
-    counts = {k: v for k, v in point(A).counts.items() if k in doctor.SAME_COUNTS}
-    assert len(references_of([Point("a", 1, counts, 2.0, whole=True)], [A])) == 1
-
-
-def test_one_of_each_at_the_batch_size_that_comes_first() -> None:
-    (found,) = references_of([point(A, 4), point(A, 1)], [A])
-    assert found.point.batch_size == 4
+    (first,) = references_of([point(A, 4), *points, point(A, 1)], [A])
+    assert first.point.batch_size == 4, "one of each, at the batch size that comes first"
 
 
 def test_references_where_there_are_some() -> None:

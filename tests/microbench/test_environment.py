@@ -262,6 +262,8 @@ def test_a_device_is_named_after_processor_kind_and_threads(
         label = environment.device_label("cpu")
         assert label == f"Xeon(R) @ 2.20GHz{kind}, {threads}"
         assert environment.device_label("cpu", threads=9) == label.partition(",")[0] + ", 9 threads"
+        for where in ({"threads": 9}, {"threads_asked": count}):
+            assert environment.label_of("cpu", where) == label, "9 were not asked for"
     assert environment.device_label("gpu") == "gpu"
     assert environment.device_label("gpu", "NVIDIA T4") == "NVIDIA T4"
     assert environment.slug("cpu Xeon(R) @ 2.20GHz, 1 thread") == "cpu-xeon-r-2-20ghz-1-thread"

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from lolat.errors import MeasuringError
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from microbench import evaluate
 from microbench.blocks import Predefined
-from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice, tiny
 
 
@@ -27,14 +25,9 @@ OWN = tuple(Predefined(f"own {i}", tiny(4 + i), (1,), True) for i in range(3))
 POINTS = [Point(b.name, 1, count(b.make()).total(1)._asdict(), 10.0, whole=True) for b in OWN]
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
-    device = FakeDevice()
-    monkeypatch.setattr(
-        evaluate, "Runner", lambda b, d, p: Runner(b, d, p, device.start, device.clock)
-    )
+@pytest.fixture(autouse=True)
+def networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "read", lambda *_: graph())
-    return device
 
 
 def measure(wanted: Sequence[evaluate.Case], **options: Any) -> evaluate.Evaluation:
@@ -116,11 +109,3 @@ def test_a_network_is_of_the_type_that_it_was_run_in(
     found = measure([evaluate.Case("a")], backend=backend)
     assert {t.dtype for t in found.measured[0].graph.tensors} == dtypes
     assert {t.dtype for t in typed.tensors} == {"float32", "int64"}
-
-
-def test_a_gpus_own_memory_says_what_fits(device: FakeDevice) -> None:
-    device.free_bytes = 2**20
-    wanted = [evaluate.Case("a")]
-    with pytest.raises(MeasuringError, match="a x1: skipped: needs about"):
-        measure(wanted, where="gpu")
-    assert measure(wanted).failures == {}

@@ -20,14 +20,11 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.layers import Layers
 from microbench import backends, learn
 from microbench.backends import create
-from microbench.backends.known import as_known
-from microbench.blocks import Predefined
+from microbench.blocks import Predefined, as_known
 from microbench.environment import FIELDS
-from microbench.jobs import Settings
-from microbench.process import WorkerProcess
-from microbench.runner import Runner
-from tests.microbench.covering import covering
-from tests.microbench.fakes import small, tiny
+from microbench.runner import Runner, Settings
+from microbench.worker import WorkerProcess
+from tests.microbench.fakes import covering, small, tiny
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
 every_backend = pytest.mark.parametrize("name", NEEDED)
@@ -92,7 +89,7 @@ def computed(name: str, graph: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
     """What a backend makes of inputs that lie as the Graph has them, channels first or without channels."""
     made = backend(name)
     if name == "tensorflow":
-        from microbench.backends.tensorflow import build
+        from microbench.backends.tensorflow.layers import build_graph as build
 
         results = build(made.keras, graph)(list(inputs), training=False)
         return [

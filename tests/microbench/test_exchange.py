@@ -1,14 +1,16 @@
-"""The link out of timed exchanges, by hand; the exchanges themselves are of `test_mirrored_and_ddp`."""
+"""The link out of timed exchanges, by hand; and exchanges of real replicas on this machine's processors."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
-from lolat.errors import InputError, MeasuringError
+from lolat.errors import DeviceError, InputError, MeasuringError
 from microbench import environment
 from microbench.exchange import (
     CACHED,
@@ -19,6 +21,10 @@ from microbench.exchange import (
     joined,
     measure_link,
 )
+from microbench.timing import REPLICA_CALLS as CALLS
+from microbench.timing import REPLICA_ROUNDS as ROUNDS
+from microbench.worker import run_together
+from tests.microbench import replica_calls
 
 MIB = 2**20
 FRAMEWORK = {"framework": "fake", "framework_version": "1"}
@@ -53,13 +59,13 @@ class Together:
         for rank, request in enumerate(requests):
             gradients = request["gradients"]
             with_ms = [
-                [1.0 + self.ms(request["replicas"], v, b) - 0.1 * rank] * 3 for v, b in gradients
-            ]
-            if self.spread:
-                with_ms = [
-                    [t * (1 + self.spread * (-1) ** i) for t in times]
-                    for i, times in enumerate(with_ms)
+                [
+                    (1 + self.ms(request["replicas"], v, b) - 0.1 * rank)
+                    * (1 + self.spread * (-1) ** i)
                 ]
+                * 3
+                for i, (v, b) in enumerate(gradients)
+            ]
             without = [[1.0 - 0.1 * rank] * 3 for _ in gradients]
             answers.append({"with_ms": with_ms, "without_ms": without, "environment": FRAMEWORK})
         return answers
@@ -205,3 +211,65 @@ def test_times_that_tell_nothing() -> None:
         measure_link("mirrored", together=Together(lambda *_: 0.0))
     with pytest.raises(MeasuringError, match=r"^exchanging 32 MiB took no longer than a few KiB, "):
         measure_link("mirrored", together=Together(lambda _, v, __: 0.3 if v else 0.0))
+
+
+# ---- Real replicas: that they exchange gradients, and what it is said to take
+
+
+def request(strategy: str) -> list[dict[str, object]]:
+    one = {"device": "cpu", "replicas": 2, "threads": 1}
+    return [one] if strategy == "mirrored" else [{**one, "rank": rank} for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_exchanges_are_timed(strategy: str) -> None:
+    framework = "tensorflow" if strategy == "mirrored" else "torch"
+    pytest.importorskip(framework)
+    gradients = [(0, 0), (3, 60000)][strategy != "mirrored" :]
+    asked = [{**r, "gradients": gradients} for r in request(strategy)]
+    answers = run_together(STRATEGIES[strategy], asked, 120)
+    assert len(answers) == len(asked)
+    for answer in answers:
+        for key in ("with_ms", "without_ms"):
+            assert np.shape(answer[key]) == (len(gradients), ROUNDS * CALLS)
+            assert np.min(answer[key]) > 0
+        said = answer["environment"]
+        assert (said["framework"], said["intra_op_threads"]) == (framework, 1)
+
+
+def test_mirrored_replicas_add_up_their_gradients() -> None:
+    pytest.importorskip("tensorflow")
+    (found,) = run_together(f"{replica_calls.__name__}:mirrored", [{"threads": 2}], 120)
+    # The batch and the loss by hand: mean over 8 numbers of (sum of a row - 1) squared.
+    batch = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    slope = 2 * (batch.sum(axis=1) - 1) / 8
+    kernel = np.stack([batch.T @ slope] * 2, axis=1)
+    bias = np.full(2, slope.sum())
+    for name, factor in (("beside", 1), ("mirrored", 2)):  # Keras adds up; both have the same batch
+        for change, expected in zip(found[name], (kernel, bias), strict=True):
+            assert np.array(change) == pytest.approx(factor * expected, rel=1e-2, abs=2e-3)
+    threads = found["environment"]
+    assert (threads["intra_op_threads"], threads["inter_op_threads"]) == (4, 2)
+
+
+def test_ddp_replicas_average_their_gradients() -> None:
+    pytest.importorskip("torch")
+    for found in run_together(f"{replica_calls.__name__}:averaged", request("ddp"), 120):
+        assert found["gradients"] == [[1.5] * 5] * 2  # of 1 and 2
+        assert found["environment"]["exchange"] == "gloo"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_gpus_that_are_not_there(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, tensorflow = (pytest.importorskip(name) for name in ("torch", "tensorflow"))
+    if torch.cuda.is_available() or tensorflow.config.list_physical_devices("GPU"):
+        pytest.skip("there are GPUs")
+    for name in ("KERAS_BACKEND", "GLOO_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    from microbench.backends.tensorflow.training import Replicas
+    from microbench.backends.torch.training import Replica
+
+    words = r"finds 0 GPUs here, but 2 replicas need one each; give fewer --replicas, or cpu"
+    asked = {"device": "gpu", "replicas": 2, "rank": 0, "threads": 1}
+    with pytest.raises(DeviceError, match=words):
+        _ = Replicas("gpu", 2, 1) if strategy == "mirrored" else Replica(asked)

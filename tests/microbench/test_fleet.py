@@ -42,7 +42,7 @@ def measured(omp: str | None = None) -> Measured:
     return Measured(synthetic.measured(), where, noise, ["a remark"], "a desk, 2 threads")
 
 
-def quick(device: str, backend: str | None, options: tuple[str, ...], restart: bool) -> Measured:
+def quick(*asked: Any) -> Measured:
     """A node that measures at once, and notes when it did so."""
     folder = Path(os.environ["LOLAT_TEST_FLEET"])
     began = time.monotonic()
@@ -51,23 +51,21 @@ def quick(device: str, backend: str | None, options: tuple[str, ...], restart: b
     return measured(os.environ.get("OMP_NUM_THREADS"))
 
 
-def with_journal(
-    device: str, backend: str | None, options: tuple[str, ...], restart: bool
-) -> Measured:
+def with_journal(*asked: Any) -> Measured:
     """A node that keeps what it measured."""
     journal = Path(os.environ["LOLAT_TEST_FLEET"]) / f"{os.urandom(4).hex()}.jsonl"
     journal.touch()
     return replace(measured(), journal=journal)
 
 
-def hangs(device: str, backend: str | None, options: tuple[str, ...], restart: bool) -> Measured:
+def hangs(*asked: Any) -> Measured:
     """A node that never ends."""
     (Path(os.environ["LOLAT_TEST_FLEET"]) / "hangs").touch()
     time.sleep(600)
     raise AssertionError
 
 
-def refuses(device: str, backend: str | None, options: tuple[str, ...], restart: bool) -> Measured:
+def refuses(*asked: Any) -> Measured:
     raise MeasuringError("the machine is on fire")
 
 
@@ -239,7 +237,7 @@ def test_what_is_measured_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.journal == tmp_path / "j"
     assert found.points == ["points"]
     assert "seconds" in found.environment
-    monkeypatch.setattr("microbench.backends.choice.pick", lambda device, options: ("torch", "why"))
+    monkeypatch.setattr("microbench.worker.pick", lambda device, options: ("torch", "why"))
     fleet.measure_here("cpu", None, (), True)
     assert asked[2] == asked[0]
 

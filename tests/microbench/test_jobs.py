@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.layers import Layers
-from microbench.jobs import (
+from microbench.runner import (
     Job,
     Settings,
     activation_bytes,
@@ -39,11 +39,6 @@ def residual() -> Graph:
     n = layers("residual")
     y = n.conv(n.conv(n.input, 7, 3), 2)
     return n.done(n.same("add", n.input, y))
-
-
-def test_weights() -> None:
-    # 3x3x2x7 and 7 biases; 7x4
-    assert weight_bytes(chain()) == 4 * (126 + 7 + 28)
 
 
 @pytest.mark.parametrize("batch", [1, 5])
@@ -77,15 +72,13 @@ def test_a_second_input_is_there_from_the_start() -> None:
     # 10+100+10, then 10+100+110
     assert activation_bytes(graph, 3) == 4 * 3 * 220
     assert keep_bytes(graph, 3) == 4 * 3 * 110
-
-
-def test_nothing_to_do_is_its_input() -> None:
-    b = GraphBuilder("nothing")
-    assert activation_bytes(b.build([b.input((1, 10))]), 2) == 80
+    nothing = GraphBuilder("nothing to do is its input")
+    assert activation_bytes(nothing.build([nothing.input((1, 10))]), 2) == 80
 
 
 def test_the_peak_is_twice_all_of_it_and_some() -> None:
     graph = chain()
+    assert weight_bytes(graph) == 4 * (126 + 7 + 28)  # 3x3x2x7 and 7 biases; 7x4
     assert peak_bytes(graph, 1) == 2 * 4 * 161 + 2 * 4 * 210 + 32 * MIB
     assert keep_bytes(graph, 3) == 4 * 161 + 3 * 4 * 30
 

@@ -13,9 +13,8 @@ from lolat.graph.counts import count
 from microbench import environment, learn
 from microbench.blocks import NETWORKS as known_networks
 from microbench.blocks import Predefined
-from microbench.jobs import Settings, job_key
-from microbench.runner import Runner
-from microbench.state import Level, Levels
+from microbench.runner import Settings, job_key
+from microbench.timing import Level, Levels
 from tests.microbench.fakes import START_S, FakeDevice, Watcher, tiny
 
 BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))
@@ -24,12 +23,9 @@ ALL = (*BLOCKS, *NETWORKS)
 SETTINGS = Settings(rounds=4)
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
-    found = FakeDevice()
-    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "load", lambda: 0.0)
-    return found
 
 
 def measure(path: Path, **options: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Learning training with a fake worker: jobs, going on, what fails; and a small real run."""
+"""What is measured to learn training, and from visits to the section of a model file, a fake worker."""
 
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,28 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.process import ProcessDied
 from lolat.model.file import write
 from lolat.training.file import load_training
 from lolat.training.memory import OPTIMIZERS
 from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
-from microbench import learn, learn_training
+from microbench import blocks as predefined
+from microbench import learn_training
 from microbench.blocks import Predefined
-from microbench.jobs import Settings, graph_job
-from microbench.runner import Runner
+from microbench.learn_training import (
+    LARGE,
+    MOST_ELEMENTS,
+    MOST_FLOPS,
+    TRAINING_BLOCKS,
+    batch_sizes,
+    is_unrolled,
+    reads_image,
+)
+from microbench.runner import Settings, graph_job
 from tests import synthetic
+from tests.microbench.conftest import measured_by
 from tests.microbench.fakes import FakeDevice, FakeWorker, Watcher
 
 SETTINGS = Settings(rounds=2, extra_rounds=0)
@@ -72,7 +84,7 @@ class Device(FakeDevice):
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     found = Device()
     found.environment = {"framework": "tensorflow", "framework_version": "2.21.0"}
-    monkeypatch.setattr(learn, "Runner", lambda b, d, p: Runner(b, d, p, found.start, found.clock))
+    measured_by(monkeypatch, found)
     return found
 
 
@@ -267,3 +279,66 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_training(path).predict(deep(2), 8, samples=20, optimizer="adam")
     assert found.iteration_ms > 0
     assert found.startup_s is not None
+
+
+# ---- The blocks: counts by hand, and the limits of batch sizes
+
+
+BY_NAME = {b.name: b for b in TRAINING_BLOCKS}
+
+
+def test_they_are_the_predefined_blocks_and_five_more() -> None:
+    assert len(BY_NAME) == len(TRAINING_BLOCKS) == len(predefined.BLOCKS) + 5
+    assert {b.name for b in predefined.BLOCKS} < set(BY_NAME)
+
+
+def test_counts_of_a_small_vgg() -> None:
+    found = count(BY_NAME["small vgg 3x32x32"].make()).total(1)
+    kernels = 9 * (3 * 32 + 32 * 32), 9 * (32 * 64 + 64 * 64)
+    dense = 8 * 8 * 64 * 128 + 128 * 10
+    assert found.flops == 32 * 32 * kernels[0] + 16 * 16 * kernels[1] + dense
+    assert found.weights == sum(kernels) + 2 * 32 + 2 * 64 + dense + 128 + 10
+    assert found.acts == 2 * 32 * 32 * 32 + 2 * 16 * 16 * 64
+    assert found.inp == 32 * 32 * (3 + 32) + 16 * 16 * (32 + 64)
+    assert BY_NAME["small vgg 3x32x32"].batch_sizes == (1, 64), "64 times 25 M multiply-accumulates"
+    assert BY_NAME["vgg 64x224x224"].batch_sizes == (1,), "3.7 G already at 1"
+    found = count(BY_NAME["3 dense, dropout, norm 784"].make()).total(1)
+    assert found.flops == 784 * 512 + 512 * 512 + 512 * 512 + 512 * 10
+    assert found.weights == found.flops + 3 * 512 + 10
+
+
+@pytest.mark.parametrize("block", TRAINING_BLOCKS, ids=lambda b: b.name)
+def test_no_block_is_beyond_the_limits_and_none_could_be_larger(block: object) -> None:
+    graph: Graph = block.make()  # type: ignore[attr-defined]
+    sizes: tuple[int, ...] = block.batch_sizes  # type: ignore[attr-defined]
+    assert sizes[1:] in ((), *((n,) for n in LARGE))
+
+    def fits(n: int) -> bool:
+        found = count(graph).total(n)
+        return found.flops <= MOST_FLOPS and found.acts + found.inp + found.traffic <= MOST_ELEMENTS
+
+    grouped = any(o.kind == "grouped_conv" for o in graph.operations)
+    larger = [n for n in LARGE if n > sizes[-1]]
+    assert all(fits(n) for n in sizes[1:])
+    assert not any(fits(n) for n in larger) or (grouped and sizes == (1,))
+
+
+def convolution(groups: int) -> Graph:
+    n = Layers.on("groups", 8, 8, 6)
+    return n.done(n.conv(n.input, 6, 3, groups=groups))
+
+
+def test_groups_of_several_channels_are_measured_at_one() -> None:
+    assert batch_sizes(convolution(1)) == (1, 64)
+    assert batch_sizes(convolution(3)) == (1,)
+    assert [is_unrolled(o.attributes) for g in (1, 2, 3) for o in convolution(g).operations] == [
+        False, True, True,
+    ]  # fmt: skip
+    assert not is_unrolled({"in_channels": 6, "groups": 6}), "a depthwise convolution is one kernel"
+    assert not is_unrolled({"in_features": 6})
+
+
+def test_which_blocks_read_an_image() -> None:
+    entrances = {b.name for b in TRAINING_BLOCKS if reads_image(b.make())}
+    assert entrances == {b.name for b in TRAINING_BLOCKS if re.search(r" 3x\d+x\d+$", b.name)}
+    assert len(entrances) > 5

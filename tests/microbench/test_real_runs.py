@@ -24,10 +24,10 @@ ROUNDS = 3
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
-from microbench import learn, process
+from microbench import learn, worker
 from microbench.blocks import Predefined
 from lolat.graph.layers import Layers
-from microbench.jobs import Settings
+from microbench.runner import Settings
 
 def tiny(size, channels):
     n = Layers.on("tiny", size, size, 3)
@@ -41,7 +41,7 @@ learn.NETWORKS = tuple(
 )
 learn.USUAL = Settings(rounds={ROUNDS})
 
-class Logged(process.WorkerProcess):
+class Logged(worker.WorkerProcess):
     def request(self, document, limit_s):
         with open(sys.argv[1], "a") as log:
             log.write(f"{{self.pid}} {{document['do']}} {{document.get('key', '')}}\\n")
@@ -160,40 +160,3 @@ def test_ctrl_c_keeps_the_journal_and_says_how_to_go_on(start: Any) -> None:
     assert "interrupted" not in "".join(before)
     assert len(started.visits()) >= 2
     wait_until(lambda: not any(map(is_running, started.workers())), 5, "the worker's end")
-
-
-FULL = """
-import errno, os
-system_write, written = os.write, [0]
-def write(handle, content):
-    if b'"samples_ms"' in bytes(content):
-        written[0] += 1
-        if written[0] > 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return system_write(handle, content)
-os.write = write
-"""
-
-
-@pytest.mark.slow
-def test_a_disk_that_gets_full_while_measuring(tmp_path: Path) -> None:
-    output = tmp_path / "m.json"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", FULL + DRIVER, tmp_path / "log", "cpu", "--output", output),
-            *QUICK,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    journal = tmp_path / "m.json.journal.jsonl"
-    *_, last = done.stderr.splitlines()
-    assert last.startswith(f"lolat: cannot write the journal {journal}: No space left on device")
-    assert "same command again" in last
-    assert "Traceback" not in done.stderr
-    assert len(parse(journal.read_bytes())[1]) == 2
-    assert not output.exists()

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from lolat.errors import DeviceError, MeasuringError
-from microbench.jobs import Job, Settings
 from microbench.journal import Journal
-from microbench.runner import MOST_DEATHS, MOST_LOOPS, Outcome, Runner
+from microbench.runner import MOST_DEATHS, MOST_LOOPS, Job, Outcome, Runner, Settings
 from microbench.timing import LEAST_QUIET
 from tests.microbench.fakes import START_S, FakeDevice, Watcher
 
@@ -26,11 +25,6 @@ ALWAYS = 10**6
 ONCE_MORE = Settings(rounds=2, extra_rounds=3, extra_s=1e9)
 HOW = pytest.mark.parametrize("how", ["dies", "refuses"])
 REASONS = {"refuses": "ResourceExhausted: no", "dies": "the measuring process was killed"}
-
-
-@pytest.fixture
-def device() -> FakeDevice:
-    return FakeDevice()
 
 
 @pytest.fixture
@@ -444,33 +438,6 @@ def test_blocks_that_all_kill_the_worker_are_not_the_blocks(device: FakeDevice) 
         device.dies["sample", block.key] = ALWAYS
     with pytest.raises(MeasuringError, match=f"died {MOST_DEATHS} times in a row"):
         after(device, BLOCKS)
-
-
-@pytest.mark.parametrize(("rounds", "kept"), [(2, False), (3, True)])
-def test_a_block_that_dies_before_it_was_seen_often_enough_is_out(
-    device: FakeDevice, rounds: int, kept: bool
-) -> None:
-    """Three samples are enough, one a round; two are not."""
-    progress = breaking(device, "b", rounds, "dies", "sample")
-    outcome = after(device, settings=Settings(rounds=5), progress=progress)
-    assert (("b" in outcome.visits), ("b" in outcome.failures)) == (kept, not kept)
-    assert device.keys("sample").count("b") == rounds + 1
-
-
-@pytest.mark.parametrize("number", [1, 5, 13, 26])
-def test_a_run_of_both_that_was_interrupted_goes_on(path: Path, number: int) -> None:
-    first, second = FakeDevice(), FakeDevice()
-
-    def stop() -> None:
-        if len(first.keys("sample")) == number:
-            raise KeyboardInterrupt
-
-    with closing(Journal(path, {}, 0)) as journal, pytest.raises(KeyboardInterrupt):
-        after(first, journal=journal, progress=Watcher(stop))
-    with closing(Journal(path, {}, 1)) as journal:
-        outcome = after(second, journal=journal)
-    assert len(first.keys("sample")) + len(second.keys("sample")) == 27
-    assert visits(outcome) == {j.key: 3 for j in MIXED}
 
 
 def test_a_network_that_needs_too_much_memory_is_not_run_before_others(device: FakeDevice) -> None:

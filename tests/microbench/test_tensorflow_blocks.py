@@ -17,8 +17,8 @@ from lolat.graph.edits import subgraph
 from lolat.readers.keras import read_model
 from lolat.readers.keras.calls import without_weights
 from microbench.backends import create, tensorflow
-from microbench.backends.tensorflow import build
 from microbench.backends.tensorflow.layers import MAKERS
+from microbench.backends.tensorflow.layers import build_graph as build
 from tests.readers.keras_networks import functional, graph_of, keras, layers, ops
 
 BATCH = 2
@@ -230,9 +230,7 @@ def test_channels_first_is_built_so() -> None:
         return layers.GlobalAveragePooling2D(data_format="channels_first")(x)
 
     graph = graph_of(call, (6, 12, 12))
-    model = build(
-        keras, graph
-    )  # TensorFlow does not run it on a CPU, neither this nor the original
+    model = build(keras, graph)  # which TensorFlow does not run on a CPU, nor the original
     assert [tuple(t.shape) for t in model.outputs] == [(None, 4)]
 
 
@@ -251,11 +249,8 @@ def test_a_part_that_reads_what_does_not_grow() -> None:
 def test_inputs_of_all_sorts_lie_ready_at_the_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indices, steps that are part of the batch, and what does not grow with it."""
     b = GraphBuilder("n")
-    indices, steps, table = (
-        b.input((1, 5), "int32"),
-        b.input((3, 4)),
-        b.input((1, 4), batched=False),
-    )
+    indices, steps = b.input((1, 5), "int32"), b.input((3, 4))
+    table = b.input((1, 4), batched=False)
     rows = b.add("embedding", [indices], (1, 5, 4), rows=9, out_features=4, dtype="float32")
     graph = b.build([rows, b.add("add", [steps, table], (3, 4))])
     seen: list[tuple[int, ...]] = []

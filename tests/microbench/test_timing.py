@@ -1,21 +1,26 @@
-"""Timing with a clock of our own: every number here is worked out by hand."""
+"""Timing with a clock of our own, and the latencies behind samples: every number is worked out by hand."""
 
 from __future__ import annotations
 
+import math
+import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from microbench.timing import (
     ENOUGH_QUIET,
+    NEIGHBORS,
     QUIET_NAP_S,
+    Levels,
     Visit,
     calls_per_visit,
     center,
     final_limit,
+    levels,
     quiet_limit,
     quiet_samples,
     sample,
@@ -173,15 +178,11 @@ def test_the_center_is_the_median_of_the_quiet_samples() -> None:
 def test_with_too_few_quiet_samples_the_center_is_the_fast_tenth_of_all() -> None:
     few = [Visit((20 + i,), (10, 10)) for i in range(ENOUGH_QUIET - 1)]
     fast = [Visit((i,), (10, 50)) for i in range(10, 20 - len(few))]
-    assert (
-        len(few) + len(fast) == 10
-    )  # numbered from 0: the tenth lies at 0.9 between the first two
+    # Ten, numbered from 0: the tenth lies at 0.9 between the first two.
+    assert len(few) + len(fast) == 10
     assert center([*few, *fast], 13) == pytest.approx(10.9)
     enough = [*few, Visit((30,), (10, 10))]
     assert center([*enough, *fast], 13) == statistics.median(v.samples[0] for v in enough)
-
-
-def test_no_samples_no_center() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         center([], 10)
 
@@ -224,3 +225,247 @@ def test_halves_are_comparable_only_where_both_saw_calm_moments() -> None:
 )
 def test_calls_that_fit_into_a_visit_of_30_ms(estimate_ms: float, calls: int) -> None:
     assert calls_per_visit(estimate_ms, 0.03) == calls
+
+
+# ---- The latencies behind samples of a machine whose speed changes; it is made up, so both are known
+
+
+Slowness = Callable[[float], float]  # of 0 (the run's begin) to 1 (its end)
+
+
+def usual(at: float) -> float:
+    return 1.0
+
+
+def measured(
+    jobs: Mapping[str, float], rounds: int, slowness: Slowness, noise: float = 0.0, seed: int = 1
+) -> dict[str, list[Visit]]:
+    """Every job once a round in random order; a sample is the job's ms times the moment's slowness."""
+    draw = random.Random(seed)
+    order = [k for _ in range(rounds) for k in draw.sample(list(jobs), len(jobs))]
+    found: dict[str, list[Visit]] = {k: [] for k in jobs}
+    for i, key in enumerate(order):
+        factor = slowness(i / len(order)) * math.exp(noise * draw.gauss(0, 1))
+        found[key].append(Visit((jobs[key] * factor,), (), (1e9 + 0.1 * i,)))
+    return found
+
+
+def latencies(found: Levels) -> dict[str, float]:
+    return {k: level.latency_ms for k, level in found.jobs.items()}
+
+
+JOBS = {f"job {i}": 0.5 * 1.2**i for i in range(30)}  # 0.5 to 100 ms
+
+
+def test_on_a_steady_machine_every_sample_is_the_latency() -> None:
+    found = levels(measured(JOBS, 8, usual), processors=2)
+    assert latencies(found) == pytest.approx(JOBS)
+    assert (found.others, found.loaded) == (0.0, 1.0), "nobody says what others use"
+    assert (found.quiet, found.busy, found.floor) == pytest.approx((1.0, 1.0, 0.0))
+    assert [level.spread for level in found.jobs.values()] == pytest.approx([0.0] * len(JOBS))
+
+
+def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
+    """The point of it: a plain median of its samples would be twice the latency."""
+    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.75 else 2.0)
+    begin = 1e9 + 0.1 * 0.75 * 8 * len(JOBS)
+    visits["job 3"] = [v for v in visits["job 3"] if v.at_s[0] >= begin]
+    assert len(visits["job 3"]) == 2
+    assert {v.samples[0] for v in visits["job 3"]} == {2 * JOBS["job 3"]}
+    found = levels(visits)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+    assert found.jobs["job 3"].spread is None, "two samples have no halves"
+
+
+def test_the_usual_machine_is_that_of_most_samples_whoever_has_them() -> None:
+    """A job with a hundred samples, all of slow times, makes these the usual ones, for every job."""
+    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.6 else 3.0)
+    begin = int(0.6 * 8 * len(JOBS))
+    moments = (1e9 + 0.1 * i + 0.05 for i in range(begin, 8 * len(JOBS)))
+    visits["many"] = [Visit((15.0,), (), (at,)) for at in moments]
+    found = levels(visits)
+    assert latencies(found) == pytest.approx(
+        {k: 3 * ms for k, ms in {**JOBS, "many": 5.0}.items()}, rel=0.1
+    )
+    ratio = found.jobs["many"].latency_ms / found.jobs["job 3"].latency_ms
+    assert ratio == pytest.approx(5.0 / JOBS["job 3"], rel=0.005), "and for all by as much"
+    assert found.quiet == pytest.approx(1 / 3, rel=0.1)
+    assert found.busy == pytest.approx(1.0, rel=0.1)
+
+
+def test_one_wild_sample_moves_nothing() -> None:
+    visits = measured(JOBS, 8, usual)
+    at = visits["job 5"][3].at_s
+    visits["job 5"][3] = Visit((1000 * JOBS["job 5"],), (), at)
+    assert latencies(levels(visits)) == pytest.approx(JOBS)
+
+
+def test_the_spread_is_between_every_other_sample() -> None:
+    """By hand: the samples of one job are 10 and 12 in turns, among many that are steady."""
+    visits = measured(JOBS, 8, usual)
+    jumping = sorted(visits["job 9"], key=lambda v: v.at_s)
+    visits["job 9"] = [Visit((10.0 if i % 2 else 12.0,), (), v.at_s) for i, v in enumerate(jumping)]
+    found = levels(visits)
+    assert found.jobs["job 9"].spread == pytest.approx(0.2)
+    assert found.jobs["job 9"].latency_ms == pytest.approx(math.sqrt(10.0 * 12.0))
+    assert found.floor == pytest.approx(0.0), "the median of thirty"
+
+
+@pytest.mark.parametrize(("samples", "known"), [(1, False), (3, False), (4, True)])
+def test_of_fewer_than_four_samples_no_halves_are_compared(samples: int, known: bool) -> None:
+    found = levels(measured(JOBS, samples, usual))
+    assert {level.spread is not None for level in found.jobs.values()} == {known}
+    assert found.floor == pytest.approx(0.0)
+    assert latencies(found) == pytest.approx(JOBS)
+
+
+@pytest.mark.parametrize("visits", [{}, {"a": []}, {"a": [Visit((), (), ())]}])
+def test_without_samples_there_is_no_level(visits: dict[str, list[Visit]]) -> None:
+    with pytest.raises(ValueError, match="at least one sample"):
+        levels(visits)
+    assert latencies(levels({**visits, "a": [Visit((3.0,), (), (1.0,))]})) == pytest.approx(
+        {"a": 3.0}
+    )
+
+
+def test_a_moment_is_of_each_sample_not_of_the_visit() -> None:
+    """One visit, its second sample after the machine got three times as slow."""
+    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.5 else 3.0)
+    length = 0.1 * 8 * len(JOBS)
+    visits["x"] = [Visit((7.0, 21.0), (), (1e9 + 0.25 * length, 1e9 + 0.75 * length))]
+    found = levels(visits)
+    ratio = found.jobs["x"].latency_ms / found.jobs["job 9"].latency_ms
+    assert ratio == pytest.approx(7.0 / JOBS["job 9"], rel=0.01)
+
+
+def test_the_network_before_a_block_tells_of_the_moment_alone() -> None:
+    """Two blocks, each measured in another half of the run; only the network before both connects them."""
+
+    def visit(ms: float, i: int, slow: float) -> Visit:
+        return Visit((ms * slow,), (50.0 * slow,), (1e9 + i,), "net")
+
+    visits = {
+        "early": [visit(4.0, i, 1.0) for i in range(20)],
+        "late": [visit(6.0, i, 2.0) for i in range(20, 40)],
+        "net": [Visit((40.0,), (), (1e9 + 0.5,))],
+    }
+    found = levels(visits)
+    ratio = found.jobs["late"].latency_ms / found.jobs["early"].latency_ms
+    assert ratio == pytest.approx(1.5, rel=0.02), "not 3"
+    assert set(found.jobs) == {"early", "late", "net"}
+    del visits["net"]
+    assert set(levels(visits).jobs) == {"early", "late"}, (
+        "of what only ran before others there is none"
+    )
+    # In a loop of its own the network takes 40, not the 50 of a loop that is broken up.
+    assert found.jobs["net"].latency_ms / found.jobs["early"].latency_ms == pytest.approx(
+        10, rel=0.02
+    )
+
+
+def test_quiet_and_busy_are_tenths_of_the_run() -> None:
+    """A fifth of the run at half the time, a fifth at three times: the tenths lie inside of them."""
+
+    def slowness(at: float) -> float:
+        return 0.5 if at < 0.2 else 1.0 if at < 0.8 else 3.0
+
+    found = levels(measured(JOBS, 10, slowness))
+    assert (found.quiet, found.busy) == pytest.approx((0.5, 3.0), rel=0.02)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+    assert found.floor < 0.01, "what the machine did is no noise of the points"
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.floats(0.05, 200.0), min_size=8, max_size=20),
+    st.integers(0, 10_000),
+    st.floats(0.2, 5.0),
+    st.floats(0.2, 0.8),
+)
+def test_any_jobs_any_step_any_order(
+    ms: Sequence[float], seed: int, factor: float, when: float
+) -> None:
+    jobs = {str(i): t for i, t in enumerate(ms)}
+    found = latencies(
+        levels(measured(jobs, 10, lambda at: 1.0 if at < when else factor, seed=seed))
+    )
+    scale = statistics.median(found[k] / t for k, t in jobs.items())
+    assert min(1.0, factor) * 0.95 <= scale <= max(1.0, factor) * 1.05
+    # Only the NEIGHBORS around the step can be taken for the other side of it.
+    assert len(jobs) > NEIGHBORS
+    for key, t in jobs.items():
+        assert found[key] == pytest.approx(scale * t, rel=0.1)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.floats(0.01, 100.0), st.floats(-1e6, 1e6))
+def test_units_of_time_and_the_clocks_begin_do_not_matter(
+    seed: int, scale: float, shift: float
+) -> None:
+    visits = measured(JOBS, 5, lambda at: 1.0 + at, noise=0.05, seed=seed)
+    moved = {
+        k: [
+            Visit(tuple(scale * t for t in v.samples), (), tuple(t + shift for t in v.at_s))
+            for v in vs
+        ]
+        for k, vs in visits.items()
+    }
+    before, after = levels(visits), levels(moved)
+    assert latencies(after) == pytest.approx(
+        {k: scale * t for k, t in latencies(before).items()}, rel=1e-6
+    )
+    assert (after.quiet, after.busy) == pytest.approx((before.quiet, before.busy))
+
+
+def test_noise_of_the_samples_averages_out() -> None:
+    """Against numbers of statistics: a median of 20 of deviation s scatters by about 1.25 s / sqrt(20)."""
+    found = levels(measured(JOBS, 20, lambda at: 1.0 + 0.5 * math.sin(12 * at), noise=0.04))
+    scale = statistics.median(found.jobs[k].latency_ms / ms for k, ms in JOBS.items())
+    off = [math.log(found.jobs[k].latency_ms / ms / scale) for k, ms in JOBS.items()]
+    expected = 1.25 * 0.04 / math.sqrt(20)
+    assert 0.5 * expected < statistics.pstdev(off) < 2 * expected
+    # Two halves of ten each: the median of |N(0, s)| is 0.67 s, s of the difference of two medians.
+    halves = 0.67 * math.sqrt(2) * 1.25 * 0.04 / math.sqrt(10)
+    assert 0.5 * halves < found.floor < 2 * halves
+
+
+# ---- other programs on the machine ---------------------------------------------------------------
+
+
+def shared(
+    jobs: Mapping[str, float], share: Callable[[float], float], felt: float = 1.0, rounds: int = 12
+) -> dict[str, list[Visit]]:
+    """As `measured`, on two processors of which others use `share(at)`: 1 / (1 - share / 2) as long."""
+    draw = random.Random(3)
+    order = [k for _ in range(rounds) for k in draw.sample(list(jobs), len(jobs))]
+    found: dict[str, list[Visit]] = {k: [] for k in jobs}
+    used = 0.0
+    for i, key in enumerate(order):
+        f = share(i / len(order))
+        used += 0.1 * f
+        ms = jobs[key] / (1.0 - f / 2) ** felt
+        found[key].append(Visit((ms,), (), (1e9 + 0.1 * i,), "", used))
+    return found
+
+
+@pytest.mark.parametrize("felt", [0.5, 1.0])
+def test_other_programs_that_come_and_go_are_taken_out(felt: float) -> None:
+    """Half of the run others use 0.8 of two processors, in pieces of six seconds."""
+    found = levels(shared(JOBS, lambda at: 0.8 * (int(at * 6) % 2), felt), processors=2)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.06)
+    assert found.others == pytest.approx(0.4, abs=0.05)
+    assert found.loaded == pytest.approx((1 / 0.6) ** (felt / 2), rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("share", "felt", "others", "loaded"),
+    [(0.5, 1.0, 0.5, 1 / 0.75), (0.02, 0.0, 0.0, 1.0)],
+    ids=["felt in full", "what the system itself uses is nobody"],
+)
+def test_other_programs_that_never_change(
+    share: float, felt: float, others: float, loaded: float
+) -> None:
+    found = levels(shared(JOBS, lambda at: share, felt), processors=2)
+    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+    assert found.others == pytest.approx(others, abs=0.02)
+    assert found.loaded == pytest.approx(loaded, rel=0.02)

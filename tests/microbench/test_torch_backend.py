@@ -16,13 +16,11 @@ from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.readers.torch import read_model
 from microbench.backends import create
-from microbench.backends.known import as_known
 from microbench.backends.tape import first
 from microbench.backends.torch import keep_freed_memory, libraries
 from microbench.backends.torch.layers import block_module, materialize
-from microbench.blocks import BLOCKS, Predefined
-from tests.microbench.covering import covering
-from tests.microbench.fakes import small
+from microbench.blocks import BLOCKS, Predefined, as_known
+from tests.microbench.fakes import covering, small
 
 torch: Any = pytest.importorskip("torch")
 
@@ -181,21 +179,6 @@ def test_a_pool_whose_last_window_ends_outside() -> None:
     assert torch.equal(out, expected)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "stride", "size"), [(2, 2, 10), (3, 2, 10), (4, 2, 10), (3, 3, 17)]
-)
-def test_a_transposed_convolution_of_any_size(kernel: int, stride: int, size: int) -> None:
-    b = GraphBuilder("up")
-    x = b.input((1, 5, 5, 3))
-    graph = b.build([
-        b.add(
-            "transposed_conv", [x], (1, size, size, 4), kernel=(kernel, kernel),
-            strides=(stride, stride), padding="same", bias=True, in_channels=3, out_channels=4,
-        )
-    ])  # fmt: skip
-    assert tuple(ran(graph, torch.randn(2, 3, 5, 5)).shape) == (2, 4, size, size)
-
-
 def test_what_others_read_is_not_overwritten() -> None:
     """add(y, relu(y)) of y = batch_norm(x), whose mean is 0 and variance 1; and relu of the input."""
     n = Layers.on("twice", 4, 4, 3)
@@ -251,7 +234,9 @@ def test_the_libraries_that_it_computes_with() -> None:
         "onednn_version": "3.12.0", "mkl_version": "2024.2-Product", "openmp_version": "201511",
         "blas": "mkl", "cpu_capability": "AVX512",
     }  # fmt: skip
-    assert libraries(made_up("PyTorch built with:\n")) == switches
+    assert libraries(made_up("PyTorch built with:\n", cpu=cpu)) == switches | {
+        "cpu_capability": "AVX512"
+    }
 
 
 def test_onednn_switched_off_is_seen() -> None:
@@ -260,41 +245,6 @@ def test_onednn_switched_off_is_seen() -> None:
     assert found["cpu_capability"] in torch.__config__.show(), "as PyTorch says in another place"
     with torch.backends.mkldnn.flags(enabled=False):
         assert libraries(torch) == found | {"onednn_enabled": False}
-
-
-def called(
-    monkeypatch: pytest.MonkeyPatch, options: str, batch_size: int = 2
-) -> tuple[Any, list[Any], Any]:
-    """(the module that a small block's call calls, its inputs, what comes out of it)."""
-    made: list[Any] = []
-    run = torch.fx.GraphModule.__call__
-
-    def noted(module: Any, *inputs: Any) -> Any:
-        out = run(module, *inputs)
-        if torch.is_inference_mode_enabled() and inputs[0].device.type == "cpu":
-            made[:] = [module, [*inputs], *out]
-        return out
-
-    monkeypatch.setattr(torch.fx.GraphModule, "__call__", noted)
-    call = create(f"torch{options}", "cpu").prepare_graph(small(), batch_size)
-    call()
-    module, inputs, out = made
-    assert all(np.shares_memory(a, b.numpy()) for a, b in zip(call.inputs, inputs, strict=True))
-    return module, inputs, out
-
-
-def test_each_option_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, (x,), out = called(monkeypatch, "")
-    assert {p.dtype for p in module.parameters()} == {torch.float32}
-    assert not any(m.training for m in module.modules())
-    assert (x.shape, out.shape) == ((2, 3, 8, 8), (2, 4, 8, 8))
-    assert x.is_contiguous()
-    module, (x,), out = called(monkeypatch, "+half")
-    assert {p.dtype for p in module.parameters()} | {x.dtype, out.dtype} == {torch.float16}
-    module, (x,), out = called(monkeypatch, "+channels_last")
-    kernels = [p for p in module.parameters() if p.dim() == 4]
-    assert all(t.is_contiguous(memory_format=torch.channels_last) for t in [x, out, *kernels])
-    assert not x.is_contiguous()
 
 
 def test_every_batch_size_is_compiled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -113,6 +114,7 @@ def run(
     seen[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs))
     call()
     module, inputs = seen
+    assert all(np.shares_memory(a, b.numpy()) for a, b in zip(call.inputs, inputs, strict=True))
     return module, inputs
 
 

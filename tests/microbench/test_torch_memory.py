@@ -75,10 +75,6 @@ def test_a_call_is_over_when_the_device_is_done(cuda: FakeCuda) -> None:
     assert cuda.calls == ["synchronize cpu"] * 2
 
 
-def test_free_memory_is_what_the_device_and_pytorch_have_left(cuda: FakeCuda) -> None:
-    assert create("torch", "gpu").available_bytes() == (3 << 30) + (1 << 30) - (1 << 28)
-
-
 def test_the_environment_names_the_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "version", SimpleNamespace(cuda="12.8", hip=None))
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90700)
@@ -133,28 +129,8 @@ def test_out_of_memory_while_building(cuda: FakeCuda, monkeypatch: pytest.Monkey
     assert cuda.calls == ["empty_cache"]
 
 
-def test_a_worker_goes_on_after_it(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that cannot run is not kept; the ones before and after it are."""
-    from microbench.worker import Worker
-
-    worker = Worker("torch", "gpu")
-    full = [False]
-    warmed: list[str] = []
-
-    def warm_up(call: Any, clock: Any) -> float:
-        if full[0]:
-            raise MeasuringError("the device's memory does not suffice: CUDA out of memory")
-        warmed.append("warm")
-        return 1.0
-
-    monkeypatch.setattr("microbench.worker.warm_up", warm_up)
-    job = {"graph": small().to_dict(), "batch_size": 1}
-    worker.answer({"do": "prepare", "key": "a", "job": job})
-    full[0] = True
-    with pytest.raises(MeasuringError):
-        worker.answer({"do": "prepare", "key": "b", "job": job})
-    assert set(worker.calls) == {"a"}
-    assert worker.answer({"do": "memory"}) == {"available_bytes": (3 << 30) + (1 << 30) - (1 << 28)}
+def test_free_memory_is_what_the_device_and_pytorch_have_left(cuda: FakeCuda) -> None:
+    assert create("torch", "gpu").available_bytes() == (3 << 30) + (1 << 30) - (1 << 28)
 
 
 # ---- memory of the host ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.errors import MeasuringError
 from lolat.graph import Graph, Tensor
-from microbench.backends import operations
+from microbench.backends import tape as shared
 from microbench.backends.shapes import Index, Shape, transposed_padding, window
 from microbench.backends.tape import Call, Maker, Tape, at_batch, build
 
@@ -237,14 +237,10 @@ def _normalization(kind: str, vectors: int, channels: int, **attributes: Any) ->
     )
 
 
-def _limited(c: Call) -> Any:
-    return c.tape.add("Clip", c.x, c.tape.number(0.0), c.tape.number(6.0))
-
-
 def _flatten(c: Call) -> Any:
     if len(c.out) == 2 and c.out[0] == c.shape[0]:
         return c.tape.add("Flatten", c.x, axis=1)
-    return operations.reshape(c)
+    return shared.reshape(c)
 
 
 def _resize(c: Call) -> Any:
@@ -270,7 +266,7 @@ _PLAIN = {
 }  # fmt: skip
 
 MAKERS: dict[str, Maker] = {
-    **operations.MAKERS,
+    **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
@@ -280,7 +276,10 @@ MAKERS: dict[str, Maker] = {
     "instance_norm": _normalization("InstanceNormalization", 2, 1),
     **{kind: _node(name) for kind, name in _PLAIN.items()},
     "silu": lambda c: c.tape.add("Mul", c.x, c.tape.add("Sigmoid", c.x)),
-    **dict.fromkeys(("relu6", "clip"), _limited),
+    **dict.fromkeys(
+        ("relu6", "clip"),
+        lambda c: c.tape.add("Clip", c.x, c.tape.number(0.0), c.tape.number(6.0)),
+    ),
     "hard_sigmoid": _node("HardSigmoid", alpha=1 / 6, beta=0.5),
     "softmax": lambda c: c.tape.add("Softmax", c.x, axis=c.axis_or_last),
     "log_softmax": lambda c: c.tape.add("LogSoftmax", c.x, axis=c.axis_or_last),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from lolat.readers.keras import import_keras
 from lolat.units import shortened
 from microbench.backends import Prepared, environment_of, imported
 from microbench.backends.tape import at_batch
-from microbench.backends.tensorflow.layers import build_graph
+from microbench.backends.tensorflow.layers import build_graph as build
 
 FLAGS = (
     "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS",
@@ -154,23 +154,3 @@ class TensorFlowBackend:
         if "int" in tensor.dtype or tensor.dtype == "bool":
             return self.tf.ones(shape, tensor.dtype)
         return self.tf.cast(self.tf.random.stateless_normal(shape, seed=(1, 2)), tensor.dtype)
-
-
-def build(keras: Any, graph: Graph) -> Any:
-    """A Keras model of `graph` (float32, channels last); MeasuringError for a kind it cannot build."""
-    with standard(keras):
-        return build_graph(keras, graph)
-
-
-@contextlib.contextmanager
-def standard(keras: Any) -> Iterator[None]:
-    """Without what a user's ~/.keras/keras.json says, which is for the user's own networks."""
-    config = keras.config
-    saved = config.image_data_format(), config.dtype_policy()
-    config.set_image_data_format("channels_last")
-    config.set_dtype_policy("float32")
-    try:
-        yield
-    finally:
-        config.set_image_data_format(saved[0])
-        config.set_dtype_policy(saved[1])

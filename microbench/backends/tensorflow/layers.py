@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import isqrt, prod
 from typing import Any, ClassVar
 
 from lolat.graph import Graph, Tensor
-from microbench.backends import operations
+from microbench.backends import tape as shared
 from microbench.backends.shapes import Shape
 from microbench.backends.tape import Call, Maker, Tape, build
 
@@ -74,11 +75,26 @@ class KerasTape(Tape):
         return all(isinstance(x, self.keras.KerasTensor) for x in nodes)
 
 
+@contextlib.contextmanager
+def standard(keras: Any) -> Iterator[None]:
+    """Without what a user's ~/.keras/keras.json says, which is for the user's own networks."""
+    config = keras.config
+    saved = config.image_data_format(), config.dtype_policy()
+    config.set_image_data_format("channels_last")
+    config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        config.set_image_data_format(saved[0])
+        config.set_dtype_policy(saved[1])
+
+
 def build_graph(keras: Any, graph: Graph) -> Any:
-    """A Keras model of `graph`; MeasuringError names an operation that cannot be built, and says why."""
+    """A Keras model of `graph` (float32); MeasuringError names an operation that cannot be built."""
     tape = KerasTape(keras)
-    outputs, _ = build(graph, tape, MAKERS, "tensorflow")
-    return keras.Model(tape.inputs, outputs, name="block")
+    with standard(keras):
+        outputs, _ = build(graph, tape, MAKERS, "tensorflow")
+        return keras.Model(tape.inputs, outputs, name="block")
 
 
 def _layer(c: Call, name: str, *arguments: Any, **options: Any) -> Any:
@@ -226,7 +242,7 @@ def _dense(c: Call) -> Any:
     inside, made = a["in_features"], a["out_features"]
     rows, rest = divmod(prod(c.shape), inside)
     if rest or rows * made == prod(c.out):
-        return operations.dense(c)
+        return shared.dense(c)
     groups = rows * made // prod(c.out)
     if groups < 1 or rows % groups or made % groups:
         raise ValueError(f"no product of {inside} features goes from {c.shape} to {c.out}")
@@ -264,7 +280,7 @@ def _matmul(c: Call) -> Any:
         value = _of_heads(c, (rows, others, right[-1] // size, size), heads)
         mixed = c.tape.ops.einsum("bnts,bsnh->btnh", c.x, value)
         return c.reshape(mixed, (rows, steps, heads * size))
-    return operations.matmul(c, turn_right=False)
+    return shared.matmul(c, turn_right=False)
 
 
 def _of_heads(c: Call, shape: Shape, heads: int) -> Any:
@@ -285,14 +301,14 @@ def _gather(c: Call) -> Any:
                 return c.tape.ops.take(c.x, c.inputs[1], axis=axis)
         if indices == c.out:
             return c.tape.ops.take_along_axis(c.x, c.inputs[1], axis=c.axis_or_last)
-    return operations.parts(c)
+    return shared.parts(c)
 
 
 def _transpose(c: Call) -> Any:
     """A flip is one to the Graph; its name tells."""
     if c.shape == c.out and c.operation.name.lower().startswith("flip"):
         return c.tape.ops.flip(c.x, axis=1 if len(c.shape) > 2 else -1)
-    return operations.transpose(c)
+    return shared.transpose(c)
 
 
 def _resize(c: Call) -> Any:
@@ -347,7 +363,7 @@ _LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dropout": ("Dropout", {"rate": 0.5}),
 }
 MAKERS: dict[str, Maker] = {
-    **operations.MAKERS,
+    **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv", "transposed_conv"), _convolution),
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
     **dict.fromkeys(("global_max_pool", "global_average_pool"), _global_pool),

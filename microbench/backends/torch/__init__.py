@@ -101,14 +101,13 @@ def libraries(torch: Any) -> dict[str, Any]:
     """
     backends, built = torch.backends, torch.__config__.show()
     matches = {name: re.search(pattern, built) for name, pattern in VERSIONS.items()}
-    capability = getattr(getattr(backends, "cpu", None), "get_cpu_capability", None)
     return {
         **{name: match.group(1) for name, match in matches.items() if match},
         "onednn": bool(backends.mkldnn.is_available()),
         "onednn_enabled": bool(backends.mkldnn.enabled),
         "mkl": bool(backends.mkl.is_available()),
         "openmp": bool(backends.openmp.is_available()),
-        **({} if capability is None else {"cpu_capability": str(capability())}),
+        "cpu_capability": str(backends.cpu.get_cpu_capability()),
     }
 
 
@@ -276,9 +275,8 @@ class TorchBackend:
             module = module.half()
         if self.options["channels_last"]:
             module = module.to(memory_format=self.torch.channels_last)
-        if self.options[
-            "compile"
-        ]:  # for each batch size by itself, as blocks and networks alike are
+        if self.options["compile"]:
+            # For each batch size by itself, as blocks and networks alike are.
             module = self.torch.compile(module, dynamic=False)
         return module
 

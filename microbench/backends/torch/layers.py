@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from lolat.graph import Graph, Tensor
-from microbench.backends import operations
+from microbench.backends import tape as shared
 from microbench.backends.shapes import Shape, transposed_padding, window
 from microbench.backends.tape import Call, Maker, Tape, build
 
@@ -39,18 +39,15 @@ class TorchTape(Tape):
         self.concatenate, self.stack = self._step(torch.cat), self._step(torch.stack)
         self.tile, self.matmul = self._step(torch.tile), self._step(torch.matmul)
         self.index = self._step(operator.getitem)  # a view, whose copy is left to what reads it
-        self.grown = lambda node, shape: self.call(for_each_sample, node, self.first_input)
+        self.grown = lambda node, shape: self.call(
+            for_each_sample, node, next(n for n in self.graph.nodes if n.op == "placeholder")
+        )
         self.dense = lambda node, rank, inside, made, bias: self.module(
             "dense", torch.nn.Linear(inside, made, bias=bias), node
         )
 
     def _step(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         return partial(self.call, function, **options)
-
-    @property
-    def first_input(self) -> Any:
-        """The node of the first input."""
-        return next(n for n in self.graph.nodes if n.op == "placeholder")
 
     def _input(self, tensor: Tensor, shape: Shape) -> Any:
         node = self.graph.placeholder(f"x{len(self.meta)}")
@@ -222,13 +219,13 @@ def _transpose(c: Call) -> Any:
     """A flip is one to the Graph; its name tells."""
     if c.shape == c.out and "flip" in c.operation.name:
         return c.tape.function("flip", c.x, (len(c.shape) - 1,))
-    return operations.transpose(c)
+    return shared.transpose(c)
 
 
 def _flatten(c: Call) -> Any:
     if len(c.out) == 2 and c.out[0] == c.shape[0]:
         return c.tape.function("flatten", c.x, 1)
-    return operations.reshape(c)
+    return shared.reshape(c)
 
 
 def _recurrent(c: Call) -> Any:
@@ -267,7 +264,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 MAKERS: dict[str, Maker] = {
-    **operations.MAKERS,
+    **shared.MAKERS,
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     **dict.fromkeys(("max_pool", "average_pool"), _pool),

@@ -18,10 +18,8 @@ from lolat.errors import DeviceError, LolatError
 from lolat.mlp.devices import Device, read_devices
 from lolat.mlp.table import read_table
 from microbench import learn as measuring
-from microbench import learn_layers
-from microbench.backends import choice
-from microbench.jobs import graph_job
-from microbench.runner import Runner
+from microbench import learn_layers, worker
+from microbench.runner import Runner, graph_job
 from tests.cli.commands import Command
 from tests.microbench.fakes import FakeDevice, small
 
@@ -125,7 +123,7 @@ def test_the_model_has_a_name_of_its_own_beside_those_of_networks(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
-    monkeypatch.setattr(choice, "pick", lambda device, options: ("tensorflow", ""))
+    monkeypatch.setattr(worker, "pick", lambda device, options: ("tensorflow", ""))
     assert lolat("mlp", "learn", *arguments, "--count", 20).code == 0
     assert fitted[0]["output"] == tmp_path / "mlp" / said
 
@@ -211,7 +209,7 @@ def test_a_computer_without_a_framework_that_trains(
     lolat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        choice, "pick", lambda device, options: ("onnxruntime", "measuring with it")
+        worker, "pick", lambda device, options: ("onnxruntime", "measuring with it")
     )
     said = lolat.refused("mlp", "learn", "cpu", "--output", tmp_path / "m.json")
     assert "onnxruntime is installed, but runs no backward pass" in said
@@ -220,7 +218,7 @@ def test_a_computer_without_a_framework_that_trains(
     def none(device: str, options: Any) -> Any:
         raise DeviceError("no gpu here")
 
-    monkeypatch.setattr(choice, "pick", none)
+    monkeypatch.setattr(worker, "pick", none)
     assert "no gpu here" in lolat.refused("mlp", "learn", "gpu", "--output", tmp_path / "m.json")
 
 
