@@ -21,10 +21,9 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
-from lolat.nas.fewshot.scorer import Bounds, bounds_of
 from lolat.nas.objective import Objective, TableObjective
-from lolat.nas.scorer import Scorer
-from lolat.nas.space import Space
+from lolat.nas.scorer import Bounds, Scorer
+from lolat.nas.space import Space, bounds_of
 from lolat.units import between, milliseconds
 
 # ---- Which candidates no other is better than: faster, or of a higher score.

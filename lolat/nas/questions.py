@@ -15,14 +15,11 @@ from lolat.io.results import Result
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model, load
-from lolat.nas import scoring
-from lolat.nas.fewshot import model as fewshot
-from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
-from lolat.nas.fewshot.scorer import scorer_for
-from lolat.nas.fewshot.suggest import suggest as choose
+from lolat.nas import fewshot, scoring
+from lolat.nas.fewshot import read_archs, read_samples, space_terms
 from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
 from lolat.nas.pareto import Search, SearchAnswer, answer
-from lolat.nas.space import Space
+from lolat.nas.space import Space, scorer_for
 from lolat.units import milliseconds
 
 
@@ -48,7 +45,7 @@ def suggest(
     if samples is not None and warn is not None:
         for remark in samples.remarks:
             warn(remark)
-    return [terms.write(row) for row in choose(terms, count, samples, given, seed)]
+    return [terms.write(row) for row in fewshot.suggest(terms, count, samples, given, seed)]
 
 
 def fit(

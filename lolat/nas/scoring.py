@@ -32,7 +32,6 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.nas.adapters import needed
-from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.objective import brief
 from lolat.nas.scorer import Ranked, Scorer
 from lolat.nas.scoring_job import (
@@ -50,7 +49,7 @@ from lolat.nas.scoring_job import (
     score_range,
     write_range,
 )
-from lolat.nas.space import Space
+from lolat.nas.space import Space, scorer_for
 from lolat.units import quantity
 
 CHUNK = 1_000_000

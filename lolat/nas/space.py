@@ -20,16 +20,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from lolat.errors import InputError, LolatError
+from lolat.fitting.intervals import COVERAGE
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.prediction import as_batch_size, operations_ms
-from lolat.nas.interactions import Decomposition, Finder, Networks
-from lolat.nas.scorer import Grid, Scorer, Times, compiled
-from lolat.nas.tables import BorderTable, Part, Table
+from lolat.model.prediction import Prediction, as_batch_size, operations_ms
+from lolat.model.sections import lacks
+from lolat.nas.fewshot import from_document
+from lolat.nas.scorer import Bounds, Grid, SampledScorer, Scorer, Times, compiled
+from lolat.nas.tables import BorderTable, Decomposition, Finder, Networks, Part, Table
 from lolat.readers import read
 from lolat.units import shortened
 
@@ -283,6 +285,34 @@ class Space:
         if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
             slope, more = float(np.median(whole / sums)), 0.0
         return [*((positions, slope * table) for positions, table in times), ((), np.array(more))]
+
+
+def scorer_for(
+    space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
+) -> Scorer:
+    """What scores candidates on the device of `model`.
+
+    Where the model has samples of the space they answer, unless a predictor or a batch size is asked for;
+    else the formula of inference. Errors as of `Space.scorer`; ModelFileError where it knows neither.
+    """
+    sampled = space.name in model.document.get("spaces", {})
+    if sampled and predictor is None and batch_size == 1:
+        fitted = from_document(model.document, model.source, space.name)
+        if len(space.positions) == len(fitted.terms.parse_many([fitted.archs[0]])[0]):
+            return SampledScorer(grid=space.grid, batch_size=1, model=fitted)
+    if not sampled and not model.predictors:
+        raise lacks(model.document, model.source, space.name)
+    return space.scorer(model, batch_size, predictor)
+
+
+def bounds_of(
+    scorer: Scorer, space: Space, model: Model, candidates: Any, coverage: float | None = None
+) -> tuple[Prediction | Bounds, ...]:
+    """How sure the latencies of (n, positions) candidates are, as `lolat.Prediction` says it."""
+    if isinstance(scorer, SampledScorer):
+        return scorer.bounds(candidates, COVERAGE if coverage is None else coverage)
+    asked = scorer.batch_size, scorer.predictor, coverage
+    return tuple(model.predict(space.network(row), *asked) for row in candidates)
 
 
 def chain(parts: Sequence[Part], values: Sequence[Any], name: str) -> Graph:

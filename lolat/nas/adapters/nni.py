@@ -25,8 +25,7 @@ from lolat.model import Model, load
 from lolat.model.prediction import operations_ms
 from lolat.nas.adapters import needed
 from lolat.nas.adapters.lookup_table import LookUpTable, look_up_table
-from lolat.nas.fewshot.scorer import scorer_for
-from lolat.nas.space import Space
+from lolat.nas.space import Space, scorer_for
 from lolat.nas.tables import BORDER, joined, totals
 from lolat.readers import read
 

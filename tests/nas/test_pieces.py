@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.nas.fewshot.model import fit
-from lolat.nas.fewshot.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, work
-from lolat.nas.fewshot.samples import SPACES, Samples, space_terms
-from lolat.nas.fewshot.suggest import Device, suggest
+from lolat.nas.fewshot import SPACES, Samples, fit, space_terms, suggest
+from lolat.nas.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Device, Pieces, work
 from lolat.nas.spaces import fbnet, nasbench201
 from tests.nas.few_devices import (
     EDGES,
