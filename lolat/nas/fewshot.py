@@ -52,10 +52,6 @@ class SpaceTerms:
     assumptions: list[Pieces]
     candidates: Callable[[np.random.Generator], np.ndarray]
 
-    def assumption(self, name: str) -> Pieces:
-        """The assumption of that name. KeyError where there is none."""
-        return {pieces.name: pieces for pieces in self.assumptions}[name]
-
 
 @cache
 def space_terms(name: str) -> SpaceTerms:
@@ -99,19 +95,16 @@ class Samples:
     remarks: tuple[str, ...]
 
 
-def read_archs(path: str | Path, space: SpaceTerms) -> tuple[list[str], np.ndarray]:
+def read_archs(table: str | Path | Table, space: SpaceTerms) -> tuple[list[str], np.ndarray]:
     """(texts, (networks, positions) integers) of the column arch of a table, in its order.
 
     InputError names the line whose text is no network of the space. The file may be gzipped.
     """
-    return _archs(read_table(path, ("arch",)), space)
-
-
-def _archs(table: Table, space: SpaceTerms) -> tuple[list[str], np.ndarray]:
-    archs = list(table.columns[table.names.index("arch")])
+    known = table if isinstance(table, Table) else read_table(table, ("arch",))
+    archs = list(known.columns[known.names.index("arch")])
 
     def place(index: int) -> str:
-        return f"{table.source}, line {table.line(index)} (row {index + 1})"
+        return f"{known.source}, line {known.line(index)} (row {index + 1})"
 
     return archs, space.parse_many(archs, place)
 
@@ -125,7 +118,7 @@ def read_samples(path: str | Path, space: SpaceTerms, one_network: bool = False)
     readings that are all of one network.
     """
     table = read_table(path, ("arch", "latency_ms"), rows="measured network")
-    archs, rows = _archs(table, space)
+    archs, rows = read_archs(table, space)
     texts = [row["latency_ms"] for row in table]
     times = np.array([row.milliseconds() for row in table])
     seen: dict[tuple[bytes, float], int] = {}
@@ -260,8 +253,13 @@ class NasModel:
 
     def latency_ms(self, rows: np.ndarray) -> np.ndarray:
         """(networks,) latencies of (networks, positions) integers: the explanations' geometric mean."""
-        parts = [self._logarithm(rows[i : i + CHUNK]) for i in range(0, len(rows), CHUNK)]
-        return np.exp(np.concatenate(parts)) if parts else np.empty(0)
+        logarithms = np.zeros(len(rows))
+        for begin in range(0, len(rows), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            known = self._counts(rows[some])
+            for costs in self.costs:
+                logarithms[some] += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
+        return np.exp(logarithms)
 
     def interval_ms(self, rows: np.ndarray, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """((networks,) low, (networks,) high) that hold a reading with probability `coverage`.
@@ -310,27 +308,18 @@ class NasModel:
     def _counts(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Counts of the pieces, by assumption."""
         used = {c.assumption for c in self.costs}
-        return {name: self.terms.assumption(name).counts(rows) for name in used}
-
-    def _logarithm(self, rows: np.ndarray) -> np.ndarray:
-        """(networks,) logarithms of the latencies."""
-        known = self._counts(rows)
-        total = np.zeros(len(rows))
-        for costs in self.costs:
-            total += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
-        return total
+        return {p.name: p.counts(rows) for p in self.terms.assumptions if p.name in used}
 
 
 def fit(space: str, samples: Samples) -> NasModel:
     """The model of a space from samples of it; with fewer than ENOUGH_SAMPLES the prior says much of it."""
     found = explain(space_terms(space).assumptions, samples.rows, samples.times, samples.step)
-    costs = (
+    costs = tuple(
         Costs(e.pieces.name, e.weight, e.noise, e.pieces.costs(e.parameters)[0]) for e in found
     )
-    return NasModel(
-        space, samples.archs, tuple(map(float, samples.times)), samples.step, tuple(costs),
-        spreads(found), (*samples.remarks, *_warnings(samples, found[0])),
-    )  # fmt: skip
+    times_ms = tuple(map(float, samples.times))
+    warnings = (*samples.remarks, *_warnings(samples, found[0]))
+    return NasModel(space, samples.archs, times_ms, samples.step, costs, spreads(found), warnings)
 
 
 def _warnings(samples: Samples, best: Explanation) -> list[str]:

@@ -227,8 +227,8 @@ def explain(
                 - 0.5 * np.linalg.slogdet(curvature)[1]
                 - np.sum(np.log(pieces.prior_spread))
             )
-    order = np.argsort(-np.array(log_evidence), kind="stable")
-    weights = np.exp(np.array(log_evidence)[order] - max(log_evidence))
+    order = sorted(range(len(found)), key=lambda i: -log_evidence[i])
+    weights = np.exp([log_evidence[i] - log_evidence[order[0]] for i in order])
     weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
     weights /= weights.sum()
     return [Explanation(*found[i], float(w)) for i, w in zip(order, weights, strict=True) if w > 0]
@@ -360,15 +360,11 @@ def explaining_devices(explanations: Sequence[Explanation], candidates: np.ndarr
         name = explanation.pieces.name
         best.setdefault(name, explanation)
         sure[name] = sure.get(name, 0.0) + explanation.weight
-    return _with_doubt(
-        [
-            (
-                e.pieces.latency(e.pieces.counts(candidates), e.parameters),
-                np.linalg.inv(e.precision), sure[name], e.noise**2,
-            )
-            for name, e in best.items()
-        ]
-    )  # fmt: skip
+    known: list[_Known] = []
+    for name, e in best.items():
+        latency = e.pieces.latency(e.pieces.counts(candidates), e.parameters)
+        known.append((latency, np.linalg.inv(e.precision), sure[name], e.noise**2))
+    return _with_doubt(known)
 
 
 def _with_doubt(known: Sequence[_Known]) -> list[Device]:

@@ -125,24 +125,22 @@ class Space:
         `most_networks`: that may be built; `done` is called after each. InputError where the function
         fails, and where the networks do not decompose, with the positions that are to blame.
         """
-        if isinstance(choices, Mapping):
+        if named := isinstance(choices, Mapping):
             names, lists = list(choices), list(choices.values())
         else:
             names, lists = [f"position {i}" for i in range(len(choices))], list(choices)
-        values = [tuple(v) for v in lists]
+        values = [tuple(given) for given in lists]
         if not values or not all(values):
             raise InputError(
                 f"choices {choices!r}: expected at least one position, each with choices"
             )
         title = name or getattr(function, "__name__", "factory")
-        named = isinstance(choices, Mapping)
 
         def make(chosen: Sequence[Any], title: str) -> Graph:
-            arguments = dict(zip(names, chosen, strict=True)) if named else tuple(chosen)
+            by_name = dict(zip(names, chosen, strict=True))
+            arguments = by_name if named else tuple(chosen)
             try:
-                network = (
-                    function(**arguments) if isinstance(arguments, dict) else function(*arguments)
-                )
+                network = function(**by_name) if named else function(*chosen)
             except Exception as error:
                 raise InputError(
                     f"{title} of {arguments} failed: {type(error).__name__}: {error}; expected a network "
@@ -156,7 +154,7 @@ class Space:
         finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
         decomposition = finder.run(np.random.default_rng(seed))
         positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
-        space = cls(title, positions, finder.tables, make)
+        space = cls(title, positions, list(finder.tables.values()), make)
         space.decomposition = decomposition
         return space
 

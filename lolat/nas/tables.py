@@ -87,16 +87,11 @@ class FragmentTable:
         """The part alone, for each combination."""
         return [self.part.graph(values) for values in itertools.product(*self.choices)]
 
-    @cached_property
-    def _counted(self) -> tuple[GraphCounts, np.ndarray]:
-        return joined([count(graph) for graph in self._graphs])
-
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        shape = tuple(map(len, self.choices))
-        counts = totals(*self._counted, math.prod(shape), batch_size, self.part.name)
+        counts = totals(self._graphs, batch_size, self.part.name)
         counts[:, BORDER] = 0  # of the fragment, which is not the whole
-        return counts.reshape(*shape, len(COLUMNS))
+        return counts.reshape(*map(len, self.choices), len(COLUMNS))
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
@@ -128,10 +123,9 @@ class CellTable:
         addition = self.addition.at(batch_size)
         nodes = max(to for _, to in self.edges)
         # Each edge's counts along an axis of its own.
+        axes = range(len(self.edges))
         along = [
-            np.expand_dims(
-                table.at(batch_size), tuple(a for a in range(len(self.edges)) if a != axis)
-            )
+            np.expand_dims(table.at(batch_size), [a for a in axes if a != axis])
             for axis, table in enumerate(self.tables)
         ]
         counts = sum(along) + addition * (len(self.edges) - nodes)
@@ -167,9 +161,10 @@ class BorderTable:
         """That of a part; `choices`: the values at each of its positions."""
         elements = []
         for values in itertools.product(*choices):
-            graph = part.graph(values) if output else None
-            tensor = graph.tensors[graph.outputs[0]] if graph else None
-            elements.append(tensor.elements() if tensor else math.prod(part.shape(*values)))
+            graph = part.graph(values)
+            elements.append(
+                graph.tensors[(graph.outputs if output else graph.inputs)[0]].elements()
+            )
         return cls(part.positions, np.array(elements, np.int64).reshape(tuple(map(len, choices))))
 
     def at(self, batch_size: int) -> np.ndarray:
@@ -183,25 +178,20 @@ class BorderTable:
         return np.zeros(self.elements.shape)
 
 
-def joined(counted: Sequence[GraphCounts]) -> tuple[GraphCounts, np.ndarray]:
-    """The operations of several graphs one after the other, and (operations,) the graph of each."""
-    fixed = [np.empty((0, len(COLUMNS)), np.int64), *(c.fixed for c in counted)]
-    scaled = [np.empty((0, len(COLUMNS)), np.int64), *(c.scaled for c in counted)]
-    owner = np.repeat(np.arange(len(counted)), [len(c.fixed) for c in counted])
-    return GraphCounts(np.concatenate(fixed), np.concatenate(scaled), ()), owner
-
-
-def totals(
-    counted: GraphCounts, owner: np.ndarray, graphs: int, batch_size: int, name: str
-) -> np.ndarray:
-    """(graphs, COLUMNS) sums of `joined` operations; InputError where a count does not fit in 64 bits."""
-    if float(counted.scaled.max(initial=0)) * batch_size > MOST_COUNT:
+def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:
+    """(graphs, COLUMNS) counts of each at `batch_size`; InputError where one does not fit in 64 bits."""
+    each = [count(graph) for graph in graphs]
+    fixed, scaled = (
+        np.concatenate(c) for c in zip(*((c.fixed, c.scaled) for c in each), strict=True)
+    )
+    if float(scaled.max(initial=0)) * batch_size > MOST_COUNT:
         raise InputError(
             f"batch size {batch_size} of {name!r}: too large, its counts do not fit in 64 bits; give a "
             "smaller batch size or input size"
         )
-    sums = np.zeros((graphs, len(COLUMNS)), np.int64)
-    np.add.at(sums, owner, counted.at(batch_size))
+    sums = np.zeros((len(graphs), len(COLUMNS)), np.int64)
+    owner = np.repeat(np.arange(len(graphs)), [len(c.fixed) for c in each])
+    np.add.at(sums, owner, GraphCounts(fixed, scaled, ()).at(batch_size))
     return sums
 
 
@@ -246,20 +236,20 @@ class Decomposition:
         )
 
 
+@dataclass
 class Networks:
-    """Networks of a factory, built once each and counted."""
+    """Networks of a factory, built once each and counted.
 
-    def __init__(
-        self,
-        make: Callable[[Sequence[Any], str], Graph],
-        choices: Sequence[Sequence[Any]],
-        name: str,
-        most: int,
-        done: Callable[[], object],
-    ) -> None:
-        """`choices`: the values per position; `most`: networks that may be built."""
-        self.choices, self.name = choices, name
-        self._make, self._most, self._done = make, most, done
+    `choices`: the values per position; `most`: networks that may be built; `done` is called after each.
+    """
+
+    make: Callable[[Sequence[Any], str], Graph]
+    choices: Sequence[Sequence[Any]]
+    name: str
+    most: int
+    done: Callable[[], object]
+
+    def __post_init__(self) -> None:
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._ms: tuple[Kernels | None, int, np.ndarray] = (None, 0, np.zeros(0))
@@ -270,9 +260,9 @@ class Networks:
 
     def require(self, more: int, what: str) -> None:
         """InputError where building `more` networks would be too many."""
-        if len(self) + more > self._most:
+        if len(self) + more > self.most:
             raise InputError(
-                f"{self.name}: {what} takes {len(self) + more} networks, more than {self._most}; give "
+                f"{self.name}: {what} takes {len(self) + more} networks, more than {self.most}; give "
                 "fewer positions or choices, or a larger most_networks"
             )
 
@@ -281,17 +271,16 @@ class Networks:
         if row not in self._number:
             self.require(1, "taking its networks apart")
             values = [v[c] for v, c in zip(self.choices, row, strict=True)]
-            self._graphs.append(self._make(values, self.name))
+            self._graphs.append(self.make(values, self.name))
             self._number[row] = len(self._graphs) - 1
-            self._done()
+            self.done()
         return self._number[row]
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts of each at `batch_size`."""
         sums = self._totals.get(batch_size, np.zeros((0, len(COLUMNS)), np.int64))
         if len(sums) < len(self):
-            new = [count(graph) for graph in self._graphs[len(sums) :]]
-            more = totals(*joined(new), len(new), batch_size, self.name)
+            more = totals(self._graphs[len(sums) :], batch_size, self.name)
             sums = self._totals[batch_size] = np.concatenate([sums, more])
         return sums
 
@@ -335,13 +324,8 @@ class Finder:
     def __init__(self, networks: Networks, names: Sequence[str], tolerance: float) -> None:
         self.networks, self.names, self.tolerance = networks, names, tolerance
         self.sizes = [len(v) for v in networks.choices]
-        self._tables: dict[tuple[int, ...], ChangeTable] = {}
+        self.tables: dict[tuple[int, ...], ChangeTable] = {}  # what adds up to a candidate's
         self._checks: list[Row] = []
-
-    @property
-    def tables(self) -> list[ChangeTable]:
-        """What adds up to a candidate's counts."""
-        return list(self._tables.values())
 
     def run(self, random: np.random.Generator) -> Decomposition:
         """Find the interactions; InputError where they are too many."""
@@ -359,12 +343,15 @@ class Finder:
             # A new table may change the sum of a candidate that was right by chance: look at all again.
             while off := [row for row in checks if self._deviation(row)[0] > self.tolerance]:
                 self._add(self._reduced(off[0]))
-            fresh = self.fresh(random)  # which no table was made for
+            # Random ones, which no table was made for.
+            fresh = [
+                tuple(int(random.integers(0, n)) for n in self.sizes) for _ in range(FRESH_CHECKS)
+            ]
             checks += fresh
             if all(self._deviation(row)[0] <= self.tolerance for row in fresh):
                 break
         worst, column = max(map(self._deviation, checks), key=lambda d: d[0])
-        together = [key for key in self._tables if len(key) > 1]
+        together = [key for key in self.tables if len(key) > 1]
         largest = [k for k in together if not any(set(k) < set(other) for other in together)]
         return Decomposition(
             tuple(tuple(self.names[p] for p in key) for key in largest),
@@ -380,13 +367,9 @@ class Finder:
         for a, b in zip(*np.divmod(pairs, odd), strict=True):
             yield tuple(int(o[(b if p % 2 else a) % len(o)]) for p, o in enumerate(orders))
 
-    def fresh(self, random: np.random.Generator) -> list[Row]:
-        """Random candidates."""
-        return [tuple(int(random.integers(0, n)) for n in self.sizes) for _ in range(FRESH_CHECKS)]
-
     def _add(self, key: tuple[int, ...]) -> None:
         """Give some positions a table in common, and all fewer of them one each."""
-        if key in self._tables:
+        if key in self.tables:
             return
         for fewer in itertools.combinations(key, len(key) - 1) if key else ():
             self._add(fewer)
@@ -400,7 +383,7 @@ class Finder:
             for position, choice in zip(key, chosen, strict=True):
                 row[position] = choice
             numbers[chosen] = self.networks.number(tuple(row))
-        self._tables[key] = ChangeTable(self.networks, key, numbers)
+        self.tables[key] = ChangeTable(self.networks, key, numbers)
 
     def _deviation(self, row: Row) -> tuple[float, str]:
         """How far the sum for a candidate is off, relative, at worst, and in which count."""
@@ -410,7 +393,7 @@ class Finder:
             actual = self.networks.totals(batch_size)[number]
             summed = sum(
                 table.at(batch_size)[tuple(row[p] for p in key)]
-                for key, table in self._tables.items()
+                for key, table in self.tables.items()
             )
             off = np.abs(summed - actual) / np.maximum(actual, 1)
             at = int(np.argmax(off))

@@ -20,13 +20,13 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph.counts import COLUMNS
 from lolat.model import Model, load
 from lolat.model.prediction import operations_ms
 from lolat.nas.adapters import needed
 from lolat.nas.adapters.lookup_table import LookUpTable, look_up_table
 from lolat.nas.space import Space, scorer_for
-from lolat.nas.tables import BORDER, joined, totals
+from lolat.nas.tables import BORDER, totals
 from lolat.readers import read
 
 EXTRA = "nni"
@@ -193,7 +193,7 @@ class NnMeterPredictor:
         formula = self.model.predictor(self.formula)
         if isinstance(formula, Kernels):
             return operations_ms(formula, graph, batch_size)
-        counts = totals(*joined([count(graph)]), 1, batch_size, graph.name)[0]
+        counts = totals([graph], batch_size, graph.name)[0]
         counts[BORDER] = 0  # of the part, which is not the whole
         columns = [COLUMNS.index(f) for f in formula.features]
         return float(counts[columns] @ np.asarray(formula.coefficients))
