@@ -319,7 +319,7 @@ def score(
             scores = scored(on_ray)
     told = scores.to_dict()
     seconds = time.monotonic() - started
-    lines = _score_lines(told, scores.source, scores.scores.reused, seconds)
+    lines = _score_lines(told, scores.source, scores.reused, seconds)
     common.answer("nas-score", told, as_json, lines)
 
 

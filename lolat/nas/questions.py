@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lolat.io.progress import Progress, Silent, Warn
-from lolat.io.results import Result
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model, load
@@ -19,8 +18,8 @@ from lolat.nas import fewshot, scoring
 from lolat.nas.fewshot import read_archs, read_samples, space_terms
 from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
 from lolat.nas.pareto import Search, SearchAnswer, answer
+from lolat.nas.scoring import ScoreAnswer
 from lolat.nas.space import Space, scorer_for
-from lolat.units import milliseconds
 
 
 def suggest(
@@ -134,33 +133,6 @@ def _function(
     return FunctionObjective(space, objective, name, journal)
 
 
-@dataclass(frozen=True, repr=False)
-class ScoreAnswer(Result):
-    """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it."""
-
-    space: str
-    size: int
-    batch_size: int
-    predictor: str
-    source: str
-    scores: scoring.Scores
-
-    def words(self) -> str:
-        """How many were scored and kept, and the fastest or best."""
-        told = f"{self.space}: {self.scores.scored:,} scored, {self.scores.kept:,} kept"
-        best = self.rows()
-        return f"{told}; best: {milliseconds(best[0]['latency_ms'])}" if best else told
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the best: index, latency_ms, (value,) arch."""
-        return list(self.scores.to_dict()["best"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `nas score --json`."""
-        about = {n: getattr(self, n) for n in ("space", "size", "batch_size", "predictor")}
-        return {**about, **self.scores.to_dict()}
-
-
 def score(
     space: str | Space,
     model: str | Model,
@@ -206,10 +178,8 @@ def score(
             shown.start("scoring", left)
 
     try:
-        found = scoring.run(job, ranges, begin, shown.step)
+        return scoring.run(job, ranges, begin, shown.step)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; what is done is in {job.folder}, the same command goes on from there"
         ) from None
-    by = job.scorer
-    return ScoreAnswer(scored.name, scored.size, batch_size, by.predictor, by.source, found)

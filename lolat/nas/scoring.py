@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ import numpy as np
 
 from lolat import __version__
 from lolat.errors import InputError, LolatError, not_written
+from lolat.io.results import Result
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
@@ -35,28 +36,24 @@ from lolat.nas.adapters import needed
 from lolat.nas.objective import brief
 from lolat.nas.scorer import Ranked, Scorer
 from lolat.nas.scoring_job import (
-    FORMAT_VERSION,
-    MANIFEST,
     OWN_COLUMNS,
-    SCHEMA,
     Job,
     Range,
     arrow,
-    compared,
     read_footer,
-    read_manifest,
-    run_word,
     score_range,
     write_range,
 )
 from lolat.nas.space import Space, scorer_for
-from lolat.units import quantity
+from lolat.units import milliseconds, quantity
 
 CHUNK = 1_000_000
 
 # ---- The folder: whose it is, what is done already, whether there is room for the rest.
 
-BEST = "_best.csv"
+MANIFEST, BEST = "_run.json", "_best.csv"
+SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 1
+NOT_COMPARED = {"lolat", "positions", "model"}
 SAMPLED, SAMPLES = 4096, 8  # candidates in a row, and how many such rows: what a file will take
 MARGIN = 1.1  # over what a sample says, to be on the safe side
 
@@ -118,9 +115,35 @@ def make_job(
     where = Path(os.path.realpath(folder))  # Path.resolve raises RuntimeError for a ring of links
     _claim(where, manifest)
     return Job(
-        scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best, only_best,
-        label, value,
+        space.name, scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best,
+        only_best, label, value,
     )  # fmt: skip
+
+
+def compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run another one."""
+    return {k: manifest[k] for k in sorted(manifest) if k not in NOT_COMPARED}
+
+
+def run_word(manifest: Mapping[str, Any]) -> str:
+    """A word of a run: that of another one differs."""
+    return hashlib.sha256(json.dumps(compared(manifest)).encode()).hexdigest()[:16]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the folder's run was; InputError where that cannot be read."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder / MANIFEST}: cannot be read ({' '.join(str(error).split())}); expected what a run of "
+            "this command wrote: give another --output, or remove the folder"
+        ) from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+        raise InputError(
+            f"{folder / MANIFEST}: is not of this command; give another --output, or remove the folder"
+        )
+    return manifest
 
 
 def space_fingerprint(space: Space, batch_size: int) -> str:
@@ -197,13 +220,13 @@ def finished(job: Job) -> dict[int, Range]:
     done = {}
     for start in job.starts() if any(n.endswith(".parquet") for n in names) else ():
         path = job.path(start)
-        if path.name in names:
-            footer = read_footer(path)
-            if footer is not None:
-                done[start] = footer
-            else:  # not by us, or a disk that failed
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        if path.name not in names:
+            continue
+        if footer := read_footer(path):
+            done[start] = footer
+        else:  # not by us, or a disk that failed
+            with contextlib.suppress(OSError):
+                path.unlink()
     return done
 
 
@@ -247,9 +270,12 @@ Ranges = Callable[[Job, list[int]], Iterable[Range]]
 LolatError where a range cannot be scored or written."""
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What came of a run: candidates scored, how many kept, the best; `reused`: ranges found done."""
+@dataclass(frozen=True, repr=False)
+class ScoreAnswer(Result):
+    """What came of scoring a space: candidates `scored`, how many were `kept`, the best of them.
+
+    `reused`: ranges that were done already.
+    """
 
     job: Job
     scored: int
@@ -257,25 +283,41 @@ class Scores:
     best: tuple[Ranked, ...]
     reused: int
 
+    @property
+    def source(self) -> str:
+        """What the latencies are by, in words."""
+        return self.job.scorer.source
+
+    def words(self) -> str:
+        """How many were scored and kept, and the fastest or best."""
+        told = f"{self.job.space}: {self.scored:,} scored, {self.kept:,} kept"
+        return f"{told}; best: {milliseconds(self.best[0][2])}" if self.best else told
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each of the best: index, latency_ms, (value,) arch."""
+        job = self.job
+        rows = job.scorer.grid.decode(np.array([index for _, index, _ in self.best], np.int64))
+        found = []
+        for (negative, index, time), row in zip(self.best, rows, strict=True):
+            value = {} if job.value is None else {"value": -negative}
+            found.append(
+                {"index": index, "latency_ms": time, **value, "arch": job.codec.write(row)}
+            )
+        return found
+
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in JSON."""
+        """The answer of `nas score --json`."""
         job = self.job
         return {
+            "space": job.space,
+            **{name: getattr(job.scorer, name) for name in ("size", "batch_size", "predictor")},
             "scored": self.scored,
             "kept": self.kept,
             "max_ms": None if math.isinf(job.max_ms) else job.max_ms,
             "files": len(job.starts()),
             "output": job.folder,
-            "best": list(_rows_of(job, self.best)),
+            "best": self.rows(),
         }
-
-
-def _rows_of(job: Job, best: Sequence[Ranked]) -> Iterator[dict[str, Any]]:
-    """The best candidates by column: index, latency_ms, (value,) arch."""
-    rows = job.scorer.grid.decode(np.array([index for _, index, _ in best], np.int64))
-    for (negative, index, time), row in zip(best, rows, strict=True):
-        value = {} if job.value is None else {"value": -negative}
-        yield {"index": index, "latency_ms": time, **value, "arch": job.codec.write(row)}
 
 
 def here(job: Job, starts: list[int]) -> Iterator[Range]:
@@ -292,7 +334,7 @@ def run(
     ranges: Ranges = here,
     begin: Callable[[int, int], object] = lambda done, left: None,
     step: Callable[[], object] = lambda: None,
-) -> Scores:
+) -> ScoreAnswer:
     """Score what is not done yet, and write the best of all into the folder.
 
     `begin(done, left)` is called with how many ranges there are already and how many are to be scored,
@@ -304,24 +346,21 @@ def run(
         require_room(job, len(left))
     begin(len(done), len(left))
     scored, kept, best = 0, 0, list[Ranked]()
-    for number, part in enumerate(
-        itertools.chain(done.values(), ranges(job, left) if left else ())
-    ):
+    parts = itertools.chain(done.values(), ranges(job, left) if left else ())
+    for number, part in enumerate(parts):
         scored += part.scored
         kept += part.kept
         best = sorted([*best, *part.best])[: job.best]
         if number >= len(done):
             step()
+    answer = ScoreAnswer(job, scored, kept, tuple(best), len(done))
     header = ["index", "latency_ms", *["value"] * (job.value is not None), "arch"]
-    rows = [
-        [repr(v) if isinstance(v, float) else v for v in row.values()]
-        for row in _rows_of(job, best)
-    ]
+    rows = [[repr(v) if isinstance(v, float) else v for v in row.values()] for row in answer.rows()]
     write_bytes(Path(job.folder) / BEST, to_csv(header, rows).encode())
     for path in Path(job.folder).glob(".part-*.tmp"):  # what killed workers left half written
         with contextlib.suppress(OSError):
             path.unlink()
-    return Scores(job, scored, kept, tuple(best), len(done))
+    return answer
 
 
 # ---- On Ray: a range is a row of a dataset, scoring it a task of one CPU, which writes the range's file
@@ -347,8 +386,7 @@ def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
     rows = data.from_items(
         [{"start": start} for start in starts], override_num_blocks=min(len(starts), MOST_BLOCKS)
     )
-    score = functools.partial(score_batch, ray.put(job))
-    told = rows.map_batches(score, batch_size=1, batch_format="numpy", num_cpus=1)
+    told = rows.map(functools.partial(score_row, ray.put(job)), num_cpus=1)
     try:
         for row in told.iter_rows():
             yield answer_of(job, row)
@@ -359,28 +397,24 @@ def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
         ) from error
 
 
-def score_batch(reference: Any, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """In a worker: score the ranges of a batch; a line about each, and its error (class, text, errno).
+def score_row(reference: Any, row: dict[str, Any]) -> dict[str, Any]:
+    """In a worker: score a range; a line about it, or its error (class, text, errno).
 
     `reference`: to the job, which each machine fetches once.
     """
     job: Job = importlib.import_module("ray").get(reference)
-    told: dict[str, list[Any]] = {"line": [], "error": [], "kind": [], "errno": []}
-    for start in batch["start"]:
-        line, error, kind, code = "", "", "", 0
-        try:
-            require_run(job)
-            require_luck(job, int(start))
-            line = score_range(job, int(start)).to_json()
-        except LolatError as refused:
-            error, kind = str(refused), "input" if isinstance(refused, InputError) else "lolat"
-        except OSError as refused:
-            error, kind, code = refused.strerror or str(refused), "system", refused.errno or 0
-        except Exception as unforeseen:
-            error, kind = f"scoring failed in a worker: {brief(unforeseen)}", "lolat"
-        for column, value in zip(told.values(), (line, error, kind, code), strict=True):
-            column.append(value)
-    return {name: np.array(column) for name, column in told.items()}
+    start, line, error, kind, code = int(row["start"]), "", "", "", 0
+    try:
+        require_run(job)
+        require_luck(job, start)
+        line = score_range(job, start).to_json()
+    except LolatError as refused:
+        error, kind = str(refused), "input" if isinstance(refused, InputError) else "lolat"
+    except OSError as refused:
+        error, kind, code = refused.strerror or str(refused), "system", refused.errno or 0
+    except Exception as unforeseen:
+        error, kind = f"scoring failed in a worker: {brief(unforeseen)}", "lolat"
+    return {"line": line, "error": error, "kind": kind, "errno": code}
 
 
 def require_run(job: Job) -> None:

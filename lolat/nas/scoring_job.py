@@ -7,11 +7,10 @@ goes on need not read the rows of what is done.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,12 @@ from lolat.nas.space import Codec
 
 PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
 OWN_COLUMNS = ("index", "latency_ms", "value")
-MANIFEST = "_run.json"
-SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 1
-NOT_COMPARED = {"lolat", "positions", "model"}
 FOOTER = b"lolat"
 
 
 @dataclass(frozen=True)
 class Job:
-    """Candidates 0 to `stop` of a space, in ranges of `chunk`, into `folder`.
+    """Candidates 0 to `stop` of `space`, in ranges of `chunk`, into `folder`.
 
     Only candidates of at most `max_ms` are kept, and of these only the `best` ones of each range if
     `only_best`. `value`: what is to be large, (n,) from (n, positions); the fastest are the best without.
@@ -42,6 +38,7 @@ class Job:
     It is sent to the workers; `run` is a word that the folder's manifest has too.
     """
 
+    space: str
     scorer: Scorer
     codec: Codec
     names: tuple[str, ...]
@@ -224,32 +221,3 @@ def arrow() -> tuple[Any, Any]:
     """(pyarrow, pyarrow.parquet); MissingPackageError where it is not installed."""
     what, extra = "pyarrow, which writes Parquet files,", "parquet"
     return needed("pyarrow", what, extra), needed("pyarrow.parquet", what, extra)
-
-
-# ---- The manifest of a folder, which says what its run is.
-
-
-def compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a run another one."""
-    return {k: manifest[k] for k in sorted(manifest) if k not in NOT_COMPARED}
-
-
-def run_word(manifest: Mapping[str, Any]) -> str:
-    """A word of a run: that of another one differs."""
-    return hashlib.sha256(json.dumps(compared(manifest)).encode()).hexdigest()[:16]
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the folder's run was; InputError where that cannot be read."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{folder / MANIFEST}: cannot be read ({' '.join(str(error).split())}); expected what a run of "
-            "this command wrote: give another --output, or remove the folder"
-        ) from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise InputError(
-            f"{folder / MANIFEST}: is not of this command; give another --output, or remove the folder"
-        )
-    return manifest

@@ -20,7 +20,7 @@ import pytest
 from lolat.errors import InputError, LolatError
 from lolat.model import Model
 from lolat.nas.adapters.ray_tune import TrialLatency
-from lolat.nas.scoring import Scores, answer_of, in_short, make_job, on_ray, run
+from lolat.nas.scoring import ScoreAnswer, answer_of, in_short, make_job, on_ray, run
 from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
 from tests.nas.adapters.test_adapters_doc import EXAMPLES
@@ -56,13 +56,13 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Scores:
+def undisturbed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> ScoreAnswer:
     """The same run in one process."""
     folder = tmp_path_factory.mktemp("undisturbed")
     return run(make_job(nasbench201.space(), model, folder, **OPTIONS))
 
 
-def assert_same(folder: Path, found: Scores, expected: Scores) -> None:
+def assert_same(folder: Path, found: ScoreAnswer, expected: ScoreAnswer) -> None:
     assert (found.scored, found.kept, found.best) == (
         expected.scored, expected.kept, expected.best
     )  # fmt: skip
@@ -74,7 +74,9 @@ def assert_same(folder: Path, found: Scores, expected: Scores) -> None:
     assert not list(folder.glob(".part*"))
 
 
-def test_equal_row_by_row(cluster: Any, model: Model, undisturbed: Scores, tmp_path: Path) -> None:
+def test_equal_row_by_row(
+    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
+) -> None:
     steps: list[int] = []
     job = make_job(nasbench201.space(), model, tmp_path, **OPTIONS)
     found = run(job, on_ray, step=lambda: steps.append(1))
@@ -84,7 +86,7 @@ def test_equal_row_by_row(cluster: Any, model: Model, undisturbed: Scores, tmp_p
 
 
 def test_a_killed_worker_loses_nothing(
-    cluster: Any, model: Model, undisturbed: Scores, tmp_path: Path
+    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
 ) -> None:
     mark = tmp_path / "killed"
     job = make_job(nasbench201.space(), model, tmp_path / "out", **OPTIONS)
@@ -96,7 +98,7 @@ def test_a_killed_worker_loses_nothing(
 
 
 def test_a_killed_driver_loses_nothing(
-    cluster: Any, model: Model, undisturbed: Scores, tmp_path: Path
+    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
 ) -> None:
     file = tmp_path / "desk.json"
     file.write_text(json.dumps(model.document))

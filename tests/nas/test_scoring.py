@@ -21,7 +21,7 @@ import pytest
 from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.model import Model
 from lolat.nas import scoring_job
-from lolat.nas.scoring import Scores, here, make_job, require_run, run, size_bytes
+from lolat.nas.scoring import ScoreAnswer, here, make_job, require_run, run, size_bytes
 from lolat.nas.scoring_job import Job, Range, score_range
 from lolat.nas.space import Position, Space
 from lolat.nas.spaces import nasbench201
@@ -53,12 +53,12 @@ def truth() -> tuple[np.ndarray, np.ndarray]:
     return rows, counts @ np.asarray(formula.coefficients) + formula.constant
 
 
-def table(done: Scores) -> Any:
+def table(done: ScoreAnswer) -> Any:
     """All rows that a run wrote, as its user reads them."""
     return pandas.read_parquet(done.job.folder)
 
 
-def same(a: Scores, b: Scores) -> bool:
+def same(a: ScoreAnswer, b: ScoreAnswer) -> bool:
     pandas.testing.assert_frame_equal(table(a), table(b))
     return (a.scored, a.kept, a.best) == (b.scored, b.kept, b.best)
 
