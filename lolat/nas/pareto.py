@@ -176,11 +176,11 @@ class Search:
         return float(self.scorer.latency(row[None])[0])
 
     def _none(self, method: str, fastest_ms: float) -> NoReturn:
-        found = SearchAnswer(self, SearchResult(method, (), (), 0), ())
+        nothing = SearchAnswer(self, SearchResult(method, (), (), 0), ()).to_dict()
         raise AnswerIsNo(
             f"no candidate of {self.space.name} is within {self.max_ms:g} ms; the fastest takes "
             f"{fastest_ms:.3g} ms",
-            {**found.to_dict(), "fastest_ms": fastest_ms},
+            {**nothing, "fastest_ms": fastest_ms},
         )
 
     def fastest(self) -> np.ndarray:
@@ -251,10 +251,9 @@ class Search:
             return np.where(mutated, self.space.sample(n, random), rows)
 
         children = self._new(draw, count, archive)
-        if len(children) < count:
-            fill = partial(self.space.sample, seed=random)
-            children = self._new(fill, count, archive, list(children))
-        return children
+        if len(children) == count:
+            return children
+        return self._new(partial(self.space.sample, seed=random), count, archive, list(children))
 
     def _new(
         self,
@@ -281,13 +280,11 @@ class Archive:
 
     def __init__(self, search: Search) -> None:
         self.search = search
-        self.rows: list[np.ndarray] = []
-        self.latencies: list[float] = []
-        self.scores: list[float] = []  # as the user's function said
+        self.candidates: list[Candidate] = []  # with scores as the user's function said
         self.known: set[bytes] = set()
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.candidates)
 
     def add(self, rows: np.ndarray) -> list[int]:
         """Score new candidates; their numbers."""
@@ -297,21 +294,22 @@ class Archive:
                 continue
             score = self.search.objective.score(row)
             self.known.add(row.tobytes())
-            self.rows.append(row)
-            self.latencies.append(round(float(latency), 9))  # sums in another order are the same
-            self.scores.append(score)
+            time = round(float(latency), 9)  # sums in another order are the same
+            arch, choices = self.search.space.arch(row), tuple(map(int, row))
+            self.candidates.append(Candidate(arch, choices, time, score))
             self.search.done()
         return list(range(first, len(self)))
 
-    def _values(self, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        latencies, scores = np.array(self.latencies), np.array(self.scores)
-        return latencies[numbers], self.search.sign * scores[numbers]
+    def _values(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray]:
+        latencies = np.array([c.latency_ms for c in candidates])
+        return latencies, self.search.sign * np.array([c.score for c in candidates])
 
     def standing(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(rows, rank, crowding) of some candidates."""
-        latencies, scores = self._values(numbers)
+        some = [self.candidates[n] for n in numbers]
+        latencies, scores = self._values(some)
         rank = ranks(latencies, scores)
-        return np.array([self.rows[n] for n in numbers]), rank, crowding(latencies, scores, rank)
+        return np.array([c.choices for c in some]), rank, crowding(latencies, scores, rank)
 
     def best(self, numbers: list[int], count: int) -> list[int]:
         """The numbers of the `count` best of some candidates."""
@@ -320,14 +318,9 @@ class Archive:
 
     def result(self, method: str) -> SearchResult:
         """What the search found."""
-        candidates = [
-            Candidate(self.search.space.arch(r), tuple(int(c) for c in r), t, s)
-            for r, t, s in zip(self.rows, self.latencies, self.scores, strict=True)
-        ]
-        best = front(*self._values(range(len(self))))
-        scored = tuple(c for c in candidates if not math.isnan(c.score))
-        unscored = len(candidates) - len(scored)
-        return SearchResult(method, tuple(candidates[i] for i in best), scored, unscored)
+        best = tuple(self.candidates[i] for i in front(*self._values(self.candidates)))
+        scored = tuple(c for c in self.candidates if not math.isnan(c.score))
+        return SearchResult(method, best, scored, len(self) - len(scored))
 
 
 # ---- The front of a search as people and other programs read it: a table, CSV, JSON, a plot
@@ -358,15 +351,8 @@ class SearchAnswer(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network of the front, by latency."""
-        return [
-            {
-                "arch": c.arch,
-                "latency_ms": c.latency_ms,
-                "score": c.score,
-                "in_domain": p.in_domain,
-            }
-            for c, p in zip(self.result.front, self.predictions, strict=True)
-        ]
+        names = ("arch", "latency_ms", "score", "in_domain")
+        return [{name: row[name] for name in names} for row in self.to_dict()["front"]]
 
     def to_dict(self) -> dict[str, Any]:
         """The answer of `nas search --json`."""

@@ -19,6 +19,7 @@ from lolat.nas.fewshot import read_archs, read_samples, space_terms
 from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
 from lolat.nas.pareto import Search, SearchAnswer, answer
 from lolat.nas.scoring import ScoreAnswer
+from lolat.nas.scoring_job import CHUNK
 from lolat.nas.space import Space, scorer_for
 
 
@@ -93,7 +94,7 @@ def search(
     cannot be.
     """
     shown = progress or Silent()
-    searched, loaded = _asked(space, model, predictor)
+    searched, loaded = _given(space, model, predictor)
     if searched.decomposition is not None:
         shown.note(f"{searched.name}: {searched.decomposition}")
     scorer = scorer_for(searched, loaded, batch_size, predictor)
@@ -102,7 +103,12 @@ def search(
     if isinstance(objective, str) and (is_table(objective) or Path(objective).is_file()):
         wanted = Search(searched, scorer, TableObjective(searched, objective), *limits)
         return answer(wanted, wanted.run(*how), loaded)
-    scores = _function(searched, objective, journal)
+    if isinstance(objective, str):
+        function, name = find_function(objective), objective
+    else:
+        function = objective
+        name = f"{objective.__module__}:{getattr(objective, '__qualname__', 'objective')}"
+    scores = FunctionObjective(searched, function, name, journal)
     wanted = Search(searched, scorer, scores, *limits)
     if scores.reused:
         shown.note(f"{scores.reused} scores are in {scores.journal} already")
@@ -115,22 +121,12 @@ def search(
         raise KeyboardInterrupt(again if scores.computed and journal else "interrupted") from None
 
 
-def _asked(space: str | Space, model: str | Model, predictor: str | None) -> tuple[Space, Model]:
+def _given(space: str | Space, model: str | Model, predictor: str | None) -> tuple[Space, Model]:
     """What a space and a model are by name, or themselves; the model has the predictor."""
     loaded = load(model) if isinstance(model, str) else model
     if predictor is not None:
         loaded.predictor(predictor)
     return find_space(space) if isinstance(space, str) else space, loaded
-
-
-def _function(
-    space: Space, objective: str | Callable[..., Any], journal: str | None
-) -> FunctionObjective:
-    """Scores by a function, or by what names one."""
-    if isinstance(objective, str):
-        return FunctionObjective(space, find_function(objective), objective, journal)
-    name = f"{objective.__module__}:{getattr(objective, '__qualname__', 'objective')}"
-    return FunctionObjective(space, objective, name, journal)
 
 
 def score(
@@ -143,7 +139,7 @@ def score(
     value: str | None = None,
     label: str = "choices",
     only_best: bool = False,
-    chunk: int = scoring.CHUNK,
+    chunk: int = CHUNK,
     limit: int | None = None,
     batch_size: int = 1,
     predictor: str | None = None,
@@ -163,12 +159,12 @@ def score(
     InputError for what cannot be, LolatError where the disk is full.
     """
     shown = progress or Silent()
-    scored, loaded = _asked(space, model, predictor)
+    scored, loaded = _given(space, model, predictor)
     scored.grid.countable()
     function = None if value is None else find_function(value)
     job = scoring.make_job(
-        scored, loaded, os.fspath(output), batch_size, predictor,
-        math.inf if max_ms is None else max_ms, best, chunk, limit, only_best, label, function, value,
+        scored, loaded, os.fspath(output), batch_size, predictor, limit, value, chunk=chunk, best=best,
+        max_ms=math.inf if max_ms is None else max_ms, only_best=only_best, label=label, value=function,
     )  # fmt: skip
 
     def begin(done: int, left: int) -> None:

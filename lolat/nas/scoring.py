@@ -20,7 +20,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,6 @@ from lolat.nas.scoring_job import (
 from lolat.nas.space import Space, scorer_for
 from lolat.units import milliseconds, quantity
 
-CHUNK = 1_000_000
-
 # ---- The folder: whose it is, what is done already, whether there is room for the rest.
 
 MANIFEST, BEST = "_run.json", "_best.csv"
@@ -64,35 +62,32 @@ def make_job(
     folder: str | Path,
     batch_size: int = 1,
     predictor: str | None = None,
-    max_ms: float = math.inf,
-    best: int = 10,
-    chunk: int = CHUNK,
     limit: int | None = None,
-    only_best: bool = False,
-    label: str = "choices",
-    value: Callable[..., Any] | None = None,
     value_name: str | None = None,
+    **options: Any,
 ) -> Job:
     """The job of scoring a space on the device of `model`, its folder made and known to be its own.
 
-    `limit`: score only so many, the first; the rest as in `Job`. InputError where an int64 cannot index
+    `limit`: score only so many, the first; `options`: as in `Job`. InputError where an int64 cannot index
     the space, names of positions cannot be columns, or the folder is another run's.
     """
     stop = min(space.grid.countable(), space.size if limit is None else limit)
+    scorer = scorer_for(space, model, batch_size, predictor)
     names = tuple(p.name for p in space.positions)
-    columns_there = [*OWN_COLUMNS, *names] if label == "choices" else []
+    where = os.path.realpath(folder)  # Path.resolve raises RuntimeError for a ring of links
+    job = Job(space.name, scorer, space.codec, names, where, stop, **options)
+    columns_there = [*OWN_COLUMNS, *names] if job.label == "choices" else []
     double = next((n for i, n in enumerate(columns_there) if n in columns_there[:i]), None)
     if double is not None:
         raise InputError(
             f"the space has a position {double!r}, which cannot be a column beside "
             f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --label arch"
         )
-    if min(best, chunk, stop) < 1:
+    if min(job.best, job.chunk, stop) < 1:
         raise InputError(
-            f"best {best}, chunk {chunk}, limit {limit}: expected whole numbers from 1"
+            f"best {job.best}, chunk {job.chunk}, limit {limit}: expected whole numbers from 1"
         )
     arrow()
-    scorer = scorer_for(space, model, batch_size, predictor)
     manifest = {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -103,21 +98,14 @@ def make_job(
         "model_fingerprint": fingerprint(scorer),
         "predictor": scorer.predictor,
         "batch_size": batch_size,
-        "max_ms": None if math.isinf(max_ms) else float(max_ms),
+        "max_ms": None if math.isinf(job.max_ms) else float(job.max_ms),
         "limit": stop,
-        "best": best,
-        "chunk": chunk,
-        "only_best": only_best,
-        "label": label,
+        **{name: getattr(job, name) for name in ("best", "chunk", "only_best", "label")},
         "value": value_name,
         "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
     }
-    where = Path(os.path.realpath(folder))  # Path.resolve raises RuntimeError for a ring of links
-    _claim(where, manifest)
-    return Job(
-        space.name, scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best,
-        only_best, label, value,
-    )  # fmt: skip
+    _claim(Path(where), manifest)
+    return replace(job, run=run_word(manifest))
 
 
 def compared(manifest: Mapping[str, Any]) -> dict[str, Any]:

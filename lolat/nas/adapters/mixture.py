@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from lolat.errors import InputError
@@ -78,12 +79,9 @@ class ExpectedLatency(abc.ABC):
 class TorchExpectedLatency(ExpectedLatency):
     """With PyTorch; the tables are kept for each device and type."""
 
-    def __init__(
-        self, space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
-    ) -> None:
-        """As `ExpectedLatency`."""
-        super().__init__(space, model, batch_size, predictor)
-        self._kept: dict[Any, Iterable[tuple[tuple[int, ...], Any]]] = {}
+    @cached_property
+    def _kept(self) -> dict[Any, Iterable[tuple[tuple[int, ...], Any]]]:
+        return {}
 
     def _framework(self) -> Any:
         return import_torch()
@@ -105,7 +103,7 @@ class TorchExpectedLatency(ExpectedLatency):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the tensors that are kept for each device."""
-        return {**self.__dict__, "_kept": {}}
+        return {"times": self.times}
 
 
 class KerasExpectedLatency(ExpectedLatency):

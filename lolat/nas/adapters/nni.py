@@ -10,7 +10,6 @@ the expectation over a distribution of samples (`ExpectationProfilerPenalty`).
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -178,13 +177,8 @@ class NnMeterPredictor:
         batch, *size = input_shape
         if model_type == "torch":
             return self.of_graph(read(model, tuple(size)), batch)
-        if isinstance(model, (str, os.PathLike)):
-            return self.of_graph(read(model), batch)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.onnx")
-            with open(path, "wb") as file:
-                file.write(model.SerializeToString())
-            return self.of_graph(read(path), _batch(model) or batch)
+        is_path = isinstance(model, (str, os.PathLike))
+        return self.of_graph(read(model), batch if is_path else _batch(model) or batch)
 
     def of_graph(self, graph: Graph, batch_size: int) -> float:
         """Milliseconds of a Graph at `batch_size`."""
@@ -242,8 +236,6 @@ def nn_meter_profiler(model_space: Any, args: Any, model: Model, formula: str | 
 def _batch(model: Any) -> int:
     """The batch size that an ONNX model is made for; 0 where it is open."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    for value in model.graph.input:
-        if value.name not in constants:
-            dims = value.type.tensor_type.shape.dim
-            return int(dims[0].dim_value) if len(dims) else 0
-    return 0
+    first = next((v for v in model.graph.input if v.name not in constants), None)
+    dims: Any = first.type.tensor_type.shape.dim if first is not None else ()
+    return int(dims[0].dim_value) if len(dims) else 0
