@@ -403,11 +403,7 @@ def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: i
     elif isinstance(formula, Kernels):
         formula = replace(formula, nearby={})
     return TableScorer(
-        grid=grid,
-        batch_size=batch_size,
-        look_ups=look_ups,
-        formula=formula,
-        constant=constant,
+        grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant
     )
 
 

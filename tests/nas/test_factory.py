@@ -166,25 +166,6 @@ def test_choices_of_nothing_are_refused(choices: Any) -> None:
         Space.from_factory(chain, choices)
 
 
-def test_a_keras_factory() -> None:
-    keras = pytest.importorskip("keras")
-
-    def make(filters: int, kernel: int, units: int) -> Any:
-        layers = keras.layers
-        inputs = keras.Input((20, 20, 3))
-        x = layers.Conv2D(filters, kernel, activation="relu")(inputs)
-        x = layers.Dense(units)(layers.GlobalMaxPooling2D()(x))
-        return keras.Model(inputs, x)
-
-    space = Space.from_factory(make, {"filters": (4, 8), "kernel": (1, 3), "units": (5, 6)})
-    rows = space.decode(np.arange(8))
-    for row, macs in zip(rows, space.counts(rows)[:, 2], strict=True):
-        chosen = space.values(row)
-        side = 20 - chosen["kernel"] + 1
-        convolution = side**2 * chosen["kernel"] ** 2 * 3 * chosen["filters"]
-        assert macs == convolution + chosen["filters"] * chosen["units"]
-
-
 def test_a_pytorch_factory() -> None:
     torch = pytest.importorskip("torch")
 

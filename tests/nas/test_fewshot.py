@@ -226,20 +226,15 @@ MISSING = object()
         (("costs",), MISSING, "the field `spaces.nasbench201.costs` is missing"),
         (("costs",), [], "`spaces.nasbench201.costs`"),
         (("costs", 0, "weight"), 0.1, "do not add up to 1"),
-        (("costs", 0, "weight"), "1", "`spaces.nasbench201.costs[0].weight` is '1'"),
-        (("costs", 0, "noise"), True, "`spaces.nasbench201.costs[0].noise` is true"),
         (("costs", 0, "costs_ms"), [1.0], "`costs_ms`"),
         (("costs", 0, "costs_ms"), [1.0, -1.0, 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]` is -1.0"),
         (("costs", 0, "costs_ms"), [0.0, 1.0, 1.0, 1.0, 1.0], "the first above 0"),
-        (("costs", 0, "costs_ms"), [1.0, "x", 1.0, 1.0, 1.0], "nasbench201.costs[0].costs_ms[1]` is 'x'"),
         (("costs", 0, "costs_ms"), [1e300, 1.0, 1.0, 1.0, 1.0], "costs_ms[0]` is 1e+300"),
         (("costs", 0, "weight"), 1e300, "costs[0].weight` is 1e+300"),
         (("costs", 0, "noise"), 1e300, "costs[0].noise` is 1e+300"),
         (("spreads_ms", "all"), [[1.0] * 4 + [-1e300]], "spreads_ms"),
         (("spreads_ms", "all"), [[1.0, 1.0]], "`spreads_ms`"),
         (("spreads_ms",), {}, "`spreads_ms`"),
-        (("spreads_ms", "all"), [[1.0] * 4 + [1e999]], "spreads_ms"),
-        (("samples", 0, "latency_ms"), MISSING, "`spaces.nasbench201.samples[0].latency_ms` is missing"),
         (("step_ms",), -1.0, "`spaces.nasbench201.step_ms` is -1.0"),
     ],
 )  # fmt: skip
@@ -289,15 +284,6 @@ def test_a_file_of_before_is_read(cells: NasModel, tmp_path: Path) -> None:
     assert (found.space, found.archs) == ("nasbench201", cells.archs)
     rows = cells.terms.candidates(np.random.default_rng(0))[::100]
     assert found.latency_ms(rows) == pytest.approx(cells.latency_ms(rows), rel=1e-6)
-
-
-@pytest.mark.parametrize("content", [None, b"", b'{"schema": "lolat-nas', b"\xff\xfe", b"[1]"])
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "m.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"m\.json: .*expected a LoLat model"):
-        fewshot.read(path)
 
 
 # ---- Tables of samples.
@@ -359,9 +345,7 @@ WRONG = B.replace(B.split("~")[0][1:], "conv_9x9", 1)
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        *(([f"{A},1.25", "", f"{B},{time}"], "line 4: latency_ms .*expected a time above 0")
-          for time in ("0", "-3", "nan", "inf", "fast", "", "1e-300", "1e13")),
-        ([f"{A},1.25", B], "line 3: 1 cell"),
+        ([f"{A},1.25", "", f"{B},0"], "line 4: latency_ms .*expected a time above 0"),
         ([f"{A},1.25", f"{WRONG},2.5"], r"line 3 \(row 2\): .*'conv_9x9' .*one of none, skip_connect"),
         ([f"{A},1.25", f"{A},1.35", f"{A},1.35"], "all 3 rows are of one network.*suggest nasbench201"),
         ([], "has no rows"),

@@ -74,26 +74,18 @@ def assert_same(folder: Path, found: ScoreAnswer, expected: ScoreAnswer) -> None
     assert not list(folder.glob(".part*"))
 
 
-def test_equal_row_by_row(
-    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
-) -> None:
-    steps: list[int] = []
-    job = make_job(nasbench201.space(), model, tmp_path, **OPTIONS)
-    found = run(job, on_ray, step=lambda: steps.append(1))
-    assert 100 < undisturbed.kept < 15625 - 100
-    assert len(steps) == 16
-    assert_same(tmp_path, found, undisturbed)
-
-
 def test_a_killed_worker_loses_nothing(
     cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
 ) -> None:
     mark = tmp_path / "killed"
     job = make_job(nasbench201.space(), model, tmp_path / "out", **OPTIONS)
     deadly: Any = KillsOnce(job.scorer, str(mark), 6 * CHUNK + 5, os.getpid())
-    found = run(replace(job, scorer=deadly), lambda job, starts: on_ray(job, starts))
+    steps: list[int] = []
+    found = run(replace(job, scorer=deadly), on_ray, step=lambda: steps.append(1))
     assert int(mark.read_text()) != os.getpid()
     assert not is_running(int(mark.read_text()))
+    assert 100 < undisturbed.kept < 15625 - 100
+    assert len(steps) == 16
     assert_same(tmp_path / "out", found, undisturbed)
 
 

@@ -40,20 +40,18 @@ def bent_model() -> tuple[Model, float]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 8])
-@pytest.mark.parametrize("predictor", [None, "extended", "two-regime"])
-def test_a_latency_is_the_models_own(batch_size: int, predictor: str | None) -> None:
+@pytest.mark.parametrize(
+    ("model", "predictor"),
+    [
+        (MODEL, None), (MODEL, "extended"), (MODEL, "two-regime"), (bent_model()[0], "two-regime"),
+        (Model(known_device.document()), None),  # a formula that takes operations one by one
+    ],
+)  # fmt: skip
+def test_a_latency_is_the_models_own(model: Model, predictor: str | None, batch_size: int) -> None:
     space, rows, networks = every()
-    scorer = space.scorer(MODEL, batch_size, predictor)
-    found = [MODEL.predict(n, batch_size, predictor).latency_ms for n in networks]
+    scorer = space.scorer(model, batch_size, predictor)
+    found = [model.predict(n, batch_size, predictor).latency_ms for n in networks]
     np.testing.assert_allclose(scorer.latency(rows), found, rtol=1e-12)
-
-
-@pytest.mark.parametrize("batch_size", [1, 8])
-def test_a_formula_that_takes_operations_one_by_one(batch_size: int) -> None:
-    space, rows, networks = every()
-    model = Model(known_device.document())
-    found = [model.predict(n, batch_size).latency_ms for n in networks]
-    np.testing.assert_allclose(space.scorer(model, batch_size).latency(rows), found, rtol=1e-12)
 
 
 @pytest.mark.parametrize("mode", [{"dtype": "amp"}, {"dtype": "amp", "compiled": True}])
@@ -66,16 +64,6 @@ def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
     scored = space.scorer(model, 8).latency(rows)
     assert np.median(np.abs(scored / found - 1)) < 0.03
     assert np.corrcoef(scored, found)[0, 1] > 0.97
-
-
-def test_below_the_breakpoint_too() -> None:
-    space, rows, networks = every()
-    model, middle = bent_model()
-    found = np.array([model.predict(n, 1, "two-regime").latency_ms for n in networks])
-    assert 0 < (found < middle).sum() < len(found)
-    np.testing.assert_allclose(
-        space.scorer(model, 1, "two-regime").latency(rows), found, rtol=1e-12
-    )
 
 
 def test_tables_of_any_positions_add_up() -> None:

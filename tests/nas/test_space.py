@@ -75,18 +75,7 @@ def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes",
-    [
-        (1,),
-        (5,),
-        (9000,),
-        (3, 4100),
-        (3, 4100, 2),
-        (1, 2, 1, 3),
-        (7,) * 22,
-        (70, 70, 70),
-        (300, 20, 9),
-    ],
+    "sizes", [(1,), (9000,), (3, 4100), (3, 4100, 2), (1, 2, 1, 3), (7,) * 22, (300, 20, 9)]
 )
 def test_a_range_of_rows_is_those_of_numpy(sizes: tuple[int, ...]) -> None:
     numbers, random = Grid(sizes), np.random.default_rng(0)
