@@ -79,7 +79,8 @@ def test_a_killed_worker_loses_nothing(
 ) -> None:
     mark = tmp_path / "killed"
     job = make_job(nasbench201.space(), model, tmp_path / "out", **OPTIONS)
-    deadly: Any = KillsOnce(job.scorer, str(mark), 6 * CHUNK + 5, os.getpid())
+    about = {"mark": str(mark), "at": 6 * CHUNK + 5, "home": os.getpid()}
+    deadly = KillsOnce(**vars(job.scorer), **about)
     steps: list[int] = []
     found = run(replace(job, scorer=deadly), on_ray, step=lambda: steps.append(1))
     assert int(mark.read_text()) != os.getpid()
