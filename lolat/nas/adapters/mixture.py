@@ -41,8 +41,8 @@ class ExpectedLatency(abc.ABC):
         in a dict by the position's name; `softmax(logits / temperature)` are the probabilities.
         InputError for the wrong vectors.
         """
-        vectors = by_position(self.times.positions, logits)
-        return self._expected({p: self._softmax(v / temperature) for p, v in vectors.items()})
+        vectors, softmax = by_position(self.times.positions, logits), self._framework().softmax
+        return self._expected({p: softmax(v / temperature, -1) for p, v in vectors.items()})
 
     def of_probabilities(self, probabilities: Any) -> Any:
         """The same from probabilities, such as those of `torch.nn.functional.gumbel_softmax`."""
@@ -63,13 +63,10 @@ class ExpectedLatency(abc.ABC):
 
     @abc.abstractmethod
     def _framework(self) -> Any:
-        """What has `where(condition, yes, no)`; MissingPackageError where it is not installed."""
+        """What has `where(condition, yes, no)` and `softmax(vector, axis)`; MissingPackageError else."""
 
     @abc.abstractmethod
     def _tensor(self, value: Any, like: Any) -> Any: ...
-
-    @abc.abstractmethod
-    def _softmax(self, vector: Any) -> Any: ...
 
     @abc.abstractmethod
     def _dot(self, table: Any, vector: Any) -> Any:
@@ -95,9 +92,6 @@ class TorchExpectedLatency(ExpectedLatency):
     def _tensor(self, value: Any, like: Any) -> Any:
         return import_torch().as_tensor(value, dtype=like.dtype, device=like.device)
 
-    def _softmax(self, vector: Any) -> Any:
-        return vector.softmax(0)
-
     def _dot(self, table: Any, vector: Any) -> Any:
         return table @ vector
 
@@ -118,9 +112,6 @@ class KerasExpectedLatency(ExpectedLatency):
 
     def _tensor(self, value: Any, like: Any) -> Any:
         return self._framework().convert_to_tensor(value, dtype=like.dtype)
-
-    def _softmax(self, vector: Any) -> Any:
-        return self._framework().softmax(vector)
 
     def _dot(self, table: Any, vector: Any) -> Any:
         return self._framework().sum(table * vector, axis=-1)
