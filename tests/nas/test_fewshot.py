@@ -32,7 +32,6 @@ from tests.nas.few_devices import (
     PHONE,
     everything,
     layered,
-    only_needed,
     some_cells,
     some_layers,
 )
@@ -66,13 +65,6 @@ def test_the_costs_of_a_device_are_found_from_twelve_exact_readings() -> None:
     weights = [e.weight for e in found]
     assert sum(weights) == pytest.approx(1.0)
     assert weights == sorted(weights, reverse=True)
-
-
-def test_a_device_that_removes_what_is_not_needed_is_seen() -> None:
-    found = explain(CELLS.assumptions, *exact(some_cells(12, seed=3), only_needed))
-    assert sum(e.weight for e in found if e.pieces.name == "needed") > 0.99
-    rows, times = exact(some_cells(500, seed=4), only_needed)
-    assert spearmanr(predicted(found, rows), times)[0] > 0.99
 
 
 def test_absurd_readings_hardly_count_and_are_named() -> None:

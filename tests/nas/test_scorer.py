@@ -123,19 +123,6 @@ def test_it_can_be_sent_to_another_process() -> None:
     np.testing.assert_array_equal(pickle.loads(sent).latency(rows), scorer.latency(rows))
 
 
-def test_a_range_of_indices() -> None:
-    space, rows, _ = every()
-    scorer = space.scorer(MODEL)
-    pieces = list(scorer.indices(10, 31))
-    indices, decoded, times = map(np.concatenate, zip(*pieces, strict=True))
-    np.testing.assert_array_equal(indices, np.arange(10, 31))
-    np.testing.assert_array_equal(decoded, rows[10:31])
-    np.testing.assert_array_equal(times, scorer.latency(rows[10:31]))
-    assert list(scorer.indices(5, 5)) == []
-    with pytest.raises(InputError, match="candidates 0 to 73: expected a range from 0 to 72"):
-        list(scorer.indices(0, 73))
-
-
 def brute_force(times: np.ndarray, values: np.ndarray, k: int, max_ms: float) -> list[int]:
     """Indices of the k best: by value, of equal ones the first."""
     able = [i for i in range(len(times)) if times[i] <= max_ms]
@@ -159,6 +146,10 @@ def test_the_best_are_those_of_brute_force(k: int) -> None:
     np.testing.assert_array_equal(scores, values[expected])
     fastest = brute_force(times, -times, k, np.inf)
     np.testing.assert_array_equal(scorer.best(k)[0], rows[fastest])
+    some = scorer.best(k, start=10, stop=30_000)
+    np.testing.assert_array_equal(some[1], np.sort(times[10:30_000])[:k])
+    with pytest.raises(InputError, match=f"expected a range from 0 to {scorer.size}"):
+        scorer.best(k, stop=scorer.size + 1)
 
 
 def test_the_best_of_none_and_of_values_that_are_none() -> None:

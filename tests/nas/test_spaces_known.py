@@ -83,27 +83,6 @@ def test_nasbench201_has_the_published_macs(known: dict[str, Space]) -> None:
     assert macs(space, space.parse([nothing])) == [220_119_680 - 9 * stages]
 
 
-def test_the_longest_path_of_a_cell_by_hand(known: dict[str, Space]) -> None:
-    space = known["nasbench201"]
-    serial = COLUMNS.index("serial")
-    # relu, conv, norm: 3. Through node 1 and 2 to 3: three edges, one addition at node 2 and one at node 3;
-    # straight to node 3: the edge, then two additions, for it comes first.
-    operations = dict.fromkeys(nasbench201.POSITIONS, "skip_connect")
-    rest = 2 + (3 + 3 + 1) * 2 + 4  # stem; two reductions; norm, relu, pool, dense
-    for chosen, longest in (
-        ({}, 2),  # additions alone
-        ({"0->3": "nor_conv_3x3"}, 3 + 2),
-        ({"2->3": "nor_conv_3x3"}, 1 + 3 + 1),
-        (
-            {"0->1": "nor_conv_3x3", "1->2": "nor_conv_1x1", "2->3": "nor_conv_3x3"},
-            3 + 3 + 1 + 3 + 1,
-        ),
-        ({"0->1": "none", "1->3": "avg_pool_3x3"}, 1 + 1 + 2),
-    ):
-        row = of(space, **{**operations, **chosen})
-        assert space.counts(row)[0, serial] == 15 * longest + rest
-
-
 def test_fbnets_of_the_paper(known: dict[str, Space]) -> None:
     # Table 3 of the paper: 295 M and 375 M multiply-accumulates; C has 5.5 M parameters. (Blocks of
     # expansion 1 have their first convolution here, as in the authors' code, which is some 3 % more.)
