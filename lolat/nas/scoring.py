@@ -260,25 +260,25 @@ LolatError where a range cannot be scored or written."""
 
 @dataclass(frozen=True, repr=False)
 class ScoreAnswer(Result):
-    """What came of scoring a space: candidates `scored`, how many were `kept`, the best of them.
+    """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it.
 
-    `reused`: ranges that were done already.
+    How many were `scored` and `kept`, and the best of them; `reused`: ranges that were done already.
     """
 
+    space: str
+    size: int
+    batch_size: int
+    predictor: str
+    source: str
     job: Job
     scored: int
     kept: int
     best: tuple[Ranked, ...]
     reused: int
 
-    @property
-    def source(self) -> str:
-        """What the latencies are by, in words."""
-        return self.job.scorer.source
-
     def words(self) -> str:
         """How many were scored and kept, and the fastest or best."""
-        told = f"{self.job.space}: {self.scored:,} scored, {self.kept:,} kept"
+        told = f"{self.space}: {self.scored:,} scored, {self.kept:,} kept"
         return f"{told}; best: {milliseconds(self.best[0][2])}" if self.best else told
 
     def rows(self) -> list[dict[str, Any]]:
@@ -297,8 +297,7 @@ class ScoreAnswer(Result):
         """The answer of `nas score --json`."""
         job = self.job
         return {
-            "space": job.space,
-            **{name: getattr(job.scorer, name) for name in ("size", "batch_size", "predictor")},
+            **{n: getattr(self, n) for n in ("space", "size", "batch_size", "predictor")},
             "scored": self.scored,
             "kept": self.kept,
             "max_ms": None if math.isinf(job.max_ms) else job.max_ms,
@@ -341,7 +340,9 @@ def run(
         best = sorted([*best, *part.best])[: job.best]
         if number >= len(done):
             step()
-    answer = ScoreAnswer(job, scored, kept, tuple(best), len(done))
+    by = job.scorer
+    about = (job.space, by.size, by.batch_size, by.predictor, by.source)
+    answer = ScoreAnswer(*about, job, scored, kept, tuple(best), len(done))
     header = ["index", "latency_ms", *["value"] * (job.value is not None), "arch"]
     rows = [[repr(v) if isinstance(v, float) else v for v in row.values()] for row in answer.rows()]
     write_bytes(Path(job.folder) / BEST, to_csv(header, rows).encode())
