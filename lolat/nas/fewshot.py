@@ -426,7 +426,7 @@ def from_document(document: Mapping[str, Any], source: str, space: str | None = 
         ),
         {
             name: np.array(section["spreads_ms"][name], float)
-            for name in {c["assumption"] for c in section["costs"]}
+            for name in dict.fromkeys(c["assumption"] for c in section["costs"])
         },
         tuple(section["warnings"]),
     )
