@@ -25,9 +25,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.pages import update  # noqa: E402
-from lolat.nas.fewshot.model import NasModel, fit  # noqa: E402
-from lolat.nas.fewshot.samples import Samples, SpaceTerms, rounding, space_terms  # noqa: E402
-from lolat.nas.fewshot.suggest import suggest  # noqa: E402
+from lolat.nas.fewshot import (  # noqa: E402
+    NasModel,
+    Samples,
+    SpaceTerms,
+    fit,
+    rounding,
+    space_terms,
+    suggest,
+)
 
 HELP = {
     "titan_rtx_256": 0.987,

@@ -85,10 +85,10 @@ def parts(job: Job) -> dict[str, tuple[float, float]]:
     times = scorer.latency(rows)
 
     def write(columns: str) -> int:
-        types = schema(replace(job, columns=columns))
+        types = schema(replace(job, label=columns))
         file = io.BytesIO()
         with parquet.ParquetWriter(file, types, **parquet_options(types)) as writer:
-            made = arrow_table(replace(job, columns=columns), types, indices, rows, times, times)
+            made = arrow_table(replace(job, label=columns), types, indices, rows, times, times)
             writer.write_table(made)
         return file.tell()
 

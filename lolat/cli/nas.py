@@ -20,7 +20,7 @@ from lolat.io.writing import check_file, write_bytes
 from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.nas.fewshot.model import NasModel
+    from lolat.nas.fewshot import NasModel
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "suggest": ("lolat.cli.nas:suggest", "Which networks of a space to measure."),
@@ -54,7 +54,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     Ten samples are enough to rank a space well; `lolat nas suggest` says which. Fewer work too: the
     formula then says what they do not.
     """
-    from lolat.nas.fewshot.samples import ENOUGH_SAMPLES
+    from lolat.nas.fewshot import ENOUGH_SAMPLES
 
     model = questions.fit(space, samples, output, name)
     common.warn(model.warnings)
@@ -138,9 +138,9 @@ def predict(model: str, archs: Path, output: Path, coverage: float | None, as_js
     arch and latency_ms, a row for each of ARCHS in the same order.
     """
     from lolat.model import load
-    from lolat.nas.fewshot.samples import read_archs, space_of
-    from lolat.nas.fewshot.scorer import bounds_of, scorer_for
+    from lolat.nas.fewshot import read_archs, space_of
     from lolat.nas.objective import find_space
+    from lolat.nas.space import bounds_of, scorer_for
 
     loaded = load(model)
     terms = space_of(archs, loaded.document.get("spaces", {}), bool(loaded.predictors))
@@ -319,7 +319,7 @@ def score(
             scores = scored(on_ray)
     told = scores.to_dict()
     seconds = time.monotonic() - started
-    lines = _score_lines(told, scores.source, scores.scores.reused, seconds)
+    lines = _score_lines(told, scores.source, scores.reused, seconds)
     common.answer("nas-score", told, as_json, lines)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lolat.nas import spaces
-    from lolat.nas.fewshot.model import NasModel
+    from lolat.nas.fewshot import NasModel
     from lolat.nas.pareto import Search
     from lolat.nas.questions import fit, score, search, suggest
     from lolat.nas.scorer import Scorer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     **dict.fromkeys(("fit", "score", "search", "suggest"), "questions"),
-    "NasModel": "fewshot.model", "Part": "tables", "Position": "space", "Scorer": "scorer",
+    "NasModel": "fewshot", "Part": "tables", "Position": "space", "Scorer": "scorer",
     "Search": "pareto", "Space": "space", "spaces": "spaces",
 }  # fmt: skip
 __all__ = [

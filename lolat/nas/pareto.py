@@ -21,10 +21,9 @@ from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction
-from lolat.nas.fewshot.scorer import Bounds, bounds_of
 from lolat.nas.objective import Objective, TableObjective
-from lolat.nas.scorer import Scorer
-from lolat.nas.space import Space
+from lolat.nas.scorer import Bounds, Scorer
+from lolat.nas.space import Space, bounds_of
 from lolat.units import between, milliseconds
 
 # ---- Which candidates no other is better than: faster, or of a higher score.
@@ -141,16 +140,16 @@ class Search:
         if method is None:
             small = isinstance(self.objective, TableObjective) or self.space.size <= samples
             method = EXHAUSTIVE if small else EVOLUTIONARY
-        archive = Archive(self)
+        run = Run(self, seed)
         if method == EXHAUSTIVE:
             rows = self._feasible()
             self.started(len(rows))
-            archive.add(rows)
+            run.add(rows)
         elif method == EVOLUTIONARY:
-            self._evolutionary(archive, samples, generations, np.random.default_rng(seed))
+            run.evolve(samples, generations)
         else:
             raise InputError(f"method {method!r}: expected {EXHAUSTIVE} or {EVOLUTIONARY}")
-        return archive.result(method)
+        return run.result(method)
 
     def _feasible(self) -> np.ndarray:
         """All candidates within the time, of a table's or as far as a function can score them."""
@@ -158,7 +157,7 @@ class Search:
             rows = self.objective.rows
             times = self.scorer.latency(rows)
             rows = rows[times <= self.max_ms]
-            return rows if len(rows) else self._none(EXHAUSTIVE, float(times.min()))
+            return rows if len(rows) else self.none(EXHAUSTIVE, float(times.min()))
         kept: list[np.ndarray] = []
         total = 0
         for indices, _, times in self.scorer.indices():
@@ -170,18 +169,20 @@ class Search:
                     "too many to score one by one; use --method evolutionary, or a smaller --max-ms"
                 )
         if not total:
-            self._none(EXHAUSTIVE, self._ms(self.fastest()))
+            self.none(EXHAUSTIVE, self.ms(self.fastest()))
         return self.space.decode(np.concatenate(kept))
 
-    def _ms(self, row: np.ndarray) -> float:
+    def ms(self, row: np.ndarray) -> float:
+        """The latency of one candidate."""
         return float(self.scorer.latency(row[None])[0])
 
-    def _none(self, method: str, fastest_ms: float) -> NoReturn:
-        found = SearchAnswer(self, SearchResult(method, (), (), 0), ())
+    def none(self, method: str, fastest_ms: float) -> NoReturn:
+        """Raise that no candidate is within the time."""
+        nothing = SearchAnswer(self, SearchResult(method, (), (), 0), ()).to_dict()
         raise AnswerIsNo(
             f"no candidate of {self.space.name} is within {self.max_ms:g} ms; the fastest takes "
             f"{fastest_ms:.3g} ms",
-            {**found.to_dict(), "fastest_ms": fastest_ms},
+            {**nothing, "fastest_ms": fastest_ms},
         )
 
     def fastest(self) -> np.ndarray:
@@ -189,7 +190,7 @@ class Search:
         sizes = self.space.grid.sizes
         row = np.zeros(len(sizes), self.space.grid.dtype)
         before = math.inf
-        while (now := self._ms(row)) < before:
+        while (now := self.ms(row)) < before:
             before = now
             for position, size in enumerate(sizes):
                 tried = np.repeat(row[None], size, axis=0)
@@ -197,98 +198,17 @@ class Search:
                 row = tried[int(np.argmin(self.scorer.latency(tried)))]
         return row
 
-    def _evolutionary(
-        self, archive: Archive, samples: int, generations: int, random: np.random.Generator
-    ) -> None:
-        """NSGA-II (Deb et al., 2002): ranks, then crowding, decide who has children and who stays."""
-        size = max(2, math.ceil(samples / generations))
-        new = self._first(min(size, samples), archive, random)
-        self.started(samples)
-        population = archive.add(new)
-        while len(archive) < samples and len(new):
-            wanted = min(size, samples - len(archive))
-            new = self._children(population, wanted, archive, random)
-            population = archive.best([*population, *archive.add(new)], size)
 
-    def _first(self, count: int, archive: Archive, random: np.random.Generator) -> np.ndarray:
-        """Candidates within the time, spread evenly over the latencies that there are.
+class Run:
+    """A search under way: all candidates that were scored; `known`: their bytes."""
 
-        A latency costs nothing, so that many are drawn: at random, and between those and the fastest, for
-        random ones alone lie close together in the middle.
-        """
-        fastest = self.fastest()
-        if self._ms(fastest) > self.max_ms:
-            self._none(EVOLUTIONARY, self._ms(fastest))
-
-        def near(n: int) -> np.ndarray:
-            rows = self.space.sample(n, random)
-            return np.where(random.random(rows.shape) < 1.5 * random.random((n, 1)), rows, fastest)
-
-        pool = self._new(near, DRAWN * count, archive, [fastest])
-        times = self.scorer.latency(pool)
-        left = np.argsort(times, kind="stable")
-        chosen = []
-        for target in np.linspace(times.min(), times.max(), min(count, len(pool))):
-            at = int(np.argmin(np.abs(times[left] - target)))
-            chosen.append(left[at])
-            left = np.delete(left, at)
-        return pool[chosen]
-
-    def _children(
-        self, population: list[int], count: int, archive: Archive, random: np.random.Generator
-    ) -> np.ndarray:
-        """New candidates within the time, from pairs of parents: each choice from one or the other, and
-        one in all positions, at the mean, drawn anew. Random ones where nothing new comes of it."""
-        parents, rank, crowd = archive.standing(population)
-
-        def winners(n: int) -> np.ndarray:
-            a, b = random.integers(0, len(parents), (2, n))
-            first = (rank[a] < rank[b]) | ((rank[a] == rank[b]) & (crowd[a] >= crowd[b]))
-            return parents[np.where(first, a, b)]
-
-        def draw(n: int) -> np.ndarray:
-            rows = np.where(random.random((n, parents.shape[1])) < 0.5, winners(n), winners(n))
-            mutated = random.random(rows.shape) < 1.0 / parents.shape[1]
-            return np.where(mutated, self.space.sample(n, random), rows)
-
-        children = self._new(draw, count, archive)
-        if len(children) < count:
-            fill = partial(self.space.sample, seed=random)
-            children = self._new(fill, count, archive, list(children))
-        return children
-
-    def _new(
-        self,
-        draw: Callable[[int], np.ndarray],
-        count: int,
-        archive: Archive,
-        have: Sequence[np.ndarray] = (),
-    ) -> np.ndarray:
-        """`count` candidates of those drawn that are within the time and new, or as many as there come."""
-        new = {row.tobytes(): row for row in have if row.tobytes() not in archive.known}
-        for _ in range(TRIES):
-            if len(new) >= count:
-                break
-            rows = draw(max(count, 16)).astype(self.space.grid.dtype)
-            for row in rows[self.scorer.latency(rows) <= self.max_ms]:
-                if row.tobytes() not in archive.known:
-                    new.setdefault(row.tobytes(), row)
-        kept = list(new.values())[:count]
-        return np.array(kept, self.space.grid.dtype).reshape(-1, len(self.space.positions))
-
-
-class Archive:
-    """All candidates that were scored in a search; `known`: their bytes."""
-
-    def __init__(self, search: Search) -> None:
-        self.search = search
-        self.rows: list[np.ndarray] = []
-        self.latencies: list[float] = []
-        self.scores: list[float] = []  # as the user's function said
+    def __init__(self, search: Search, seed: int) -> None:
+        self.search, self.random = search, np.random.default_rng(seed)
+        self.candidates: list[Candidate] = []  # with scores as the user's function said
         self.known: set[bytes] = set()
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.candidates)
 
     def add(self, rows: np.ndarray) -> list[int]:
         """Score new candidates; their numbers."""
@@ -298,37 +218,103 @@ class Archive:
                 continue
             score = self.search.objective.score(row)
             self.known.add(row.tobytes())
-            self.rows.append(row)
-            self.latencies.append(round(float(latency), 9))  # sums in another order are the same
-            self.scores.append(score)
+            time = round(float(latency), 9)  # sums in another order are the same
+            arch, choices = self.search.space.arch(row), tuple(map(int, row))
+            self.candidates.append(Candidate(arch, choices, time, score))
             self.search.done()
         return list(range(first, len(self)))
 
-    def _values(self, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        latencies, scores = np.array(self.latencies), np.array(self.scores)
-        return latencies[numbers], self.search.sign * scores[numbers]
+    def _values(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray]:
+        latencies = np.array([c.latency_ms for c in candidates])
+        return latencies, self.search.sign * np.array([c.score for c in candidates])
 
-    def standing(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _standing(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(rows, rank, crowding) of some candidates."""
-        latencies, scores = self._values(numbers)
+        some = [self.candidates[n] for n in numbers]
+        latencies, scores = self._values(some)
         rank = ranks(latencies, scores)
-        return np.array([self.rows[n] for n in numbers]), rank, crowding(latencies, scores, rank)
+        return np.array([c.choices for c in some]), rank, crowding(latencies, scores, rank)
 
-    def best(self, numbers: list[int], count: int) -> list[int]:
+    def _best(self, numbers: list[int], count: int) -> list[int]:
         """The numbers of the `count` best of some candidates."""
-        _, rank, crowd = self.standing(numbers)
+        _, rank, crowd = self._standing(numbers)
         return [numbers[i] for i in np.lexsort((-crowd, rank))[:count]]
+
+    def evolve(self, samples: int, generations: int) -> None:
+        """NSGA-II (Deb et al., 2002): ranks, then crowding, decide who has children and who stays."""
+        size = max(2, math.ceil(samples / generations))
+        new = self._first(min(size, samples))
+        self.search.started(samples)
+        population = self.add(new)
+        while len(self) < samples and len(new):
+            new = self._children(population, min(size, samples - len(self)))
+            population = self._best([*population, *self.add(new)], size)
+
+    def _first(self, count: int) -> np.ndarray:
+        """Candidates within the time, spread evenly over the latencies that there are.
+
+        A latency costs nothing, so that many are drawn: at random, and between those and the fastest, for
+        random ones alone lie close together in the middle.
+        """
+        search, random = self.search, self.random
+        fastest = search.fastest()
+        if search.ms(fastest) > search.max_ms:
+            search.none(EVOLUTIONARY, search.ms(fastest))
+
+        def near(n: int) -> np.ndarray:
+            rows = search.space.sample(n, random)
+            return np.where(random.random(rows.shape) < 1.5 * random.random((n, 1)), rows, fastest)
+
+        pool = self._new(near, DRAWN * count, [fastest])
+        times = search.scorer.latency(pool)
+        left = np.argsort(times, kind="stable")
+        chosen = []
+        for target in np.linspace(times.min(), times.max(), min(count, len(pool))):
+            at = int(np.argmin(np.abs(times[left] - target)))
+            chosen.append(left[at])
+            left = np.delete(left, at)
+        return pool[chosen]
+
+    def _children(self, population: list[int], count: int) -> np.ndarray:
+        """New candidates within the time, from pairs of parents: each choice from one or the other, and
+        one in all positions, at the mean, drawn anew. Random ones where nothing new comes of it."""
+        parents, rank, crowd = self._standing(population)
+        random, sample = self.random, partial(self.search.space.sample, seed=self.random)
+
+        def winners(n: int) -> np.ndarray:
+            a, b = random.integers(0, len(parents), (2, n))
+            first = (rank[a] < rank[b]) | ((rank[a] == rank[b]) & (crowd[a] >= crowd[b]))
+            return parents[np.where(first, a, b)]
+
+        def draw(n: int) -> np.ndarray:
+            rows = np.where(random.random((n, parents.shape[1])) < 0.5, winners(n), winners(n))
+            mutated = random.random(rows.shape) < 1.0 / parents.shape[1]
+            return np.where(mutated, sample(n), rows)
+
+        children = self._new(draw, count)
+        return children if len(children) == count else self._new(sample, count, list(children))
+
+    def _new(
+        self, draw: Callable[[int], np.ndarray], count: int, have: Sequence[np.ndarray] = ()
+    ) -> np.ndarray:
+        """`count` candidates of those drawn that are within the time and new, or as many as there come."""
+        search, dtype = self.search, self.search.space.grid.dtype
+        new = {row.tobytes(): row for row in have if row.tobytes() not in self.known}
+        for _ in range(TRIES):
+            if len(new) >= count:
+                break
+            rows = draw(max(count, 16)).astype(dtype)
+            for row in rows[search.scorer.latency(rows) <= search.max_ms]:
+                if row.tobytes() not in self.known:
+                    new.setdefault(row.tobytes(), row)
+        kept = list(new.values())[:count]
+        return np.array(kept, dtype).reshape(-1, len(search.space.positions))
 
     def result(self, method: str) -> SearchResult:
         """What the search found."""
-        candidates = [
-            Candidate(self.search.space.arch(r), tuple(int(c) for c in r), t, s)
-            for r, t, s in zip(self.rows, self.latencies, self.scores, strict=True)
-        ]
-        best = front(*self._values(range(len(self))))
-        scored = tuple(c for c in candidates if not math.isnan(c.score))
-        unscored = len(candidates) - len(scored)
-        return SearchResult(method, tuple(candidates[i] for i in best), scored, unscored)
+        best = tuple(self.candidates[i] for i in front(*self._values(self.candidates)))
+        scored = tuple(c for c in self.candidates if not math.isnan(c.score))
+        return SearchResult(method, best, scored, len(self) - len(scored))
 
 
 # ---- The front of a search as people and other programs read it: a table, CSV, JSON, a plot
@@ -359,15 +345,8 @@ class SearchAnswer(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network of the front, by latency."""
-        return [
-            {
-                "arch": c.arch,
-                "latency_ms": c.latency_ms,
-                "score": c.score,
-                "in_domain": p.in_domain,
-            }
-            for c, p in zip(self.result.front, self.predictions, strict=True)
-        ]
+        names = ("arch", "latency_ms", "score", "in_domain")
+        return [{name: row[name] for name in names} for row in self.to_dict()["front"]]
 
     def to_dict(self) -> dict[str, Any]:
         """The answer of `nas search --json`."""

@@ -5,25 +5,22 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lolat.io.progress import Progress, Silent, Warn
-from lolat.io.results import Result
 from lolat.io.tables import is_table
 from lolat.io.writing import AnyPath
 from lolat.model import Model, load
-from lolat.nas import scoring
-from lolat.nas.fewshot import model as fewshot
-from lolat.nas.fewshot.samples import read_archs, read_samples, space_terms
-from lolat.nas.fewshot.scorer import scorer_for
-from lolat.nas.fewshot.suggest import suggest as choose
+from lolat.nas import fewshot, scoring
+from lolat.nas.fewshot import read_archs, read_samples, space_terms
 from lolat.nas.objective import FunctionObjective, TableObjective, find_function, find_space
 from lolat.nas.pareto import Search, SearchAnswer, answer
-from lolat.nas.space import Space
-from lolat.units import milliseconds
+from lolat.nas.scoring import ScoreAnswer
+from lolat.nas.scoring_job import CHUNK
+from lolat.nas.space import Space, scorer_for
 
 
 def suggest(
@@ -48,7 +45,7 @@ def suggest(
     if samples is not None and warn is not None:
         for remark in samples.remarks:
             warn(remark)
-    return [terms.write(row) for row in choose(terms, count, samples, given, seed)]
+    return [terms.write(row) for row in fewshot.suggest(terms, count, samples, given, seed)]
 
 
 def fit(
@@ -97,7 +94,7 @@ def search(
     cannot be.
     """
     shown = progress or Silent()
-    searched, loaded = _asked(space, model, predictor)
+    searched, loaded = _given(space, model, predictor)
     if searched.decomposition is not None:
         shown.note(f"{searched.name}: {searched.decomposition}")
     scorer = scorer_for(searched, loaded, batch_size, predictor)
@@ -106,7 +103,12 @@ def search(
     if isinstance(objective, str) and (is_table(objective) or Path(objective).is_file()):
         wanted = Search(searched, scorer, TableObjective(searched, objective), *limits)
         return answer(wanted, wanted.run(*how), loaded)
-    scores = _function(searched, objective, journal)
+    if isinstance(objective, str):
+        function, name = find_function(objective), objective
+    else:
+        function = objective
+        name = f"{objective.__module__}:{getattr(objective, '__qualname__', 'objective')}"
+    scores = FunctionObjective(searched, function, name, journal)
     wanted = Search(searched, scorer, scores, *limits)
     if scores.reused:
         shown.note(f"{scores.reused} scores are in {scores.journal} already")
@@ -119,49 +121,12 @@ def search(
         raise KeyboardInterrupt(again if scores.computed and journal else "interrupted") from None
 
 
-def _asked(space: str | Space, model: str | Model, predictor: str | None) -> tuple[Space, Model]:
+def _given(space: str | Space, model: str | Model, predictor: str | None) -> tuple[Space, Model]:
     """What a space and a model are by name, or themselves; the model has the predictor."""
     loaded = load(model) if isinstance(model, str) else model
     if predictor is not None:
         loaded.predictor(predictor)
     return find_space(space) if isinstance(space, str) else space, loaded
-
-
-def _function(
-    space: Space, objective: str | Callable[..., Any], journal: str | None
-) -> FunctionObjective:
-    """Scores by a function, or by what names one."""
-    if isinstance(objective, str):
-        return FunctionObjective(space, find_function(objective), objective, journal)
-    name = f"{objective.__module__}:{getattr(objective, '__qualname__', 'objective')}"
-    return FunctionObjective(space, objective, name, journal)
-
-
-@dataclass(frozen=True, repr=False)
-class ScoreAnswer(Result):
-    """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it."""
-
-    space: str
-    size: int
-    batch_size: int
-    predictor: str
-    source: str
-    scores: scoring.Scores
-
-    def words(self) -> str:
-        """How many were scored and kept, and the fastest or best."""
-        told = f"{self.space}: {self.scores.scored:,} scored, {self.scores.kept:,} kept"
-        best = self.rows()
-        return f"{told}; best: {milliseconds(best[0]['latency_ms'])}" if best else told
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the best: index, latency_ms, (value,) arch."""
-        return list(self.scores.to_dict()["best"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of `nas score --json`."""
-        about = {n: getattr(self, n) for n in ("space", "size", "batch_size", "predictor")}
-        return {**about, **self.scores.to_dict()}
 
 
 def score(
@@ -174,7 +139,7 @@ def score(
     value: str | None = None,
     label: str = "choices",
     only_best: bool = False,
-    chunk: int = scoring.CHUNK,
+    chunk: int = CHUNK,
     limit: int | None = None,
     batch_size: int = 1,
     predictor: str | None = None,
@@ -194,12 +159,12 @@ def score(
     InputError for what cannot be, LolatError where the disk is full.
     """
     shown = progress or Silent()
-    scored, loaded = _asked(space, model, predictor)
+    scored, loaded = _given(space, model, predictor)
     scored.grid.countable()
     function = None if value is None else find_function(value)
     job = scoring.make_job(
-        scored, loaded, os.fspath(output), batch_size, predictor,
-        math.inf if max_ms is None else max_ms, best, chunk, limit, only_best, label, function, value,
+        scored, loaded, os.fspath(output), batch_size, predictor, limit, value, chunk=chunk, best=best,
+        max_ms=math.inf if max_ms is None else max_ms, only_best=only_best, label=label, value=function,
     )  # fmt: skip
 
     def begin(done: int, left: int) -> None:
@@ -209,10 +174,8 @@ def score(
             shown.start("scoring", left)
 
     try:
-        found = scoring.run(job, ranges, begin, shown.step)
+        return scoring.run(job, ranges, begin, shown.step)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; what is done is in {job.folder}, the same command goes on from there"
         ) from None
-    by = job.scorer
-    return ScoreAnswer(scored.name, scored.size, batch_size, by.predictor, by.source, found)

@@ -6,6 +6,7 @@ constants, so that it can be pickled to a worker.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +20,13 @@ from lolat.errors import InputError
 from lolat.fitting.predictors.extended import Extended
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
+from lolat.nas.fewshot import NasModel
+from lolat.units import plural
 
 # ---- Which candidates there are, and in what order.
 
 MOST_INDEX = 2**63 - 1
 ROWS = 4096  # of a table that decodes several positions at once: it stays in a core's cache
-
-
-def nth(index: int) -> str:
-    """How a candidate is named in a message, counted from 0 as in the array."""
-    return f"row {index}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Grid:
             indices += column
         return indices
 
-    def checked(self, candidates: Any, place: Callable[[int], str] = nth) -> np.ndarray:
+    def checked(self, candidates: Any, place: Callable[[int], str] = "row {}".format) -> np.ndarray:
         """Candidates as an array (n, positions) of integers, each a choice that there is.
 
         InputError otherwise, which names the first wrong row as `place` says it.
@@ -316,6 +314,46 @@ class TableScorer(Scorer):
         self.formula.bend(out)
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """How sure a latency is, as a `lolat.Prediction` says it; samples have no domain."""
+
+    interval_ms: tuple[float, float]
+    coverage: float
+    in_domain: None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledScorer(Scorer):
+    """Latencies as `model` has them, at the batch size that its samples were measured with."""
+
+    model: NasModel
+
+    @property
+    def predictor(self) -> str:
+        """SAMPLED."""
+        return SAMPLED
+
+    @property
+    def source(self) -> str:
+        """What answers, in words."""
+        return f"{plural(len(self.model.archs), 'measured network')} of {self.model.space}"
+
+    def numbers(self) -> Any:
+        """A word for all numbers of the space's section."""
+        return [SAMPLED, hashlib.sha256(repr(self.model.to_section()).encode()).hexdigest()]
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """See `Scorer`."""
+        return self.model.latency_ms(self.grid.checked(candidates))
+
+    def bounds(self, candidates: Any, coverage: float) -> tuple[Bounds, ...]:
+        """Of each of (n, positions) candidates."""
+        low, high = self.model.interval_ms(self.grid.checked(candidates), coverage)
+        ends = zip(low.tolist(), high.tolist(), strict=True)
+        return tuple(Bounds(interval, coverage) for interval in ends)
+
+
 def best_of(
     kept: Sequence[Ranked], values: np.ndarray, indices: np.ndarray, times: np.ndarray, k: int
 ) -> list[Ranked]:
@@ -365,11 +403,7 @@ def compiled(grid: Grid, times: Sequence[Times], formula: Formula, batch_size: i
     elif isinstance(formula, Kernels):
         formula = replace(formula, nearby={})
     return TableScorer(
-        grid=grid,
-        batch_size=batch_size,
-        look_ups=look_ups,
-        formula=formula,
-        constant=constant,
+        grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant
     )
 
 

@@ -19,8 +19,8 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,36 +28,30 @@ import numpy as np
 
 from lolat import __version__
 from lolat.errors import InputError, LolatError, not_written
+from lolat.io.results import Result
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.model import Model
 from lolat.nas.adapters import needed
-from lolat.nas.fewshot.scorer import scorer_for
 from lolat.nas.objective import brief
 from lolat.nas.scorer import Ranked, Scorer
 from lolat.nas.scoring_job import (
-    FORMAT_VERSION,
-    MANIFEST,
     OWN_COLUMNS,
-    SCHEMA,
     Job,
     Range,
     arrow,
-    compared,
     read_footer,
-    read_manifest,
-    run_word,
     score_range,
     write_range,
 )
-from lolat.nas.space import Space
-from lolat.units import quantity
-
-CHUNK = 1_000_000
+from lolat.nas.space import Space, scorer_for
+from lolat.units import milliseconds, quantity
 
 # ---- The folder: whose it is, what is done already, whether there is room for the rest.
 
-BEST = "_best.csv"
+MANIFEST, BEST = "_run.json", "_best.csv"
+SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 1
+NOT_COMPARED = {"lolat", "positions", "model"}
 SAMPLED, SAMPLES = 4096, 8  # candidates in a row, and how many such rows: what a file will take
 MARGIN = 1.1  # over what a sample says, to be on the safe side
 
@@ -68,35 +62,32 @@ def make_job(
     folder: str | Path,
     batch_size: int = 1,
     predictor: str | None = None,
-    max_ms: float = math.inf,
-    best: int = 10,
-    chunk: int = CHUNK,
     limit: int | None = None,
-    only_best: bool = False,
-    label: str = "choices",
-    value: Callable[..., Any] | None = None,
     value_name: str | None = None,
+    **options: Any,
 ) -> Job:
     """The job of scoring a space on the device of `model`, its folder made and known to be its own.
 
-    `limit`: score only so many, the first; the rest as in `Job`. InputError where an int64 cannot index
+    `limit`: score only so many, the first; `options`: as in `Job`. InputError where an int64 cannot index
     the space, names of positions cannot be columns, or the folder is another run's.
     """
     stop = min(space.grid.countable(), space.size if limit is None else limit)
+    scorer = scorer_for(space, model, batch_size, predictor)
     names = tuple(p.name for p in space.positions)
-    columns_there = [*OWN_COLUMNS, *names] if label == "choices" else []
+    where = os.path.realpath(folder)  # Path.resolve raises RuntimeError for a ring of links
+    job = Job(space.name, scorer, space.codec, names, where, stop, **options)
+    columns_there = [*OWN_COLUMNS, *names] if job.label == "choices" else []
     double = next((n for i, n in enumerate(columns_there) if n in columns_there[:i]), None)
     if double is not None:
         raise InputError(
             f"the space has a position {double!r}, which cannot be a column beside "
             f"{', '.join(OWN_COLUMNS)} and the other positions; rename it, or give --label arch"
         )
-    if min(best, chunk, stop) < 1:
+    if min(job.best, job.chunk, stop) < 1:
         raise InputError(
-            f"best {best}, chunk {chunk}, limit {limit}: expected whole numbers from 1"
+            f"best {job.best}, chunk {job.chunk}, limit {limit}: expected whole numbers from 1"
         )
     arrow()
-    scorer = scorer_for(space, model, batch_size, predictor)
     manifest = {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -107,21 +98,40 @@ def make_job(
         "model_fingerprint": fingerprint(scorer),
         "predictor": scorer.predictor,
         "batch_size": batch_size,
-        "max_ms": None if math.isinf(max_ms) else float(max_ms),
+        "max_ms": None if math.isinf(job.max_ms) else float(job.max_ms),
         "limit": stop,
-        "best": best,
-        "chunk": chunk,
-        "only_best": only_best,
-        "label": label,
+        **{name: getattr(job, name) for name in ("best", "chunk", "only_best", "label")},
         "value": value_name,
         "positions": [{"name": p.name, "choices": list(p.choices)} for p in space.positions],
     }
-    where = Path(os.path.realpath(folder))  # Path.resolve raises RuntimeError for a ring of links
-    _claim(where, manifest)
-    return Job(
-        scorer, space.codec, names, str(where), run_word(manifest), stop, chunk, max_ms, best, only_best,
-        label, value,
-    )  # fmt: skip
+    _claim(Path(where), manifest)
+    return replace(job, run=run_word(manifest))
+
+
+def compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run another one."""
+    return {k: manifest[k] for k in sorted(manifest) if k not in NOT_COMPARED}
+
+
+def run_word(manifest: Mapping[str, Any]) -> str:
+    """A word of a run: that of another one differs."""
+    return hashlib.sha256(json.dumps(compared(manifest)).encode()).hexdigest()[:16]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the folder's run was; InputError where that cannot be read."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder / MANIFEST}: cannot be read ({' '.join(str(error).split())}); expected what a run of "
+            "this command wrote: give another --output, or remove the folder"
+        ) from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+        raise InputError(
+            f"{folder / MANIFEST}: is not of this command; give another --output, or remove the folder"
+        )
+    return manifest
 
 
 def space_fingerprint(space: Space, batch_size: int) -> str:
@@ -198,13 +208,13 @@ def finished(job: Job) -> dict[int, Range]:
     done = {}
     for start in job.starts() if any(n.endswith(".parquet") for n in names) else ():
         path = job.path(start)
-        if path.name in names:
-            footer = read_footer(path)
-            if footer is not None:
-                done[start] = footer
-            else:  # not by us, or a disk that failed
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        if path.name not in names:
+            continue
+        if footer := read_footer(path):
+            done[start] = footer
+        else:  # not by us, or a disk that failed
+            with contextlib.suppress(OSError):
+                path.unlink()
     return done
 
 
@@ -248,35 +258,53 @@ Ranges = Callable[[Job, list[int]], Iterable[Range]]
 LolatError where a range cannot be scored or written."""
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What came of a run: candidates scored, how many kept, the best; `reused`: ranges found done."""
+@dataclass(frozen=True, repr=False)
+class ScoreAnswer(Result):
+    """A space of `size` candidates scored at a batch size by `source`, in words, and what came of it.
 
+    How many were `scored` and `kept`, and the best of them; `reused`: ranges that were done already.
+    """
+
+    space: str
+    size: int
+    batch_size: int
+    predictor: str
+    source: str
     job: Job
     scored: int
     kept: int
     best: tuple[Ranked, ...]
     reused: int
 
+    def words(self) -> str:
+        """How many were scored and kept, and the fastest or best."""
+        told = f"{self.space}: {self.scored:,} scored, {self.kept:,} kept"
+        return f"{told}; best: {milliseconds(self.best[0][2])}" if self.best else told
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each of the best: index, latency_ms, (value,) arch."""
+        job = self.job
+        rows = job.scorer.grid.decode(np.array([index for _, index, _ in self.best], np.int64))
+        found = []
+        for (negative, index, time), row in zip(self.best, rows, strict=True):
+            value = {} if job.value is None else {"value": -negative}
+            found.append(
+                {"index": index, "latency_ms": time, **value, "arch": job.codec.write(row)}
+            )
+        return found
+
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in JSON."""
+        """The answer of `nas score --json`."""
         job = self.job
         return {
+            **{n: getattr(self, n) for n in ("space", "size", "batch_size", "predictor")},
             "scored": self.scored,
             "kept": self.kept,
             "max_ms": None if math.isinf(job.max_ms) else job.max_ms,
             "files": len(job.starts()),
             "output": job.folder,
-            "best": list(_rows_of(job, self.best)),
+            "best": self.rows(),
         }
-
-
-def _rows_of(job: Job, best: Sequence[Ranked]) -> Iterator[dict[str, Any]]:
-    """The best candidates by column: index, latency_ms, (value,) arch."""
-    rows = job.scorer.grid.decode(np.array([index for _, index, _ in best], np.int64))
-    for (negative, index, time), row in zip(best, rows, strict=True):
-        value = {} if job.value is None else {"value": -negative}
-        yield {"index": index, "latency_ms": time, **value, "arch": job.codec.write(row)}
 
 
 def here(job: Job, starts: list[int]) -> Iterator[Range]:
@@ -293,7 +321,7 @@ def run(
     ranges: Ranges = here,
     begin: Callable[[int, int], object] = lambda done, left: None,
     step: Callable[[], object] = lambda: None,
-) -> Scores:
+) -> ScoreAnswer:
     """Score what is not done yet, and write the best of all into the folder.
 
     `begin(done, left)` is called with how many ranges there are already and how many are to be scored,
@@ -305,24 +333,23 @@ def run(
         require_room(job, len(left))
     begin(len(done), len(left))
     scored, kept, best = 0, 0, list[Ranked]()
-    for number, part in enumerate(
-        itertools.chain(done.values(), ranges(job, left) if left else ())
-    ):
+    parts = itertools.chain(done.values(), ranges(job, left) if left else ())
+    for number, part in enumerate(parts):
         scored += part.scored
         kept += part.kept
         best = sorted([*best, *part.best])[: job.best]
         if number >= len(done):
             step()
+    by = job.scorer
+    about = (job.space, by.size, by.batch_size, by.predictor, by.source)
+    answer = ScoreAnswer(*about, job, scored, kept, tuple(best), len(done))
     header = ["index", "latency_ms", *["value"] * (job.value is not None), "arch"]
-    rows = [
-        [repr(v) if isinstance(v, float) else v for v in row.values()]
-        for row in _rows_of(job, best)
-    ]
+    rows = [[repr(v) if isinstance(v, float) else v for v in row.values()] for row in answer.rows()]
     write_bytes(Path(job.folder) / BEST, to_csv(header, rows).encode())
     for path in Path(job.folder).glob(".part-*.tmp"):  # what killed workers left half written
         with contextlib.suppress(OSError):
             path.unlink()
-    return Scores(job, scored, kept, tuple(best), len(done))
+    return answer
 
 
 # ---- On Ray: a range is a row of a dataset, scoring it a task of one CPU, which writes the range's file
@@ -348,8 +375,7 @@ def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
     rows = data.from_items(
         [{"start": start} for start in starts], override_num_blocks=min(len(starts), MOST_BLOCKS)
     )
-    score = functools.partial(score_batch, ray.put(job))
-    told = rows.map_batches(score, batch_size=1, batch_format="numpy", num_cpus=1)
+    told = rows.map(functools.partial(score_row, ray.put(job)), num_cpus=1)
     try:
         for row in told.iter_rows():
             yield answer_of(job, row)
@@ -360,28 +386,24 @@ def on_ray(job: Job, starts: list[int]) -> Iterator[Range]:
         ) from error
 
 
-def score_batch(reference: Any, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """In a worker: score the ranges of a batch; a line about each, and its error (class, text, errno).
+def score_row(reference: Any, row: dict[str, Any]) -> dict[str, Any]:
+    """In a worker: score a range; a line about it, or its error (class, text, errno).
 
     `reference`: to the job, which each machine fetches once.
     """
     job: Job = importlib.import_module("ray").get(reference)
-    told: dict[str, list[Any]] = {"line": [], "error": [], "kind": [], "errno": []}
-    for start in batch["start"]:
-        line, error, kind, code = "", "", "", 0
-        try:
-            require_run(job)
-            require_luck(job, int(start))
-            line = score_range(job, int(start)).to_json()
-        except LolatError as refused:
-            error, kind = str(refused), "input" if isinstance(refused, InputError) else "lolat"
-        except OSError as refused:
-            error, kind, code = refused.strerror or str(refused), "system", refused.errno or 0
-        except Exception as unforeseen:
-            error, kind = f"scoring failed in a worker: {brief(unforeseen)}", "lolat"
-        for column, value in zip(told.values(), (line, error, kind, code), strict=True):
-            column.append(value)
-    return {name: np.array(column) for name, column in told.items()}
+    start, line, error, kind, code = int(row["start"]), "", "", "", 0
+    try:
+        require_run(job)
+        require_luck(job, start)
+        line = score_range(job, start).to_json()
+    except LolatError as refused:
+        error, kind = str(refused), "input" if isinstance(refused, InputError) else "lolat"
+    except OSError as refused:
+        error, kind, code = refused.strerror or str(refused), "system", refused.errno or 0
+    except Exception as unforeseen:
+        error, kind = f"scoring failed in a worker: {brief(unforeseen)}", "lolat"
+    return {"line": line, "error": error, "kind": kind, "errno": code}
 
 
 def require_run(job: Job) -> None:

@@ -7,14 +7,13 @@ goes on need not read the rows of what is done.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,36 +23,35 @@ from lolat.nas.objective import code_of_user
 from lolat.nas.scorer import Ranked, Scorer, best_of
 from lolat.nas.space import Codec
 
+CHUNK = 1_000_000
 PIECE = 2**17  # candidates in memory at a time, and rows of a Parquet row group
 OWN_COLUMNS = ("index", "latency_ms", "value")
-MANIFEST = "_run.json"
-SCHEMA, FORMAT_VERSION = "lolat-nas-scores", 1
-NOT_COMPARED = {"lolat", "positions", "model"}
 FOOTER = b"lolat"
 
 
 @dataclass(frozen=True)
 class Job:
-    """Candidates 0 to `stop` of a space, in ranges of `chunk`, into `folder`.
+    """Candidates 0 to `stop` of `space`, in ranges of `chunk`, into `folder`.
 
     Only candidates of at most `max_ms` are kept, and of these only the `best` ones of each range if
     `only_best`. `value`: what is to be large, (n,) from (n, positions); the fastest are the best without.
-    `columns`: "choices" (a column of integers for each of `names`), "arch" (text by `codec`) or "none".
+    `label`: "choices" (a column of integers for each of `names`), "arch" (text by `codec`) or "none".
     It is sent to the workers; `run` is a word that the folder's manifest has too.
     """
 
+    space: str
     scorer: Scorer
     codec: Codec
     names: tuple[str, ...]
     folder: str
-    run: str
     stop: int
-    chunk: int
+    chunk: int = CHUNK
     max_ms: float = math.inf
     best: int = 10
     only_best: bool = False
-    columns: str = "choices"
+    label: str = "choices"
     value: Callable[[np.ndarray], np.ndarray] | None = None
+    run: str = ""
 
     def starts(self) -> range:
         """Where the ranges begin."""
@@ -86,8 +84,7 @@ class Job:
         return values.astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """What came of a range: candidates scored, how many of them were kept, and the best."""
 
     start: int
@@ -97,7 +94,7 @@ class Range:
 
     def to_json(self) -> str:
         """As text, for the footer and for the way home from a worker; numbers stay exact."""
-        return json.dumps([self.start, self.scored, self.kept, self.best])
+        return json.dumps(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Range:
@@ -173,9 +170,9 @@ def schema(job: Job) -> Any:
     fields = [("index", pa.int64()), ("latency_ms", pa.float64())]
     if job.value is not None:
         fields.append(("value", pa.float64()))
-    if job.columns == "arch":
+    if job.label == "arch":
         fields.append(("arch", pa.string()))
-    elif job.columns == "choices":
+    elif job.label == "choices":
         integer = pa.from_numpy_dtype(job.scorer.grid.dtype)
         fields += [(name, integer) for name in job.names]
     return pa.schema(fields)
@@ -189,9 +186,9 @@ def arrow_table(
     columns: list[Any] = [indices, times]
     if job.value is not None:
         columns.append(values)
-    if job.columns == "arch":
+    if job.label == "arch":
         columns.append([job.codec.write(row) for row in rows])
-    elif job.columns == "choices":
+    elif job.label == "choices":
         columns += list(np.ascontiguousarray(rows.T))
     arrays = [pa.array(c, field.type) for c, field in zip(columns, types, strict=True)]
     return pa.Table.from_arrays(arrays, schema=types)
@@ -224,32 +221,3 @@ def arrow() -> tuple[Any, Any]:
     """(pyarrow, pyarrow.parquet); MissingPackageError where it is not installed."""
     what, extra = "pyarrow, which writes Parquet files,", "parquet"
     return needed("pyarrow", what, extra), needed("pyarrow.parquet", what, extra)
-
-
-# ---- The manifest of a folder, which says what its run is.
-
-
-def compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a run another one."""
-    return {k: manifest[k] for k in sorted(manifest) if k not in NOT_COMPARED}
-
-
-def run_word(manifest: Mapping[str, Any]) -> str:
-    """A word of a run: that of another one differs."""
-    return hashlib.sha256(json.dumps(compared(manifest)).encode()).hexdigest()[:16]
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the folder's run was; InputError where that cannot be read."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{folder / MANIFEST}: cannot be read ({' '.join(str(error).split())}); expected what a run of "
-            "this command wrote: give another --output, or remove the folder"
-        ) from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise InputError(
-            f"{folder / MANIFEST}: is not of this command; give another --output, or remove the folder"
-        )
-    return manifest

@@ -20,16 +20,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from lolat.errors import InputError, LolatError
+from lolat.fitting.intervals import COVERAGE
 from lolat.fitting.predictors.formula import Formula
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.model import Model
-from lolat.model.prediction import as_batch_size, operations_ms
-from lolat.nas.interactions import Decomposition, Finder, Networks
-from lolat.nas.scorer import Grid, Scorer, Times, compiled
-from lolat.nas.tables import BorderTable, Part, Table
+from lolat.model.file import lacks
+from lolat.model.prediction import Prediction, as_batch_size, operations_ms
+from lolat.nas.fewshot import from_document
+from lolat.nas.scorer import Bounds, Grid, SampledScorer, Scorer, Times, compiled
+from lolat.nas.tables import BorderTable, Decomposition, Finder, Networks, Part, Table
 from lolat.readers import read
 from lolat.units import shortened
 
@@ -123,24 +125,22 @@ class Space:
         `most_networks`: that may be built; `done` is called after each. InputError where the function
         fails, and where the networks do not decompose, with the positions that are to blame.
         """
-        if isinstance(choices, Mapping):
+        if named := isinstance(choices, Mapping):
             names, lists = list(choices), list(choices.values())
         else:
             names, lists = [f"position {i}" for i in range(len(choices))], list(choices)
-        values = [tuple(v) for v in lists]
+        values = [tuple(given) for given in lists]
         if not values or not all(values):
             raise InputError(
                 f"choices {choices!r}: expected at least one position, each with choices"
             )
         title = name or getattr(function, "__name__", "factory")
-        named = isinstance(choices, Mapping)
 
         def make(chosen: Sequence[Any], title: str) -> Graph:
-            arguments = dict(zip(names, chosen, strict=True)) if named else tuple(chosen)
+            by_name = dict(zip(names, chosen, strict=True))
+            arguments = by_name if named else tuple(chosen)
             try:
-                network = (
-                    function(**arguments) if isinstance(arguments, dict) else function(*arguments)
-                )
+                network = function(**by_name) if named else function(*chosen)
             except Exception as error:
                 raise InputError(
                     f"{title} of {arguments} failed: {type(error).__name__}: {error}; expected a network "
@@ -154,7 +154,7 @@ class Space:
         finder = Finder(Networks(make, values, title, most_networks, done), names, tolerance)
         decomposition = finder.run(np.random.default_rng(seed))
         positions = [Position(n, v) for n, v in zip(names, values, strict=True)]
-        space = cls(title, positions, finder.tables, make)
+        space = cls(title, positions, list(finder.tables.values()), make)
         space.decomposition = decomposition
         return space
 
@@ -283,6 +283,34 @@ class Space:
         if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
             slope, more = float(np.median(whole / sums)), 0.0
         return [*((positions, slope * table) for positions, table in times), ((), np.array(more))]
+
+
+def scorer_for(
+    space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
+) -> Scorer:
+    """What scores candidates on the device of `model`.
+
+    Where the model has samples of the space they answer, unless a predictor or a batch size is asked for;
+    else the formula of inference. Errors as of `Space.scorer`; ModelFileError where it knows neither.
+    """
+    sampled = space.name in model.document.get("spaces", {})
+    if sampled and predictor is None and batch_size == 1:
+        fitted = from_document(model.document, model.source, space.name)
+        if len(space.positions) == len(fitted.terms.parse_many([fitted.archs[0]])[0]):
+            return SampledScorer(grid=space.grid, batch_size=1, model=fitted)
+    if not sampled and not model.predictors:
+        raise lacks(model.document, model.source, space.name)
+    return space.scorer(model, batch_size, predictor)
+
+
+def bounds_of(
+    scorer: Scorer, space: Space, model: Model, candidates: Any, coverage: float | None = None
+) -> tuple[Prediction | Bounds, ...]:
+    """How sure the latencies of (n, positions) candidates are, as `lolat.Prediction` says it."""
+    if isinstance(scorer, SampledScorer):
+        return scorer.bounds(candidates, COVERAGE if coverage is None else coverage)
+    asked = scorer.batch_size, scorer.predictor, coverage
+    return tuple(model.predict(space.network(row), *asked) for row in candidates)
 
 
 def chain(parts: Sequence[Part], values: Sequence[Any], name: str) -> Graph:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.nas.scorer import Scorer
+from lolat.nas.scorer import TableScorer
 from lolat.nas.space import Space
 from lolat.nas.spaces import nasbench201
 
@@ -19,64 +19,42 @@ CHUNK = 1000
 GATE = "LOLAT_TEST_GATE"
 
 
-@dataclass(frozen=True)
-class Around:
-    """All that a scorer says but its latencies."""
-
-    scorer: Scorer
-
-    @property
-    def grid(self) -> Any:
-        return self.scorer.grid
-
-    @property
-    def predictor(self) -> str:
-        return self.scorer.predictor
-
-    @property
-    def source(self) -> str:
-        return self.scorer.source
-
-    def numbers(self) -> Any:
-        return self.scorer.numbers()
-
-
-@dataclass(frozen=True)
-class KillsOnce(Around):
+@dataclass(frozen=True, kw_only=True)
+class KillsOnce(TableScorer):
     """Kills its process, if it is not `home`, when it first scores candidate number `at`; writes `mark`."""
 
     mark: str
     at: int
     home: int
 
-    def latency(self, rows: np.ndarray) -> np.ndarray:
+    def latency(self, rows: Any) -> np.ndarray:
         away = os.getpid() != self.home
         if away and self.at in self.grid.encode(rows) and not os.path.exists(self.mark):
             Path(self.mark).write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.scorer.latency(rows)
+        return super().latency(rows)
 
 
-@dataclass(frozen=True)
-class Waits(Around):
+@dataclass(frozen=True, kw_only=True)
+class Waits(TableScorer):
     """Scores ranges of CHUNK from the fourth on only when the file that GATE names is there."""
 
     gate: str
 
-    def latency(self, rows: np.ndarray) -> np.ndarray:
+    def latency(self, rows: Any) -> np.ndarray:
         if len(rows) == CHUNK and self.grid.encode(rows[:1])[0] >= 3 * CHUNK:
             for _ in range(2000):
                 if os.path.exists(self.gate):
                     break
                 time.sleep(0.05)
-        return self.scorer.latency(rows)
+        return super().latency(rows)
 
 
 class GatedSpace(Space):
     """A space with such a scorer."""
 
     def scorer(self, *arguments: Any) -> Any:
-        return Waits(super().scorer(*arguments), os.environ[GATE])
+        return Waits(**vars(super().scorer(*arguments)), gate=os.environ[GATE])
 
 
 def gated() -> Space:

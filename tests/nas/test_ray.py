@@ -20,7 +20,7 @@ import pytest
 from lolat.errors import InputError, LolatError
 from lolat.model import Model
 from lolat.nas.adapters.ray_tune import TrialLatency
-from lolat.nas.scoring import Scores, answer_of, in_short, make_job, on_ray, run
+from lolat.nas.scoring import ScoreAnswer, answer_of, in_short, make_job, on_ray, run
 from lolat.nas.spaces import nasbench201
 from tests import ray_cluster, synthetic
 from tests.nas.adapters.test_adapters_doc import EXAMPLES
@@ -56,13 +56,13 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Scores:
+def undisturbed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> ScoreAnswer:
     """The same run in one process."""
     folder = tmp_path_factory.mktemp("undisturbed")
     return run(make_job(nasbench201.space(), model, folder, **OPTIONS))
 
 
-def assert_same(folder: Path, found: Scores, expected: Scores) -> None:
+def assert_same(folder: Path, found: ScoreAnswer, expected: ScoreAnswer) -> None:
     assert (found.scored, found.kept, found.best) == (
         expected.scored, expected.kept, expected.best
     )  # fmt: skip
@@ -74,29 +74,24 @@ def assert_same(folder: Path, found: Scores, expected: Scores) -> None:
     assert not list(folder.glob(".part*"))
 
 
-def test_equal_row_by_row(cluster: Any, model: Model, undisturbed: Scores, tmp_path: Path) -> None:
-    steps: list[int] = []
-    job = make_job(nasbench201.space(), model, tmp_path, **OPTIONS)
-    found = run(job, on_ray, step=lambda: steps.append(1))
-    assert 100 < undisturbed.kept < 15625 - 100
-    assert len(steps) == 16
-    assert_same(tmp_path, found, undisturbed)
-
-
 def test_a_killed_worker_loses_nothing(
-    cluster: Any, model: Model, undisturbed: Scores, tmp_path: Path
+    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
 ) -> None:
     mark = tmp_path / "killed"
     job = make_job(nasbench201.space(), model, tmp_path / "out", **OPTIONS)
-    deadly: Any = KillsOnce(job.scorer, str(mark), 6 * CHUNK + 5, os.getpid())
-    found = run(replace(job, scorer=deadly), lambda job, starts: on_ray(job, starts))
+    about = {"mark": str(mark), "at": 6 * CHUNK + 5, "home": os.getpid()}
+    deadly = KillsOnce(**vars(job.scorer), **about)
+    steps: list[int] = []
+    found = run(replace(job, scorer=deadly), on_ray, step=lambda: steps.append(1))
     assert int(mark.read_text()) != os.getpid()
     assert not is_running(int(mark.read_text()))
+    assert 100 < undisturbed.kept < 15625 - 100
+    assert len(steps) == 16
     assert_same(tmp_path / "out", found, undisturbed)
 
 
 def test_a_killed_driver_loses_nothing(
-    cluster: Any, model: Model, undisturbed: Scores, tmp_path: Path
+    cluster: Any, model: Model, undisturbed: ScoreAnswer, tmp_path: Path
 ) -> None:
     file = tmp_path / "desk.json"
     file.write_text(json.dumps(model.document))
@@ -179,18 +174,18 @@ def test_a_trial_over_the_budget_is_not_trained_or_stopped(
         ),
     ).fit()
     assert not found.errors
-    of = {
-        (r.metrics["config"]["trial"]["guarded"], r.metrics["over_budget"]): r.metrics
+    # The callback has added what `train` did not report; a trial is trained, not trained, or stopped.
+    names = ("over_budget", "latency_ms", "score", "training_iteration")
+    told = {
+        (r.metrics["config"]["trial"]["guarded"], *(r.metrics[name] for name in names))
         for r in found
     }
-    fast, not_trained, stopped = of[True, False], of[True, True], of[False, True]
-    # The callback has added what `train` did not report.
-    assert fast["latency_ms"] == pytest.approx(times.min(), rel=1e-12)
-    assert (fast["score"], fast["training_iteration"]) == (3.0, 3)
-    assert not_trained["latency_ms"] == pytest.approx(times.max(), rel=1e-12)
-    assert (not_trained["score"], not_trained["training_iteration"]) == (0.0, 1)
-    assert stopped["latency_ms"] == pytest.approx(times.max(), rel=1e-12)
-    assert (stopped["score"], stopped["training_iteration"]) == (1.0, 1)
+    fast, slow = times.min(), times.max()
+    assert sorted(told) == [
+        (False, True, pytest.approx(slow, rel=1e-12), 1.0, 1),
+        (True, False, pytest.approx(fast, rel=1e-12), 3.0, 3),
+        (True, True, pytest.approx(slow, rel=1e-12), 0.0, 1),
+    ]
 
 
 @pytest.mark.slow

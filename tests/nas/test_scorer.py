@@ -40,20 +40,18 @@ def bent_model() -> tuple[Model, float]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 8])
-@pytest.mark.parametrize("predictor", [None, "extended", "two-regime"])
-def test_a_latency_is_the_models_own(batch_size: int, predictor: str | None) -> None:
+@pytest.mark.parametrize(
+    ("model", "predictor"),
+    [
+        (MODEL, None), (MODEL, "extended"), (MODEL, "two-regime"), (bent_model()[0], "two-regime"),
+        (Model(known_device.document()), None),  # a formula that takes operations one by one
+    ],
+)  # fmt: skip
+def test_a_latency_is_the_models_own(model: Model, predictor: str | None, batch_size: int) -> None:
     space, rows, networks = every()
-    scorer = space.scorer(MODEL, batch_size, predictor)
-    found = [MODEL.predict(n, batch_size, predictor).latency_ms for n in networks]
+    scorer = space.scorer(model, batch_size, predictor)
+    found = [model.predict(n, batch_size, predictor).latency_ms for n in networks]
     np.testing.assert_allclose(scorer.latency(rows), found, rtol=1e-12)
-
-
-@pytest.mark.parametrize("batch_size", [1, 8])
-def test_a_formula_that_takes_operations_one_by_one(batch_size: int) -> None:
-    space, rows, networks = every()
-    model = Model(known_device.document())
-    found = [model.predict(n, batch_size).latency_ms for n in networks]
-    np.testing.assert_allclose(space.scorer(model, batch_size).latency(rows), found, rtol=1e-12)
 
 
 @pytest.mark.parametrize("mode", [{"dtype": "amp"}, {"dtype": "amp", "compiled": True}])
@@ -66,16 +64,6 @@ def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
     scored = space.scorer(model, 8).latency(rows)
     assert np.median(np.abs(scored / found - 1)) < 0.03
     assert np.corrcoef(scored, found)[0, 1] > 0.97
-
-
-def test_below_the_breakpoint_too() -> None:
-    space, rows, networks = every()
-    model, middle = bent_model()
-    found = np.array([model.predict(n, 1, "two-regime").latency_ms for n in networks])
-    assert 0 < (found < middle).sum() < len(found)
-    np.testing.assert_allclose(
-        space.scorer(model, 1, "two-regime").latency(rows), found, rtol=1e-12
-    )
 
 
 def test_tables_of_any_positions_add_up() -> None:
@@ -135,19 +123,6 @@ def test_it_can_be_sent_to_another_process() -> None:
     np.testing.assert_array_equal(pickle.loads(sent).latency(rows), scorer.latency(rows))
 
 
-def test_a_range_of_indices() -> None:
-    space, rows, _ = every()
-    scorer = space.scorer(MODEL)
-    pieces = list(scorer.indices(10, 31))
-    indices, decoded, times = map(np.concatenate, zip(*pieces, strict=True))
-    np.testing.assert_array_equal(indices, np.arange(10, 31))
-    np.testing.assert_array_equal(decoded, rows[10:31])
-    np.testing.assert_array_equal(times, scorer.latency(rows[10:31]))
-    assert list(scorer.indices(5, 5)) == []
-    with pytest.raises(InputError, match="candidates 0 to 73: expected a range from 0 to 72"):
-        list(scorer.indices(0, 73))
-
-
 def brute_force(times: np.ndarray, values: np.ndarray, k: int, max_ms: float) -> list[int]:
     """Indices of the k best: by value, of equal ones the first."""
     able = [i for i in range(len(times)) if times[i] <= max_ms]
@@ -171,6 +146,10 @@ def test_the_best_are_those_of_brute_force(k: int) -> None:
     np.testing.assert_array_equal(scores, values[expected])
     fastest = brute_force(times, -times, k, np.inf)
     np.testing.assert_array_equal(scorer.best(k)[0], rows[fastest])
+    some = scorer.best(k, start=10, stop=30_000)
+    np.testing.assert_array_equal(some[1], np.sort(times[10:30_000])[:k])
+    with pytest.raises(InputError, match=f"expected a range from 0 to {scorer.size}"):
+        scorer.best(k, stop=scorer.size + 1)
 
 
 def test_the_best_of_none_and_of_values_that_are_none() -> None:

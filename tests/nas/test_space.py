@@ -75,18 +75,7 @@ def test_indices_are_those_of_numpy(sizes: list[int], random: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes",
-    [
-        (1,),
-        (5,),
-        (9000,),
-        (3, 4100),
-        (3, 4100, 2),
-        (1, 2, 1, 3),
-        (7,) * 22,
-        (70, 70, 70),
-        (300, 20, 9),
-    ],
+    "sizes", [(1,), (9000,), (3, 4100), (3, 4100, 2), (1, 2, 1, 3), (7,) * 22, (300, 20, 9)]
 )
 def test_a_range_of_rows_is_those_of_numpy(sizes: tuple[int, ...]) -> None:
     numbers, random = Grid(sizes), np.random.default_rng(0)
@@ -146,19 +135,9 @@ def test_a_wrong_index_is_refused(indices: Any, words: str) -> None:
 def test_a_row_that_is_no_candidate_is_named(rows: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Grid((2, 3)).checked(rows)
-
-
-@pytest.mark.parametrize("sizes", [(), (3, 0)])
-def test_a_position_has_choices(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="at least one choice"):
-        Grid(sizes)
-
-
-def test_samples_reach_every_choice_and_repeat_with_the_seed() -> None:
-    space = small()
-    rows = space.sample(300, seed=3)
-    assert [len(set(column)) for column in rows.T.tolist()] == list(space.grid.sizes)
-    np.testing.assert_array_equal(rows, space.sample(300, seed=3))
+    for sizes in ((), (3, 0)):
+        with pytest.raises(InputError, match="at least one choice"):
+            Grid(sizes)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64, 1024])
@@ -171,6 +150,9 @@ def test_counts_are_those_of_the_whole_network(batch_size: int) -> None:
 
 def test_a_candidate_by_its_values_and_its_macs_by_hand() -> None:
     space = small()
+    rows = space.sample(300, seed=3)
+    assert [set(column) for column in rows.T.tolist()] == [set(range(n)) for n in space.grid.sizes]
+    np.testing.assert_array_equal(rows, space.sample(300, seed=3))
     row = space.row({**VALUES, "learning rate": 0.1})
     assert row.tolist() == [1, 2, 1, 0, 1]
     assert space.values(row) == VALUES
@@ -188,7 +170,8 @@ def test_wrong_values(value: Any, given: str) -> None:
 def test_text_and_back() -> None:
     space, rows, _ = every()
     archs = [space.arch(row) for row in rows]
-    assert archs[0] == "0-0-0-0-0"
+    names = space.network(rows[0]).name, space.network(rows[0], "mine").name
+    assert (archs[0], *names) == ("0-0-0-0-0", "small 0-0-0-0-0", "mine")
     assert len(set(archs)) == space.size
     np.testing.assert_array_equal(space.parse(archs), rows)
     for wrong in ("", "0-0-0-0", "0-0-0-0-x", "0-0-0-0--1", "0-0-0-0-9999999999999"):
@@ -215,14 +198,6 @@ def test_parts_that_do_not_fit_are_named() -> None:
 def test_a_batch_too_large_or_none_is_refused(size: int, words: str) -> None:
     with pytest.raises(InputError, match=words):
         small().counts(np.zeros((1, 5), int), size)
-
-
-def test_a_network_has_the_name_that_it_is_given() -> None:
-    space = small()
-    assert space.network([0, 0, 0, 0, 0]).name == "small 0-0-0-0-0"
-    assert space.network([0, 0, 0, 0, 0], "mine").name == "mine"
-    with pytest.raises(InputError, match="row 0 has 5 at position 0"):
-        space.network([5, 0, 0, 0, 0])
 
 
 def test_the_snippet_of_the_documentation_runs() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, count
@@ -13,9 +15,12 @@ from lolat.model import Model
 from lolat.nas import Space, spaces
 from lolat.nas.spaces import fbnet, mobile, nasbench201
 from tests import synthetic
+from tests.nas.few_devices import OPERATIONS, cell
 
 MODEL = Model(synthetic.document())
 NAMES = tuple(spaces.SPACES)
+RESNET = "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_connect~2|"
+LAYERS = "7818488874147327324245"
 # The authors' FBNet-B and FBNet-C (their model definitions), a digit a layer.
 FBNET_B = "0340076377786704674773"
 FBNET_C = "0380076737677777677773"
@@ -78,27 +83,6 @@ def test_nasbench201_has_the_published_macs(known: dict[str, Space]) -> None:
     assert macs(space, space.parse([nothing])) == [220_119_680 - 9 * stages]
 
 
-def test_the_longest_path_of_a_cell_by_hand(known: dict[str, Space]) -> None:
-    space = known["nasbench201"]
-    serial = COLUMNS.index("serial")
-    # relu, conv, norm: 3. Through node 1 and 2 to 3: three edges, one addition at node 2 and one at node 3;
-    # straight to node 3: the edge, then two additions, for it comes first.
-    operations = dict.fromkeys(nasbench201.POSITIONS, "skip_connect")
-    rest = 2 + (3 + 3 + 1) * 2 + 4  # stem; two reductions; norm, relu, pool, dense
-    for chosen, longest in (
-        ({}, 2),  # additions alone
-        ({"0->3": "nor_conv_3x3"}, 3 + 2),
-        ({"2->3": "nor_conv_3x3"}, 1 + 3 + 1),
-        (
-            {"0->1": "nor_conv_3x3", "1->2": "nor_conv_1x1", "2->3": "nor_conv_3x3"},
-            3 + 3 + 1 + 3 + 1,
-        ),
-        ({"0->1": "none", "1->3": "avg_pool_3x3"}, 1 + 1 + 2),
-    ):
-        row = of(space, **{**operations, **chosen})
-        assert space.counts(row)[0, serial] == 15 * longest + rest
-
-
 def test_fbnets_of_the_paper(known: dict[str, Space]) -> None:
     # Table 3 of the paper: 295 M and 375 M multiply-accumulates; C has 5.5 M parameters. (Blocks of
     # expansion 1 have their first convolution here, as in the authors' code, which is some 3 % more.)
@@ -127,35 +111,6 @@ def test_a_layer_of_fbnet_by_hand(known: dict[str, Space]) -> None:
     added = dict(zip(COLUMNS, map(int, space.counts(row)[0] - base), strict=True))
     wide = 112 * 112 * 16 * 96 + positions * 96 * (9 + 24)
     assert added["flops"] == wide - positions * 16 * 24
-
-
-def test_the_deepest_and_the_shallowest_of_once_for_all(known: dict[str, Space]) -> None:
-    space = known["ofa"]
-    large = {p.name: p.choices[-1] for p in space.positions}
-    assert macs(space, of(space, **large)) == [by_hand([4] * 5, 7, 6, 224)]
-    assert macs(space, of(space)) == [by_hand([2] * 5, 3, 3, 128)]
-    # Layers beyond the depth change nothing.
-    deep = {"stage2 layer3 kernel": 7, "stage2 layer4 expansion": 6, "stage5 layer4 kernel": 5}
-    assert macs(space, of(space, **deep)) == macs(space, of(space))
-
-
-def by_hand(depths: list[int], kernel: int, expansion: int, size: int) -> int:
-    """Multiply-accumulates of an OFAMobileNetV3 of width 1 with one kernel and expansion throughout."""
-    side = size // 2
-    total = side**2 * (27 * 16 + 9 * 16 + 16 * 16)
-    inside = 16
-    gates = (False, True, False, True, True)
-    shapes = zip((24, 40, 80, 112, 160), (2, 2, 2, 1, 2), depths, gates, strict=True)
-    for width, stride, depth, gate in shapes:
-        for layer in range(depth):
-            middle = inside * expansion
-            total += side**2 * inside * middle
-            side = side // (1 if layer else stride)
-            total += side**2 * middle * (kernel**2 + width)
-            if gate:
-                total += 2 * middle * mobile.divisible(middle // 4)
-            inside = width
-    return total + side**2 * 160 * 960 + 960 * 1280 + 1280 * 1000
 
 
 @pytest.mark.parametrize(
@@ -245,3 +200,66 @@ def stages(chosen: dict[str, Any]) -> list[tuple[int, list[tuple[int, float]]]]:
         ]
         found.append((by_eight(channels * chosen[f"stage{number} width"]), layers))
     return found
+
+
+# ---- Their networks as text: read, written, refused with their place.
+
+
+def test_networks_read_by_hand() -> None:
+    assert nasbench201.parse(RESNET).tolist() == [3, 0, 3, 1, 0, 1]
+    assert nasbench201.POSITIONS == ("0->1", "0->2", "1->2", "0->3", "1->3", "2->3")
+    assert nasbench201.parse_many([f" {RESNET}\n", RESNET]).tolist() == [[3, 0, 3, 1, 0, 1]] * 2
+    assert fbnet.parse(LAYERS).tolist() == list(map(int, LAYERS))
+    assert fbnet.CHOICES[8] == "skip"
+
+
+@given(st.data())
+@settings(max_examples=40)
+@pytest.mark.parametrize("module", [nasbench201, fbnet])
+def test_many_networks_are_read_as_they_are_written(module: Any, data: st.DataObject) -> None:
+    if module is nasbench201:
+        wanted = data.draw(
+            st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), max_size=20)
+        )
+        archs = [cell([OPERATIONS[op] for op in row]) for row in wanted]
+    else:
+        archs = data.draw(st.lists(st.text("012345678", min_size=22, max_size=22), max_size=20))
+        wanted = [[int(digit) for digit in arch] for arch in archs]
+    rows = module.parse_many(archs)
+    assert (rows.shape, rows.dtype) == ((len(archs), len(module.POSITIONS)), np.int8)
+    assert rows.tolist() == wanted
+    assert [module.write(row) for row in rows] == archs
+
+
+@pytest.mark.parametrize(
+    ("module", "arch", "words"),
+    [
+        (nasbench201, RESNET.replace("3x3~0", "5x5~0"), "unknown operation 'nor_conv_5x5'"),
+        (nasbench201, RESNET.replace("none~1", "none~2"), "is not a NAS-Bench-201 cell"),
+        (nasbench201, RESNET + "+", "is not a NAS-Bench-201 cell"),
+        (nasbench201, "", "is not a NAS-Bench-201 cell"),
+        (nasbench201, "x" * 500, "unknown operation 'xxxx"),
+        (fbnet, LAYERS[:5] + "9" + LAYERS[6:], "unknown operation '9' at layer 6"),
+        (fbnet, LAYERS[:5] + "٣" + LAYERS[6:], "unknown operation '٣' at layer 6"),
+        (fbnet, LAYERS[:-1], "has 21 characters; expected 22"),
+        (fbnet, "1" * 1000, "has 1000 characters"),
+    ],
+)
+def test_a_wrong_network_is_named_with_its_place(module: Any, arch: str, words: str) -> None:
+    right = RESNET if module is nasbench201 else LAYERS
+    with pytest.raises(InputError, match=r"^network 2: ") as caught:
+        module.parse_many([right, arch, "also wrong"])
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 450
+    with pytest.raises(InputError, match=r"^line 8: "):
+        module.parse_many([right, arch], lambda index: f"line {index + 7}")
+
+
+def test_what_only_together_is_right_is_refused() -> None:
+    first, _, end = RESNET.partition("+")
+    for module, archs in (
+        (nasbench201, [f"{RESNET}+{first}", end]), (nasbench201, [f"{RESNET}+;+{RESNET}", ""]),
+        (fbnet, [LAYERS + "1", LAYERS[:-1]]),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="network 1"):
+            module.parse_many(archs)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from lolat.errors import InputError
@@ -40,8 +41,8 @@ class ExpectedLatency(abc.ABC):
         in a dict by the position's name; `softmax(logits / temperature)` are the probabilities.
         InputError for the wrong vectors.
         """
-        vectors = by_position(self.times.positions, logits)
-        return self._expected({p: self._softmax(v / temperature) for p, v in vectors.items()})
+        vectors, softmax = by_position(self.times.positions, logits), self._framework().softmax
+        return self._expected({p: softmax(v / temperature, -1) for p, v in vectors.items()})
 
     def of_probabilities(self, probabilities: Any) -> Any:
         """The same from probabilities, such as those of `torch.nn.functional.gumbel_softmax`."""
@@ -62,13 +63,10 @@ class ExpectedLatency(abc.ABC):
 
     @abc.abstractmethod
     def _framework(self) -> Any:
-        """What has `where(condition, yes, no)`; MissingPackageError where it is not installed."""
+        """What has `where(condition, yes, no)` and `softmax(vector, axis)`; MissingPackageError else."""
 
     @abc.abstractmethod
     def _tensor(self, value: Any, like: Any) -> Any: ...
-
-    @abc.abstractmethod
-    def _softmax(self, vector: Any) -> Any: ...
 
     @abc.abstractmethod
     def _dot(self, table: Any, vector: Any) -> Any:
@@ -78,12 +76,9 @@ class ExpectedLatency(abc.ABC):
 class TorchExpectedLatency(ExpectedLatency):
     """With PyTorch; the tables are kept for each device and type."""
 
-    def __init__(
-        self, space: Space, model: Model, batch_size: int = 1, predictor: str | None = None
-    ) -> None:
-        """As `ExpectedLatency`."""
-        super().__init__(space, model, batch_size, predictor)
-        self._kept: dict[Any, Iterable[tuple[tuple[int, ...], Any]]] = {}
+    @cached_property
+    def _kept(self) -> dict[Any, Iterable[tuple[tuple[int, ...], Any]]]:
+        return {}
 
     def _framework(self) -> Any:
         return import_torch()
@@ -97,15 +92,12 @@ class TorchExpectedLatency(ExpectedLatency):
     def _tensor(self, value: Any, like: Any) -> Any:
         return import_torch().as_tensor(value, dtype=like.dtype, device=like.device)
 
-    def _softmax(self, vector: Any) -> Any:
-        return vector.softmax(0)
-
     def _dot(self, table: Any, vector: Any) -> Any:
         return table @ vector
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the tensors that are kept for each device."""
-        return {**self.__dict__, "_kept": {}}
+        return {"times": self.times}
 
 
 class KerasExpectedLatency(ExpectedLatency):
@@ -120,9 +112,6 @@ class KerasExpectedLatency(ExpectedLatency):
 
     def _tensor(self, value: Any, like: Any) -> Any:
         return self._framework().convert_to_tensor(value, dtype=like.dtype)
-
-    def _softmax(self, vector: Any) -> Any:
-        return self._framework().softmax(vector)
 
     def _dot(self, table: Any, vector: Any) -> Any:
         return self._framework().sum(table * vector, axis=-1)

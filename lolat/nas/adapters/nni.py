@@ -10,7 +10,6 @@ the expectation over a distribution of samples (`ExpectationProfilerPenalty`).
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +19,13 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph.counts import COLUMNS
 from lolat.model import Model, load
 from lolat.model.prediction import operations_ms
 from lolat.nas.adapters import needed
 from lolat.nas.adapters.lookup_table import LookUpTable, look_up_table
-from lolat.nas.fewshot.scorer import scorer_for
-from lolat.nas.space import Space
-from lolat.nas.tables import BORDER, joined, totals
+from lolat.nas.space import Space, scorer_for
+from lolat.nas.tables import BORDER, totals
 from lolat.readers import read
 
 EXTRA = "nni"
@@ -179,13 +177,8 @@ class NnMeterPredictor:
         batch, *size = input_shape
         if model_type == "torch":
             return self.of_graph(read(model, tuple(size)), batch)
-        if isinstance(model, (str, os.PathLike)):
-            return self.of_graph(read(model), batch)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.onnx")
-            with open(path, "wb") as file:
-                file.write(model.SerializeToString())
-            return self.of_graph(read(path), _batch(model) or batch)
+        is_path = isinstance(model, (str, os.PathLike))
+        return self.of_graph(read(model), batch if is_path else _batch(model) or batch)
 
     def of_graph(self, graph: Graph, batch_size: int) -> float:
         """Milliseconds of a Graph at `batch_size`."""
@@ -194,7 +187,7 @@ class NnMeterPredictor:
         formula = self.model.predictor(self.formula)
         if isinstance(formula, Kernels):
             return operations_ms(formula, graph, batch_size)
-        counts = totals(*joined([count(graph)]), 1, batch_size, graph.name)[0]
+        counts = totals([graph], batch_size, graph.name)[0]
         counts[BORDER] = 0  # of the part, which is not the whole
         columns = [COLUMNS.index(f) for f in formula.features]
         return float(counts[columns] @ np.asarray(formula.coefficients))
@@ -243,8 +236,6 @@ def nn_meter_profiler(model_space: Any, args: Any, model: Model, formula: str | 
 def _batch(model: Any) -> int:
     """The batch size that an ONNX model is made for; 0 where it is open."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    for value in model.graph.input:
-        if value.name not in constants:
-            dims = value.type.tensor_type.shape.dim
-            return int(dims[0].dim_value) if len(dims) else 0
-    return 0
+    first = next((v for v in model.graph.input if v.name not in constants), None)
+    dims: Any = first.type.tensor_type.shape.dim if first is not None else ()
+    return int(dims[0].dim_value) if len(dims) else 0

@@ -19,8 +19,7 @@ import numpy as np
 
 from lolat.model import Model
 from lolat.nas.adapters import budget, needed
-from lolat.nas.fewshot.scorer import scorer_for
-from lolat.nas.space import Space
+from lolat.nas.space import Space, scorer_for
 from lolat.readers import read
 
 LATENCY = "latency_ms"

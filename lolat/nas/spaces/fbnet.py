@@ -23,7 +23,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.fewshot.pieces import MACS, OPS, TRAFFIC, Pieces, groups, relative, work
+from lolat.nas.pieces import MACS, OPS, TRAFFIC, Pieces, groups, relative, work
 from lolat.nas.space import Position, Space, parse_each
 from lolat.nas.tables import Part
 from lolat.units import shortened

@@ -24,7 +24,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.fewshot.pieces import Pieces, groups, relative, work
+from lolat.nas.pieces import Pieces, groups, relative, work
 from lolat.nas.space import Position, Space, parse_each
 from lolat.nas.tables import CellTable, Part, Table
 from lolat.units import shortened

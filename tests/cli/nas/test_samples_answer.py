@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import lolat as package
-from lolat.nas.fewshot.model import fit
-from lolat.nas.fewshot.model import write as write_space
-from lolat.nas.fewshot.samples import read_samples, space_terms
+from lolat.nas.fewshot import fit, read_samples, space_terms
+from lolat.nas.fewshot import write as write_space
 from lolat.nas.objective import find_space
 from tests.cli.commands import Command
 from tests.nas.few_devices import everything, some_cells, some_layers, write_samples

@@ -1,12 +1,17 @@
-"""docs/how-to/search-tools.md: every example runs as it stands; that of Ray beside its adapter's tests."""
+"""What adapters have in common; docs/how-to/search-tools.md: every example runs (Ray's: in test_ray.py)."""
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 import warnings
 from pathlib import Path
 
 import pytest
+
+from lolat.errors import InputError, MissingPackageError
+from lolat.nas.adapters import budget, needed
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs/how-to/search-tools.md").read_text(encoding="utf-8")
@@ -44,3 +49,19 @@ def test_an_example_runs(
     told = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
     assert bool(told) == ("print(" in EXAMPLES[name]), "a latency"
     assert all(0 <= number < 1e4 for number in told)
+
+
+def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    said = (
+        "Optuna is needed for this and cannot be imported .*; install it with: "
+        r"pip install .*\[optuna\]'"
+    )
+    with pytest.raises(MissingPackageError, match=said):
+        needed("optuna", "Optuna", "optuna")
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, math.nan])
+def test_no_budget(wrong: float) -> None:
+    with pytest.raises(InputError, match=r"max_ms is .*; expected .* milliseconds above 0"):
+        budget(wrong)

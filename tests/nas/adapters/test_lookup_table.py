@@ -18,6 +18,8 @@ from tests import synthetic
 from tests.nas.test_space import every, small
 
 MODEL = Model(synthetic.document())
+BENT = Model(synthetic.document())
+BENT.document["predictors"]["two-regime"] |= {"breakpoint_ms": 0.75, "slope": 0.5}
 
 
 def as_fbnet_reads(path: Path, layers: int) -> list[dict[str, float]]:
@@ -49,11 +51,7 @@ def test_fbnets_text_is_what_others_read(tmp_path: Path) -> None:
     back = read_layers(path)
     assert back[21] == pytest.approx({k: v / 1000 for k, v in layers[21].items()})
     assert len(back) == 22
-
-
-def test_its_names_can_be_given(tmp_path: Path) -> None:
-    space = spaces.SPACES["fbnet"]()
-    path = tmp_path / "table.txt"
+    assert {*lookup_table.FBNET_NAMES, "skip"} == set(space.positions[0].choices)
     write(path, look_up_table(space, MODEL), {"skip": "identity"})
     assert path.read_text().split("\n")[0].split(" ")[-2:] == ["k5_e6", "identity"]
 
@@ -61,9 +59,7 @@ def test_its_names_can_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("predictor", ["extended", "two-regime"])
 def test_json_gives_the_latency_of_every_candidate(tmp_path: Path, predictor: str) -> None:
     space, rows, networks = every()
-    document = synthetic.document()
-    document["predictors"]["two-regime"] |= {"breakpoint_ms": 0.75, "slope": 0.5}
-    model = Model(document)
+    model = BENT
     path = tmp_path / "table.json"
     write(path, look_up_table(space, model, 2, predictor))
     wanted = [model.predict(n, 2, predictor).latency_ms for n in networks]
@@ -76,27 +72,21 @@ def test_json_gives_the_latency_of_every_candidate(tmp_path: Path, predictor: st
     assert table.device == model.name
     with pytest.raises(InputError, match="row 0 has 9 at position 0"):
         table.latency([[9, 0, 0, 0, 0]])
-
-
-def test_json_can_be_used_without_lolat(tmp_path: Path) -> None:
-    """By its documentation: the constant, and an entry of each table."""
-    space = spaces.SPACES["mobile"]()
-    path = tmp_path / "table.json"
-    write(path, look_up_table(space, MODEL))
-    document = json.loads(path.read_text())
-    row = space.sample(1)[0]
-    total = document["constant_ms"]
-    for entry in document["tables"]:
-        found: Any = entry["ms"]
-        for position in entry["positions"]:
-            found = found[row[position]]
-        total += found
-    assert total == pytest.approx(MODEL.predict(space.network(row)).latency_ms, rel=1e-12)
+    if predictor == "extended":  # without LoLat: the constant, and an entry of each table
+        document = json.loads(path.read_text())
+        total = document["constant_ms"]
+        for entry in document["tables"]:
+            found: Any = entry["ms"]
+            for position in entry["positions"]:
+                found = found[rows[41][position]]
+            total += found
+        assert total == pytest.approx(wanted[41], rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("space", "said"),
     [
+        (spaces.SPACES["fbnet"](), r"no sum below its breakpoint.*take predictor='extended'"),
         (small(), "what width 1 and kernel 2 and width 2 cost depends on each other, which a table by "
                   "layer cannot say; write a .json file"),
         (Space("two", [Position("a", (1, 2)), Position("b", (3, 4))], [], lambda v, n: every()[2][0]),
@@ -106,17 +96,10 @@ def test_json_can_be_used_without_lolat(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_the_text_cannot_say(tmp_path: Path, space: Space, said: str) -> None:
+    table = look_up_table(space, BENT, 1, "two-regime" if space.name == "fbnet" else None)
     with pytest.raises(InputError, match=said):
-        write(tmp_path / "table.txt", look_up_table(space, MODEL))
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_text_is_a_sum(tmp_path: Path) -> None:
-    document = synthetic.document()
-    document["predictors"]["two-regime"] |= {"breakpoint_ms": 0.75, "slope": 0.5}
-    table = look_up_table(spaces.SPACES["fbnet"](), Model(document), 1, "two-regime")
-    with pytest.raises(InputError, match=r"no sum below its breakpoint.*take predictor='extended'"):
         write(tmp_path / "table.txt", table)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -142,10 +125,7 @@ WRONG = [[[0.0] * 7] * 3]  # of no positions' choices
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (None, "no such file"),
-        (b"\xff\xfe", "not UTF-8"),
-        (b"{", "table.json"),
-        (b'{"schema": "lolat-model"}', r"is not a look-up table; expected a \.json file"),
+        ({"schema": "lolat-model"}, r"is not a look-up table; expected a \.json file"),
         ({"version": 2}, "is of version 2; this LoLat reads 1"),
         ({"constant_ms": "x"}, "`constant_ms` is 'x'"),
         ({"tables": [{"positions": [0, 1, 2], "ms": WRONG}]}, r"is damaged: .* \[0, 1, 2\]"),
@@ -155,11 +135,8 @@ WRONG = [[[0.0] * 7] * 3]  # of no positions' choices
 )
 def test_a_wrong_json(tmp_path: Path, change: Any, said: str) -> None:
     path = tmp_path / "table.json"
-    if isinstance(change, bytes):
-        path.write_bytes(change)
-    elif change is not None:
-        write(path, look_up_table(small(), MODEL))
-        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    write(path, look_up_table(small(), MODEL))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(InputError, match=said):
         read(path)
 
@@ -168,8 +145,3 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         write(tmp_path / "file/table.json", look_up_table(small(), MODEL))
-
-
-def test_fbnets_names_are_of_its_blocks() -> None:
-    choices = spaces.SPACES["fbnet"]().positions[0].choices
-    assert {*lookup_table.FBNET_NAMES, "skip"} == set(choices)

@@ -118,13 +118,6 @@ def test_the_expectation_over_a_distribution() -> None:
     assert slope[1] > slope[0]  # wider is slower
 
 
-def test_the_nn_meter_profiler_adds_up_to_the_network() -> None:
-    found = adapter.nn_meter_profiler(Small(), torch.randn(2, *SIZE), MODEL)
-    assert isinstance(found, hook.NnMeterProfiler)
-    times = [found.profile(sample) for sample in samples()]
-    assert times == pytest.approx(wanted(2), rel=1e-9)
-
-
 def exported(module: nn.Module, inputs: Any) -> Any:
     """A module as an ONNX model."""
     buffer = io.BytesIO()
@@ -134,12 +127,18 @@ def exported(module: nn.Module, inputs: Any) -> Any:
     return onnx.load_from_string(buffer.getvalue())
 
 
-def test_nnis_hook_takes_the_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_nn_meter_profiler_adds_up_to_the_network(
+    ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # NNI's own hands the exporter an open file, which PyTorch and onnx no longer take.
     monkeypatch.setattr(hook, "to_onnx", exported)
-    predictor = adapter.NnMeterPredictor(MODEL)
-    found = hook.NnMeterProfiler(Small(), torch.randn(2, *SIZE), predictor)
-    times = [found.profile(sample) + predictor.call_ms for sample in samples()]
+    made, predictor = (Small(), torch.randn(2, *SIZE)), adapter.NnMeterPredictor(MODEL)
+    found = (
+        adapter.nn_meter_profiler(*made, MODEL) if ours else hook.NnMeterProfiler(*made, predictor)
+    )
+    assert isinstance(found, hook.NnMeterProfiler)
+    times = [found.profile(sample) + (0 if ours else predictor.call_ms) for sample in samples()]
     assert times == pytest.approx(wanted(2), rel=1e-9)
 
 
@@ -176,10 +175,6 @@ def test_choices_that_tables_cannot_have() -> None:
     said = "'rate' is a Numerical, which tables cannot have; expected choices from a list, one at a time"
     with pytest.raises(InputError, match=f"{said}; with tables=False the network of each sample"):
         adapter.profiler(Several(), MODEL, SIZE)
-
-
-def test_networks_that_cannot_be_read() -> None:
-    with pytest.raises(
-        InputError, match=r"Small of .*; with tables=False the network of each sample"
-    ):
+    # And networks that cannot be read.
+    with pytest.raises(InputError, match=r"Small of .*; with tables=False the network of each"):
         adapter.profiler(Small(), MODEL, (5, 16, 16))

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from torch import nn
 
+import lolat
 from lolat.errors import InputError
 from lolat.model import Model
 from lolat.nas import Position, Space
@@ -27,6 +29,10 @@ def latency_of(values: dict[str, Any]) -> float:
     return MODEL.predict(networks[index]).latency_ms
 
 
+def median_ms() -> float:
+    return float(np.median([MODEL.predict(n).latency_ms for n in every()[2]]))
+
+
 def width(trial: Any, values: Any) -> float:
     return float(values["width 2"] + values["kernel 2"])
 
@@ -41,9 +47,7 @@ def study(seed: int = 0) -> Any:
 
 
 def test_a_study_over_a_space() -> None:
-    space, _, networks = every()
-    times = np.array([MODEL.predict(n).latency_ms for n in networks])
-    budget = float(np.median(times))
+    space, budget = every()[0], median_ms()
     objective = adapter.SpaceObjective(space, MODEL, width, budget)
     found = study()
     found.optimize(objective, n_trials=60)
@@ -66,8 +70,7 @@ def test_a_study_over_a_space() -> None:
 
 
 def test_over_the_budget_but_scored() -> None:
-    space, _, networks = every()
-    budget = float(np.median([MODEL.predict(n).latency_ms for n in networks]))
+    space, budget = every()[0], median_ms()
     found = study()
     found.optimize(adapter.SpaceObjective(space, MODEL, width, budget, prune=False), n_trials=60)
     assert all(t.state == optuna.trial.TrialState.COMPLETE for t in found.trials)
@@ -79,13 +82,17 @@ def test_over_the_budget_but_scored() -> None:
 
 
 def test_a_network_that_a_function_builds() -> None:
-    times = [MODEL.predict(synthetic.network(n, 8, 16)).latency_ms for n in (1, 4)]
+    def build(stages: int) -> Any:
+        return nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(stages)))
+
+    graphs = [lolat.read(build(n), (3, 32, 32)) for n in (1, 4)]
+    times = [MODEL.predict(graph, 4, "two-regime").latency_ms for graph in graphs]
     assert times[0] < times[1]
-    latency = adapter.Latency(MODEL, max_ms=sum(times) / 2)
+    latency = adapter.Latency(MODEL, sum(times) / 2, batch_size=4, predictor="two-regime")
 
     def objective(trial: Any) -> tuple[float, float]:
         stages = trial.suggest_int("stages", 1, 4)
-        return float(stages), latency(trial, synthetic.network(stages, 8, 16))
+        return float(stages), latency(trial, build(stages), (3, 32, 32))
 
     found = study()
     found.enqueue_trial({"stages": 1})
@@ -95,20 +102,9 @@ def test_a_network_that_a_function_builds() -> None:
     assert few.values == [1.0, pytest.approx(times[0])]
     assert many.state == optuna.trial.TrialState.PRUNED
     assert many.user_attrs["latency_ms"] == pytest.approx(times[1])
-
-
-def test_a_network_of_pytorch_at_a_batch_size() -> None:
-    from torch import nn
-
-    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
-    latency = adapter.Latency(MODEL, batch_size=4, predictor="two-regime")
     trial = optuna.trial.FixedTrial({})
-    import lolat
-
-    wanted = MODEL.predict(lolat.read(network, (3, 32, 32)), 4, "two-regime").latency_ms
-    assert latency(trial, network, (3, 32, 32)) == pytest.approx(wanted)
-    assert trial.user_attrs == {"latency_ms": pytest.approx(wanted)}
-    assert adapter.constraints(trial) == (0.0,)
+    adapter.Latency(MODEL)(trial, graphs[0])
+    assert adapter.constraints(trial) == (0.0,)  # no budget
 
 
 def test_values_that_optuna_cannot_store() -> None:
@@ -153,5 +149,3 @@ def test_an_old_optuna_has_no_constraints_of_a_trial() -> None:
 def test_no_budget() -> None:
     with pytest.raises(InputError, match="max_ms is 0"):
         adapter.SpaceObjective(small(), MODEL, width, 0)
-    with pytest.raises(InputError, match="max_ms is 0"):
-        adapter.record(optuna.trial.FixedTrial({}), 1.0, 0)

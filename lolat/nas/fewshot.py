@@ -1,163 +1,199 @@
-"""A search space's latency on one device: fitted from samples, asked for many networks, kept in a file."""
+"""A search space's latency on a new device from a few measured networks.
+
+`read_samples` reads what was measured, `fit` makes a `NasModel` of it, which is asked for many networks and
+kept in the device's file; `suggest` says what to measure next.
+"""
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
-from lolat.errors import ModelFileError
+from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import fault_of
+from lolat.io.tables import Table, read_table
 from lolat.io.writing import AnyPath, shown_path
 from lolat.model.file import lacks, put
 from lolat.model.file import read as read_document
-from lolat.nas.fewshot.pieces import Pieces
-from lolat.nas.fewshot.samples import ENOUGH_SAMPLES, SPACES, Samples, SpaceTerms, space_terms
+from lolat.nas.pieces import (
+    FREEDOM,
+    Explanation,
+    Pieces,
+    drawn_devices,
+    explain,
+    explaining_devices,
+    most_telling,
+    outlying,
+    spreads,
+)
 from lolat.units import plural
 
-# ---- The robust fit of a space's costs: the most probable ones under each assumption, and how
-# likely it is.
-#
-# Bayesian regression of the logarithm of the latency. The noise is Student's t with four degrees of
-# freedom (Lange, Little and Taylor, JASA 1989), so an absurd reading hardly counts; its scale is not known
-# and each of NOISES is tried. Every (assumption, noise) is weighed by its evidence in Laplace's
-# approximation (MacKay, Neural Computation 4, 1992), and predictions are averaged with these weights.
+# ---- Spaces by name, and tables of measured networks with the columns arch and latency_ms.
 
-FREEDOM = 4.0
-NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
-"""Scales of the noise, relative: from a busy phone to a simulator."""
-SMALLEST_WEIGHT = 0.01  # an explanation that counts for less is left out
-
-_ROUNDS = 40
-_LONGEST_STEP = 3.0  # in a logarithm; beyond it a linear step says nothing
-_CLOSE = 1e-5
+SPACES = ("nasbench201", "fbnet")
+ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior speaks too
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """The samples explained under one assumption at one scale of the noise.
+class SpaceTerms:
+    """A space of SPACES: its encoding's verbs, and the assumptions on its latencies."""
 
-    `parameters`: (size,); `precision`: (size, size) inverse of their covariance; `log_evidence` up to a
-    constant that all explanations of the same samples share.
+    name: str
+    parse_many: Callable[..., np.ndarray]
+    write: Callable[[Sequence[int] | np.ndarray], str]
+    assumptions: list[Pieces]
+    candidates: Callable[[np.random.Generator], np.ndarray]
+
+
+@cache
+def space_terms(name: str) -> SpaceTerms:
+    """The space of that name. InputError where it is none of SPACES."""
+    if name not in SPACES:
+        raise InputError(f"unknown space {name!r}; expected one of {', '.join(SPACES)}")
+    space: Any = importlib.import_module(f"lolat.nas.spaces.{name}")
+    return SpaceTerms(name, space.parse_many, space.write, space.assumptions(), space.candidates)
+
+
+def space_of(path: str | Path, sampled: Collection[str], others: bool) -> SpaceTerms:
+    """The space of the networks in a table, by the first of them.
+
+    `sampled`: names of spaces that a model has samples of; `others`: whether it can tell of others too. The
+    first space where the network is of none. InputError where there is no such table.
     """
-
-    pieces: Pieces
-    noise: float
-    parameters: np.ndarray
-    precision: np.ndarray
-    log_evidence: float
+    names = [*sampled, *(n for n in SPACES if others and n not in sampled)] or list(SPACES)
+    table = read_table(path, ("arch",))
+    first = table.columns[table.names.index("arch")][:1]
+    for name in names:
+        try:
+            space_terms(name).parse_many(first)
+        except InputError:
+            continue
+        return space_terms(name)
+    return space_terms(names[0])
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """Samples under one assumption: counts (networks, pieces), log times, variance of rounding."""
+class Samples:
+    """What was measured: `rows` (samples, positions) integers, `times` (samples,) ms, all above 0.
 
-    pieces: Pieces
-    counts: np.ndarray
-    log_times: np.ndarray
-    rounding: float
-    noise: float
-
-    def cost(self, parameters: np.ndarray) -> float:
-        """Minus the log of prior times likelihood, without constants."""
-        times = self.counts @ self.pieces.costs(parameters)[0]
-        variance = self.noise**2 + self.rounding / times**2
-        error = self.log_times - np.log(times)
-        likelihood = 0.5 * (FREEDOM + 1.0) * np.log1p(error**2 / variance / FREEDOM)
-        prior = 0.5 * np.sum((parameters / self.pieces.prior_spread) ** 2)
-        return float(np.sum(likelihood + 0.5 * np.log(variance)) + prior)
-
-    def slopes(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(direction of ascent, curvature), Gauss-Newton with the weights of Student's t."""
-        times, jacobian = self.pieces.latency(self.counts, parameters)
-        variance = self.noise**2 + self.rounding / times**2
-        error = self.log_times - np.log(times)
-        weight = (FREEDOM + 1.0) / (FREEDOM + error**2 / variance) / variance
-        precision = self.pieces.prior_spread**-2.0
-        curvature = (jacobian.T * weight) @ jacobian + np.diag(precision)
-        return jacobian.T @ (weight * error) - precision * parameters, curvature
-
-
-def explain(
-    assumptions: Sequence[Pieces], rows: np.ndarray, times: np.ndarray, step: float = 0.0
-) -> list[tuple[float, Explanation]]:
-    """Explanations of the samples with their weights, which add up to 1; the likeliest first.
-
-    `rows`: (samples, positions) integers; `times`: (samples,) ms, above 0; `step`: ms, what the times
-    were rounded to.
+    `archs` is how each network was written, `step` what the times were rounded to (ms, 0 where it is
+    too fine to tell), `remarks` what was merged or rounded, in words.
     """
-    explanations: list[Explanation] = []
-    for pieces in assumptions:
-        counts = pieces.counts(rows)
-        start = np.zeros(pieces.size)
-        start[0] = np.median(np.log(times) - np.log(counts @ pieces.costs(start)[0]))
-        for noise in NOISES:  # from the largest down: each begins where the one before ended
-            problem = _Problem(pieces, counts, np.log(times), step**2 / 12.0, noise)
-            start = _most_probable(problem, start)
-            curvature = problem.slopes(start)[1]
-            evidence = (
-                pieces.log_prior
-                - problem.cost(start)
-                - 0.5 * np.linalg.slogdet(curvature)[1]
-                - np.sum(np.log(pieces.prior_spread))
-            )
-            explanations.append(Explanation(pieces, noise, start, curvature, float(evidence)))
-    explanations.sort(key=lambda explanation: -explanation.log_evidence)
-    weights = np.exp([e.log_evidence - explanations[0].log_evidence for e in explanations])
-    weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
-    weights /= weights.sum()
-    return [(float(w), e) for w, e in zip(weights, explanations, strict=True) if w > 0.0]
+
+    archs: tuple[str, ...]
+    rows: np.ndarray
+    times: np.ndarray
+    step: float
+    remarks: tuple[str, ...]
 
 
-def _most_probable(problem: _Problem, parameters: np.ndarray) -> np.ndarray:
-    """Levenberg-Marquardt from `parameters` to the nearest most probable ones."""
-    cost, damping = problem.cost(parameters), 1e-3
-    for _ in range(_ROUNDS):
-        ascent, curvature = problem.slopes(parameters)
-        better = False
-        while not better and damping < 1e6:
-            damped = curvature + damping * np.diag(np.diag(curvature))
-            move = np.linalg.solve(damped, ascent)
-            move *= min(1.0, _LONGEST_STEP / max(float(np.abs(move).max()), 1e-300))
-            tried = problem.cost(parameters + move)
-            better = tried <= cost
-            damping = max(damping / 10.0, 1e-9) if better else max(damping * 10.0, 1e-6)
-        if not better:
-            break
-        gain, cost, parameters = cost - tried, tried, parameters + move
-        if gain < _CLOSE:
-            break
-    return parameters
+def read_archs(table: str | Path | Table, space: SpaceTerms) -> tuple[list[str], np.ndarray]:
+    """(texts, (networks, positions) integers) of the column arch of a table, in its order.
+
+    InputError names the line whose text is no network of the space. The file may be gzipped.
+    """
+    known = table if isinstance(table, Table) else read_table(table, ("arch",))
+    archs = list(known.columns[known.names.index("arch")])
+
+    def place(index: int) -> str:
+        return f"{known.source}, line {known.line(index)} (row {index + 1})"
+
+    return archs, space.parse_many(archs, place)
 
 
-def outlying(
-    explanations: Sequence[tuple[float, Explanation]],
-    rows: np.ndarray,
-    times: np.ndarray,
-    step: float = 0.0,
+def read_samples(path: str | Path, space: SpaceTerms, one_network: bool = False) -> Samples:
+    """Samples from a table with the columns arch, latency_ms; others are ignored.
+
+    Several readings of one network all count; rows that are the same in both columns count once, and
+    `remarks` says so. InputError names what is wrong and its line: a missing column, no rows, an
+    unknown operation, a time that is not a number above 0, or, unless `one_network` is allowed, several
+    readings that are all of one network.
+    """
+    table = read_table(path, ("arch", "latency_ms"), rows="measured network")
+    archs, rows = read_archs(table, space)
+    texts = [row["latency_ms"] for row in table]
+    times = np.array([row.milliseconds() for row in table])
+    seen: dict[tuple[bytes, float], int] = {}
+    for index, (row, time) in enumerate(zip(rows, times, strict=True)):
+        seen.setdefault((row.tobytes(), float(time)), index)
+    kept = list(seen.values())
+    remarks = []
+    if len(kept) < len(archs):
+        remarks.append(
+            f"{path}: {len(archs) - len(kept)} of {len(archs)} rows repeat another one, network and time; "
+            "each counts once"
+        )
+    networks = len({row.tobytes() for row in rows})
+    if networks == 1 and len(archs) > 1 and not one_network:
+        raise InputError(
+            f"{path}: all {len(archs)} rows are of one network, {archs[0]}, which says nothing on what "
+            f"another costs; expected different networks (`lolat nas suggest {space.name}` "
+            "names good ones)"
+        )
+    if networks < len(kept):
+        remarks.append(
+            f"{path}: {len(kept)} readings of {plural(networks, 'network')}; all of them count"
+        )
+    step = rounding([texts[index] for index in kept])
+    if step == 1.0:
+        remarks.append(f"{path}: whole milliseconds only; taken as rounded")
+    return Samples(
+        tuple(archs[index].strip() for index in kept), rows[kept], times[kept], step, tuple(remarks)
+    )
+
+
+def rounding(texts: Sequence[str]) -> float:
+    """What times were rounded to, ms: 1, 0.1 or 0.01 where all have so few digits, else 0."""
+    times = [float(t) for t in texts]
+    for digits in (0, 1, 2):
+        step = 10.0**-digits
+        if all(t > step / 2 and math.isclose(t, round(t, digits), rel_tol=1e-9) for t in times):
+            return step
+    return 0.0
+
+
+def suggest(
+    space: SpaceTerms,
+    count: int,
+    have: Samples | None = None,
+    among: np.ndarray | None = None,
+    seed: int = 0,
 ) -> np.ndarray:
-    """(samples,) factors by which readings are off where the fit takes them for absurd, else 1.
+    """(count, positions) integers of the networks to measure next, the most telling first.
 
-    Judged by the likeliest explanation: absurd is beyond 8 of its noise scales and off by a quarter.
+    `have`: what is measured already; those are not suggested again. `among`: (networks, positions) to
+    choose from and to be sure of; by default the space's own candidates. `seed`: the same seed, the
+    same networks. InputError where fewer than `count` are left to choose from.
     """
-    best = explanations[0][1]
-    predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
-    error = np.log(times) - np.log(predicted)
-    scale = np.sqrt(best.noise**2 + step**2 / 12.0 / predicted**2)
-    absurd = (np.abs(error) > 8.0 * scale) & (np.abs(error) > np.log(1.25))
-    factors: np.ndarray = np.where(absurd, np.exp(error), 1.0)
-    return factors
+    generator = np.random.default_rng(seed)
+    candidates = np.unique(space.candidates(generator) if among is None else among, axis=0)
+    if have is not None:
+        known = {row.tobytes() for row in have.rows.astype(np.int8)}
+        new = [row.tobytes() not in known for row in candidates.astype(np.int8)]
+        candidates = candidates[np.array(new, dtype=bool)]
+    if len(candidates) < count:
+        raise InputError(
+            f"--count {count}: only {len(candidates)} networks are left to choose from; expected at most "
+            "so many"
+        )
+    if have is None:
+        devices = drawn_devices(space.assumptions, candidates, generator)
+    else:
+        explained = explain(space.assumptions, have.rows, have.times, have.step)
+        devices = explaining_devices(explained, candidates)
+    return candidates[most_telling(devices, count)]
 
 
 # ---- What became of a fit: the costs of pieces under each explanation, and how unsure they are.
 
-_DIRECTIONS = 32  # in which costs may be off together: at most so many are kept
-_KEPT = 0.99  # of their variance
 CHUNK = 16384  # networks whose counts are in memory at a time
 _DIGITS = 7
 WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million says nothing any more
@@ -197,11 +233,7 @@ class NasModel:
     spreads_ms: dict[str, np.ndarray]
     warnings: tuple[str, ...] = ()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the space's functions, which another process finds itself."""
-        return {k: v for k, v in self.__dict__.items() if k != "terms"}
-
-    @cached_property
+    @property
     def terms(self) -> SpaceTerms:
         """The space's encoding and assumptions."""
         return space_terms(self.space)
@@ -221,8 +253,13 @@ class NasModel:
 
     def latency_ms(self, rows: np.ndarray) -> np.ndarray:
         """(networks,) latencies of (networks, positions) integers: the explanations' geometric mean."""
-        parts = [self._logarithm(rows[i : i + CHUNK]) for i in range(0, len(rows), CHUNK)]
-        return np.exp(np.concatenate(parts)) if parts else np.empty(0)
+        logarithms = np.zeros(len(rows))
+        for begin in range(0, len(rows), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            known = self._counts(rows[some])
+            for costs in self.costs:
+                logarithms[some] += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
+        return np.exp(logarithms)
 
     def interval_ms(self, rows: np.ndarray, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """((networks,) low, (networks,) high) that hold a reading with probability `coverage`.
@@ -239,8 +276,8 @@ class NasModel:
             known = self._counts(rows[some])
             center = np.log(middle[some])
             moved = {
-                name: np.sum((known[name] @ spreads.T) ** 2, axis=1)
-                for name, spreads in self.spreads_ms.items()
+                name: np.sum((known[name] @ spread.T) ** 2, axis=1)
+                for name, spread in self.spreads_ms.items()
             }
             for costs in self.costs:
                 counts = known[costs.assumption]
@@ -271,52 +308,22 @@ class NasModel:
     def _counts(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Counts of the pieces, by assumption."""
         used = {c.assumption for c in self.costs}
-        return {name: self.terms.assumption(name).counts(rows) for name in used}
-
-    def _logarithm(self, rows: np.ndarray) -> np.ndarray:
-        """(networks,) logarithms of the latencies."""
-        known = self._counts(rows)
-        total = np.zeros(len(rows))
-        for costs in self.costs:
-            total += costs.weight * np.log(known[costs.assumption] @ costs.costs_ms)
-        return total
+        return {p.name: p.counts(rows) for p in self.terms.assumptions if p.name in used}
 
 
 def fit(space: str, samples: Samples) -> NasModel:
     """The model of a space from samples of it; with fewer than ENOUGH_SAMPLES the prior says much of it."""
-    terms = space_terms(space)
-    explanations = explain(terms.assumptions, samples.rows, samples.times, samples.step)
+    found = explain(space_terms(space).assumptions, samples.rows, samples.times, samples.step)
     costs = tuple(
-        Costs(e.pieces.name, weight, e.noise, e.pieces.costs(e.parameters)[0])
-        for weight, e in explanations
+        Costs(e.pieces.name, e.weight, e.noise, e.pieces.costs(e.parameters)[0]) for e in found
     )
-    times_ms = tuple(float(t) for t in samples.times)
-    warnings = (*samples.remarks, *_warnings(samples, explanations))
-    return NasModel(
-        space, samples.archs, times_ms, samples.step, costs, _spreads(explanations), warnings
-    )
+    times_ms = tuple(map(float, samples.times))
+    warnings = (*samples.remarks, *_warnings(samples, found[0]))
+    return NasModel(space, samples.archs, times_ms, samples.step, costs, spreads(found), warnings)
 
 
-def _spreads(explanations: Sequence[tuple[float, Explanation]]) -> dict[str, np.ndarray]:
-    """How unsure the costs are, to first order: principal directions of their covariance."""
-    covariance: dict[str, np.ndarray] = {}
-    total: dict[str, float] = {}
-    for weight, explanation in explanations:
-        name = explanation.pieces.name
-        _, slopes = explanation.pieces.costs(explanation.parameters)
-        own = slopes @ np.linalg.inv(explanation.precision) @ slopes.T
-        covariance[name] = covariance.get(name, 0.0) + weight * own
-        total[name] = total.get(name, 0.0) + weight
-    spreads = {}
-    for name, summed in covariance.items():
-        _, sizes, directions = np.linalg.svd(summed / total[name], hermitian=True)
-        kept = 1 + int(np.searchsorted(np.cumsum(sizes), _KEPT * sizes.sum()))
-        spreads[name] = (np.sqrt(sizes[:, None]) * directions)[: min(kept, _DIRECTIONS)]
-    return spreads
-
-
-def _warnings(samples: Samples, explanations: Sequence[tuple[float, Explanation]]) -> list[str]:
-    """What a user should know of the samples."""
+def _warnings(samples: Samples, best: Explanation) -> list[str]:
+    """What a user should know of the samples, by the likeliest explanation."""
     told = []
     count = len(samples.times)
     if count < ENOUGH_SAMPLES:
@@ -324,7 +331,7 @@ def _warnings(samples: Samples, explanations: Sequence[tuple[float, Explanation]
             f"{plural(count, 'sample')}: with fewer than {ENOUGH_SAMPLES} the formula says much of the "
             "answer; measure more (`lolat nas suggest --have` names which)"
         )
-    off = outlying(explanations, samples.rows, samples.times, samples.step)
+    off = outlying(best, samples.rows, samples.times, samples.step)
     strange = int(np.sum(off != 1.0))
     if strange > TOO_MANY_FAR_OFF * count:
         told.append(
@@ -419,7 +426,7 @@ def from_document(document: Mapping[str, Any], source: str, space: str | None = 
         ),
         {
             name: np.array(section["spreads_ms"][name], float)
-            for name in {c["assumption"] for c in section["costs"]}
+            for name in dict.fromkeys(c["assumption"] for c in section["costs"])
         },
         tuple(section["warnings"]),
     )
@@ -433,8 +440,8 @@ def _fault(section: Mapping[str, Any], pieces: dict[str, int]) -> str:
             return f"unknown assumption {name!r}"
         if len(costs["costs_ms"]) != pieces[name] or costs["costs_ms"][0] <= 0.0:
             return f"`costs_ms` are not {pieces[name]} numbers, the first above 0"
-        spreads = section["spreads_ms"].get(name)
-        if spreads is None or {len(direction) for direction in spreads} != {pieces[name]}:
+        directions = section["spreads_ms"].get(name)
+        if directions is None or {len(each) for each in directions} != {pieces[name]}:
             return f"`spreads_ms` has no directions of {pieces[name]} numbers for {name!r}"
     if not math.isclose(sum(c["weight"] for c in section["costs"]), 1.0, rel_tol=1e-6):
         return "the weights of `costs` do not add up to 1"

@@ -1,0 +1,379 @@
+"""What a fit of a search space is made of: pieces with a cost each, and what is known of the costs before.
+
+A network's latency is the sum of its pieces' costs (a convolution on an edge, a block in a layer, what
+never changes). A cost is the formula's terms, with coefficients of the device, times a factor of its
+own, which is 1 unless measurements say otherwise:
+
+    cost = (a*MACs + b*depthwise MACs + c*traffic + d*weights + e*ops) * exp(factors of the piece)
+
+All coefficients are positive. How far apart they may be, and how far a factor may be from 1, is the
+prior: few measurements move little, many move everything.
+
+From measurements follow the most probable costs under each assumption and how likely it is (`explain`), and
+which networks to measure next (`Device`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lolat.graph.counts import COLUMNS
+from lolat.nas.tables import Table
+
+TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
+MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(TERMS))
+TERM_SPREAD = np.array([1.5, 1.5, 1.5, 1.5, 2.0])
+"""Standard deviation of each coefficient's logarithm, around equal shares of an average network.
+
+Wide: on a GPU that waits to be told what to do next `ops` is all of the time, on a phone nearly none.
+"""
+OVERLAP = 4.0  # the exponent of a soft maximum; at equal parts it is 19 % above the larger
+_FREE = 50.0  # a scale may be anything: e**50 times too large or small
+
+
+def work(table: Table) -> np.ndarray:
+    """(choices of the table ..., TERMS) counts at batch size 1; traffic is that of convolutions too."""
+    counts = dict(zip(COLUMNS, np.moveaxis(table.at(1).astype(np.float64), -1, 0), strict=True))
+    moved = counts["acts"] + counts["inp"] + counts["traffic"]
+    depthwise = counts["depthwise_macs"]
+    terms = [counts["flops"] - depthwise, depthwise, moved, counts["weights"], counts["ops"]]
+    return np.stack(terms, axis=-1)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of a space under one assumption on how a device runs its networks.
+
+    `counts(rows)`: (networks, positions) integers into (networks, pieces) how often each occurs.
+    `terms`: (pieces, TERMS), a term's counts over those of an average network. `factors`: (pieces,
+    factors) 0 or 1, which factors a piece shares; `spread`: (factors,) standard deviations of their
+    logarithms. `log_prior`: how likely the assumption is before anything is measured. `overlap`: starting
+    operations and their work go on side by side, so the larger counts rather than the sum.
+    """
+
+    name: str
+    words: str
+    counts: Callable[[np.ndarray], np.ndarray]
+    terms: np.ndarray
+    factors: np.ndarray
+    spread: np.ndarray
+    log_prior: float
+    overlap: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of parameters: the scale, the terms' and the factors' logarithms."""
+        return 1 + len(TERMS) + len(self.spread)
+
+    @property
+    def prior_spread(self) -> np.ndarray:
+        """(size,) standard deviations of the parameters; their means are 0, the scale is free."""
+        return np.concatenate([[_FREE], TERM_SPREAD, self.spread])
+
+    def costs(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """((pieces,) costs, (pieces, size) their derivatives by the parameters)."""
+        terms = self.terms * np.exp(parameters[1 : 1 + len(TERMS)])
+        base, parts = _overlapped(terms) if self.overlap else (terms.sum(axis=1), terms)
+        scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(TERMS) :])
+        costs = base * scale
+        return costs, np.column_stack(
+            [costs, parts * scale[:, None], costs[:, None] * self.factors]
+        )
+
+    def latency(self, counts: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """((networks,) latencies, (networks, size) derivatives of their logarithms)."""
+        costs, slopes = self.costs(parameters)
+        times = counts @ costs
+        return times, (counts @ slopes) / times[:, None]
+
+
+def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Soft maximum of the ops term and the rest: ((pieces,), its parts by term (pieces, TERMS))."""
+    start = terms[:, OPS]
+    work = terms.sum(axis=1) - start
+    largest = np.maximum(np.maximum(start, work), 1e-300)
+    power_start = (start / largest) ** OVERLAP
+    power_work = (work / largest) ** OVERLAP
+    together = np.maximum(power_start + power_work, 1e-300)
+    base = largest * together ** (1.0 / OVERLAP)
+    base[start + work == 0.0] = 0.0
+    # d base / d log start = base * share of start in the sum of powers; the same for work's terms.
+    parts = terms * (base * power_work / together / np.maximum(work, 1e-300))[:, None]
+    parts[:, OPS] = base * power_start / together
+    return base, parts
+
+
+def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
+    """Counts by term over those of an average network; a term that the space lacks stays 0."""
+    return terms / np.where(average > 0.0, average, 1.0)
+
+
+def groups(memberships: Sequence[tuple[np.ndarray, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """((pieces, factors) 0 or 1, (factors,) spreads) from (mask of pieces, spread) pairs."""
+    factors = np.column_stack([np.asarray(mask, dtype=np.float64) for mask, _ in memberships])
+    return factors, np.array([spread for _, spread in memberships])
+
+
+# ---- The robust fit of a space's costs: the most probable ones under each assumption, and how
+# likely it is.
+#
+# Bayesian regression of the logarithm of the latency. The noise is Student's t with four degrees of
+# freedom (Lange, Little and Taylor, JASA 1989), so an absurd reading hardly counts; its scale is not known
+# and each of NOISES is tried. Every (assumption, noise) is weighed by its evidence in Laplace's
+# approximation (MacKay, Neural Computation 4, 1992), and predictions are averaged with these weights.
+
+FREEDOM = 4.0
+NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
+"""Scales of the noise, relative: from a busy phone to a simulator."""
+SMALLEST_WEIGHT = 0.01  # an explanation that counts for less is left out
+
+_ROUNDS = 40
+_LONGEST_STEP = 3.0  # in a logarithm; beyond it a linear step says nothing
+_CLOSE = 1e-5
+_DIRECTIONS = 32  # in which costs may be off together: at most so many are kept
+_KEPT = 0.99  # of their variance
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The samples explained under one assumption at one scale of the noise.
+
+    `parameters`: (size,); `precision`: (size, size) inverse of their covariance; `weight`: how likely it
+    is; those of all explanations add up to 1.
+    """
+
+    pieces: Pieces
+    noise: float
+    parameters: np.ndarray
+    precision: np.ndarray
+    weight: float
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Samples under one assumption: counts (networks, pieces), log times, variance of rounding."""
+
+    pieces: Pieces
+    counts: np.ndarray
+    log_times: np.ndarray
+    rounding: float
+    noise: float
+
+    def cost(self, parameters: np.ndarray) -> float:
+        """Minus the log of prior times likelihood, without constants."""
+        times = self.counts @ self.pieces.costs(parameters)[0]
+        variance = self.noise**2 + self.rounding / times**2
+        error = self.log_times - np.log(times)
+        likelihood = 0.5 * (FREEDOM + 1.0) * np.log1p(error**2 / variance / FREEDOM)
+        prior = 0.5 * np.sum((parameters / self.pieces.prior_spread) ** 2)
+        return float(np.sum(likelihood + 0.5 * np.log(variance)) + prior)
+
+    def slopes(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(direction of ascent, curvature), Gauss-Newton with the weights of Student's t."""
+        times, jacobian = self.pieces.latency(self.counts, parameters)
+        variance = self.noise**2 + self.rounding / times**2
+        error = self.log_times - np.log(times)
+        weight = (FREEDOM + 1.0) / (FREEDOM + error**2 / variance) / variance
+        precision = self.pieces.prior_spread**-2.0
+        curvature = (jacobian.T * weight) @ jacobian + np.diag(precision)
+        return jacobian.T @ (weight * error) - precision * parameters, curvature
+
+    def most_probable(self, parameters: np.ndarray) -> np.ndarray:
+        """Levenberg-Marquardt from `parameters` to the nearest most probable ones."""
+        cost, damping = self.cost(parameters), 1e-3
+        for _ in range(_ROUNDS):
+            ascent, curvature = self.slopes(parameters)
+            better = False
+            while not better and damping < 1e6:
+                damped = curvature + damping * np.diag(np.diag(curvature))
+                move = np.linalg.solve(damped, ascent)
+                move *= min(1.0, _LONGEST_STEP / max(float(np.abs(move).max()), 1e-300))
+                tried = self.cost(parameters + move)
+                better = tried <= cost
+                damping = max(damping / 10.0, 1e-9) if better else max(damping * 10.0, 1e-6)
+            if not better:
+                break
+            gain, cost, parameters = cost - tried, tried, parameters + move
+            if gain < _CLOSE:
+                break
+        return parameters
+
+
+def explain(
+    assumptions: Sequence[Pieces], rows: np.ndarray, times: np.ndarray, step: float = 0.0
+) -> list[Explanation]:
+    """Explanations of the samples, the likeliest first.
+
+    `rows`: (samples, positions) integers; `times`: (samples,) ms, above 0; `step`: ms, what the times
+    were rounded to.
+    """
+    found: list[tuple[Pieces, float, np.ndarray, np.ndarray]] = []
+    log_evidence: list[float] = []  # up to a constant
+    for pieces in assumptions:
+        counts = pieces.counts(rows)
+        start = np.zeros(pieces.size)
+        start[0] = np.median(np.log(times) - np.log(counts @ pieces.costs(start)[0]))
+        for noise in NOISES:  # from the largest down: each begins where the one before ended
+            problem = _Problem(pieces, counts, np.log(times), step**2 / 12.0, noise)
+            start = problem.most_probable(start)
+            curvature = problem.slopes(start)[1]
+            found.append((pieces, noise, start, curvature))
+            log_evidence.append(
+                pieces.log_prior
+                - problem.cost(start)
+                - 0.5 * np.linalg.slogdet(curvature)[1]
+                - np.sum(np.log(pieces.prior_spread))
+            )
+    order = sorted(range(len(found)), key=lambda i: -log_evidence[i])
+    weights = np.exp([log_evidence[i] - log_evidence[order[0]] for i in order])
+    weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
+    weights /= weights.sum()
+    return [Explanation(*found[i], float(w)) for i, w in zip(order, weights, strict=True) if w > 0]
+
+
+def outlying(
+    best: Explanation, rows: np.ndarray, times: np.ndarray, step: float = 0.0
+) -> np.ndarray:
+    """(samples,) factors by which readings are off where the fit takes them for absurd, else 1.
+
+    Judged by the likeliest explanation: absurd is beyond 8 of its noise scales and off by a quarter.
+    """
+    predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
+    error = np.log(times) - np.log(predicted)
+    scale = np.sqrt(best.noise**2 + step**2 / 12.0 / predicted**2)
+    absurd = (np.abs(error) > 8.0 * scale) & (np.abs(error) > np.log(1.25))
+    factors: np.ndarray = np.where(absurd, np.exp(error), 1.0)
+    return factors
+
+
+def spreads(explanations: Sequence[Explanation]) -> dict[str, np.ndarray]:
+    """By assumption (directions, pieces): how unsure the costs are, to first order.
+
+    The principal directions of their covariance.
+    """
+    covariance: dict[str, np.ndarray] = {}
+    total: dict[str, float] = {}
+    for explanation in explanations:
+        name, weight = explanation.pieces.name, explanation.weight
+        _, slopes = explanation.pieces.costs(explanation.parameters)
+        own = slopes @ np.linalg.inv(explanation.precision) @ slopes.T
+        covariance[name] = covariance.get(name, 0.0) + weight * own
+        total[name] = total.get(name, 0.0) + weight
+    found = {}
+    for name, summed in covariance.items():
+        _, sizes, directions = np.linalg.svd(summed / total[name], hermitian=True)
+        kept = 1 + int(np.searchsorted(np.cumsum(sizes), _KEPT * sizes.sum()))
+        found[name] = (np.sqrt(sizes[:, None]) * directions)[: min(kept, _DIRECTIONS)]
+    return found
+
+
+# ---- Which networks to measure next: those that leave the least doubt about all the others.
+#
+# Bayesian experimental design (Chaloner and Verdinelli, Statistical Science 10, 1995, section 2): of all
+# candidates the one is taken whose measurement lowers the mean variance of log latency over all of them the
+# most, then the next given that one, and so on. The latency is not linear in what is not known, so the
+# variance is a mean over several devices: drawn from the prior, or, with measurements at hand, those that
+# explain them. That it is not known whether operations without effect are executed is one more direction.
+
+DEVICES = 8  # drawn from the prior, for each assumption
+NOISE = 0.03  # of a measurement, where nothing is measured yet
+KNOWN_SCALE = 10.0  # spread of the scale before the first measurement: any, yet well-conditioned
+
+
+class Device:
+    """One possible device, and what is not known of it.
+
+    `slopes`: (candidates, parameters) of log latency; `covariance` of the parameters; `variance` of the
+    noise. Kept up to date with each measurement, in time linear in the parameters: `moved`, slopes
+    times covariance; `own`, each candidate's variance; `shared`, its covariances with all candidates,
+    squared and averaged; `total`, the mean variance.
+    """
+
+    def __init__(self, slopes: np.ndarray, covariance: np.ndarray, variance: float) -> None:
+        self.slopes, self.variance = slopes, variance
+        self.average = slopes.T @ slopes / len(slopes)
+        self.moved = slopes @ covariance
+        self.own = np.einsum("ij,ij->i", self.moved, slopes)
+        self.shared = np.einsum("ij,ij->i", self.moved @ self.average, self.moved)
+        self.total = float(np.mean(self.own))
+
+    def gain(self) -> np.ndarray:
+        """(candidates,) share of the mean variance that measuring each would take away."""
+        return self.shared / (self.own + self.variance) / max(self.total, 1e-300)
+
+    def measured(self, index: int) -> None:
+        """Take the measurement of a candidate into account: a rank-one change of the covariance."""
+        column = self.moved[index].copy()
+        own = float(self.own[index]) + self.variance
+        across = self.slopes @ column
+        weighed = self.average @ column
+        share = across / own
+        square = float(column @ weighed)
+        self.shared += share * (share * square - 2.0 * (self.moved @ weighed))
+        self.moved -= np.outer(share, column)
+        self.own -= share * across
+        self.total -= square / own
+
+
+def most_telling(devices: Sequence[Device], count: int) -> list[int]:
+    """Which candidates to measure, the most telling first; the devices know of them afterwards."""
+    chosen: list[int] = []
+    for _ in range(count):
+        gain = np.sum([device.gain() for device in devices], axis=0)
+        gain[chosen] = -np.inf
+        chosen.append(int(np.argmax(gain)))
+        for device in devices:
+            device.measured(chosen[-1])
+    return chosen
+
+
+_Known = tuple[tuple[np.ndarray, np.ndarray], np.ndarray, float, float]
+"""Of a device under one assumption: (latencies, slopes), covariance, how sure it is, variance of noise."""
+
+
+def drawn_devices(
+    assumptions: Sequence[Pieces], candidates: np.ndarray, generator: np.random.Generator
+) -> list[Device]:
+    """Devices drawn from the prior."""
+    counts = [pieces.counts(candidates) for pieces in assumptions]
+    devices = []
+    for _ in range(DEVICES):
+        known: list[_Known] = []
+        for pieces, occurs in zip(assumptions, counts, strict=True):
+            spread = pieces.prior_spread
+            draw = generator.standard_normal(pieces.size) * spread
+            draw[0], spread[0] = 0.0, KNOWN_SCALE
+            sure = float(np.exp(pieces.log_prior))
+            known.append((pieces.latency(occurs, draw), np.diag(spread**2), sure, NOISE**2))
+        devices += _with_doubt(known)
+    return devices
+
+
+def explaining_devices(explanations: Sequence[Explanation], candidates: np.ndarray) -> list[Device]:
+    """The devices that explain what is measured: the likeliest of each assumption."""
+    best: dict[str, Explanation] = {}
+    sure: dict[str, float] = {}
+    for explanation in explanations:
+        name = explanation.pieces.name
+        best.setdefault(name, explanation)
+        sure[name] = sure.get(name, 0.0) + explanation.weight
+    known: list[_Known] = []
+    for name, e in best.items():
+        latency = e.pieces.latency(e.pieces.counts(candidates), e.parameters)
+        known.append((latency, np.linalg.inv(e.precision), sure[name], e.noise**2))
+    return _with_doubt(known)
+
+
+def _with_doubt(known: Sequence[_Known]) -> list[Device]:
+    """Devices with one more direction: towards the latencies under the other assumption."""
+    devices = []
+    others = [*known[1:], known[0]]
+    for ((times, slopes), covariance, sure, variance), other in zip(known, others, strict=True):
+        apart = np.log(other[0][0] / times)
+        wider = np.pad(covariance, (0, 1))
+        wider[-1, -1] = sure * (1.0 - sure)
+        devices.append(Device(np.column_stack([slopes, apart - apart.mean()]), wider, variance))
+    return devices
