@@ -20,8 +20,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES, count
 from lolat.mlp.devices import DEVICES, Device, find, key, merged
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.layers import LayerWork, layer_name, network_rows
-from lolat.mlp.table import LAYERS, LayerTable
+from lolat.mlp.table import LAYERS, LayerTable, LayerWork, layer_name, network_rows
 from lolat.model import Model
 
 # ---- What a convolution pays when it is timed alone, and what of it a network pays: a formula
@@ -101,7 +100,7 @@ class Sizes:
     """What the formula needs of each row of a table, computed once."""
 
     def __init__(self, table: LayerTable, device: Device) -> None:
-        self.work = work = LayerWork.of(table)
+        self.work = work = LayerWork(table)
         self.bias = table["use_bias"].astype(float)
         self.active = (table["activation"] != "none").astype(float)
         self.bare = (self.bias + self.active == 0) & work.product
@@ -176,7 +175,7 @@ def alike(table: LayerTable) -> np.ndarray:
     """(rows,) whether the formula is of such a layer: forward; 3x3 or 1x1 windows moved by 1, one pixel
     written, or weights that take longer than computing; channels that are turned as most are.
     """
-    work = LayerWork.of(table)
+    work = LayerWork(table)
     known = (
         ((work.stride == 1) & ((work.window == 1) | (work.window == 3)))
         | (work.side == 1)

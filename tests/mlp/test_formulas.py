@@ -1,4 +1,4 @@
-"""LoLat's formula on layers: their counts, and a fit for each GPU and optimiser."""
+"""Formulas of layers in benchmarks/justus: LoLat's for each GPU and optimizer, and a linear regression."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.justus.formula_fit import LayerFormulas
+from benchmarks.justus.linear import features, fit_linear
 from lolat.errors import InputError
 from lolat.graph.counts import FEATURES, count
-from lolat.mlp.layers import layer_counts, layer_name
-from lolat.mlp.table import LAYERS, TIME, LayerTable
+from lolat.mlp.table import LAYERS, TIME, LayerTable, layer_counts, layer_name
 from tests.mlp.tables import layer_graph, random_rows, rows_of, table
 
 COEFFICIENTS = {"acts": 3e-8, "inp": 2e-8, "flops": 2e-10, "traffic": 9e-9, "weights": 4e-8}
@@ -139,3 +139,34 @@ def test_wrong_tables(tmp_path: Path) -> None:
     timeless = LayerTable("dense", {c: v for c, v in rows.columns.items() if c != TIME})
     with pytest.raises(InputError, match=TIME):
         LayerFormulas.fit(timeless)
+
+
+def test_the_features_are_the_sizes_and_the_authors_count_of_work(tmp_path: Path) -> None:
+    rows = table(
+        tmp_path,
+        rows_of("convolution", {}, {"padding": "valid", "stride": "4", "use_bias": "0"}),
+    )
+    # 8 images, 56 x 56, 3 x 3, 64 to 32 channels; valid: (56 - 2) / 4 = 13.5, which is not rounded.
+    work = [8 * 56**2 * 9 * 64 * 32, 8 * 13.5**2 * 9 * 64 * 32]
+    assert features(rows).tolist() == [
+        [8, 3136, 9, 64, 32, 1, 1, 1, work[0]],
+        [8, 3136, 9, 64, 32, 0, 4, 0, work[1]],
+    ]
+    dense = table(tmp_path, rows_of("dense", {}))
+    assert features(dense).tolist() == [[8, 100, 10, 8 * 100 * 10]]
+
+
+@pytest.mark.parametrize("layer", ["convolution", "dense"])
+def test_it_is_least_squares(layer: str, tmp_path: Path) -> None:
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rows = table(tmp_path, random_rows(layer, 120, seed=3))
+    others = table(tmp_path, random_rows(layer, 30, seed=4))
+    reference = make_pipeline(StandardScaler(), LinearRegression()).fit(
+        features(rows), rows.times_ms
+    )
+    expected = reference.predict(features(others))
+    found = fit_linear(rows).predict(others)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.ptp(expected))
