@@ -17,6 +17,7 @@ from lolat.training.learning import (
     SIMPLEST,
     EpochPoint,
     PassPoint,
+    Points,
     StartPoint,
     UpdatePoint,
     training_section,
@@ -224,7 +225,7 @@ def _section(
     blocks: Sequence[Predefined],
     graphs: Mapping[str, Graph],
     run: Run,
-    starts: Sequence[StartPoint],
+    starts: list[StartPoint],
 ) -> dict[str, Any]:
     visited = run.outcome.visits
     limit = final_limit(visited.values())
@@ -251,7 +252,8 @@ def _section(
     noisy = [key for key, visits in visited.items() if not is_quiet(visits, limit)]
     noise = noise_beside(run.outcome.reference(), limit, [p.spread for p in passes], len(noisy))
     remarks = warnings(run.environment, noise, run.outcome.failures, noisy)
-    return training_section(passes, updates, epochs, starts, run.environment, noise, remarks)
+    points = Points(passes, updates, epochs, starts)
+    return training_section(points, run.environment, noise, remarks)
 
 
 def _times(visits: Sequence[Visit], limit: float) -> tuple[float, tuple[float, ...]]:

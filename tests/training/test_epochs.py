@@ -11,7 +11,7 @@ import pytest
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph
 from lolat.model.file import write
-from lolat.training.file import from_document, load_training
+from lolat.training import from_document, load_training
 from lolat.training.fitting import Epoch, EpochTraining, fit, read_epochs
 from lolat.training.terms import EPOCH_TERMS
 from tests import synthetic

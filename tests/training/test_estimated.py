@@ -13,11 +13,11 @@ from lolat.fitting.domain import OUTSIDE_WIDENING
 from lolat.graph import GraphBuilder
 from lolat.model import Model
 from lolat.model.file import validate
-from lolat.training.estimate import ForwardTraining
+from lolat.training import from_document
+from lolat.training.estimate import UNMEASURED, EstimatedTraining, ForwardTraining
 from lolat.training.exchange import Link
-from lolat.training.file import from_document
+from lolat.training.learning import MeasuredTraining
 from lolat.training.memory import OPTIMIZERS, memory_bytes
-from lolat.training.model import UNMEASURED, EstimatedTraining, MeasuredTraining
 from lolat.training.replicas import predict_parallel
 from tests import synthetic
 from tests.training import known_device as known

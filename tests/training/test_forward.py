@@ -15,8 +15,8 @@ from lolat.graph.counts import count
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import Model
+from lolat.training import load_training
 from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, typical
-from lolat.training.file import load_training
 from lolat.training.memory import memory_bytes, optimizer_named
 from tests import synthetic
 from tests.training.epoch_tables import by_hand

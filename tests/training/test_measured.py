@@ -17,9 +17,9 @@ from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
-from lolat.training.file import from_document, load_training
+from lolat.training import from_document, load_training
+from lolat.training.learning import WIDENING
 from lolat.training.memory import OPTIMIZERS, largest_batch, memory_bytes
-from lolat.training.model import WIDENING
 from tests import synthetic
 
 RESIDUALS = [0.01 * n for n in range(1, 20)]  # the 18th of 19 is what 90 % stay below
@@ -247,7 +247,7 @@ def test_a_model_of_latency_says_the_command_that_measures_training(
     )
     assert f"`{command}`" in said_of(path)
     # a shipped one stays as it is
-    monkeypatch.setattr("lolat.training.file.shipped_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.training.shipped_folder", lambda: tmp_path)
     assert "--backend torch`" in said_of(path)
     # what nothing here can measure comes from a table
     for unknown in ({}, {"device": "cpu", "framework": "onnxruntime"}, {"device": "unknown"}):

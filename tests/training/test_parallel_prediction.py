@@ -69,7 +69,7 @@ class TrainingCommand(Command):
 
 @pytest.fixture
 def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("lolat.training.file.load_training", lambda _: known())
+    monkeypatch.setattr("lolat.training.load_training", lambda _: known())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     return TrainingCommand(capsys)
 
@@ -95,7 +95,7 @@ def test_the_command_says_what_is_waited_for(lolat: Command) -> None:
 
 def test_the_command_says_what_is_hidden(lolat: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "lolat.training.file.load_training",
+        "lolat.training.load_training",
         lambda _: known(times={"forward": 40.0, "backward": 60.0}),
     )
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network(width=256))
@@ -121,7 +121,7 @@ def test_cost_passes_it_on(
         found.append(overlap)
         return predict_parallel(*arguments, overlap=overlap, **more)
 
-    monkeypatch.setattr("lolat.training.file.load_training", lambda _: known())
+    monkeypatch.setattr("lolat.training.load_training", lambda _: known())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     monkeypatch.setattr("lolat.api.training.predict_parallel", predict)
     done = Command(capsys)("cost", "m", "n", "--samples", 100, "--batch-size", 10, "--replicas", 2,

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from lolat.training.learning import EpochPoint, PassPoint, StartPoint, UpdatePoint, training_section
+from lolat.training.learning import (
+    EpochPoint,
+    PassPoint,
+    Points,
+    StartPoint,
+    UpdatePoint,
+    training_section,
+)
 from lolat.training.terms import PASS_TERMS
 
 FORWARD = {"flops": 1e-8, "traffic": 4e-7, "ops": 0.01, "norm_traffic": 3e-7, "call": 0.2}
@@ -77,5 +84,5 @@ def section(noise: float = 0.02, blocks: int = 60) -> dict[str, Any]:
     """What a model file has under "training"."""
     where = {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"}
     noises = {"floor": 0.03, "reference_ms": 1.0, "calm_share": 1.0}
-    made = (passes(blocks, noise), updates(), epochs(), starts())
-    return training_section(*made, where, noises, ["the machine was busy"])
+    made = Points(passes(blocks, noise), updates(), epochs(), starts())
+    return training_section(made, where, noises, ["the machine was busy"])
