@@ -14,8 +14,8 @@ from lolat.training.model import Training, iteration_blocks, with_input
 from tests import synthetic
 from tests.training import epoch_tables, known_device
 from tests.training.known_training import KnownTraining
-from tests.training.test_estimated import model as estimated
-from tests.training.test_measured import model as measured
+from tests.training.test_estimate import model as estimated
+from tests.training.test_learning import model as measured
 
 GRAPH = synthetic.network()
 

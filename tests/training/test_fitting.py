@@ -129,14 +129,14 @@ def test_a_model_is_written_and_read(model: EpochTraining, tmp_path: Path) -> No
     assert document["environment"] == {"device": "a desk", "source": "a table of epochs"}
     assert len(document["epochs"]["points"]) == 60
     first, row = document["epochs"]["points"][0], epochs()[0]
-    assert first["epoch_s"] == row.epoch_s
-    assert {k: first[k] for k in ("network", "batch_size", "samples", "optimizer")} == {
-        "network": row.network, "batch_size": row.batch_size, "samples": row.samples,
-        "optimizer": row.optimizer,
-    }  # fmt: skip
+    for name in ("epoch_s", "network", "batch_size", "samples", "optimizer"):
+        assert first[name] == getattr(row, name)
     assert first["counts"] == synthetic.totals(read(row.network), row.batch_size)
     asked = (read(NEW[0]), 8, 1000, 2, "adam")
     assert load_training(path).predict(*asked) == model.predict(*asked)
+
+
+DOMAIN = {"densest": 1, "longest_ms": 1, "absent": []}
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,7 @@ def test_a_model_is_written_and_read(model: EpochTraining, tmp_path: Path) -> No
         ({"residuals": ["a"]}, r"`epochs.residuals\[0\]` is 'a'"),
         ({"drop_last": "yes"}, "`epochs.drop_last` is 'yes'; expected true or false"),
         ({"domain": {"densest": None}}, "`epochs.domain.densest` is null"),
-        (
-            {"domain": {"densest": 1, "longest_ms": 1, "absent": ["x"]}},
-            "`epochs.domain.absent` has 'x'",
-        ),
+        ({"domain": DOMAIN | {"absent": ["x"]}}, "`epochs.domain.absent` has 'x'"),
         ({"domain": {}}, "the field `epochs.domain.densest` is missing"),
         ({"optimizers": ["x"]}, "`epochs.optimizers` has 'x'; expected of sgd"),
     ],
@@ -196,18 +193,13 @@ def test_rows_are_read(tmp_path: Path) -> None:
             HEAD + "a,8,100,sgd,nan\n",
             "line 2: epoch_s is 'nan'; expected a time above 0, in seconds",
         ),
-        (HEAD + "a,8,100,sgd,inf\n", "epoch_s is 'inf'"),
         (HEAD + "a,8,100,sgd,-1\n", "epoch_s is '-1'"),
-        (HEAD + "a,8,100,sgd,\n", "epoch_s is empty"),
         (HEAD + "a,8,100,sgd\n", "line 2: 4 cells; expected 5"),
         (
-            HEAD + "a,8,100,sgd,1\na,nan,100,sgd,1\n",
-            "line 3: batch_size is 'nan'; expected a whole",
+            HEAD + "a,8,100,sgd,1\na,1.5,100,sgd,1\n",
+            "line 3: batch_size is '1.5'; expected a whole",
         ),
-        (HEAD + "a,0,100,sgd,1\n", "batch_size is '0'"),
-        (HEAD + "a,1.5,100,sgd,1\n", "batch_size is '1.5'"),
         (HEAD + "a,8,-5,sgd,1\n", "samples is '-5'"),
-        (HEAD + "a,8,many,sgd,1\n", "samples is 'many'"),
         (HEAD + "a,101,100,sgd,1\n", "line 2: a batch of 101 is larger than the data set of 100"),
         (HEAD + "a,8,100,lion,1\n", "line 2: optimizer 'lion': expected one of sgd, momentum"),
         (HEAD + " ,8,100,sgd,1\n", "line 2: network is empty"),
