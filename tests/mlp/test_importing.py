@@ -133,13 +133,10 @@ def test_columns_are_those_that_were_pickled(tmp_path: Path) -> None:
         assert found[name].tolist() == values.tolist()
 
 
-MARK = "should not run"
-
-
 @pytest.mark.parametrize(
     ("call", "arguments", "named"),
     [
-        (os.system, (f"echo {MARK} > ran",), f"{os.name}.system"),
+        (os.system, ("echo > ran",), f"{os.name}.system"),
         (builtins.eval, ("open('ran', 'w')",), "__builtin__.eval"),
         (builtins.getattr, (Path, "cwd"), "__builtin__.getattr"),
         (builtins.exec, ("open('ran', 'w')",), "__builtin__.exec"),
@@ -152,7 +149,7 @@ def test_a_call_of_anything_else_is_refused_before_it_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     call: Any,
-    arguments: tuple[Any, ...],
+    arguments: Any,
     named: str,
     protocol: int,
 ) -> None:
@@ -296,11 +293,7 @@ def test_impossible_rows_are_left_out_and_counted(
     ("place", "columns", "words"),
     [
         ("", {}, "has no raw files; expected a folder with GPU/run/benchmark_convolution_"),
-        (
-            "V/0/benchmark_dense_.pkl",
-            WITHOUT,
-            "lacks the column dim_input; expected a raw file of de",
-        ),
+        ("V/0/benchmark_dense_.pkl", WITHOUT, "lacks the column dim_input; expected a raw file"),
         ("a,b/0/benchmark_dense_.pkl", DENSE, "'a,b' is no name of a GPU"),
     ],
 )
@@ -347,9 +340,8 @@ def test_tables_are_written_and_counted(script: Script, tmp_path: Path) -> None:
         f"{output}/dense.csv: 4 of 8 rows, from 2 files",
     ]
     assert "dense: 4 rows left out: the same layer once more in a run" in found.err
-    assert (output / "dense.csv").read_text().splitlines()[
-        1
-    ] == "K80,0,1,10,5,none,none,1,0.5,2,0.1"
+    _, first, *_ = (output / "dense.csv").read_text().splitlines()
+    assert first == "K80,0,1,10,5,none,none,1,0.5,2,0.1"
     assert (output / "convolution.csv").read_text().startswith("gpu,run,batch_size,input_size,")
 
 

@@ -45,16 +45,15 @@ def test_a_written_model_is_read_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "new" / "model.json"
     write_layer_model(path, odd)
     found = read_layer_model(path)
-    assert (found.mean == odd.mean).all()
-    assert (found.scale == odd.scale).all()
+    for name in ("mean", "scale"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(odd, name))
     for name in ("layer", "recipe", "devices", "features", "ranges", "training", "errors"):
         assert getattr(found, name) == getattr(odd, name)
-    weights = found.network.members[0][0].weights
+    (weights, known) = (m.network.members[0][0].weights for m in (found, odd))
     assert weights.dtype == np.float32
-    assert (weights == odd.network.members[0][0].weights).all()
+    assert (weights == known).all()
     document = json.loads(path.read_text())
-    assert document["schema"] == "lolat-layer-model"
-    assert document["version"] == 1
+    assert (document["schema"], document["version"]) == ("lolat-layer-model", 1)
     assert list(document) == sorted(document)
 
 
@@ -64,12 +63,8 @@ def test_a_prediction_by_hand(tmp_path: Path) -> None:
     assert model.predict(rows).tolist() == [1, 0.25, 2.25]
     assert model.predict(rows.select(np.array([], int))).shape == (0,)
 
-
-def test_features_are_standardised_first(tmp_path: Path) -> None:
-    model = hand_model(slope=1)
-    model = replace(model, mean=model.mean + 2, scale=model.scale * 4)
-    rows = table(tmp_path, rows_of("dense", {"batch_size": "8"}))
-    assert model.predict(rows).tolist() == [(8 - 2) / 4]
+    scaled = replace(hand_model(slope=1), mean=np.full(12, 2.0), scale=np.full(12, 4.0))
+    assert scaled.predict(rows).tolist() == [0.5, 0.0, 1.75]  # (n - 2) / 4, from 0
 
 
 @pytest.mark.parametrize("mean", [1e300, -1e300])
@@ -100,7 +95,7 @@ def test_a_gpu_is_called_as_its_key_says(tmp_path: Path) -> None:
     assert read_layer_model(path).predict(rows).tolist() == [2496, 5120]
 
 
-def test_a_model_of_one_gpu_is_of_no_other(tmp_path: Path) -> None:
+def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer(tmp_path: Path) -> None:
     model = hand_model()
     assert len(model.predict(table(tmp_path, rows_of("dense", {"gpu": "tesla v100"})))) == 1
     with pytest.raises(InputError) as caught:
@@ -109,14 +104,9 @@ def test_a_model_of_one_gpu_is_of_no_other(tmp_path: Path) -> None:
         "the model is of V100 alone and the table has rows of K80; expected rows of V100, or a model of "
         "several GPUs (lolat mlp fit, without --only)"
     )
-
-
-def test_the_other_kind_of_layer(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("convolution", {}))
-    with pytest.raises(
-        InputError, match="the model is of dense layers and the table of convolution"
-    ):
-        hand_model().predict(rows)
+    words = "the model is of dense layers and the table of convolution"
+    with pytest.raises(InputError, match=words):
+        model.predict(table(tmp_path, rows_of("convolution", {})))
 
 
 def test_a_fact_that_is_not_known_is_asked_for(
@@ -244,19 +234,16 @@ def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) 
     [("relu", max(0, -1.5)), ("linear", -1.5), ("silu", -1.5 / (1 + math.exp(1.5)))],
 )
 def test_one_layer_by_hand(activation: str, expected: float) -> None:
-    network = Perceptron(
-        [[Layer(np.array([[2], [1]], np.float32), np.array([0.5], np.float32), activation)]]
-    )
+    weights, biases = np.array([[2], [1]], np.float32), np.array([0.5], np.float32)
+    network = Perceptron([[Layer(weights, biases, activation)]])
     assert network(np.array([[-1.5, 1.0]])) == pytest.approx([expected], rel=1e-6)
 
 
 def test_a_network_is_what_pytorch_makes_of_it() -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
-    members = [
-        [layer(rng, 7, 33, "silu"), layer(rng, 33, 20, "relu"), layer(rng, 20, 1, "linear")]
-        for _ in range(3)
-    ]
+    widths = ((7, 33, "silu"), (33, 20, "relu"), (20, 1, "linear"))
+    members = [[layer(rng, *given) for given in widths] for _ in range(3)]
     functions = {"silu": torch.nn.functional.silu, "relu": torch.relu, "linear": lambda x: x}
     x = rng.normal(size=(100, 7))
     outputs = []
@@ -289,20 +276,21 @@ def test_silu_of_large_numbers_is_a_number() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     ones = np.ones((2, 1), np.float32)
-    with pytest.raises(ValueError, match="activation 'tanh'; expected one of relu, silu, linear"):
-        Layer(ones, None, "tanh")
-    with pytest.raises(ValueError, match=r"expected \(in, out\)"):
-        Layer(ones[0], None, "relu")
-    with pytest.raises(ValueError, match="biases of shape"):
-        Layer(ones, np.ones(2, np.float32), "relu")
-    with pytest.raises(ValueError, match="no layers"):
-        Perceptron([])
-    with pytest.raises(ValueError, match="2 outputs; expected one"):
-        Perceptron([[Layer(ones.T, None, "relu")]])
-    with pytest.raises(ValueError, match="weights for 2 inputs follow 1 outputs"):
-        Perceptron([[Layer(ones, None, "relu"), Layer(ones, None, "relu")]])
-    with pytest.raises(ValueError, match=r"expected \(rows, 2\)"):
-        Perceptron([[Layer(ones, None, "relu")]])(np.zeros((3, 3)))
+    narrow = Layer(ones, None, "relu")
+    for call, words in (
+        (
+            lambda: Layer(ones, None, "tanh"),
+            "activation 'tanh'; expected one of relu, silu, linear",
+        ),
+        (lambda: Layer(ones[0], None, "relu"), r"expected \(in, out\)"),
+        (lambda: Layer(ones, np.ones(2, np.float32), "relu"), "biases of shape"),
+        (lambda: Perceptron([]), "no layers"),
+        (lambda: Perceptron([[Layer(ones.T, None, "relu")]]), "2 outputs; expected one"),
+        (lambda: Perceptron([[narrow, narrow]]), "weights for 2 inputs follow 1 outputs"),
+        (lambda: Perceptron([[narrow]])(np.zeros((3, 3))), r"expected \(rows, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 def test_errors_by_hand() -> None:
@@ -331,17 +319,16 @@ def test_groups_are_gpus_and_optimizers(tmp_path: Path) -> None:
     found = evaluate(hand_model(gpus=("V100", "K80"), slope=0.25), rows)
     assert list(found.gpus) == ["V100", "K80"]
     assert list(found.optimizers) == ["none", "adam"]
-    assert found.gpus["V100"].rmse_ms == 0
-    assert found.gpus["K80"].rows == 2
-    assert found.gpus["K80"].mean_relative_error == pytest.approx(0.5)
-    assert found.optimizers["adam"].rmse_ms == pytest.approx(2)
-    assert found.all.rmse_ms == pytest.approx((5 / 3) ** 0.5)
+    v100, k80 = found.gpus.values()
+    assert (v100.rmse_ms, k80.rows, found.to_dict()["gpus"]["K80"]["rows"]) == (0, 2, 2)
+    assert k80.mean_relative_error == pytest.approx(0.5)
+    both = (found.optimizers["adam"].rmse_ms, found.all.rmse_ms)
+    assert both == pytest.approx((2, (5 / 3) ** 0.5))
     lines = found.lines()
     names = [line.split()[0] for line in lines if line][1:]
     assert names == ["all", "V100", "K80", "forward", "adam"]
     assert len({len(line) for line in lines if line}) == 1
     assert len(lines[0]) <= 80
-    assert found.to_dict()["gpus"]["K80"]["rows"] == 2
 
 
 def test_without_the_spread_there_is_no_such_column(tmp_path: Path) -> None:

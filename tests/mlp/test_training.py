@@ -25,6 +25,7 @@ from tests.processes import python
 PAPERS = PAPER.plan("dense", False)
 PLAN = replace(PAPERS, hidden=(8, 4), dropout=0.0, l2=0.0, batch=64, epochs=6)
 PLAN = replace(PLAN, learning_rate=0.05, halve_every=2)
+STRAIGHT = replace(PLAN, output_activation="linear", loss="squared")
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(40, 3)).astype(np.float32)
 Y = np.exp(X @ [0.5, -0.25, 1.0] / 2).astype(np.float32)
@@ -129,11 +130,9 @@ def test_every_row_is_in_one_batch_of_an_epoch_and_the_last_may_be_smaller() -> 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_a_share_of_an_epochs_rows_is_of_strangers(share: float) -> None:
     """Of a network that does not learn, the loss says which rows it saw."""
-    plan = replace(PLAN, learning_rate=0.0, strangers=share)
-    still = KerasNetwork(plan, X, Y, 6, seed=1, strange=X + 1)
-    own, strange = (
-        (np.log1p(Perceptron([still.layers()])(x)) - np.log1p(Y)) ** 2 for x in (X, X + 1)
-    )
+    still = network(replace(PLAN, learning_rate=0.0, strangers=share), strange=X + 1)
+    outputs = (Perceptron([still.layers()])(x) for x in (X, X + 1))
+    own, strange = ((np.log1p(output) - np.log1p(Y)) ** 2 for output in outputs)
     losses = [still.epoch() for _ in range(3)]
     if share == 1.0:
         assert losses == pytest.approx([strange.mean()] * 3, rel=1e-4)
@@ -141,15 +140,6 @@ def test_a_share_of_an_epochs_rows_is_of_strangers(share: float) -> None:
         assert len(set(losses)) == 3  # others each time
         lowest, highest = np.minimum(own, strange).mean(), np.maximum(own, strange).mean()
         assert all(lowest < loss < highest for loss in losses)
-
-
-def test_dropout_is_in_training_only_and_its_seed_goes_on() -> None:
-    plan = replace(PLAN, dropout=0.5, learning_rate=0.0)
-    trained = network(plan)
-    without = network(replace(plan, dropout=0.0))
-    losses = [trained.epoch() for _ in range(3)]
-    assert len(set(losses)) == 3
-    assert losses[0] != without.epoch()
 
 
 def test_everything_follows_from_the_seed_and_the_state() -> None:
@@ -169,30 +159,30 @@ def test_everything_follows_from_the_seed_and_the_state() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def filled(trained: KerasNetwork, value: float) -> KerasNetwork:
+    """The network with that value in all of its output's weights."""
+    kernel = trained.network.layers[-1].kernel
+    kernel.assign(np.full(kernel.shape, value))
+    return trained
+
+
 def test_an_output_that_is_0_everywhere_is_dead() -> None:
     trained = network()
     trained.epoch()
     assert not trained.dead
-    kernel = trained.network.layers[-1].kernel
-    kernel.assign(-np.ones(kernel.shape))
-    trained.epoch()
+    filled(trained, -1.0).epoch()
     assert trained.dead
     again = network()
     again.take(trained.state())
     assert again.dead
-    straight = network(replace(PLAN, output_activation="linear", loss="squared"))
-    kernel = straight.network.layers[-1].kernel
-    kernel.assign(np.zeros(kernel.shape))
+    straight = filled(network(STRAIGHT), 0.0)
     straight.epoch()
     assert not straight.dead
 
 
 def test_a_loss_that_is_no_number_is_an_error() -> None:
-    trained = network(replace(PLAN, output_activation="linear", loss="squared"))
-    kernel = trained.network.layers[-1].kernel
-    kernel.assign(np.full(kernel.shape, np.nan))
     with pytest.raises(LolatError, match="diverged in epoch 1: its loss is nan; try another seed"):
-        trained.epoch()
+        filled(network(STRAIGHT), np.nan).epoch()
 
 
 @pytest.mark.parametrize(
@@ -341,7 +331,7 @@ def test_a_column_that_never_changes_is_not_blown_up(tmp_path: Path) -> None:
     assert model.mean[0] == pytest.approx(0.3)
 
 
-def test_a_feature_that_is_not_known_is_named(rows: LayerTable) -> None:
+def test_what_cannot_be_trained(rows: LayerTable, tmp_path: Path) -> None:
     def lacking(chosen: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
         unknown = np.where(np.arange(len(chosen)) == 7, np.nan, chosen["in_features"])
         return PAPER.columns(chosen, devices) | {"in_features": unknown}
@@ -349,11 +339,11 @@ def test_a_feature_that_is_not_known_is_named(rows: LayerTable) -> None:
     words = r"^the recipe needs in_features of each GPU, .* give them with --facts FILE$"
     with pytest.raises(InputError, match=words):
         learn(rows, replace(small(), columns=lacking), ONE)
-
-
-def test_less_than_one_epoch_is_refused(rows: LayerTable) -> None:
     with pytest.raises(InputError, match="0 epochs; expected at least 1"):
         learn(rows, small(), ONE, epochs=0)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="folder"):
+        learn(rows, small(), ONE, checkpoint=tmp_path / "folder")
 
 
 KILLED = """
@@ -469,14 +459,6 @@ def test_a_checkpoint_of_another_training_is_not_used(
     assert trained == list(range(2 if other == "none" else 0, epochs))
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_input_error(
-    rows: LayerTable, tmp_path: Path
-) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="folder"):
-        learn(rows, small(), ONE, checkpoint=tmp_path / "folder")
-
-
 REAL = training.KerasNetwork
 DIED = "the network answers 0 everywhere after 2 epochs (its last ReLU died): once more from other weights"
 
@@ -491,12 +473,11 @@ class Dying:
         self.seeds.append(arguments[4])
         network = REAL(*arguments)
         if len(self.seeds) != self.well:
-            kernel = network.network.layers[-1].kernel
             real = network.epoch
 
             def epoch() -> float:
                 if network.done == 1:
-                    kernel.assign(-np.ones(kernel.shape))
+                    filled(network, -1.0)
                 return real()
 
             network.epoch = epoch  # type: ignore[method-assign]
