@@ -77,17 +77,14 @@ def test_an_evaluation_is_forward_passes_of_inference(training: bool) -> None:
     assert with_it.epoch_s == pytest.approx(without.epoch_s + expected)
     assert with_it.total_s == pytest.approx(2 * with_it.epoch_s)
     latencies = Model(known.document())
-    assert expected == pytest.approx(
-        sum(latencies.predict(known.network(), n).latency_ms for n in steps) / 1e3
-    )
+    inferred = sum(latencies.predict(known.network(), n).latency_ms for n in steps) / 1e3
+    assert expected == pytest.approx(inferred)
 
 
 def test_it_trains_as_the_device_runs_networks() -> None:
     """In half precision what moves is half as much, but for the loss and the parameters, in float32."""
-    whole, half = (
-        model(mode={"dtype": d}).predict(known.network(), 8).parts_ms
-        for d in ("float32", "float16")
-    )
+    modes = ({"dtype": d} for d in ("float32", "float16"))
+    whole, half = (model(mode=mode).predict(known.network(), 8).parts_ms for mode in modes)
     elements = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     fewer = elements * (2 * 2 + 2.25 * 2)
     assert whole["forward"] - half["forward"] == pytest.approx(fewer)
@@ -148,13 +145,10 @@ def test_the_interval_is_of_training_steps_left_out() -> None:
     assert half.coverage == 0.5
 
 
-@pytest.mark.parametrize(
-    ("trained", "said"),
-    [
-        ([], SAID),
-        (TRAINED[:19], SAID.replace("no training step was", "only 19 training steps were")),
-    ],
-)
+ONLY_19 = SAID.replace("no training step was", "only 19 training steps were")
+
+
+@pytest.mark.parametrize(("trained", "said"), [([], SAID), (TRAINED[:19], ONLY_19)])
 def test_else_it_is_that_of_latencies_and_wider(trained: list[float], said: str) -> None:
     found = model(training_residuals=trained).predict(known.network(), 8, samples=80)
     assert found.interval_s == ends(found, UNMEASURED * known.RESIDUALS[17])
@@ -287,11 +281,10 @@ def test_parts_by_hand(batch_size: int) -> None:
     assert trained.evaluated_ms(GRAPH, batch_size) == latency
 
 
-@pytest.mark.parametrize("batch_size", [1, 16])
-def test_operations_add_up_to_the_iteration(batch_size: int) -> None:
+def test_operations_add_up_to_the_iteration() -> None:
     trained, adam = of_latencies(), optimizer_named("adam")
-    each, update, rest = trained.operation_times(GRAPH, batch_size, adam)
-    parts = trained.parts(GRAPH, batch_size, adam)
+    each, update, rest = trained.operation_times(GRAPH, 16, adam)
+    parts = trained.parts(GRAPH, 16, adam)
     assert each.shape == (len(GRAPH.operations),)
     assert (each >= 0).all()
     assert each.sum() + rest == pytest.approx(parts["forward"] + parts["backward"])
@@ -322,9 +315,8 @@ def test_few_points_give_no_interval() -> None:
 
 def test_a_formula_of_three_counts_answers_too() -> None:
     found = of_latencies(default="two-regime").predict(GRAPH, 8)
-    assert 2.5 < found.iteration_ms / Model(synthetic.document()).predict(
-        GRAPH, 8, "two-regime"
-    ).latency_ms < 12.0  # fmt: skip
+    latency = Model(synthetic.document()).predict(GRAPH, 8, "two-regime")
+    assert 2.5 < found.iteration_ms / latency.latency_ms < 12.0
 
 
 def test_what_is_typical_is_between_the_devices() -> None:

@@ -78,10 +78,8 @@ def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
     expected = np.log(times / predicted)[both]
     assert found["residuals"] == pytest.approx(expected.tolist(), abs=2e-3)
     error = np.abs(predicted / times - 1.0)
-    assert found["error"]["left_out_median"] == pytest.approx(np.median(error[both]), abs=1e-3)
-    assert found["error"]["left_out_forward_median"] == pytest.approx(
-        np.median(error[~both]), abs=1e-3
-    )
+    told = found["error"]["left_out_median"], found["error"]["left_out_forward_median"]
+    assert told == pytest.approx((np.median(error[both]), np.median(error[~both])), abs=1e-3)
 
 
 def huber(rows: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -319,9 +317,8 @@ def test_kinds_that_no_block_had_widen_it() -> None:
     found = model(kinds=kinds).predict(network(), 8, samples=80)
     factor = math.exp(WIDENING * RESIDUALS[17])
     assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))
-    assert found.warnings == (
-        "no block measured in training has the operations conv, memory traffic",
-    )
+    (warning,) = found.warnings
+    assert warning == "no block measured in training has the operations conv, memory traffic"
 
 
 def test_a_network_of_another_framework_is_remarked_on() -> None:
@@ -399,13 +396,12 @@ def test_a_damaged_section(change: dict[str, Any], said: str) -> None:
         model(**change)
     text = str(caught.value)
     assert text.startswith("m.json: its `training` is damaged (")
-    assert said.removesuffix(";") in text
-    assert (
-        "learn it again: lolat learn cpu --mode training --backend tensorflow --output m.j" in text
-    )
+    assert said in text
+    again = "lolat learn cpu --mode training --backend tensorflow --output m.j"
+    assert f"learn it again: {again}" in text
 
 
-@pytest.mark.parametrize("section", [[], None, 3, "x"])
+@pytest.mark.parametrize("section", [[], None])
 def test_a_section_that_is_none(section: Any) -> None:
     with pytest.raises(ModelFileError, match=r"its `training` is damaged \(`training` is "):
         from_document(synthetic.document(training=section), "m.json")
