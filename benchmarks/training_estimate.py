@@ -23,9 +23,9 @@ from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import load
-from lolat.training import load_training
 from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, _work, typical
-from lolat.training.memory import optimizer_named
+from lolat.training.file import load_training
+from lolat.training.iteration import optimizer_named
 
 BATCH_SIZES = (8, 32)
 QUANTILES = 39

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.pages import update as update_page
 from lolat.readers import open_network, read
-from lolat.training import load_training
+from lolat.training.file import load_training
 from lolat.training.model import Training
 from lolat.units import percent
 

@@ -13,6 +13,14 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress
+from lolat.training.iteration import (
+    OPTIMIZERS,
+    memory_bytes,
+    optimizer_named,
+    pass_rows,
+    started,
+    variables,
+)
 from lolat.training.learning import (
     SIMPLEST,
     EpochPoint,
@@ -22,8 +30,6 @@ from lolat.training.learning import (
     UpdatePoint,
     training_section,
 )
-from lolat.training.memory import OPTIMIZERS, memory_bytes, optimizer_named
-from lolat.training.terms import pass_rows, started, variables
 from microbench import families
 from microbench.backends import check_trains
 from microbench.backends.known import as_known

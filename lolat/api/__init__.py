@@ -395,7 +395,7 @@ class Model(core.Model, Result):
         return extend_model(self, *asked, progress or Silent()).model
 
     def _training(self) -> Training:
-        from lolat.training import from_document
+        from lolat.training.file import from_document
 
         return from_document(dict(self.document), self.source)
 

@@ -74,7 +74,7 @@ def cost(
     """
     from lolat.api.training import cost_of
     from lolat.report.cost import plan_lines
-    from lolat.training import load_training
+    from lolat.training.file import load_training
 
     answer = cost_of(load_training(model), network, run, exchange, payment, replicas, input_size)
     common.warn(answer.warnings)

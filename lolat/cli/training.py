@@ -113,7 +113,7 @@ def predict(
     training link` measured it for MODEL. Without --samples there are only iterations.
     """
     from lolat.api.training import predict_training
-    from lolat.training import load_training
+    from lolat.training.file import load_training
 
     more = replicas, validation, memory_gib, input_size
     answer = predict_training(load_training(model), network, run, exchange, *more)

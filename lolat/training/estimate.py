@@ -32,10 +32,9 @@ from lolat.graph.memory import FLOAT_BYTES, parameters
 from lolat.graph.work import ELEMENTS, Work, work_of
 from lolat.model import Model
 from lolat.model.prediction import of_its_source, other_framework
-from lolat.training.memory import Optimizer
+from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
 from lolat.training.model import Doubts, Training
 from lolat.training.replicas import MACS_PER_ELEMENT
-from lolat.training.terms import PASS_TERMS, pass_rows
 
 
 @dataclass(frozen=True)

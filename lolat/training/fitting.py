@@ -19,18 +19,21 @@ from lolat.graph.counts import COLUMNS, count
 from lolat.io.documents import NotNegative, Number, fault_of, show
 from lolat.io.tables import Row, read_table
 from lolat.model.file import FORMAT_VERSION, SCHEMA
-from lolat.training.memory import OPTIMIZERS, Optimizer, check_sizes, optimizer_named
-from lolat.training.model import Doubts, Training
-from lolat.training.terms import (
+from lolat.training.iteration import (
     EPOCH_TERMS,
     IN_EPOCHS,
+    OPTIMIZERS,
     TERMS,
+    Optimizer,
+    check_sizes,
     density,
     epoch_row,
     iteration_row,
     iterations,
     operation_rows,
+    optimizer_named,
 )
+from lolat.training.model import Doubts, Training
 from lolat.units import milliseconds
 
 # ---- Epochs from a CSV table.

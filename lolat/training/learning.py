@@ -19,9 +19,8 @@ from lolat.graph.memory import parameters
 from lolat.io.documents import Count, NotNegative, Number, Positive, fault_of
 from lolat.model import Model
 from lolat.model.prediction import other_framework
-from lolat.training.memory import Optimizer
+from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Doubts, Training
-from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
 
 SIMPLEST = "sgd"  # keeps nothing for a variable
 LEAST_UPDATES = 3  # so many coefficients has an update

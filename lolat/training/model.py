@@ -19,8 +19,13 @@ from lolat.graph import Graph
 from lolat.graph.blocks import cut
 from lolat.graph.memory import FLOAT_BYTES, parameters
 from lolat.io.results import Result
-from lolat.training.memory import Optimizer, check_sizes, memory_bytes, optimizer_named
-from lolat.training.terms import iterations
+from lolat.training.iteration import (
+    Optimizer,
+    check_sizes,
+    iterations,
+    memory_bytes,
+    optimizer_named,
+)
 from lolat.units import duration, milliseconds, plain
 
 PARTS = ("forward", "backward", "update", "exchange")

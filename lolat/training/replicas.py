@@ -14,9 +14,8 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.memory import FLOAT_BYTES, operation_parameters
 from lolat.training.exchange import BUCKET_BYTES, Link, checked_devices, exchange_ms, exposed_ms
-from lolat.training.memory import optimizer_named
+from lolat.training.iteration import optimizer_named, variables
 from lolat.training.model import Training, TrainingPrediction
-from lolat.training.terms import variables
 
 # ---- One iteration on several devices, from the time of one replica.
 

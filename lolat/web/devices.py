@@ -11,9 +11,9 @@ from pathlib import Path
 from lolat.errors import InputError, LolatError
 from lolat.io import paths as places
 from lolat.model import Model, load
-from lolat.training import load_training
 from lolat.training.cost import Machines, device_of, machines_for, offers_for
 from lolat.training.cost.prices import Offer, Prices, accelerator_of, find_prices, refreshed_file
+from lolat.training.file import load_training
 from lolat.training.model import Training
 from lolat.units import plain
 from lolat.web.fields import price_name

@@ -12,7 +12,7 @@ import pytest
 
 from lolat.io import paths as places
 from lolat.model.file import write
-from lolat.training import load_training
+from lolat.training.file import load_training
 from tests import synthetic
 from tests.cli.commands import ROOT, Command
 from tests.training.epoch_tables import document
@@ -43,7 +43,7 @@ def lolat(
 
 
 def given(monkeypatch: pytest.MonkeyPatch, model: KnownTraining) -> None:
-    monkeypatch.setattr("lolat.training.load_training", lambda _: model)
+    monkeypatch.setattr("lolat.training.file.load_training", lambda _: model)
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
 
 

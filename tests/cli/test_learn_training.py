@@ -14,7 +14,7 @@ import pytest
 from lolat.api.extending import grown, without
 from lolat.errors import InputError
 from lolat.model.file import read, write
-from lolat.training import load_training
+from lolat.training.file import load_training
 from microbench import environment
 from microbench.environment import UNSAID
 from tests import synthetic

@@ -13,9 +13,8 @@ from lolat.graph import Graph
 from lolat.graph.layers import Layers
 from lolat.io.process import ProcessDied
 from lolat.model.file import write
-from lolat.training import load_training
-from lolat.training.memory import OPTIMIZERS
-from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
+from lolat.training.file import load_training
+from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, pass_rows, started, variables
 from microbench import learn, learn_training
 from microbench.blocks import Predefined
 from microbench.jobs import Settings, graph_job

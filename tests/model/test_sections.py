@@ -15,7 +15,7 @@ from lolat.errors import InputError, ModelFileError
 from lolat.mlp.layer_model import read_layer_model
 from lolat.model.file import read, write
 from lolat.model.sections import OF_TRAINING, lacks, put, with_sections
-from lolat.training import load_training
+from lolat.training.file import load_training
 from tests import synthetic
 from tests.training import epoch_tables
 

@@ -12,7 +12,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.model.file import FORMAT_VERSION, OF_EPOCHS, SCHEMA
 from lolat.training.fitting import Epoch
-from lolat.training.terms import EPOCH_TERMS
+from lolat.training.iteration import EPOCH_TERMS
 from tests import synthetic
 
 COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")

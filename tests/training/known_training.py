@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lolat.graph import Graph
-from lolat.training.memory import Optimizer
+from lolat.training.iteration import Optimizer
 from lolat.training.model import Doubts, Training, TrainingPrediction
 
 

@@ -20,7 +20,6 @@ from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.model import Model
 from lolat.model.file import validate
-from lolat.training import from_document, load_training
 from lolat.training.estimate import (
     KNOWN,
     UNMEASURED,
@@ -30,8 +29,9 @@ from lolat.training.estimate import (
     typical,
 )
 from lolat.training.exchange import Link
+from lolat.training.file import from_document, load_training
+from lolat.training.iteration import OPTIMIZERS, memory_bytes, optimizer_named
 from lolat.training.learning import MeasuredTraining
-from lolat.training.memory import OPTIMIZERS, memory_bytes, optimizer_named
 from lolat.training.replicas import predict_parallel
 from tests import synthetic
 from tests.training import known_device as known

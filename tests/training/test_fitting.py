@@ -11,9 +11,9 @@ import pytest
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph
 from lolat.model.file import write
-from lolat.training import from_document, load_training
+from lolat.training.file import from_document, load_training
 from lolat.training.fitting import Epoch, EpochTraining, fit, read_epochs
-from lolat.training.terms import EPOCH_TERMS
+from lolat.training.iteration import EPOCH_TERMS
 from tests import synthetic
 from tests.training.epoch_tables import epoch, epochs, iteration_ms, read
 

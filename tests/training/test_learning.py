@@ -19,7 +19,8 @@ from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
 from lolat.model import Model
-from lolat.training import from_document, load_training
+from lolat.training.file import from_document, load_training
+from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, largest_batch, memory_bytes
 from lolat.training.learning import (
     WIDENING,
     EpochPoint,
@@ -30,8 +31,6 @@ from lolat.training.learning import (
     fit_update,
     refitted,
 )
-from lolat.training.memory import OPTIMIZERS, largest_batch, memory_bytes
-from lolat.training.terms import PASS_TERMS
 from tests import synthetic
 from tests.training import training_points
 from tests.training.training_points import BACKWARD, FORWARD, UPDATES, passes
@@ -430,7 +429,7 @@ def test_a_model_of_latency_says_the_command_that_measures_training(
     )
     assert f"`{command}`" in said_of(path)
     # a shipped one stays as it is
-    monkeypatch.setattr("lolat.training.shipped_folder", lambda: tmp_path)
+    monkeypatch.setattr("lolat.training.file.shipped_folder", lambda: tmp_path)
     assert "--backend torch`" in said_of(path)
     # what nothing here can measure comes from a table
     for unknown in ({}, {"device": "cpu", "framework": "onnxruntime"}, {"device": "unknown"}):

@@ -312,7 +312,7 @@ ASK = ("training", "predict", "m.json", "n", "--batch-size", 10, "--samples", 10
 
 @pytest.fixture
 def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("lolat.training.load_training", lambda _: known())
+    monkeypatch.setattr("lolat.training.file.load_training", lambda _: known())
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
     return Command(capsys)
 
@@ -333,7 +333,7 @@ def test_the_command_says_what_is_waited_for(lolat: Command) -> None:
 
 def test_the_command_says_what_is_hidden(lolat: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     model = known(times={"forward": 40.0, "backward": 60.0})
-    monkeypatch.setattr("lolat.training.load_training", lambda _: model)
+    monkeypatch.setattr("lolat.training.file.load_training", lambda _: model)
     monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network(width=256))
     options = ("--replicas", 2, "--link-gbps", 8)
     line = lolat(*ASK, *options).out.splitlines()[-1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lolat.training.iteration import PASS_TERMS
 from lolat.training.learning import (
     EpochPoint,
     PassPoint,
@@ -15,7 +16,6 @@ from lolat.training.learning import (
     UpdatePoint,
     training_section,
 )
-from lolat.training.terms import PASS_TERMS
 
 FORWARD = {"flops": 1e-8, "traffic": 4e-7, "ops": 0.01, "norm_traffic": 3e-7, "call": 0.2}
 BACKWARD = {"flops": 2e-8, "traffic": 9e-7, "kernels": 5e-7, "own_groups": 0.05, "call": 0.05}

@@ -18,9 +18,9 @@ from lolat.cli.main import lolat
 from lolat.io import paths as places
 from lolat.model.sections import put
 from lolat.readers import read
-from lolat.training import load_training
 from lolat.training.cost.prices import BUILT_IN
 from lolat.training.exchange import Link
+from lolat.training.file import load_training
 from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration
 from lolat.web.fields import FIELDS, OF_VIEW

@@ -10,7 +10,7 @@ import pytest
 
 from lolat.io import paths as places
 from lolat.readers import read
-from lolat.training import load_training
+from lolat.training.file import load_training
 from tests.cli.commands import Command
 from tests.devices import made_up
 from tests.training import known_device

@@ -10,8 +10,16 @@ import pytest
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import PLAIN, count
 from lolat.graph.memory import parameters
-from lolat.training.memory import OPTIMIZERS, kept_bytes, memory_bytes, working_bytes
-from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
+from lolat.training.iteration import (
+    OPTIMIZERS,
+    PASS_TERMS,
+    kept_bytes,
+    memory_bytes,
+    pass_rows,
+    started,
+    variables,
+    working_bytes,
+)
 from tests import synthetic
 from tests.training.epoch_tables import by_hand, read
 
