@@ -6,11 +6,11 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.io.tables import parse_table
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges
 from lolat.mlp.recipes import PAPER
@@ -21,7 +21,7 @@ from lolat.mlp.table import (
     LayerTable,
     LayerWork,
     layer_name,
-    read_table,
+    parse,
 )
 
 CONVOLUTION = {
@@ -87,9 +87,14 @@ def random_rows(
     return found
 
 
-def table(tmp_path: Path, rows: Sequence[Mapping[str, str]], **options: Any) -> LayerTable:
-    """The rows as a table, read from a file."""
-    return read_table(write(tmp_path / "rows.csv", rows), **options)
+def table(rows: Sequence[Mapping[str, str]]) -> LayerTable:
+    """The rows as a table."""
+    return parse(parse_table(csv_text(rows), "rows.csv"))
+
+
+def table_of(layer: str, *changes: Mapping[str, str]) -> LayerTable:
+    """A row per change of the plain one."""
+    return table(rows_of(layer, *changes))
 
 
 def hand_model(

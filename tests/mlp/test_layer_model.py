@@ -23,7 +23,7 @@ from lolat.mlp.layer_model import (
     read_layer_model,
     write_layer_model,
 )
-from tests.mlp.tables import hand_model, rows_of, table
+from tests.mlp.tables import hand_model, rows_of, table, table_of
 
 
 def saved(tmp_path: Path, **options: Any) -> Path:
@@ -59,7 +59,7 @@ def test_a_written_model_is_read_as_it_was(tmp_path: Path) -> None:
 
 def test_a_prediction_by_hand(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, slope=0.25))
-    rows = table(tmp_path, rows_of("dense", *({"batch_size": n} for n in ("4", "1", "9"))))
+    rows = table_of("dense", *({"batch_size": n} for n in ("4", "1", "9")))
     assert model.predict(rows).tolist() == [1, 0.25, 2.25]
     assert model.predict(rows.select(np.array([], int))).shape == (0,)
 
@@ -68,17 +68,17 @@ def test_a_prediction_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mean", [1e300, -1e300])
-def test_a_time_that_is_not_finite_is_none(tmp_path: Path, mean: float) -> None:
+def test_a_time_that_is_not_finite_is_none(mean: float) -> None:
     """Numbers that a file may have, which no training gives."""
     model = hand_model(slope=1)
     model = replace(model, mean=model.mean + mean, scale=model.scale * 1e-9)
     with pytest.raises(ModelFileError, match="gives row 1 no finite time"):
-        model.predict(table(tmp_path, rows_of("dense", {})))
+        model.predict(table_of("dense", {}))
 
 
 def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
-    rows = table(tmp_path, rows_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"}))
+    rows = table_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"})
     with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*--facts FILE"):
         model.predict(rows)
     new = {"X1": Device("X1", 100, 77, 1000), "t4": Device("t4", 100, 5, 1000)}
@@ -91,48 +91,46 @@ def test_a_gpu_is_called_as_its_key_says(tmp_path: Path) -> None:
     document = json.loads(path.read_text())
     document["devices"]["K80"]["name"] = "V100"
     path.write_text(json.dumps(document))
-    rows = table(tmp_path, rows_of("dense", {"gpu": "K80"}, {"gpu": "V100"}))
+    rows = table_of("dense", {"gpu": "K80"}, {"gpu": "V100"})
     assert read_layer_model(path).predict(rows).tolist() == [2496, 5120]
 
 
-def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer(tmp_path: Path) -> None:
+def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer() -> None:
     model = hand_model()
-    assert len(model.predict(table(tmp_path, rows_of("dense", {"gpu": "tesla v100"})))) == 1
+    assert len(model.predict(table_of("dense", {"gpu": "tesla v100"}))) == 1
     with pytest.raises(InputError) as caught:
-        model.predict(table(tmp_path, rows_of("dense", {"gpu": "K80"})))
+        model.predict(table_of("dense", {"gpu": "K80"}))
     assert str(caught.value) == (
         "the model is of V100 alone and the table has rows of K80; expected rows of V100, or a model of "
         "several GPUs (lolat mlp fit, without --only)"
     )
     words = "the model is of dense layers and the table of convolution"
     with pytest.raises(InputError, match=words):
-        model.predict(table(tmp_path, rows_of("convolution", {})))
+        model.predict(table_of("convolution", {}))
 
 
-def test_a_fact_that_is_not_known_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fact_that_is_not_known_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "FACTS", ("bandwidth_gbs", "cores", "clock_mhz", "memory_gb"))
     model = hand_model(gpus=("V100", "K80"))
-    rows = table(tmp_path, rows_of("dense", {"gpu": "X1"}))
+    rows = table_of("dense", {"gpu": "X1"})
     with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with --facts"):
         model.predict(rows, {"X1": Device("X1", 100, 77, 1000)})
 
 
-def test_a_recipe_that_has_changed_is_seen(tmp_path: Path) -> None:
+def test_a_recipe_that_has_changed_is_seen() -> None:
     model = hand_model()
     old = replace(model, features=("was", *model.features[1:]))
     with pytest.raises(ModelFileError, match=r"trained with other features .* train it again"):
-        old.predict(table(tmp_path, rows_of("dense", {})))
+        old.predict(table_of("dense", {}))
 
 
-def test_rows_outside_are_counted_by_column(tmp_path: Path) -> None:
-    covers = table(tmp_path, rows_of("dense", {}, {"batch_size": "32", "optimizer": "sgd"}))
+def test_rows_outside_are_counted_by_column() -> None:
+    covers = table_of("dense", {}, {"batch_size": "32", "optimizer": "sgd"})
     model = hand_model(covers=covers)
-    inside = table(tmp_path, rows_of("dense", {"batch_size": "20", "gpu": "v100"}))
+    inside = table_of("dense", {"batch_size": "20", "gpu": "v100"})
     assert model.outside(inside) is None
     adam = {"batch_size": "7", "optimizer": "adam"}
-    rows = table(tmp_path, rows_of("dense", {}, {"batch_size": "64"}, adam, {"gpu": "K80"}))
+    rows = table_of("dense", {}, {"batch_size": "64"}, adam, {"gpu": "K80"})
     assert model.outside(rows) == (
         "3 of 4 rows lie outside what the model was trained on (gpu V100; batch_size 8..32; optimizer "
         "none, sgd)"
@@ -312,10 +310,10 @@ def test_errors_are_those_of_scikit_learn() -> None:
     )
 
 
-def test_groups_are_gpus_and_optimizers(tmp_path: Path) -> None:
+def test_groups_are_gpus_and_optimizers() -> None:
     changes = (("k80", "4", "2", "none"), ("V100", "4", "1", "none"), ("K80", "8", "4", "adam"))
     names = ("gpu", "batch_size", "time_ms_median", "optimizer")
-    rows = table(tmp_path, rows_of("dense", *(dict(zip(names, c, strict=True)) for c in changes)))
+    rows = table_of("dense", *(dict(zip(names, c, strict=True)) for c in changes))
     found = evaluate(hand_model(gpus=("V100", "K80"), slope=0.25), rows)
     assert list(found.gpus) == ["V100", "K80"]
     assert list(found.optimizers) == ["none", "adam"]
@@ -331,9 +329,9 @@ def test_groups_are_gpus_and_optimizers(tmp_path: Path) -> None:
     assert len(lines[0]) <= 80
 
 
-def test_without_the_spread_there_is_no_such_column(tmp_path: Path) -> None:
+def test_without_the_spread_there_is_no_such_column() -> None:
     (row,) = rows_of("dense", {})
     del row["time_ms_std"]
-    found = evaluate(hand_model(), table(tmp_path, [row]))
+    found = evaluate(hand_model(), table([row]))
     assert found.all.spread is None
     assert "spread" not in found.lines()[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from lolat.mlp.networks import START, Alone, Parts, alike, fit, formula_ms, netw
 from lolat.mlp.table import NEITHER, network_rows
 from lolat.model import Model
 from tests import synthetic
-from tests.mlp.tables import hand_model, random_rows, rows_of, table
+from tests.mlp.tables import hand_model, random_rows, rows_of, table, table_of
 
 
 def conv(
@@ -276,13 +275,13 @@ ALIKE["batch_size"] = "1"
 FREE = {**START, "rate": 1.0, "bandwidth": 1.0, "fill": 0.0, "small": 0.0, "tiny": 0.0, "deep": 0.0}
 
 
-def parts_of(tmp_path: Path, change: Mapping[str, str], **terms: float) -> Parts:
+def parts_of(change: Mapping[str, str], **terms: float) -> Parts:
     """Of one layer, by the plain terms and others."""
-    return Alone({**FREE, **terms}, GPU).parts(table(tmp_path, rows_of("convolution", change)))
+    return Alone({**FREE, **terms}, GPU).parts(table_of("convolution", change))
 
 
-def test_the_parts_of_a_layer_by_hand(tmp_path: Path) -> None:
-    found = parts_of(tmp_path, ALIKE, call=0.1, start=0.01, move=2.0, turned=1e-6, missed=0.0)
+def test_the_parts_of_a_layer_by_hand() -> None:
+    found = parts_of(ALIKE, call=0.1, start=0.01, move=2.0, turned=1e-6, missed=0.0)
     # 16x16 pixels of 64 channels become 128: a call, 5 operations (two of them turn), each element read
     # and written at half the bandwidth.
     elements = 256 * (64 + 128)
@@ -298,32 +297,32 @@ def test_the_parts_of_a_layer_by_hand(tmp_path: Path) -> None:
     assert found.total == pytest.approx(found.alone + found.network)
 
 
-def test_neither_bias_nor_activation_is_nothing_after(tmp_path: Path) -> None:
+def test_neither_bias_nor_activation_is_nothing_after() -> None:
     bare, usual = (
-        parts_of(tmp_path, {**ALIKE, **more}, call=0.1, start=0.01)
+        parts_of({**ALIKE, **more}, call=0.1, start=0.01)
         for more in ({"use_bias": "0", "activation": "none"}, {})
     )
     assert bare.after == 0
     assert bare.alone < usual.alone
 
 
-def test_winograd_pads_the_batch_to_sixteen(tmp_path: Path) -> None:
+def test_winograd_pads_the_batch_to_sixteen() -> None:
     # In-between tiles of 36 for each 4x4 of 8x8 pixels alone: 4 of them, of 16 or 32 images, 64 channels
     # written and 128 read, twice, as the product reads and writes them beside a computing that is free.
     layer = {**ALIKE, "kernel_size": "3", "input_size": "8"}
     endless = dict.fromkeys(("winograd", "kernel"), 1e9) | dict.fromkeys(("rate", "fused"), 1e-9)
     terms = endless | {"transformed": 1.0, "winograd_deep": 0.0}
     for batch, whole in ((1, 16), (16, 16), (17, 32)):
-        found = parts_of(tmp_path, {**layer, "batch_size": str(batch)}, **terms)
+        found = parts_of({**layer, "batch_size": str(batch)}, **terms)
         between = 36 * 4 * whole * (64 + 128) * 4 / 1e9
         ends = batch * 64 * (64 + 128) * 4 / 1e9
         assert found.computing == pytest.approx(2 * between + ends, rel=1e-3)
 
 
-def test_large_kernels_miss_more(tmp_path: Path) -> None:
+def test_large_kernels_miss_more() -> None:
     terms = {"turned": 1e-8, "missed": 1e-7, "pages": 1e7, "spread": 0.0, "sharp": 50.0}
     few, many = (
-        parts_of(tmp_path, {**ALIKE, "in_channels": c, "out_channels": c}, **terms).kernel
+        parts_of({**ALIKE, "in_channels": c, "out_channels": c}, **terms).kernel
         for c in ("1000", "10000")
     )
     assert few == pytest.approx(1e6 * 1e-8, rel=1e-3)
@@ -345,14 +344,12 @@ def test_large_kernels_miss_more(tmp_path: Path) -> None:
         ({"optimizer": "sgd"}, False, False),
     ],
 )
-def test_which_rows_tell(
-    tmp_path: Path, change: Mapping[str, str], here: bool, tells: bool
-) -> None:
-    rows = table(tmp_path, rows_of("convolution", change))
+def test_which_rows_tell(change: Mapping[str, str], here: bool, tells: bool) -> None:
+    rows = table_of("convolution", change)
     assert (alike(rows)[0], usable(rows)[0]) == (here, tells)
 
 
-def timed(tmp_path: Path, count: int, **more: Any) -> Any:
+def timed(count: int, **more: Any) -> Any:
     """1x1 convolutions whose times are made of amounts alone."""
     draw, rows = np.random.default_rng(1), []
     for _ in range(count):
@@ -369,11 +366,11 @@ def timed(tmp_path: Path, count: int, **more: Any) -> Any:
             "out_channels": str(outside), "time_ms_median": f"{alone + network:.6g}", **more,
             "run": f"{network:.6g}",
         })  # fmt: skip
-    return table(tmp_path, rows)
+    return table(rows)
 
 
-def test_the_terms_are_told_from_rows(tmp_path: Path) -> None:
-    rows = timed(tmp_path, 300)
+def test_the_terms_are_told_from_rows() -> None:
+    rows = timed(300)
     found = fit(rows, GPU).parts(rows)
     assert np.median(np.abs(found.total / rows.times_ms - 1)) < 0.03
     # What a network would take was not in the rows that were fitted.
@@ -382,10 +379,10 @@ def test_the_terms_are_told_from_rows(tmp_path: Path) -> None:
     assert rows.times_ms.sum() > 1.2 * network
 
 
-def test_what_tells_nothing(tmp_path: Path) -> None:
+def test_what_tells_nothing() -> None:
     with pytest.raises(InputError, match=r"0 convolutions of V100 .* at least 100"):
-        fit(timed(tmp_path, 120, gpu="K80"), GPU)
+        fit(timed(120, gpu="K80"), GPU)
     with pytest.raises(InputError, match=r"99 convolutions of V100 .* at least 100: forward only"):
-        fit(timed(tmp_path, 99), GPU)
+        fit(timed(99), GPU)
     with pytest.raises(InputError, match="a table of dense layers; expected convolutions"):
-        fit(table(tmp_path, random_rows("dense", 20)), GPU)
+        fit(table(random_rows("dense", 20)), GPU)

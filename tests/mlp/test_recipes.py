@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from lolat.mlp.recipes import (
 )
 from lolat.mlp.table import LayerTable, LayerWork
 from lolat.mlp.training import learn
-from tests.mlp.tables import random_rows, rows_of, table
+from tests.mlp.tables import random_rows, table, table_of
 
 SIX = {name: DEVICES[name] for name in ("V100", "P100", "1080ti", "M60", "K40", "K80")}
 ONE, TWO = ({name: SIX[name] for name in names} for names in (("V100",), ("V100", "K80")))
@@ -44,15 +43,12 @@ def named(recipe: Recipe, rows: LayerTable, devices: Devices) -> dict[str, np.nd
 # ---- The paper's.
 
 
-def test_a_convolution_has_the_papers_columns(tmp_path: Path) -> None:
-    rows = table(
-        tmp_path,
-        rows_of(
-            "convolution",
-            {"batch_size": "5", "input_size": "100", "kernel_size": "7", "stride": "2"},
-            {"padding": "valid", "use_bias": "0", "optimizer": "adam", "activation": "tanh"},
-            {"optimizer": "rmsprop", "activation": "none"},
-        ),
+def test_a_convolution_has_the_papers_columns() -> None:
+    rows = table_of(
+        "convolution",
+        {"batch_size": "5", "input_size": "100", "kernel_size": "7", "stride": "2"},
+        {"padding": "valid", "use_bias": "0", "optimizer": "adam", "activation": "tanh"},
+        {"optimizer": "rmsprop", "activation": "none"},
     )
     found = {name: values.tolist() for name, values in named(PAPER, rows, ONE).items()}
     sizes = {"batch_size": [5, 8, 8], "in_channels": [64] * 3, "out_channels": [32] * 3}
@@ -68,10 +64,8 @@ def test_a_convolution_has_the_papers_columns(tmp_path: Path) -> None:
     assert found == sizes | kinds | dict.fromkeys(others, [0] * 3)
 
 
-def test_a_dense_layer_has_its_sizes_as_they_are_and_facts_where_there_are_several_gpus(
-    tmp_path: Path,
-) -> None:
-    rows = table(tmp_path, rows_of("dense", {"gpu": "k80"}, {"optimizer": "sgd"}))
+def test_a_dense_layer_has_its_sizes_as_they_are_and_facts_where_there_are_several_gpus() -> None:
+    rows = table_of("dense", {"gpu": "k80"}, {"optimizer": "sgd"})
     found = {name: values.tolist() for name, values in named(PAPER, rows, TWO).items()}
     # GB/s, cores and MHz of one half of a K80, and of a V100, as the authors trained on them.
     of_gpus = {"bandwidth_gbs": [240, 900], "cores": [2496, 5120], "clock_mhz": [875, 1455]}
@@ -92,8 +86,8 @@ def test_the_network_and_its_training_are_as_published(layer: str) -> None:
     assert (plan.batch, plan.epochs) == (128, 300)
 
 
-def test_the_networks_output_is_the_time_in_ms(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("dense", {}, {"time_ms_median": "7.25"}))
+def test_the_networks_output_is_the_time_in_ms() -> None:
+    rows = table_of("dense", {}, {"time_ms_median": "7.25"})
     target = PAPER.encode(rows.times_ms, rows, ONE)
     assert target.tolist() == [0.5, 7.25]
     assert PAPER.decode(target, rows, ONE).tolist() == [0.5, 7.25]
@@ -104,8 +98,8 @@ def test_the_networks_output_is_the_time_in_ms(tmp_path: Path) -> None:
 GPU = Device("G", 300, 2000, 1200)
 
 
-def times(tmp_path: Path, layer: str, *changes: dict[str, str], gpu: Device = GPU) -> np.ndarray:
-    return expected_ms(table(tmp_path, rows_of(layer, *changes)), {"V100": gpu})
+def times(layer: str, *changes: dict[str, str], gpu: Device = GPU) -> np.ndarray:
+    return expected_ms(table_of(layer, *changes), {"V100": gpu})
 
 
 def taps(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
@@ -122,13 +116,13 @@ def taps(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
     [(7, 1, 1), (10, 4, 1), (11, 3, 2), (12, 3, 2), (9, 7, 4), (7, 7, 1), (5, 2, 3), (8, 1, 4)],
 )
 def test_a_convolution_is_counted_as_a_window_that_moves(
-    tmp_path: Path, size: int, window: int, stride: int, padding: str
+    size: int, window: int, stride: int, padding: str
 ) -> None:
     row = {
         "input_size": str(size), "kernel_size": str(window), "stride": str(stride), "padding": padding,
         "batch_size": "3", "in_channels": "5", "out_channels": "4", "optimizer": "adam",
     }  # fmt: skip
-    layers = table(tmp_path, rows_of("convolution", row))
+    layers = table_of("convolution", row)
     found = LayerWork(layers)
     positions, outside = taps(size, window, stride, padding)
     given, written, kernel = 3 * size**2 * 5, 3 * positions**2 * 4, window**2 * 5 * 4
@@ -140,8 +134,8 @@ def test_a_convolution_is_counted_as_a_window_that_moves(
     assert found.product.tolist() == [plain]
 
 
-def test_a_dense_layer_is_one_product(tmp_path: Path) -> None:
-    layers = table(tmp_path, rows_of("dense", {"optimizer": "none"}, {"optimizer": "sgd"}))
+def test_a_dense_layer_is_one_product() -> None:
+    layers = table_of("dense", {"optimizer": "none"}, {"optimizer": "sgd"})
     found = LayerWork(layers)
     for name, value in {"macs": 8000, "input": 800, "output": 80, "kernel": 1000}.items():
         assert getattr(found, name).tolist() == [value] * 2, name
@@ -149,21 +143,19 @@ def test_a_dense_layer_is_one_product(tmp_path: Path) -> None:
     assert found.product.all()
 
 
-def test_large_amounts_do_not_overflow(tmp_path: Path) -> None:
+def test_large_amounts_do_not_overflow() -> None:
     big = {"batch_size": "2000000000", "in_features": "2000000000", "out_features": "2000000000"}
-    assert LayerWork(table(tmp_path, rows_of("dense", big))).macs[0] == 8e27
+    assert LayerWork(table_of("dense", big)).macs[0] == 8e27
 
 
 @pytest.mark.parametrize("layer", ["convolution", "dense"])
 @pytest.mark.parametrize("optimizer", ["none", "adam"])
-def test_a_gpu_twice_as_fast_takes_half_of_all_but_the_start(
-    tmp_path: Path, layer: str, optimizer: str
-) -> None:
+def test_a_gpu_twice_as_fast_takes_half_of_all_but_the_start(layer: str, optimizer: str) -> None:
     fast = replace(GPU, bandwidth_gbs=600, cores=4000)
     endless = replace(GPU, bandwidth_gbs=3e9, cores=2 * 10**10)
     row = {"optimizer": optimizer, "batch_size": "64"}
     slow_ms, fast_ms, start_ms = (
-        float(times(tmp_path, layer, row, gpu=gpu)[0]) for gpu in (GPU, fast, endless)
+        float(times(layer, row, gpu=gpu)[0]) for gpu in (GPU, fast, endless)
     )
     assert fast_ms - start_ms == pytest.approx((slow_ms - start_ms) / 2, rel=1e-4)
     assert 0.1 < start_ms < 0.5 < slow_ms / start_ms
@@ -182,21 +174,21 @@ def test_a_gpu_twice_as_fast_takes_half_of_all_but_the_start(
         ("dense", {"optimizer": "momentum"}),
     ],
 )
-def test_more_of_anything_takes_longer(tmp_path: Path, layer: str, more: dict[str, str]) -> None:
-    less_ms, more_ms = times(tmp_path, layer, {}, more)
+def test_more_of_anything_takes_longer(layer: str, more: dict[str, str]) -> None:
+    less_ms, more_ms = times(layer, {}, more)
     assert more_ms > less_ms > 0
 
 
-def test_bias_activation_and_uneven_padding_are_passes_of_their_own(tmp_path: Path) -> None:
+def test_bias_activation_and_uneven_padding_are_passes_of_their_own() -> None:
     plain = {"use_bias": "0", "activation": "none", "kernel_size": "3"}
     alone, bias, active = times(
-        tmp_path, "convolution", plain, {**plain, "use_bias": "1"}, {**plain, "activation": "relu"}
+        "convolution", plain, {**plain, "use_bias": "1"}, {**plain, "activation": "relu"}
     )
     assert bias > alone
     assert active == pytest.approx(bias)  # one more reading and writing of the output each
     # 56 pixels, stride 1: a window of 4 needs 3 pixels of padding, one of 3 needs 2.
-    even, odd = times(tmp_path, "convolution", plain, {**plain, "kernel_size": "4"})
-    without = times(tmp_path, "convolution", {**plain, "kernel_size": "4", "padding": "valid"})
+    even, odd = times("convolution", plain, {**plain, "kernel_size": "4"})
+    without = times("convolution", {**plain, "kernel_size": "4", "padding": "valid"})
     assert odd - even > without[0] - even
 
 
@@ -206,11 +198,11 @@ def test_the_generation_is_told_by_clock_and_year() -> None:
     assert [is_early(device) for device in early + later] == [True] * 3 + [False] * 3
 
 
-def test_an_early_gpu_reaches_less_of_its_peak(tmp_path: Path) -> None:
+def test_an_early_gpu_reaches_less_of_its_peak() -> None:
     # One clock, so that the peak is the same, and the year tells them apart.
     old, new = Device("a", 300, 3000, 900, year=2013), Device("b", 300, 3000, 900, year=2018)
     row = {"batch_size": "64"}
-    early_ms, later_ms = (times(tmp_path, "convolution", row, gpu=d)[0] for d in (old, new))
+    early_ms, later_ms = (times("convolution", row, gpu=d)[0] for d in (old, new))
     assert 1.5 < early_ms / later_ms < 3
 
 
@@ -219,14 +211,14 @@ def test_an_early_gpu_reaches_less_of_its_peak(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layer", ["convolution", "dense"])
 @pytest.mark.parametrize("devices", [ONE, SIX], ids=["one", "several"])
-def test_each_column_has_a_name_of_its_own(tmp_path: Path, layer: str, devices: Devices) -> None:
-    rows = table(tmp_path, random_rows(layer, 20, gpus=list(devices)))
+def test_each_column_has_a_name_of_its_own(layer: str, devices: Devices) -> None:
+    rows = table(random_rows(layer, 20, gpus=list(devices)))
     assert ("known" in named(find_recipe("best"), rows, devices)) is (len(devices) > 1)
 
 
-def test_columns_of_a_convolution_by_hand(tmp_path: Path) -> None:
+def test_columns_of_a_convolution_by_hand() -> None:
     row = {"kernel_size": "4", "stride": "2", "batch_size": "2", "in_channels": "40"}
-    found = named(BEST, table(tmp_path, rows_of("convolution", row, {"optimizer": "sgd"})), ONE)
+    found = named(BEST, table_of("convolution", row, {"optimizer": "sgd"}), ONE)
     # 56 pixels, stride 2: 28 positions; the last window ends at 54 + 4 = 58, two pixels outside.
     assert np.exp(found["log_macs"][0]) == pytest.approx(2 * 28 * 28 * 16 * 40 * 32)
     assert np.exp(found["log_pixels"][0]) == pytest.approx(2 * 28 * 28)
@@ -242,20 +234,20 @@ def test_columns_of_a_convolution_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", ["convolution", "dense"])
-def test_the_time_comes_back_from_the_target(tmp_path: Path, layer: str) -> None:
-    rows = table(tmp_path, random_rows(layer, 50, gpus=list(SIX)))
+def test_the_time_comes_back_from_the_target(layer: str) -> None:
+    rows = table(random_rows(layer, 50, gpus=list(SIX)))
     target = BEST.encode(rows.times_ms, rows, SIX)
     np.testing.assert_allclose(BEST.decode(target, rows, SIX), rows.times_ms, rtol=1e-12)
 
 
-def test_an_output_from_far_outside_is_cut(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("dense", {}, {}))
+def test_an_output_from_far_outside_is_cut() -> None:
+    rows = table_of("dense", {}, {})
     found = BEST.decode(np.array([1e6, -1e6]), rows, ONE) / expected_ms(rows, ONE)
     np.testing.assert_allclose(found, [np.exp(FARTHEST), np.exp(-FARTHEST)])
 
 
-def test_a_known_gpu_is_named_and_a_stranger_is_not(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("dense", *({"gpu": g} for g in ("V100", "v100", "K80", "T4"))))
+def test_a_known_gpu_is_named_and_a_stranger_is_not() -> None:
+    rows = table_of("dense", *({"gpu": g} for g in ("V100", "v100", "K80", "T4")))
     facts = Facts({**SIX, "T4": DEVICES["T4"]}, trained=SIX)
     assert trained_on(facts) == set(SIX)
     assert trained_on(SIX) == set(SIX)
@@ -271,16 +263,16 @@ def test_a_known_gpu_is_named_and_a_stranger_is_not(tmp_path: Path) -> None:
     assert slots.sum(axis=1).tolist() == [1, 1, 1, 0]
 
 
-def test_the_order_and_spelling_of_the_facts_do_not_matter(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("dense", *({"gpu": g} for g in SIX)))
+def test_the_order_and_spelling_of_the_facts_do_not_matter() -> None:
+    rows = table_of("dense", *({"gpu": g} for g in SIX))
     turned = {n.lower(): replace(SIX[n], name=n.lower()) for n in reversed(SIX)}
     np.testing.assert_array_equal(BEST.features(rows, SIX)[1], BEST.features(rows, turned)[1])
 
 
-def test_of_a_stranger_the_network_sees_only_the_generation(tmp_path: Path) -> None:
+def test_of_a_stranger_the_network_sees_only_the_generation() -> None:
     figures = {"a": (100, 1000, 1100), "b": (3000, 9000, 2000), "c": (100, 1000, 700)}
     strangers = [Device(name, *given) for name, given in figures.items()]
-    rows = table(tmp_path, rows_of("convolution", *({"gpu": d.name} for d in strangers)))
+    rows = table_of("convolution", *({"gpu": d.name} for d in strangers))
     facts = Facts({**SIX, **{d.name: d for d in strangers}}, trained=SIX)
     names, found = BEST.features(rows, facts)
     assert (found[0] == found[1]).all()
@@ -294,9 +286,9 @@ def small(strangers: float = 0.3, epochs: int = 40) -> Recipe:
     return replace(BEST, plan=lambda layer, several: plan)
 
 
-def test_known_gpus_are_learned_one_by_one_and_a_new_one_like_the_others(tmp_path: Path) -> None:
+def test_known_gpus_are_learned_one_by_one_and_a_new_one_like_the_others() -> None:
     factors = {"V100": 0.5, "P100": 1.0, "M60": 1.0, "1080ti": 1.0, "K80": 3.0}
-    rows = table(tmp_path, random_rows("dense", 400, gpus=list(factors)))
+    rows = table(random_rows("dense", 400, gpus=list(factors)))
     devices = {name: DEVICES[name] for name in factors}
     factor = np.array([factors[name] for name in rows["gpu"]])
     rows.columns["time_ms_median"][:] = factor * expected_ms(rows, devices)
