@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
 from lolat.fitting.domain import FOR_NETWORK, NEGLIGIBLE_SHARE, widened
 from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
 from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
@@ -33,7 +32,7 @@ from lolat.graph.work import ELEMENTS, Work, work_of
 from lolat.model import Model
 from lolat.model.prediction import of_its_source, other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
-from lolat.training.model import Doubts, Training
+from lolat.training.model import Training
 from lolat.training.replicas import MACS_PER_ELEMENT
 
 
@@ -114,10 +113,8 @@ class ForwardTraining(Training):
         """A forward pass of inference."""
         return self.latency.predict(graph, batch_size).latency_ms
 
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        """How sure an answer is: as latencies are, and as far off as other devices' ratios are."""
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`."""
         prediction = self.latency.predict(graph, batch_size)
         times = self.ratios.forward + self.ratios.backward
         estimated = (
@@ -125,16 +122,15 @@ class ForwardTraining(Training):
             f"which forward and backward pass take {times:.1f} times as much and more for normalizations; "
             f"{self.how} measures it"
         )
-        half: float | None = None
-        try:
-            own = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
-            if own is not None:
-                of_ratios = conformal_quantile(self.residuals, coverage)
-                half = math.hypot(0.5 * math.log(own[1] / own[0]), of_ratios)
-        except InputError:  # the points cannot tell so much
-            pass
-        remarks = (w for w in prediction.warnings if FOR_NETWORK not in w)  # of measuring inference
-        return Doubts((estimated, *remarks), half)
+        # Without those of measuring inference.
+        return estimated, *(w for w in prediction.warnings if FOR_NETWORK not in w)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`: as latencies are, and as far off as other devices' ratios are."""
+        own = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
+        assert own is not None  # as it is asked for
+        of_ratios = conformal_quantile(self.residuals, coverage)
+        return math.hypot(0.5 * math.log(own[1] / own[0]), of_ratios)
 
     def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
         formula = self.latency.predictor()
@@ -202,32 +198,25 @@ class EstimatedTraining(Training):
         """A forward pass of inference."""
         return float(self._steps(graph, batch_size, training=False)[1].sum())
 
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        """How sure an answer is: less where no training step was measured, or work is unlike what was."""
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`: that no training step was measured, or what work is unlike what was."""
         unlike = self.trained.unlike(*self._steps(graph, batch_size)) or {}
-        estimated: tuple[str, ...] = ()
+        told = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
         if self.measured_steps < LEAST_STEPS:
             number = self.measured_steps
             measured = f"only {number} training steps were" if number else "no training step was"
-            estimated = (
-                f"{measured} measured on this device: the backward pass is estimated from the forward one",
+            told.append(
+                f"{measured} measured on this device: the backward pass is estimated from the forward one"
             )
-        try:
-            width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
-            usual = width.half(len(graph.operations)) * (UNMEASURED if estimated else 1.0)
-            half: float | None = widened(usual, sum(unlike.values()))
-        except InputError:
-            half = None
-        warnings = (
-            *count(graph).warnings,
-            *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE),
-            *estimated,
-            *other_framework(self.document["environment"], graph.framework),
-            *of_its_source(self.document),
-        )
-        return Doubts(warnings, half)
+        told += other_framework(self.document["environment"], graph.framework)
+        return *told, *of_its_source(self.document)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`."""
+        unlike = self.trained.unlike(*self._steps(graph, batch_size)) or {}
+        width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
+        wider = UNMEASURED if self.measured_steps < LEAST_STEPS else 1.0
+        return widened(width.half(len(graph.operations)) * wider, sum(unlike.values()))
 
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True

@@ -33,7 +33,7 @@ from lolat.training.iteration import (
     operation_rows,
     optimizer_named,
 )
-from lolat.training.model import Doubts, Training
+from lolat.training.model import Training
 from lolat.units import milliseconds
 
 # ---- Epochs from a CSV table.
@@ -133,10 +133,8 @@ class EpochTraining(Training):
         update, rest = (float(whole[EPOCH_TERMS.index(t)]) for t in ("update", "steps"))
         return operation_rows(graph, batch_size) @ self.coefficients, update, rest
 
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        """How sure an answer is: what of the network the table's rows do not tell."""
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """What of the network the table's rows do not tell."""
         row = iteration_row(graph, batch_size, optimizer)
         domain = self.contents.domain
         warnings = list(graph.warnings)
@@ -166,11 +164,11 @@ class EpochTraining(Training):
                 f"an iteration of {milliseconds(iteration_ms)} is far longer than those of the rows, "
                 f"at most {milliseconds(domain.longest_ms)}"
             )
-        try:
-            half: float | None = min(conformal_quantile(self.residuals, coverage), 100.0)
-        except InputError:
-            half = None
-        return Doubts(tuple(warnings), half)
+        return tuple(warnings)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`."""
+        return min(conformal_quantile(self.residuals, coverage), 100.0)
 
 
 def _checked(section: Any, source: str) -> EpochSection:

@@ -20,7 +20,7 @@ from lolat.io.documents import Count, NotNegative, Number, Positive, fault_of
 from lolat.model import Model
 from lolat.model.prediction import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
-from lolat.training.model import Doubts, Training
+from lolat.training.model import Training
 
 SIMPLEST = "sgd"  # keeps nothing for a variable
 LEAST_UPDATES = 3  # so many coefficients has an update
@@ -389,32 +389,31 @@ class MeasuredTraining(Training):
         of_network = start.constant + start.operation * started(graph)
         return (of_network + start.variable[optimizer.name] * variables(graph)) / 1e3
 
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        """How sure an answer is: less for operations that no measured block had."""
-        warnings = [
-            *graph.warnings,
-            *other_framework(self.document["environment"], graph.framework),
-        ]
-        strange = sorted(behaviors(graph.operations).difference(self.section.kinds))
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`."""
+        strange, framework = self._strange(graph), graph.framework
+        told = [*graph.warnings, *other_framework(self.document["environment"], framework)]
         if strange:
             several = "s" * (len(strange) > 1)
-            warnings.append(
+            told.append(
                 f"no block measured in training has the operation{several} {', '.join(strange)}"
             )
-        try:
-            floor = self.section.noise.floor
-            width = interval_width(self.document["training"], coverage, floor)
-        except InputError:
-            return Doubts(tuple(warnings), None)
+        return tuple(told)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`; more for operations that no measured block had."""
+        floor = self.section.noise.floor
+        width = interval_width(self.document["training"], coverage, floor)
         rows = pass_rows(graph, batch_size)
         times = rows @ (self.forward + self.backward)
         blocks = [list(b.operations) for b in cut(graph)]
         parts = np.array([times[b].sum() for b in blocks])
         ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
-        half = width.half(effective_ops(parts, ops)) * (WIDENING if strange else 1.0)
-        return Doubts(tuple(warnings), half)
+        return width.half(effective_ops(parts, ops)) * (WIDENING if self._strange(graph) else 1.0)
+
+    def _strange(self, graph: Graph) -> list[str]:
+        """The kinds of operation that no measured block had."""
+        return sorted(behaviors(graph.operations).difference(self.section.kinds))
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
         """What the loop takes for a step: a constant, and moving the batch."""

@@ -89,14 +89,6 @@ class TrainingPrediction(Result):
         return {**asdict(self), "interval_s": interval, "warnings": list(self.warnings)}
 
 
-@dataclass(frozen=True)
-class Doubts:
-    """What is to be said of a prediction; `half`: of its interval's width, a logarithm, None if unknown."""
-
-    warnings: tuple[str, ...]
-    half: float | None
-
-
 class Training(ABC):
     """A device's training time.
 
@@ -128,10 +120,12 @@ class Training(ABC):
         """
 
     @abstractmethod
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        """How sure an answer is."""
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """What is to be said of an answer."""
+
+    @abstractmethod
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """Half of an interval's width, a logarithm; InputError where too few points tell it."""
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float | None:
         """Evaluating a batch: its forward pass in a loop; None where the model cannot tell."""
@@ -160,15 +154,15 @@ class Training(ABC):
         check_sizes(batch_size, samples, epochs, validation)
         check_coverage(coverage)
         parts = self.parts(graph, batch_size, used)
-        doubts = self.doubts(graph, batch_size, used, coverage)
         prediction = TrainingPrediction(
             graph.name, batch_size, used.name, samples, epochs, None, sum(parts.values()),
             {p: parts.get(p) for p in PARTS} | {"exchange": 0.0}, None, None, None, coverage,
-            memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES, doubts.warnings,
+            memory_bytes(graph, batch_size, used), parameters(graph) * FLOAT_BYTES,
+            self.warnings(graph, batch_size, used),
         )  # fmt: skip
         if samples is None:
             return prediction
-        return self._with_epochs(prediction, graph, used, samples, validation, doubts.half)
+        return self._with_epochs(prediction, graph, used, samples, validation)
 
     def _with_epochs(
         self,
@@ -177,7 +171,6 @@ class Training(ABC):
         optimizer: Optimizer,
         samples: int,
         validation: int | None,
-        half: float | None,
     ) -> TrainingPrediction:
         batch_size, warnings = prediction.batch_size, list(prediction.warnings)
         full, rest = divmod(samples, batch_size)
@@ -196,9 +189,10 @@ class Training(ABC):
             unknown = f"the start of a training with {optimizer.name} was not measured"
             warnings.append(f"{unknown}: the total is without it")
         interval_s = None
-        if half is not None:
+        try:
+            half = self.half_width(graph, batch_size, prediction.coverage)
             interval_s = (total_s * math.exp(-half), total_s * math.exp(half))
-        else:
+        except InputError:
             warnings.append(
                 f"no interval: {len(self.residuals)} points cannot give {100 * prediction.coverage:g} % "
                 "coverage"

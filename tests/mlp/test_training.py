@@ -428,8 +428,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The checkpoint of a training of three epochs on `rows` that was interrupted in the third."""
     folder = tmp_path_factory.mktemp("left")
     checkpoint = folder / "c.npz"
-    same_rows = table(folder, random_rows("dense", 80, seed=1))
-    interrupted(same_rows, checkpoint, small(epochs=3), at=3)
+    interrupted(table(random_rows("dense", 80, seed=1)), checkpoint, small(epochs=3), at=3)
     return checkpoint.read_bytes()
 
 

@@ -143,6 +143,8 @@ def test_no_pipeline_and_no_samples() -> None:
     bare = replace(TOLD, samples=None, epoch_s=None, total_s=None, interval_s=None)
     found = with_input(bare, 5.0)
     assert (found.iteration_ms, found.epoch_s, found.total_s) == (50.0, None, None)
+    unsure = with_input(replace(TOLD, interval_s=None), 5.0)
+    assert (unsure.total_s, unsure.interval_s) == (17.0, None)
 
 
 @pytest.mark.parametrize("given", [-1.0, math.nan, math.inf])

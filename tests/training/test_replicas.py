@@ -293,6 +293,7 @@ def test_four_devices_by_hand() -> None:
     assert found.total_s == pytest.approx(3 * (2 + 26 * 0.43))
     more_s = 3 * 26 * 0.33  # at both ends of what a device alone takes, 4/5 and 5/4
     alone_s = found.total_s - more_s
+    assert shared_out(known(factor=None), 1001, 4).training.interval_s is None
     assert found.interval_s == pytest.approx((0.8 * alone_s + more_s, 1.25 * alone_s + more_s))
 
 
