@@ -30,10 +30,14 @@ from benchmarks.justus.formula_fit import LayerFormulas  # noqa: E402
 from lolat.fitting.predictors.two_regime import TwoRegime  # noqa: E402
 from lolat.io.writing import write_bytes  # noqa: E402
 from lolat.mlp.devices import DEVICES, known  # noqa: E402
-from lolat.mlp.layers import layer_counts  # noqa: E402
-from lolat.mlp.recipes import Devices, find_recipe  # noqa: E402
-from lolat.mlp.recipes.best import expected_ms  # noqa: E402
-from lolat.mlp.table import LAYERS, OPTIMIZERS, LayerTable, read_table  # noqa: E402
+from lolat.mlp.recipes import Devices, expected_ms, find_recipe  # noqa: E402
+from lolat.mlp.table import (  # noqa: E402
+    LAYERS,
+    OPTIMIZERS,
+    LayerTable,
+    layer_counts,
+    read_table,
+)
 from lolat.mlp.training import learn, split  # noqa: E402
 from lolat.units import percent  # noqa: E402
 

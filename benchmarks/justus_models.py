@@ -23,8 +23,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.justus.vgg16 import measured_ms  # noqa: E402
 from lolat.fitting.points import Point  # noqa: E402
 from lolat.graph.counts import FEATURES  # noqa: E402
-from lolat.mlp.layers import layer_counts, layer_name  # noqa: E402
-from lolat.mlp.table import LAYERS, LayerTable, read_table  # noqa: E402
+from lolat.mlp.table import LAYERS, LayerTable, layer_counts, layer_name, read_table  # noqa: E402
 from lolat.mlp.training import split  # noqa: E402
 from lolat.model import Model  # noqa: E402
 from lolat.model.file import write  # noqa: E402

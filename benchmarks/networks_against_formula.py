@@ -50,11 +50,7 @@ from lolat.graph.modes import Mode  # noqa: E402
 from lolat.graph.work import CLASSES, PRODUCTS, Work, work_of  # noqa: E402
 from lolat.io.writing import write_bytes  # noqa: E402
 from lolat.mlp.layer_model import Perceptron  # noqa: E402
-from lolat.mlp.recipes import (  # noqa: E402
-    Plan,
-    best,
-    paper,
-)
+from lolat.mlp.recipes import BEST, FARTHEST, PAPER, Plan  # noqa: E402
 from lolat.units import percent  # noqa: E402
 
 SEEN = ("v100-pcie-32gb", "a100-pcie-40gb", "p100-pcie-16gb", "t4")
@@ -219,7 +215,7 @@ def train(
         y = ms
     mean, scale = x.mean(axis=0), np.where(np.ptp(x, axis=0) == 0, 1.0, x.std(axis=0))
     several = len(parts) > 1
-    plan: Plan = best.plan("dense", False) if learner == "best" else paper.plan("dense", several)
+    plan: Plan = BEST.plan("dense", False) if learner == "best" else PAPER.plan("dense", several)
     for attempt in range(10):
         network = KerasNetwork(plan, (x - mean) / scale, y, plan.epochs, seed + 1000 * attempt)
         while network.done < plan.epochs and not network.dead:
@@ -235,7 +231,7 @@ def train(
         return lambda work, device: np.maximum(output(work, device), ALONE_MS), output
 
     def factor(work: Work, device: Device) -> np.ndarray:
-        return np.exp(np.clip(output(work, device), -best.FARTHEST, best.FARTHEST))
+        return np.exp(np.clip(output(work, device), -FARTHEST, FARTHEST))
 
     base_of = of_formula(sheet_formula).alone[operation]
     return lambda work, device: base_of(work, device) * factor(work, device), factor

@@ -161,7 +161,7 @@ def layers() -> Iterator[str]:
     )
     for name in ("best", "paper"):
         recipe = find_recipe(name)
-        plan, features = recipe.plan("convolution", True), recipe.feature_names("convolution", True)
+        plan, features = recipe.plan("convolution", True), tuple(recipe.columns(table, known))
         widths = [len(features), *plan.hidden, 1]
         members = [
             Layer(random.normal(0, a**-0.5, (a, b)).astype(np.float32), np.zeros(b, np.float32),

@@ -25,8 +25,11 @@ sys.path.insert(0, str(ROOT))
 import lolat  # noqa: E402
 from lolat.fitting.intervals import COVERAGE, conformal_quantile  # noqa: E402
 from lolat.training.fitting import fit_terms  # noqa: E402
-from lolat.training.memory import OPTIMIZERS  # noqa: E402
-from lolat.training.terms import epoch_row, iteration_row  # noqa: E402
+from lolat.training.iteration import (  # noqa: E402
+    OPTIMIZERS,
+    epoch_row,
+    iteration_row,
+)
 
 OPTIMIZER = "momentum"
 SEED = 2027  # of the draws that are reported; those that terms were chosen on had 0

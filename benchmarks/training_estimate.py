@@ -25,7 +25,7 @@ from lolat.io.paths import find_model
 from lolat.model import load
 from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, _work, typical
 from lolat.training.file import load_training
-from lolat.training.memory import optimizer_named
+from lolat.training.iteration import optimizer_named
 
 BATCH_SIZES = (8, 32)
 QUANTILES = 39

@@ -21,7 +21,6 @@ from lolat.io.progress import Progress
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_bytes
 from lolat.mlp.devices import DEVICES, Device, find, known, merged
-from lolat.mlp.layers import layer_counts, layer_name
 from lolat.mlp.table import (
     ACTIVATIONS,
     COLUMNS,
@@ -31,6 +30,8 @@ from lolat.mlp.table import (
     SPREADS,
     TIME,
     LayerTable,
+    layer_counts,
+    layer_name,
 )
 from microbench import environment
 from microbench.environment import SYSTEM, cpu_count, text

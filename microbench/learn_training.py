@@ -13,16 +13,23 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress
+from lolat.training.iteration import (
+    OPTIMIZERS,
+    memory_bytes,
+    optimizer_named,
+    pass_rows,
+    started,
+    variables,
+)
 from lolat.training.learning import (
     SIMPLEST,
     EpochPoint,
     PassPoint,
+    Points,
     StartPoint,
     UpdatePoint,
     training_section,
 )
-from lolat.training.memory import OPTIMIZERS, memory_bytes, optimizer_named
-from lolat.training.terms import pass_rows, started, variables
 from microbench import families
 from microbench.backends import check_trains
 from microbench.blocks import BLOCKS, Predefined, as_known, row
@@ -249,7 +256,8 @@ def _section(
     noisy = [key for key, visits in visited.items() if not is_quiet(visits, limit)]
     noise = noise_beside(outcome.reference(), limit, [p.spread for p in passes], len(noisy))
     remarks = warnings(outcome.environment, noise, outcome.failures, noisy)
-    return training_section(passes, updates, epochs, starts, outcome.environment, noise, remarks)
+    found = Points(passes, updates, epochs, list(starts))
+    return training_section(found, outcome.environment, noise, remarks)
 
 
 def _point(kind: Callable[..., Any], of: Any, visits: Sequence[Visit], limit: float) -> Any:

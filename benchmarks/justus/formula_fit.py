@@ -15,8 +15,7 @@ from lolat.errors import InputError
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.predictors.extended import Extended
 from lolat.graph.counts import FEATURES
-from lolat.mlp.layers import layer_counts
-from lolat.mlp.table import LayerTable
+from lolat.mlp.table import LayerTable, layer_counts
 
 LEAST = (
     8  # rows of a GPU and optimizer from which its coefficients are tried: one more than there are

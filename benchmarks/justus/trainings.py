@@ -15,7 +15,7 @@ from benchmarks.justus import vgg16
 from benchmarks.justus.linear import fit_linear
 from lolat.io.writing import write_bytes
 from lolat.mlp.devices import DEVICES
-from lolat.mlp.evaluation import errors_of
+from lolat.mlp.layer_model import errors_of
 from lolat.mlp.recipes import find_recipe
 from lolat.mlp.table import LayerTable, read_table
 from lolat.mlp.training import Progress, learn, split

@@ -28,7 +28,7 @@ from lolat.training.cost import (
 )
 from lolat.training.cost.prices import Offer, accelerator_of, accelerators, find_prices, listed
 from lolat.training.exchange import Link, assumed_link, measured_link
-from lolat.training.memory import check_sizes, largest_batch, optimizer_named
+from lolat.training.iteration import check_sizes, largest_batch, optimizer_named
 from lolat.training.model import Training, with_input
 from lolat.training.replicas import ParallelPrediction, check_strategy, predict_parallel
 from lolat.units import plain

@@ -89,7 +89,7 @@ def predict(model: str, table: str, output: Path, facts: str | None, as_json: bo
 def evaluate(model: str, table: str, facts: str | None, as_json: bool) -> None:
     """Compare LAYER_MODEL with the times in CSV: by GPU, by optimizer, beside their spread."""
     from lolat.mlp.devices import read_devices
-    from lolat.mlp.evaluation import evaluate as errors_of
+    from lolat.mlp.layer_model import evaluate as errors_of
     from lolat.mlp.layer_model import read_layer_model
     from lolat.mlp.table import parse, read_text
 
@@ -258,7 +258,7 @@ def lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
 
 def _other_lines(answer: NetworkTime, formula: str | None) -> Iterator[str]:
     """What is not in the sum, by kind, and LoLat's estimate of it."""
-    from lolat.mlp.layers import NEITHER
+    from lolat.mlp.table import NEITHER
 
     if answer.others_ms is not None:
         more = milliseconds(answer.others_ms)

@@ -22,8 +22,7 @@ from lolat.units import plain, plural
 
 if TYPE_CHECKING:
     from lolat.mlp.devices import Device
-    from lolat.mlp.evaluation import Evaluation
-    from lolat.mlp.layer_model import LayerModel
+    from lolat.mlp.layer_model import Evaluation, LayerModel
     from lolat.mlp.table import LayerTable
     from lolat.mlp.training import Split
     from microbench.learn_layers import MeasuredLayers
@@ -152,7 +151,7 @@ def judged(
     import platform
 
     from lolat import __version__
-    from lolat.mlp.evaluation import evaluate
+    from lolat.mlp.layer_model import evaluate
 
     validation, test = (evaluate(model, rows.select(p)) for p in (parts.validation, parts.test))
     versions = {"lolat": __version__, "python": platform.python_version()}

@@ -1,10 +1,10 @@
-"""A trained network for layers, in its JSON file and asked with numpy alone."""
+"""A trained network for layers: in its JSON file, asked with numpy alone, and how far off it is."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,10 +15,10 @@ from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, check, read_json, to_json
 from lolat.io.writing import shown_path, write_bytes
 from lolat.mlp.devices import DEVICES, Device, device_from, key, known, merged
-from lolat.mlp.recipes import RECIPES, Facts, Recipe, find_recipe
-from lolat.mlp.table import COLUMNS, WORDS, LayerTable, mapped
+from lolat.mlp.recipes import RECIPES, Facts, find_recipe
+from lolat.mlp.table import COLUMNS, OPTIMIZERS, WORDS, LayerTable, mapped
 from lolat.model.file import OF_DEVICES, OF_LAYERS
-from lolat.units import plain
+from lolat.units import digits, percent, plain
 
 # ---- A multilayer perceptron in numpy: forward only, float32, in slices of rows.
 #
@@ -129,12 +129,6 @@ class ArrayDocument(msgspec.Struct):
     shape: list[int]
     float32: str
 
-    @classmethod
-    def of(cls, values: np.ndarray) -> ArrayDocument:
-        """As it is written."""
-        content = np.ascontiguousarray(values, dtype="<f4").tobytes()
-        return cls(list(values.shape), base64.b64encode(content).decode("ascii"))
-
     def array(self) -> np.ndarray:
         """float32, in the order of this machine; ValueError for other lengths and what is not finite."""
         values = np.frombuffer(base64.b64decode(self.float32, validate=True), "<f4")
@@ -201,11 +195,6 @@ class LayerModel:
     training: Mapping[str, Any]
     errors: Mapping[str, Any]
 
-    @property
-    def several_devices(self) -> bool:
-        """True where devices' facts may be among the features, so that a new one can be asked about."""
-        return len(self.devices) > 1
-
     def predict(self, table: LayerTable, devices: Mapping[str, Device] | None = None) -> np.ndarray:
         """(n,) times of the rows in ms, at least 0, in their order.
 
@@ -222,8 +211,13 @@ class LayerModel:
             return np.zeros(0)
         recipe = find_recipe(self.recipe)
         facts = self._facts(table, devices or {})
-        features = recipe.features(table, facts)
-        self._check_features(recipe, features)
+        names, features = recipe.features(table, facts)
+        if names != self.features:
+            raise ModelFileError(
+                f"the model was trained with other features than the recipe {self.recipe} has in this "
+                "version of LoLat; train it again with `lolat mlp fit`"
+            )
+        require_known(features, names, "model")
         with np.errstate(over="ignore", invalid="ignore"):
             output = self.network(features, self.mean, self.scale)
             times = recipe.decode(output, table, facts)
@@ -242,7 +236,8 @@ class LayerModel:
         for column, seen in self.ranges.items():
             values = table[column]
             if all(isinstance(v, str) for v in seen):
-                new = _unseen(values, seen, key if column == "gpu" else str)
+                name = key if column == "gpu" else str
+                new = ~np.isin(mapped(values, name, str), list(map(name, seen)))
             else:
                 new = (values < seen[0]) | (values > seen[1])
             if new.any():
@@ -257,7 +252,7 @@ class LayerModel:
 
     def _facts(self, table: LayerTable, devices: Mapping[str, Device]) -> dict[str, Device]:
         names = dict.fromkeys(table["gpu"].tolist())
-        if self.several_devices:
+        if len(self.devices) > 1:  # then a new one can be asked about
             everything = merged(DEVICES, self.devices, devices)
             own = {
                 n: d for n, d in everything.items() if any(key(n) == key(m) for m in self.devices)
@@ -272,16 +267,6 @@ class LayerModel:
                 f"of {only}, or a model of several GPUs (lolat mlp fit, without --only)"
             )
         return own
-
-    def _check_features(self, recipe: Recipe, features: np.ndarray) -> None:
-        if features.shape[1] != len(self.features) or self.features != recipe.feature_names(
-            self.layer, self.several_devices
-        ):
-            raise ModelFileError(
-                f"the model was trained with other features than the recipe {self.recipe} has in this "
-                "version of LoLat; train it again with `lolat mlp fit`"
-            )
-        require_known(features, self.features, "model")
 
 
 def require_known(features: np.ndarray, names: Sequence[str], what: str) -> None:
@@ -318,17 +303,6 @@ def write_layer_model(path: str | Path, model: LayerModel) -> None:
 
     Raises ModelFileError where a field is not valid, InputError where the path is not writable.
     """
-    members = [
-        [
-            LayerDocument(
-                layer.activation,  # type: ignore[arg-type]
-                ArrayDocument.of(layer.weights),
-                None if layer.biases is None else ArrayDocument.of(layer.biases),
-            )
-            for layer in layers
-        ]
-        for layers in model.network.members
-    ]
     document: dict[str, Any] = msgspec.to_builtins(
         {
             "schema": SCHEMA, "version": VERSION, "layer": model.layer, "recipe": model.recipe,
@@ -336,13 +310,20 @@ def write_layer_model(path: str | Path, model: LayerModel) -> None:
             "features": {
                 "names": list(model.features), "mean": model.mean.tolist(), "scale": model.scale.tolist(),
             },
-            "members": members, "ranges": {name: list(seen) for name, seen in model.ranges.items()},
+            "members": model.network.members,
+            "ranges": {name: list(seen) for name, seen in model.ranges.items()},
             "training": model.training, "errors": model.errors,
-        }
+        },
+        enc_hook=_array_document,
     )  # fmt: skip
     text = to_json(document, plain(str(path)))
     from_document(document, plain(str(path)))
     write_bytes(path, text.encode("ascii"))
+
+
+def _array_document(values: np.ndarray) -> ArrayDocument:
+    content = np.ascontiguousarray(values, dtype="<f4").tobytes()
+    return ArrayDocument(list(values.shape), base64.b64encode(content).decode("ascii"))
 
 
 def from_document(document: Any, source: str = "document") -> LayerModel:
@@ -412,13 +393,99 @@ def _wrong(source: str, field: str, expected: str) -> ModelFileError:
     )
 
 
-def _unseen(values: np.ndarray, seen: Sequence[str], name: Callable[[str], str]) -> np.ndarray:
-    """(n,) bool: whether a text's name is not among the names of those `seen`."""
-    known_names = {name(text) for text in seen}
-    return mapped(values, lambda text: name(text) not in known_names, bool)
-
-
 def _shown(seen: Sequence[Any]) -> str:
     if all(isinstance(v, str) for v in seen):
         return ", ".join(plain(v) for v in seen)
     return f"{seen[0]}..{seen[1]}"
+
+
+# ---- How far predicted times are from measured ones, altogether, by GPU and by optimizer.
+
+SPREAD = "time_ms_std"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of n rows: root mean square error, ms, and |predicted / measured - 1|, mean and median.
+
+    `spread`: median over the rows of standard deviation / median of their repeated measurements, below
+    which no model can come; None where the table does not have it.
+    """
+
+    rows: int
+    rmse_ms: float
+    mean_relative_error: float
+    median_relative_error: float
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Errors of all rows, and of those of each GPU and each optimizer (none: forward only)."""
+
+    all: Errors
+    gpus: Mapping[str, Errors]
+    optimizers: Mapping[str, Errors]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The errors of all rows, with `gpus` and `optimizers`."""
+        groups = asdict(self)
+        return {**groups.pop("all"), **groups}
+
+    def lines(self) -> list[str]:
+        """A table for people."""
+        optimizers = {"forward only" if n == "none" else n: e for n, e in self.optimizers.items()}
+        groups = [{"all": self.all}, self.gpus, optimizers]
+        width = max(len(plain(name)) for group in groups for name in group)
+        heads = ["rows", "RMSE, ms", "mean error", "median"]
+        heads += ["spread"] if self.all.spread is not None else []
+        lines = [" " * width + "".join(f"{head:>12}" for head in heads)]
+        for number, group in enumerate(groups):
+            lines += [""] if number else []
+            for name, e in group.items():
+                cells = [f"{e.rows:,}", digits(e.rmse_ms), percent(e.mean_relative_error)]
+                cells += [
+                    percent(e.median_relative_error),
+                    "" if e.spread is None else percent(e.spread),
+                ]
+                told = "".join(f"{cell:>12}" for cell in cells[: len(heads)])
+                lines.append(f"{plain(name):{width}}{told}")
+        return lines
+
+
+def errors_of(
+    predicted_ms: np.ndarray, measured_ms: np.ndarray, std_ms: np.ndarray | None = None
+) -> Errors:
+    """The errors of n rows, n at least 1; measured times above 0. NaN in `std_ms` (n,) is left out."""
+    relative = np.abs(predicted_ms / measured_ms - 1)
+    spread = None
+    if std_ms is not None and np.isfinite(std_ms).any():
+        spread = float(np.nanmedian(std_ms / measured_ms))
+    return Errors(
+        rows=len(measured_ms),
+        rmse_ms=float(np.sqrt(np.mean((predicted_ms - measured_ms) ** 2))),
+        mean_relative_error=float(relative.mean()),
+        median_relative_error=float(np.median(relative)),
+        spread=spread,
+    )
+
+
+def evaluate(
+    model: LayerModel, table: LayerTable, devices: Mapping[str, Device] | None = None
+) -> Evaluation:
+    """The errors of a model on a table with times; `devices` as in `LayerModel.predict`."""
+    predicted = model.predict(table, devices)
+    everything = merged(DEVICES, model.devices, devices or {})
+    # By the devices' own names, so that `v100` and `V100` are one group.
+    gpus = mapped(table["gpu"], lambda name: next(iter(known([name], everything))), str)
+
+    def part(rows: np.ndarray) -> Errors:
+        std = table[SPREAD][rows] if SPREAD in table else None
+        return errors_of(predicted[rows], table.times_ms[rows], std)
+
+    def parts(names: np.ndarray, order: Iterable[str]) -> dict[str, Errors]:
+        there = set(names.tolist())
+        return {name: part(names == name) for name in order if name in there}
+
+    optimizers = parts(table["optimizer"], OPTIMIZERS)
+    return Evaluation(part(np.ones(len(table), bool)), parts(gpus, everything), optimizers)

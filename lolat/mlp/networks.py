@@ -20,8 +20,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES, count
 from lolat.mlp.devices import DEVICES, Device, find, key, merged
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.layers import LayerWork, layer_name, network_rows
-from lolat.mlp.table import LAYERS, LayerTable
+from lolat.mlp.table import LAYERS, LayerTable, LayerWork, layer_name, network_rows
 from lolat.model import Model
 
 # ---- What a convolution pays when it is timed alone, and what of it a network pays: a formula
@@ -101,7 +100,8 @@ class Sizes:
     """What the formula needs of each row of a table, computed once."""
 
     def __init__(self, table: LayerTable, device: Device) -> None:
-        self.work = work = LayerWork.of(table)
+        self.device, self.work = device, LayerWork(table)
+        work = self.work
         self.bias = table["use_bias"].astype(float)
         self.active = (table["activation"] != "none").astype(float)
         self.bare = (self.bias + self.active == 0) & work.product
@@ -126,9 +126,9 @@ def _tiles(number: int, rows: np.ndarray, columns: np.ndarray, waves: float) -> 
     return np.array(tilings)
 
 
-def parts(sizes: Sizes, t: Mapping[str, float], device: Device) -> Parts:
+def parts(sizes: Sizes, t: Mapping[str, float]) -> Parts:
     """The ms of layers by the terms `t` of START."""
-    work = sizes.work
+    work, device = sizes.work, sizes.device
     peak, stream = device.peak_macs / 1e3, device.bandwidth / 1e3 / BYTES  # a ms: MACs, elements
     longer = slower(t)[:, None]
 
@@ -136,12 +136,10 @@ def parts(sizes: Sizes, t: Mapping[str, float], device: Device) -> Parts:
         return (tiles * longer).min(axis=0) * (depth + t[fill]) / (t[rate] * peak)
 
     moved = work.input + work.output
+    flow = t["bandwidth"] * stream
     plain = product(sizes.plain, work.depth, "rate", "fill")
-    plain = _together(
-        plain, (moved + work.kernel) / (t["bandwidth"] * stream), work.depth * t["deep"]
-    )
-    fused = product(sizes.fused, work.inside, "fused", "fused_fill")
-    fused = _together(fused, moved / (t["bandwidth"] * stream))
+    plain = _together(plain, (moved + work.kernel) / flow, work.depth * t["deep"])
+    fused = _together(product(sizes.fused, work.inside, "fused", "fused_fill"), moved / flow)
     steps = product(sizes.winograd, work.inside, "winograd", "winograd_fill")
     between = 36 * sizes.squares * (work.inside + work.outside) / (t["transformed"] * stream)
     steps = _together(steps, between, work.inside * t["winograd_deep"]) + between
@@ -176,7 +174,7 @@ def alike(table: LayerTable) -> np.ndarray:
     """(rows,) whether the formula is of such a layer: forward; 3x3 or 1x1 windows moved by 1, one pixel
     written, or weights that take longer than computing; channels that are turned as most are.
     """
-    work = LayerWork.of(table)
+    work = LayerWork(table)
     known = (
         ((work.stride == 1) & ((work.window == 1) | (work.window == 3)))
         | (work.side == 1)
@@ -199,7 +197,7 @@ class Alone:
 
     def parts(self, table: LayerTable) -> Parts:
         """The ms of each row."""
-        return parts(Sizes(table, self.device), self.terms, self.device)
+        return parts(Sizes(table, self.device), self.terms)
 
 
 def fit(table: LayerTable, device: Device) -> Alone:
@@ -231,7 +229,7 @@ def fit(table: LayerTable, device: Device) -> Alone:
 
     def errors(unknowns: np.ndarray) -> np.ndarray:
         terms = dict(zip(names, np.exp(unknowns).tolist(), strict=True))
-        off = np.log(parts(sizes, terms, device).total) - log_ms
+        off = np.log(parts(sizes, terms).total) - log_ms
         return np.concatenate([weights * off, PRIOR * (unknowns - start)])
 
     fitted = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=FAR_OFF)

@@ -259,20 +259,21 @@ def learn(
     epochs = plan.epochs if epochs is None else epochs
     if epochs < 1:
         raise InputError(f"{epochs} epochs; expected at least 1")
-    x = recipe.features(table, devices)
+    names, x = recipe.features(table, devices)
     y = recipe.encode(table.times_ms, table, devices)
-    names = recipe.feature_names(table.layer, len(devices) > 1)
     require_known(x, names, "recipe")
     mean = x.mean(axis=0)
     # A column that is the same in all rows says nothing; its deviation may be a rounding error.
     scale = np.where(np.ptp(x, axis=0) == 0, 1.0, x.std(axis=0))
     x = (x - mean) / scale
-    run = _Run(plan, x, y, seed, epochs, progress or Silent())
+    strange = None
     if plan.strangers:
-        run.strange = (recipe.features(table, Facts(devices, trained=())) - mean) / scale
-    if checkpoint is not None:
-        run.keep_in(checkpoint, _fingerprint(recipe.name, plan, x, y, seed, epochs))
+        _, of_strangers = recipe.features(table, Facts(devices, trained=()))
+        strange = (of_strangers - mean) / scale
+    fingerprint = _fingerprint(recipe.name, plan, x, y, seed, epochs)
+    run = _Run(plan, x, y, strange, seed, epochs, progress or Silent(), checkpoint, fingerprint)
     layers, losses, tries = run.trained()
+    about = {"seed": seed, "epochs": epochs, "rows": len(table)}
     return LayerModel(
         layer=table.layer,
         recipe=recipe.name,
@@ -282,48 +283,35 @@ def learn(
         scale=scale,
         network=Perceptron([layers]),
         ranges=ranges(table),
-        training={
-            "seed": seed,
-            "epochs": epochs,
-            "rows": len(table),
-            "losses": [losses],
-            "tries": [tries],
-        },
+        training=about | {"losses": [losses], "tries": [tries]},
         errors={},
     )
 
 
+@dataclass
 class _Run:
-    """The training of a plan's network, with what a checkpoint holds of it."""
+    """The training of a plan's network; `strange`: the rows of x as of GPUs that are not known.
 
-    def __init__(
-        self,
-        plan: Plan,
-        x: np.ndarray,
-        y: np.ndarray,
-        seed: int,
-        epochs: int,
-        progress: Progress,
-    ) -> None:
-        self.plan, self.x, self.y = plan, x, y
-        self.seed, self.epochs, self.progress = seed, epochs, progress
-        self.strange: np.ndarray | None = None  # the rows of x as of GPUs that are not known
-        self.file: Path | None = None
-        self.fingerprint = ""
-        self.kept: dict[str, np.ndarray] = {}
+    Where there is a `file`, checkpoints of the training that is told by `fingerprint` are kept in it.
+    """
 
-    def keep_in(self, file: Path, fingerprint: str) -> None:
-        """Keeps checkpoints in `file`, and goes on from what is there if it is of the same training."""
-        self.file, self.fingerprint = file, fingerprint
-        self.kept = _read(file, fingerprint)
-        if not self.kept and file.exists():
-            self.progress.note(
-                f"{plain(str(file))} is damaged or of another training: beginning anew"
-            )
+    plan: Plan
+    x: np.ndarray
+    y: np.ndarray
+    strange: np.ndarray | None
+    seed: int
+    epochs: int
+    progress: Progress
+    file: Path | None
+    fingerprint: str
 
     def trained(self) -> tuple[list[Layer], list[float], int]:
         """(layers, losses, tries) of the network; anew with another seed while its output dies."""
-        kept = self.kept
+        kept = {} if self.file is None else _read(self.file, self.fingerprint)
+        if not kept and self.file is not None and self.file.exists():
+            self.progress.note(
+                f"{plain(str(self.file))} is damaged or of another training: beginning anew"
+            )
         tries, losses = int(kept.get("tries", 1)), list(map(float, kept.get("losses", ())))
         while tries <= TRIES:
             seed = int(np.random.SeedSequence([self.seed, 0, tries]).generate_state(1)[0])

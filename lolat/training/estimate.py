@@ -1,32 +1,38 @@
-"""Training on a device of which nothing but latencies of inference is known: an estimate.
+"""Training on a device where no training was measured: an estimate from what is known of inference.
 
-A backward pass multiplies twice what its forward pass does: for the gradients of the inputs and of the
-weights. In training a normalization computes the statistics of its batch, and has a backward pass of many
-steps. So with share, the part of all elements moved that normalizations move (`pass_rows`):
+Of a device of which nothing but latencies is known (ForwardTraining): a backward pass multiplies twice what
+its forward pass does, for the gradients of the inputs and of the weights. In training a normalization
+computes the statistics of its batch, and has a backward pass of many steps. So with share, the part of all
+elements moved that normalizations move (`pass_rows`):
 
     forward  = (a + b share) latency,  backward = (c + d share) latency,
     update   = parameters x accesses x what the device takes for an element
+
+Of a device of which a formula by operation is known (EstimatedTraining) each step goes by its terms: what a
+backward pass asks of a device, its operations say (`lolat.graph.work`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from lolat.errors import InputError
-from lolat.fitting.domain import FOR_NETWORK
-from lolat.fitting.intervals import conformal_quantile
+from lolat.fitting.domain import FOR_NETWORK, NEGLIGIBLE_SHARE, widened
+from lolat.fitting.intervals import conformal_quantile, interval_width, noise_floor
+from lolat.fitting.predictors.kernels import Kernels, TrainingSteps, moving_time
 from lolat.graph import Graph
-from lolat.graph.analysis import analyze, parameters
+from lolat.graph.analysis import FLOAT_BYTES, analyze, parameters
+from lolat.graph.counts import count
+from lolat.graph.work import ELEMENTS, Work, work_of
 from lolat.model import Model
-from lolat.training.memory import Optimizer
-from lolat.training.model import Doubts, Training
+from lolat.model.prediction import of_its_source, other_framework
+from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows
+from lolat.training.model import Training
 from lolat.training.replicas import MACS_PER_ELEMENT
-from lolat.training.terms import PASS_TERMS, pass_rows
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ LEFT_OUT = (
 networks, each of the device where it is largest; from the same command. In timm's own results (RTX 3090,
 PyTorch 1.12, 1.13) a training step takes 3.0 to 5.0 forward passes for 90 % of 585 networks, 3.7 at the
 median."""
-ELEMENTS = ("pair_elements", "weights", "traffic", "inp", "acts")
+MOVED_BY = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula that tell what an element costs to move; the first that a device has."""
 
 
@@ -106,10 +112,8 @@ class ForwardTraining(Training):
         """A forward pass of inference."""
         return self.latency.predict(graph, batch_size).latency_ms
 
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        """How sure an answer is: as latencies are, and as far off as other devices' ratios are."""
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`."""
         prediction = self.latency.predict(graph, batch_size)
         times = self.ratios.forward + self.ratios.backward
         estimated = (
@@ -117,21 +121,20 @@ class ForwardTraining(Training):
             f"which forward and backward pass take {times:.1f} times as much and more for normalizations; "
             f"{self.how} measures it"
         )
-        half: float | None = None
-        try:
-            own = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
-            if own is not None:
-                of_ratios = conformal_quantile(self.residuals, coverage)
-                half = math.hypot(0.5 * math.log(own[1] / own[0]), of_ratios)
-        except InputError:  # the points cannot tell so much
-            pass
-        remarks = (w for w in prediction.warnings if FOR_NETWORK not in w)  # of measuring inference
-        return Doubts((estimated, *remarks), half)
+        # Without those of measuring inference.
+        return estimated, *(w for w in prediction.warnings if FOR_NETWORK not in w)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`: as latencies are, and as far off as other devices' ratios are."""
+        own = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
+        assert own is not None  # as it is asked for
+        of_ratios = conformal_quantile(self.residuals, coverage)
+        return math.hypot(0.5 * math.log(own[1] / own[0]), of_ratios)
 
     def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
         formula = self.latency.predictor()
         known = dict(zip(formula.features, formula.coefficients, strict=False))
-        element_ms = next((known[t] for t in ELEMENTS if known.get(t, 0.0) > 0.0), 0.0)
+        element_ms = next((known[t] for t in MOVED_BY if known.get(t, 0.0) > 0.0), 0.0)
         return float(parameters(graph) * optimizer.accesses * element_ms)
 
 
@@ -143,3 +146,87 @@ def _work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     )
     elements = sum(moved)
     return flops / MACS_PER_ELEMENT + elements, norms / max(float(np.sum(elements)), 1.0)
+
+
+# ---- By the formula of each operation.
+
+LEAST_STEPS = 20  # training steps left out of the fit that say how far off others are
+UNMEASURED = 1.5  # times as wide (log) as that of latencies is the interval where there are fewer
+
+
+class EstimatedTraining(Training):
+    """By the formula of a device that is made from tables.
+
+    An iteration has no start and no loop of its own. An update moves what the optimizer reads and writes,
+    in one step; every optimizer is answered.
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        """`document`: a valid model file's, with the predictor "kernels"."""
+        self.document = document
+        self.name = str(document["device"])
+        self.entry = document["predictors"][Kernels.name]
+        self.formula = Kernels.from_dict(self.entry)
+        steps = document["predictors"].get(TrainingSteps.name)
+        self.trained = self.formula if steps is None else TrainingSteps.from_dict(steps)
+        # How far off what was left out of the fit is, and how many times as wide an interval that makes.
+        training_residuals: Any = self.entry.get("training_residuals", ())
+        self.measured_steps = len(training_residuals)
+        enough = self.measured_steps >= LEAST_STEPS
+        self.errors: Mapping[str, Any] = {"residuals": training_residuals} if enough else self.entry
+        self.residuals = self.errors.get("residuals", ())
+
+    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
+        """ms of the three parts; the loss is in the forward and backward one."""
+        work, times = self._steps(graph, batch_size)
+        return {
+            "forward": float(times[~work.backward].sum()),
+            "backward": float(times[work.backward].sum()),
+            "update": self._update_ms(graph, optimizer),
+        }
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """See `Training`; the loss is with the last operation, and there is no rest."""
+        work, times = self._steps(graph, batch_size)
+        each = np.bincount(work.operation, times, len(graph.operations))
+        return each, self._update_ms(graph, optimizer), 0.0
+
+    def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
+        """A forward pass of inference."""
+        return float(self._steps(graph, batch_size, training=False)[1].sum())
+
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`: that no training step was measured, or what work is unlike what was."""
+        unlike = self.trained.unlike(*self._steps(graph, batch_size)) or {}
+        told = [*count(graph).warnings, *self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
+        if self.measured_steps < LEAST_STEPS:
+            number = self.measured_steps
+            measured = f"only {number} training steps were" if number else "no training step was"
+            told.append(
+                f"{measured} measured on this device: the backward pass is estimated from the forward one"
+            )
+        told += other_framework(self.document["environment"], graph.framework)
+        return *told, *of_its_source(self.document)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`."""
+        unlike = self.trained.unlike(*self._steps(graph, batch_size)) or {}
+        width = interval_width(self.errors, coverage, noise_floor(self.document) or 0.0)
+        wider = UNMEASURED if self.measured_steps < LEAST_STEPS else 1.0
+        return widened(width.half(len(graph.operations)) * wider, sum(unlike.values()))
+
+    def _steps(
+        self, graph: Graph, batch_size: int, training: bool = True
+    ) -> tuple[Work, np.ndarray]:
+        """What both passes of a batch, or one of inference, ask of the device; (steps,) ms of each step."""
+        formula = self.trained if training else self.formula
+        work = work_of(graph, batch_size, replace(formula.mode, training=training))
+        return work, formula.times(work)[0]
+
+    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
+        moved = parameters(graph) * FLOAT_BYTES * optimizer.accesses
+        if not moved:
+            return 0.0
+        return float(moving_time(self.trained.terms(ELEMENTS), np.array([float(moved)]))[0])

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -103,26 +102,22 @@ class Interconnect:
         return 8 * self.peak_gb_s * self.share
 
 
-# Rates: PCI-SIG's base specifications, 16 lanes of 8, 16 and 32 GT/s at 128/130.
-PCIE_3 = Interconnect("PCIe 3.0 x16", 15.75, OF_PCIE)
-PCIE_4 = Interconnect("PCIe 4.0 x16", 31.5, OF_PCIE)
-PCIE_5 = Interconnect("PCIe 5.0 x16", 63.0, OF_PCIE)
-# Half of what NVIDIA's data sheets say, which is for both ways: 160, 300, 600, 900, 1800.
-NVLINK_1 = Interconnect("NVLink 1", 80.0, OF_NVLINK)
-NVLINK_2 = Interconnect("NVLink 2", 150.0, OF_NVLINK)
-NVLINK_3 = Interconnect("NVLink 3", 300.0, OF_NVLINK)
-NVLINK_4 = Interconnect("NVLink 4", 450.0, OF_NVLINK)
-NVLINK_5 = Interconnect("NVLink 5", 900.0, OF_NVLINK)
-
-_OF_DEVICES = (
-    (r"b200", NVLINK_5),
-    (r"h[12]00 .*(sxm\d?|hbm3)|h200(?!.* (nvl|pcie))", NVLINK_4),
-    (r"a100 .*sxm\d?", NVLINK_3),
-    (r"v100 .*sxm\d?", NVLINK_2),
-    (r"p100 .*sxm\d?", NVLINK_1),
-    (r"h[12]00|(rtx ?)?50[789]0|pro [456]000", PCIE_5),
-    (r"a100|a10g?|a16|a30|a40|l4|l40s?|(rtx ?)?a[456]000|(rtx ?)?[34]0[789]0|6000 ada|mi100|mi210", PCIE_4),
-    (r"v100s?|p100|p40?|t4|[km]\d0|(gtx ?)?10[78]0 ?(ti)?|(rtx ?)?20[78]0 ?(ti)?|titan", PCIE_3),
+_OF_DEVICES = tuple(
+    (Interconnect(name, peak, OF_NVLINK if "NVLink" in name else OF_PCIE), words)
+    for name, peak, words in (
+        # Half of what NVIDIA's data sheets say, which is for both ways: 160, 300, 600, 900, 1800.
+        ("NVLink 5", 900.0, r"b200"),
+        ("NVLink 4", 450.0, r"h[12]00 .*(sxm\d?|hbm3)|h200(?!.* (nvl|pcie))"),
+        ("NVLink 3", 300.0, r"a100 .*sxm\d?"),
+        ("NVLink 2", 150.0, r"v100 .*sxm\d?"),
+        ("NVLink 1", 80.0, r"p100 .*sxm\d?"),
+        # Rates: PCI-SIG's base specifications, 16 lanes of 8, 16 and 32 GT/s at 128/130.
+        ("PCIe 5.0 x16", 63.0, r"h[12]00|(rtx ?)?50[789]0|pro [456]000"),
+        ("PCIe 4.0 x16", 31.5, r"a100|a10g?|a16|a30|a40|l4|l40s?|(rtx ?)?a[456]000|(rtx ?)?[34]0[789]0|"
+         r"6000 ada|mi100|mi210"),
+        ("PCIe 3.0 x16", 15.75, r"v100s?|p100|p40?|t4|[km]\d0|(gtx ?)?10[78]0 ?(ti)?|"
+         r"(rtx ?)?20[78]0 ?(ti)?|titan"),
+    )
 )  # fmt: skip
 """Words of a device's name -> what its data sheet says; the first that fits. Where the name does not tell
 the form, such as V100, it is the slower one, on a card. An NVLink bridge joins two cards and no more (RTX
@@ -132,7 +127,7 @@ the form, such as V100, it is the slower one, on a card. An NVLink bridge joins 
 def interconnect_of(device: str) -> Interconnect | None:
     """How devices of that name are linked in one machine; None where nothing is known of it."""
     words = " ".join(re.findall(r"[a-z0-9]+", device.casefold()))
-    fitting = (i for names, i in _OF_DEVICES if re.search(rf"\b({names})\b", words))
+    fitting = (i for i, names in _OF_DEVICES if re.search(rf"\b({names})\b", words))
     return next(fitting, None)
 
 
@@ -193,16 +188,14 @@ def measured_link(
 # than a link.
 
 
-EXCHANGES: Mapping[str, Callable[[int], tuple[int, float]]] = MappingProxyType(
-    {
-        # K-1 steps that scatter sums, K-1 that gather them, each of bytes / K.
-        "ring": lambda k: (2 * (k - 1), 1 / k),
-        # A binary tree: ceil(log2 K) steps up with sums, as many down, each of all the bytes.
-        "tree": lambda k: (2 * (k - 1).bit_length(), 1.0),
-        # One device (a parameter server) hears all others, one after the other, then tells each.
-        "one-to-all": lambda k: (2 * (k - 1), 1.0),
-    }
-)
+EXCHANGES: Mapping[str, Callable[[int], tuple[int, float]]] = {
+    # K-1 steps that scatter sums, K-1 that gather them, each of bytes / K.
+    "ring": lambda k: (2 * (k - 1), 1 / k),
+    # A binary tree: ceil(log2 K) steps up with sums, as many down, each of all the bytes.
+    "tree": lambda k: (2 * (k - 1).bit_length(), 1.0),
+    # One device (a parameter server) hears all others, one after the other, then tells each.
+    "one-to-all": lambda k: (2 * (k - 1), 1.0),
+}
 """Each way: number of devices -> (steps one after the other, part of the bytes in each)."""
 
 

@@ -13,9 +13,10 @@ from lolat.errors import ModelFileError
 from lolat.fitting.predictors.kernels import Kernels
 from lolat.io.paths import LOCAL, find_model, shipped_folder
 from lolat.model.file import OF_TRAINING, as_output, lacks, read
-from lolat.training.estimate import ForwardTraining
+from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.fitting import EpochTraining
-from lolat.training.model import EstimatedTraining, MeasuredTraining, Training
+from lolat.training.learning import MeasuredTraining
+from lolat.training.model import Training
 
 TRAINED_BY = ("tensorflow", "torch")
 """Frameworks that measure training."""

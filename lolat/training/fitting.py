@@ -19,18 +19,21 @@ from lolat.graph.counts import COLUMNS, count
 from lolat.io.documents import NotNegative, Number, fault_of, show
 from lolat.io.tables import Row, read_table
 from lolat.model.file import FORMAT_VERSION, SCHEMA
-from lolat.training.memory import OPTIMIZERS, Optimizer, check_sizes, optimizer_named
-from lolat.training.model import Doubts, Training
-from lolat.training.terms import (
+from lolat.training.iteration import (
     EPOCH_TERMS,
     IN_EPOCHS,
+    OPTIMIZERS,
     TERMS,
+    Optimizer,
+    check_sizes,
     density,
     epoch_row,
     iteration_row,
     iterations,
     operation_rows,
+    optimizer_named,
 )
+from lolat.training.model import Training
 from lolat.units import milliseconds
 
 # ---- Epochs from a CSV table.
@@ -130,10 +133,8 @@ class EpochTraining(Training):
         update, rest = (float(whole[EPOCH_TERMS.index(t)]) for t in ("update", "steps"))
         return operation_rows(graph, batch_size) @ self.coefficients, update, rest
 
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        """How sure an answer is: what of the network the table's rows do not tell."""
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """What of the network the table's rows do not tell."""
         row = iteration_row(graph, batch_size, optimizer)
         domain = self.contents.domain
         warnings = list(graph.warnings)
@@ -163,11 +164,11 @@ class EpochTraining(Training):
                 f"an iteration of {milliseconds(iteration_ms)} is far longer than those of the rows, "
                 f"at most {milliseconds(domain.longest_ms)}"
             )
-        try:
-            half: float | None = min(conformal_quantile(self.residuals, coverage), 100.0)
-        except InputError:
-            half = None
-        return Doubts(tuple(warnings), half)
+        return tuple(warnings)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`."""
+        return min(conformal_quantile(self.residuals, coverage), 100.0)
 
 
 def _checked(section: Any, source: str) -> EpochSection:

@@ -1,4 +1,4 @@
-"""From what was measured of training to what a model file says of it: passes, updates, loop, start."""
+"""Training that was measured: points of passes, updates, loop and start, the fit, and what it predicts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, ModelFileError
-from lolat.fitting.intervals import interval_entry
+from lolat.fitting.intervals import effective_ops, interval_entry, interval_width
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
+from lolat.graph import Graph
+from lolat.graph.analysis import parameters
+from lolat.graph.blocks import cut
+from lolat.graph.counts import behaviors
 from lolat.io.documents import Count, NotNegative, Number, Positive, fault_of
-from lolat.training.terms import PASS_TERMS
+from lolat.model import Model
+from lolat.model.prediction import other_framework
+from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
+from lolat.training.model import Training
 
 SIMPLEST = "sgd"  # keeps nothing for a variable
 LEAST_UPDATES = 3  # so many coefficients has an update
@@ -83,11 +90,6 @@ class Points(msgspec.Struct):
     epoch_points: list[EpochPoint]
     start_points: list[StartPoint]
 
-    @classmethod
-    def read(cls, section: Mapping[str, Any]) -> Points:
-        """Of a section; msgspec.ValidationError says what is damaged, and where."""
-        return msgspec.convert(section, cls, dec_hook=_read_terms)
-
     def document(self) -> dict[str, Any]:
         """As it is written: times to a tenth of a microsecond."""
         written: dict[str, Any] = msgspec.json.decode(
@@ -103,6 +105,11 @@ def _read_terms(kind: type, named: Mapping[str, float]) -> np.ndarray:
     unknown = sorted(set(named) - set(PASS_TERMS))
     if unknown:
         raise ValueError(f"the unknown term {unknown[0]!r}")
+    return _row(named)
+
+
+def _row(named: Mapping[str, float]) -> np.ndarray:
+    """(PASS_TERMS,), 0 where not named, others left out."""
     return np.array([float(named.get(t, 0.0)) for t in PASS_TERMS])
 
 
@@ -286,37 +293,29 @@ def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
 
 
 def training_section(
-    passes: Sequence[PassPoint],
-    updates: Sequence[UpdatePoint],
-    epochs: Sequence[EpochPoint],
-    starts: Sequence[StartPoint],
+    points: Points,
     environment: Mapping[str, Any],
     noise: Mapping[str, Any],
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """What a model file has under "training". InputError where too little was measured."""
     return {
-        **_fitted(passes, updates, epochs, starts),
+        **_fitted(points),
         "environment": dict(environment),
         "noise": dict(noise),
         "warnings": list(warnings),
-        **Points([*passes], [*updates], [*epochs], [*starts]).document(),
+        **points.document(),
     }
 
 
-def _fitted(
-    passes: Sequence[PassPoint],
-    updates: Sequence[UpdatePoint],
-    epochs: Sequence[EpochPoint],
-    starts: Sequence[StartPoint],
-) -> dict[str, Any]:
+def _fitted(points: Points) -> dict[str, Any]:
     """The part of a section that comes from its points."""
     return {
-        **fit_passes(passes),
-        "update_ms": fit_update(updates),
-        "loop_ms": fit_loop(epochs),
-        "start_ms": fit_start(starts),
-        "kinds": sorted({k for p in passes for k in p.kinds}),
+        **fit_passes(points.points),
+        "update_ms": fit_update(points.update_points),
+        "loop_ms": fit_loop(points.epoch_points),
+        "start_ms": fit_start(points.start_points),
+        "kinds": sorted({k for p in points.points for k in p.kinds}),
     }
 
 
@@ -328,11 +327,104 @@ def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
     if not section.get("points"):
         return dict(section)
     try:
-        kept = Points.read(section)
-        fitted = _fitted(kept.points, kept.update_points, kept.epoch_points, kept.start_points)
+        fitted = _fitted(msgspec.convert(section, Points, dec_hook=_read_terms))
     except (InputError, msgspec.ValidationError) as error:
         raise ModelFileError(
             f"{source}: its `training` cannot be fitted again ({error}); learn it again: lolat learn "
             "--mode training"
         ) from error
     return {**{k: v for k, v in section.items() if k != "interval"}, **fitted}
+
+
+# ---- Predicting: passes, update, loop and start apart.
+
+WIDENING = 2.0  # of the interval, for operations that no measured block had, as of latencies
+
+
+class MeasuredTraining(Training):
+    """Each part of an iteration by its own coefficients.
+
+    `forward`, `backward`: (PASS_TERMS,) ms for each unit; the call of a block measured alone is left out,
+    as the loop has one call for all. An interval comes from blocks left out of the fit.
+    """
+
+    starts = True
+
+    def __init__(self, document: dict[str, Any], source: str) -> None:
+        """`document`: a valid model file's; ModelFileError where its `training` is damaged."""
+        self.section = section = read_section(document["training"], source)
+        self.document, self.source = document, source
+        self.name = str(document["device"])
+        self.residuals = section.residuals
+        self.epoch_ms = section.loop_ms.epoch
+        self.forward, self.backward = map(_row, (section.forward_ms, section.backward_ms))
+        self.latency = Model(document, source)
+
+    def parts(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> dict[str, float]:
+        """ms of the three parts; taking the batch and calling the framework are in the forward one."""
+        total = pass_rows(graph, batch_size).sum(axis=0)
+        return {
+            "forward": float(total @ self.forward) + self._step_ms(graph, batch_size),
+            "backward": float(total @ self.backward),
+            "update": self._update_ms(graph, optimizer),
+        }
+
+    def operation_times(
+        self, graph: Graph, batch_size: int, optimizer: Optimizer
+    ) -> tuple[np.ndarray, float, float]:
+        """See `Training`."""
+        both = pass_rows(graph, batch_size) @ (self.forward + self.backward)
+        return both, self._update_ms(graph, optimizer), self._step_ms(graph, batch_size)
+
+    def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
+        """Forward, as latencies are predicted, in the same loop."""
+        predicted = self.latency.predict(graph, batch_size)
+        return predicted.latency_ms - predicted.call_ms + self._step_ms(graph, batch_size)
+
+    def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
+        """Tracing and ordering the operations, making the optimizer's variables; None: not measured."""
+        start = self.section.start_ms
+        if start is None or optimizer.name not in start.variable:
+            return None
+        of_network = start.constant + start.operation * started(graph)
+        return (of_network + start.variable[optimizer.name] * variables(graph)) / 1e3
+
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`."""
+        strange, framework = self._strange(graph), graph.framework
+        told = [*graph.warnings, *other_framework(self.document["environment"], framework)]
+        if strange:
+            several = "s" * (len(strange) > 1)
+            told.append(
+                f"no block measured in training has the operation{several} {', '.join(strange)}"
+            )
+        return tuple(told)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`; more for operations that no measured block had."""
+        floor = self.section.noise.floor
+        width = interval_width(self.document["training"], coverage, floor)
+        rows = pass_rows(graph, batch_size)
+        times = rows @ (self.forward + self.backward)
+        blocks = [list(b.operations) for b in cut(graph)]
+        parts = np.array([times[b].sum() for b in blocks])
+        ops = np.array([rows[b, PASS_TERMS.index("ops")].sum() for b in blocks])
+        return width.half(effective_ops(parts, ops)) * (WIDENING if self._strange(graph) else 1.0)
+
+    def _strange(self, graph: Graph) -> list[str]:
+        """The kinds of operation that no measured block had."""
+        return sorted(behaviors(graph.operations).difference(self.section.kinds))
+
+    def _step_ms(self, graph: Graph, batch_size: int) -> float:
+        """What the loop takes for a step: a constant, and moving the batch."""
+        elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
+        return self.section.loop_ms.step + self.section.loop_ms.element * elements
+
+    def _update_ms(self, graph: Graph, optimizer: Optimizer) -> float:
+        own = self.section.update_ms.get(optimizer.name)
+        if own is None:
+            raise InputError(
+                f"{self.source} has no times of {optimizer.name}; it was measured with "
+                f"{', '.join(self.section.update_ms)}"
+            )
+        return own.variable * variables(graph) + own.parameter * parameters(graph)

@@ -14,9 +14,8 @@ from lolat.graph import Graph
 from lolat.graph.analysis import FLOAT_BYTES, operation_parameters
 from lolat.graph.counts import COLUMNS, count
 from lolat.training.exchange import BUCKET_BYTES, Link, checked_devices, exchange_ms, exposed_ms
-from lolat.training.memory import optimizer_named
+from lolat.training.iteration import optimizer_named, variables
 from lolat.training.model import Training, TrainingPrediction
-from lolat.training.terms import variables
 
 # ---- One iteration on several devices, from the time of one replica.
 
@@ -53,20 +52,6 @@ class ParallelIteration:
         return self.replica_ms / self.iteration_ms if self.iteration_ms else 1.0
 
 
-def _replica_times(compute_ms: float | Sequence[float], devices: int) -> tuple[float, float]:
-    """(mean, slowest) replica; InputError unless there is one possible time, or one for each device."""
-    times = [compute_ms] if isinstance(compute_ms, (int, float)) else [float(t) for t in compute_ms]
-    if len(times) not in (1, devices):
-        raise InputError(
-            f"{len(times)} replicas' times for {devices} devices; expected one, or one for each device"
-        )
-    if any(not (math.isfinite(t) and t >= 0) for t in times):
-        raise InputError(
-            f"a replica of {min(times):g} ms cannot be; expected 0 or more, not infinite"
-        )
-    return sum(times) / len(times), max(times)
-
-
 def check_strategy(strategy: str, devices: int) -> int:
     """The number of devices; InputError for zero of them and for a strategy that is none of STRATEGIES."""
     if strategy not in STRATEGIES:
@@ -100,7 +85,16 @@ def parallel_iteration(
         fixed_ms = MIRRORED_MS if strategy == "mirrored" else 0.0
     if not (math.isfinite(fixed_ms) and fixed_ms >= 0):
         raise InputError(f"a fixed cost of {fixed_ms:g} ms cannot be; expected 0 or more")
-    mean, slowest = _replica_times(compute_ms, devices)
+    times = [compute_ms] if isinstance(compute_ms, (int, float)) else [float(t) for t in compute_ms]
+    if len(times) not in (1, devices):
+        raise InputError(
+            f"{len(times)} replicas' times for {devices} devices; expected one, or one for each device"
+        )
+    if any(not (math.isfinite(t) and t >= 0) for t in times):
+        raise InputError(
+            f"a replica of {min(times):g} ms cannot be; expected 0 or more, not infinite"
+        )
+    mean = sum(times) / len(times)
     way = "ring" if strategy == "mirrored" else strategy
 
     def exchange(size_bytes: float) -> float:
@@ -115,7 +109,7 @@ def parallel_iteration(
         whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), exchange, bucket_bytes)
         shown = exposed_ms(gradient_bytes, backward_ms, exchange, bucket_bytes)
         hidden = whole - shown
-    return ParallelIteration(devices, strategy, mean, slowest - mean + fixed_ms, shown, hidden)
+    return ParallelIteration(devices, strategy, mean, max(times) - mean + fixed_ms, shown, hidden)
 
 
 # ---- When a backward pass has which gradients ready: per operation with parameters, from the
@@ -221,24 +215,16 @@ def predict_parallel(
     if overlap and devices > 1 and backward_ms is not None and strategy != "mirrored":
         each, _, _ = model.operation_times(graph, batch_size, optimizer_named(optimizer))
         sizes, backward = gradient_parts(graph, batch_size, backward_ms, each.tolist())
-    times = one.iteration_ms, sizes, devices, link, strategy
-    besides = link.besides_ms(variables(graph))
-    iteration = parallel_iteration(*times, backward_ms=backward, fixed_ms=besides)
+    times, besides = (one.iteration_ms, sizes, devices, link, strategy), variables(graph)
+    iteration = parallel_iteration(*times, backward_ms=backward, fixed_ms=link.besides_ms(besides))
     more_ms = iteration.synchronization_ms + iteration.exchange_ms
-    training = replace(
-        one,
-        samples=samples,
-        iteration_ms=iteration.iteration_ms,
-        parts_ms={**one.parts_ms, "exchange": more_ms},
-    )
+    parts_ms = {**one.parts_ms, "exchange": more_ms}
+    changes: dict[str, Any] = {"iteration_ms": iteration.iteration_ms, "parts_ms": parts_ms}
     if one.iterations is not None and one.epoch_s is not None and one.total_s is not None:
         epoch_s = one.iterations * more_ms / 1e3
         total_s = epochs * epoch_s
-        ends = one.interval_s
-        training = replace(
-            training,
-            epoch_s=one.epoch_s + epoch_s,
-            total_s=one.total_s + total_s,
-            interval_s=None if ends is None else (ends[0] + total_s, ends[1] + total_s),
-        )
-    return ParallelPrediction(training, iteration, link)
+        changes |= {"epoch_s": one.epoch_s + epoch_s, "total_s": one.total_s + total_s}
+        if one.interval_s is not None:
+            low, high = one.interval_s
+            changes["interval_s"] = (low + total_s, high + total_s)
+    return ParallelPrediction(replace(one, samples=samples, **changes), iteration, link)

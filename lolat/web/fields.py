@@ -13,7 +13,7 @@ from lolat.model.budget import MOST_BATCH, VARY
 from lolat.readers.generated import BLOCK_KEYS, DEFAULTS, FAMILIES, configured, keys
 from lolat.training.cost import BILLINGS
 from lolat.training.exchange import Link
-from lolat.training.memory import OPTIMIZERS, optimizer_named
+from lolat.training.iteration import OPTIMIZERS, optimizer_named
 from lolat.training.replicas import check_strategy
 from lolat.units import as_number, shortened
 

@@ -26,7 +26,7 @@ from lolat.training.cost import (
 )
 from lolat.training.cost.prices import Offer, Prices
 from lolat.training.exchange import Link, assumed_link
-from lolat.training.memory import largest_batch, optimizer_named
+from lolat.training.iteration import largest_batch, optimizer_named
 from lolat.training.model import PARTS, BlockTime, Training, TrainingPrediction, iteration_blocks
 from lolat.training.replicas import predict_parallel
 from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural

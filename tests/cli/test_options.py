@@ -101,7 +101,7 @@ def test_the_choices_are_those_there_are() -> None:
     """They are written out, so that a help imports nothing."""
     from lolat.fitting.predictors import PREDICTORS
     from lolat.mlp.table import OPTIMIZERS as OF_LAYERS
-    from lolat.training.memory import OPTIMIZERS
+    from lolat.training.iteration import OPTIMIZERS
     from lolat.training.replicas import STRATEGIES
     from microbench.backends import BACKENDS, TRAINING
 

@@ -16,8 +16,7 @@ from lolat.graph.layers import Layers
 from lolat.io.process import ProcessDied
 from lolat.model.file import write
 from lolat.training.file import load_training
-from lolat.training.memory import OPTIMIZERS
-from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
+from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, pass_rows, started, variables
 from microbench import blocks as predefined
 from microbench import learn_training
 from microbench.blocks import Predefined

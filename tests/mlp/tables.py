@@ -6,16 +6,23 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lolat.graph import Graph, GraphBuilder
+from lolat.io.tables import parse_table
 from lolat.mlp.devices import DEVICES
 from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, ranges
-from lolat.mlp.layers import LayerWork, layer_name
-from lolat.mlp.recipes import paper
-from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, read_table
+from lolat.mlp.recipes import PAPER
+from lolat.mlp.table import (
+    ACTIVATIONS,
+    COLUMNS,
+    OPTIMIZERS,
+    LayerTable,
+    LayerWork,
+    layer_name,
+    parse,
+)
 
 CONVOLUTION = {
     "gpu": "V100", "run": "0", "batch_size": "8", "input_size": "56", "kernel_size": "3",
@@ -80,9 +87,14 @@ def random_rows(
     return found
 
 
-def table(tmp_path: Path, rows: Sequence[Mapping[str, str]], **options: Any) -> LayerTable:
-    """The rows as a table, read from a file."""
-    return read_table(write(tmp_path / "rows.csv", rows), **options)
+def table(rows: Sequence[Mapping[str, str]]) -> LayerTable:
+    """The rows as a table."""
+    return parse(parse_table(csv_text(rows), "rows.csv"))
+
+
+def table_of(layer: str, *changes: Mapping[str, str]) -> LayerTable:
+    """A row per change of the plain one."""
+    return table(rows_of(layer, *changes))
 
 
 def hand_model(
@@ -96,25 +108,24 @@ def hand_model(
 
     `covers`: the table whose ranges it claims; by default the plain row's of CONVOLUTION or DENSE.
     """
-    names = paper.feature_names(layer, len(gpus) > 1)
+    columns = {}
+    for name in COLUMNS[layer]:
+        text = ROWS[layer][name]
+        columns[name] = np.array([int(text) if text.isdigit() else text])
+    devices = {name: DEVICES[name] for name in gpus}
+    names = tuple(PAPER.columns(LayerTable(layer, columns), devices))
     weights = np.zeros((len(names), 1), np.float32)
     weights[names.index(feature)] = slope
-    if covers is None:
-        columns = {}
-        for name in COLUMNS[layer]:
-            text = ROWS[layer][name]
-            columns[name] = np.array([int(text) if text.isdigit() else text])
-        columns["gpu"] = np.array(list(gpus))
-        covers = LayerTable(layer, columns)
+    columns["gpu"] = np.array(list(gpus))
     return LayerModel(
         layer=layer,
         recipe="paper",
-        devices={name: DEVICES[name] for name in gpus},
+        devices=devices,
         features=names,
         mean=np.zeros(len(names)),
         scale=np.ones(len(names)),
         network=Perceptron([[Layer(weights, None, "relu")]]),
-        ranges=ranges(covers),
+        ranges=ranges(covers or LayerTable(layer, columns)),
         training={"seed": 0},
         errors={},
     )
@@ -131,7 +142,7 @@ def layer_graph(table: LayerTable, row: int) -> Graph:
             int(table[c][row]) for c in ("input_size", "in_channels", "out_channels")
         )
         kernel, stride = int(table["kernel_size"][row]), int(table["stride"][row])
-        side = int(LayerWork.of(table.select(np.array([row]))).side[0])
+        side = int(LayerWork(table.select(np.array([row]))).side[0])
         shape: tuple[int, ...] = (1, side, side, outside)
         x = builder.add(
             "conv", [builder.input((1, size, size, inside))], shape, "layer",

@@ -1,8 +1,9 @@
-"""The model file of layers: written and read whole, asked about rows, refused in plain words."""
+"""The layer model: its network in numpy, its file, its answers, what it refuses, how far off it is."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,17 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError, ModelFileError
+from lolat.mlp import layer_model, recipes
 from lolat.mlp.devices import Device
-from lolat.mlp.layer_model import read_layer_model, write_layer_model
-from tests.mlp.tables import hand_model, rows_of, table
+from lolat.mlp.layer_model import (
+    Layer,
+    Perceptron,
+    errors_of,
+    evaluate,
+    read_layer_model,
+    write_layer_model,
+)
+from tests.mlp.tables import hand_model, rows_of, table, table_of
 
 
 def saved(tmp_path: Path, **options: Any) -> Path:
@@ -36,45 +45,40 @@ def test_a_written_model_is_read_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "new" / "model.json"
     write_layer_model(path, odd)
     found = read_layer_model(path)
-    assert (found.mean == odd.mean).all()
-    assert (found.scale == odd.scale).all()
+    for name in ("mean", "scale"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(odd, name))
     for name in ("layer", "recipe", "devices", "features", "ranges", "training", "errors"):
         assert getattr(found, name) == getattr(odd, name)
-    weights = found.network.members[0][0].weights
+    (weights, known) = (m.network.members[0][0].weights for m in (found, odd))
     assert weights.dtype == np.float32
-    assert (weights == odd.network.members[0][0].weights).all()
+    assert (weights == known).all()
     document = json.loads(path.read_text())
-    assert document["schema"] == "lolat-layer-model"
-    assert document["version"] == 1
+    assert (document["schema"], document["version"]) == ("lolat-layer-model", 1)
     assert list(document) == sorted(document)
 
 
 def test_a_prediction_by_hand(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, slope=0.25))
-    rows = table(tmp_path, rows_of("dense", *({"batch_size": n} for n in ("4", "1", "9"))))
+    rows = table_of("dense", *({"batch_size": n} for n in ("4", "1", "9")))
     assert model.predict(rows).tolist() == [1, 0.25, 2.25]
     assert model.predict(rows.select(np.array([], int))).shape == (0,)
 
-
-def test_features_are_standardised_first(tmp_path: Path) -> None:
-    model = hand_model(slope=1)
-    model = replace(model, mean=model.mean + 2, scale=model.scale * 4)
-    rows = table(tmp_path, rows_of("dense", {"batch_size": "8"}))
-    assert model.predict(rows).tolist() == [(8 - 2) / 4]
+    scaled = replace(hand_model(slope=1), mean=np.full(12, 2.0), scale=np.full(12, 4.0))
+    assert scaled.predict(rows).tolist() == [0.5, 0.0, 1.75]  # (n - 2) / 4, from 0
 
 
 @pytest.mark.parametrize("mean", [1e300, -1e300])
-def test_a_time_that_is_not_finite_is_none(tmp_path: Path, mean: float) -> None:
+def test_a_time_that_is_not_finite_is_none(mean: float) -> None:
     """Numbers that a file may have, which no training gives."""
     model = hand_model(slope=1)
     model = replace(model, mean=model.mean + mean, scale=model.scale * 1e-9)
     with pytest.raises(ModelFileError, match="gives row 1 no finite time"):
-        model.predict(table(tmp_path, rows_of("dense", {})))
+        model.predict(table_of("dense", {}))
 
 
 def test_facts_of_a_gpu_built_in_given_or_lacking(tmp_path: Path) -> None:
     model = read_layer_model(saved(tmp_path, gpus=("V100", "K80"), feature="cores", slope=1))
-    rows = table(tmp_path, rows_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"}))
+    rows = table_of("dense", {"gpu": "k80"}, {"gpu": "T4"}, {"gpu": "X1"})
     with pytest.raises(InputError, match=r"unknown GPU 'X1'; known are .*--facts FILE"):
         model.predict(rows)
     new = {"X1": Device("X1", 100, 77, 1000), "t4": Device("t4", 100, 5, 1000)}
@@ -87,59 +91,46 @@ def test_a_gpu_is_called_as_its_key_says(tmp_path: Path) -> None:
     document = json.loads(path.read_text())
     document["devices"]["K80"]["name"] = "V100"
     path.write_text(json.dumps(document))
-    rows = table(tmp_path, rows_of("dense", {"gpu": "K80"}, {"gpu": "V100"}))
+    rows = table_of("dense", {"gpu": "K80"}, {"gpu": "V100"})
     assert read_layer_model(path).predict(rows).tolist() == [2496, 5120]
 
 
-def test_a_model_of_one_gpu_is_of_no_other(tmp_path: Path) -> None:
+def test_a_model_of_one_gpu_is_of_no_other_nor_of_another_kind_of_layer() -> None:
     model = hand_model()
-    assert len(model.predict(table(tmp_path, rows_of("dense", {"gpu": "tesla v100"})))) == 1
+    assert len(model.predict(table_of("dense", {"gpu": "tesla v100"}))) == 1
     with pytest.raises(InputError) as caught:
-        model.predict(table(tmp_path, rows_of("dense", {"gpu": "K80"})))
+        model.predict(table_of("dense", {"gpu": "K80"}))
     assert str(caught.value) == (
         "the model is of V100 alone and the table has rows of K80; expected rows of V100, or a model of "
         "several GPUs (lolat mlp fit, without --only)"
     )
+    words = "the model is of dense layers and the table of convolution"
+    with pytest.raises(InputError, match=words):
+        model.predict(table_of("convolution", {}))
 
 
-def test_the_other_kind_of_layer(tmp_path: Path) -> None:
-    rows = table(tmp_path, rows_of("convolution", {}))
-    with pytest.raises(
-        InputError, match="the model is of dense layers and the table of convolution"
-    ):
-        hand_model().predict(rows)
-
-
-def test_a_fact_that_is_not_known_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from lolat.mlp.recipes import paper
-
-    monkeypatch.setattr(paper, "FACTS", ("bandwidth_gbs", "cores", "clock_mhz", "memory_gb"))
+def test_a_fact_that_is_not_known_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes, "FACTS", ("bandwidth_gbs", "cores", "clock_mhz", "memory_gb"))
     model = hand_model(gpus=("V100", "K80"))
-    rows = table(tmp_path, rows_of("dense", {"gpu": "X1"}))
+    rows = table_of("dense", {"gpu": "X1"})
     with pytest.raises(InputError, match=r"needs memory_gb of each GPU.*give them with --facts"):
         model.predict(rows, {"X1": Device("X1", 100, 77, 1000)})
 
 
-def test_a_recipe_that_has_changed_is_seen(tmp_path: Path) -> None:
+def test_a_recipe_that_has_changed_is_seen() -> None:
     model = hand_model()
     old = replace(model, features=("was", *model.features[1:]))
     with pytest.raises(ModelFileError, match=r"trained with other features .* train it again"):
-        old.predict(table(tmp_path, rows_of("dense", {})))
+        old.predict(table_of("dense", {}))
 
 
-def test_rows_outside_are_counted_by_column(tmp_path: Path) -> None:
-    covers = table(tmp_path, rows_of("dense", {}, {"batch_size": "32", "optimizer": "sgd"}))
+def test_rows_outside_are_counted_by_column() -> None:
+    covers = table_of("dense", {}, {"batch_size": "32", "optimizer": "sgd"})
     model = hand_model(covers=covers)
-    inside = table(tmp_path, rows_of("dense", {"batch_size": "20", "gpu": "v100"}))
+    inside = table_of("dense", {"batch_size": "20", "gpu": "v100"})
     assert model.outside(inside) is None
-    changes: list[dict[str, str]] = [
-        {},
-        {"batch_size": "64"},
-        {"batch_size": "7", "optimizer": "adam"},
-    ]
-    rows = table(tmp_path, rows_of("dense", *changes, {"gpu": "K80"}))
+    adam = {"batch_size": "7", "optimizer": "adam"}
+    rows = table_of("dense", {}, {"batch_size": "64"}, adam, {"gpu": "K80"})
     assert model.outside(rows) == (
         "3 of 4 rows lie outside what the model was trained on (gpu V100; batch_size 8..32; optimizer "
         "none, sgd)"
@@ -210,9 +201,7 @@ def test_a_wrong_field_is_named(tmp_path: Path, change: Callable[[Any], None], w
     [
         (b"", "FILE: is empty; expected a layer model (`lolat mlp fit` makes one)"),
         (b"[]", "FILE: is not a layer model"),
-        (b"gpu,run\n", "FILE: not JSON"),
         (b'{"schema": ', "FILE: looks truncated"),
-        (b"\x80\x02", "FILE: "),
     ],
 )
 def test_what_is_no_model_file(tmp_path: Path, content: bytes, words: str) -> None:
@@ -231,3 +220,118 @@ def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(InputError, match="is a folder; expected the name of a file"):
         write_layer_model(tmp_path, hand_model())
+
+
+def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) -> Layer:
+    weights = rng.normal(0, inputs**-0.5, (inputs, outputs)).astype(np.float32)
+    return Layer(weights, rng.normal(size=outputs).astype(np.float32), activation)
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [("relu", max(0, -1.5)), ("linear", -1.5), ("silu", -1.5 / (1 + math.exp(1.5)))],
+)
+def test_one_layer_by_hand(activation: str, expected: float) -> None:
+    weights, biases = np.array([[2], [1]], np.float32), np.array([0.5], np.float32)
+    network = Perceptron([[Layer(weights, biases, activation)]])
+    assert network(np.array([[-1.5, 1.0]])) == pytest.approx([expected], rel=1e-6)
+
+
+def test_a_network_is_what_pytorch_makes_of_it() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    widths = ((7, 33, "silu"), (33, 20, "relu"), (20, 1, "linear"))
+    members = [[layer(rng, *given) for given in widths] for _ in range(3)]
+    functions = {"silu": torch.nn.functional.silu, "relu": torch.relu, "linear": lambda x: x}
+    x = rng.normal(size=(100, 7))
+    outputs = []
+    for layers in members:
+        y = torch.from_numpy(x)
+        for item in layers:
+            weights, biases = torch.from_numpy(item.weights), torch.from_numpy(item.biases)
+            y = functions[item.activation](y @ weights.double() + biases.double())
+        outputs.append(y[:, 0].numpy())
+    found = Perceptron(members)(x)
+    assert found.dtype == np.float64
+    assert found.shape == (100,)
+    np.testing.assert_allclose(found, np.mean(outputs, axis=0), rtol=1e-4, atol=1e-5)
+
+
+def test_slices_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    network = Perceptron([[layer(rng, 3, 8, "silu"), layer(rng, 8, 1, "linear")]])
+    x = rng.normal(size=(11, 3))
+    whole = network(x)
+    monkeypatch.setattr(layer_model, "SLICE", 4)
+    np.testing.assert_allclose(network(x), whole, rtol=1e-6)
+    assert network(x[:0]).shape == (0,)
+
+
+def test_silu_of_large_numbers_is_a_number() -> None:
+    network = Perceptron([[Layer(np.ones((1, 1), np.float32), None, "silu")]])
+    assert network(np.array([[-1e4], [1e4]])).tolist() == [0, 1e4]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    ones = np.ones((2, 1), np.float32)
+    narrow = Layer(ones, None, "relu")
+    for call, words in (
+        (
+            lambda: Layer(ones, None, "tanh"),
+            "activation 'tanh'; expected one of relu, silu, linear",
+        ),
+        (lambda: Layer(ones[0], None, "relu"), r"expected \(in, out\)"),
+        (lambda: Layer(ones, np.ones(2, np.float32), "relu"), "biases of shape"),
+        (lambda: Perceptron([]), "no layers"),
+        (lambda: Perceptron([[Layer(ones.T, None, "relu")]]), "2 outputs; expected one"),
+        (lambda: Perceptron([[narrow, narrow]]), "weights for 2 inputs follow 1 outputs"),
+        (lambda: Perceptron([[narrow]])(np.zeros((3, 3))), r"expected \(rows, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
+def test_errors_by_hand() -> None:
+    found = errors_of(np.array([1.0, 3, 4]), np.array([2.0, 2, 4]), np.array([0.2, 0.1, np.nan]))
+    told = (found.rows, found.rmse_ms, found.mean_relative_error, found.median_relative_error)
+    assert told == pytest.approx((3, (2 / 3) ** 0.5, 1 / 3, 0.5))
+    assert found.spread == pytest.approx(0.075)
+    assert errors_of(np.ones(1), np.ones(1), np.array([np.nan])).spread is None
+
+
+def test_errors_are_those_of_scikit_learn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    measured, predicted = rng.lognormal(size=(2, 500))
+    found = errors_of(predicted, measured)
+    assert found.rmse_ms == pytest.approx(metrics.root_mean_squared_error(measured, predicted))
+    assert found.mean_relative_error == pytest.approx(
+        metrics.mean_absolute_percentage_error(measured, predicted)
+    )
+
+
+def test_groups_are_gpus_and_optimizers() -> None:
+    changes = (("k80", "4", "2", "none"), ("V100", "4", "1", "none"), ("K80", "8", "4", "adam"))
+    names = ("gpu", "batch_size", "time_ms_median", "optimizer")
+    rows = table_of("dense", *(dict(zip(names, c, strict=True)) for c in changes))
+    found = evaluate(hand_model(gpus=("V100", "K80"), slope=0.25), rows)
+    assert list(found.gpus) == ["V100", "K80"]
+    assert list(found.optimizers) == ["none", "adam"]
+    v100, k80 = found.gpus.values()
+    assert (v100.rmse_ms, k80.rows, found.to_dict()["gpus"]["K80"]["rows"]) == (0, 2, 2)
+    assert k80.mean_relative_error == pytest.approx(0.5)
+    both = (found.optimizers["adam"].rmse_ms, found.all.rmse_ms)
+    assert both == pytest.approx((2, (5 / 3) ** 0.5))
+    lines = found.lines()
+    names = [line.split()[0] for line in lines if line][1:]
+    assert names == ["all", "V100", "K80", "forward", "adam"]
+    assert len({len(line) for line in lines if line}) == 1
+    assert len(lines[0]) <= 80
+
+
+def test_without_the_spread_there_is_no_such_column() -> None:
+    (row,) = rows_of("dense", {})
+    del row["time_ms_std"]
+    found = evaluate(hand_model(), table([row]))
+    assert found.all.spread is None
+    assert "spread" not in found.lines()[0]

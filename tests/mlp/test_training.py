@@ -1,8 +1,10 @@
-"""Training on a table: the split, what is learned, what a kill leaves, what goes wrong."""
+"""Training a layer model: each step against Adam written out, a table learned, a kill, what goes wrong."""
 
 from __future__ import annotations
 
+import builtins
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,45 +12,242 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, MissingPackageError
 from lolat.mlp import training
 from lolat.mlp.devices import DEVICES
-from lolat.mlp.layer_model import LayerModel, read_layer_model, write_layer_model
-from lolat.mlp.recipes import Devices, Facts, Plan, Recipe, trained_on
-from lolat.mlp.recipes.paper import RECIPE
-from lolat.mlp.table import LayerTable
-from lolat.mlp.training import learn, split
-from tests.mlp.tables import random_rows, table
+from lolat.mlp.layer_model import Layer, LayerModel, Perceptron, read_layer_model, write_layer_model
+from lolat.mlp.recipes import PAPER, Devices, Facts, Plan, Recipe, trained_on
+from lolat.mlp.table import LayerTable, read_table
+from lolat.mlp.training import KerasNetwork, learn, split
+from tests.mlp.tables import random_rows, table, write
 from tests.processes import python
 
-ROOT = Path(__file__).resolve().parents[2]
+PAPERS = PAPER.plan("dense", False)
+PLAN = replace(PAPERS, hidden=(8, 4), dropout=0.0, l2=0.0, batch=64, epochs=6)
+PLAN = replace(PLAN, learning_rate=0.05, halve_every=2)
+STRAIGHT = replace(PLAN, output_activation="linear", loss="squared")
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(40, 3)).astype(np.float32)
+Y = np.exp(X @ [0.5, -0.25, 1.0] / 2).astype(np.float32)
+
+
+def network(plan: Plan = PLAN, seed: int = 1, strange: np.ndarray | None = None) -> KerasNetwork:
+    return KerasNetwork(plan, X, Y, 6, seed, strange)
+
+
+def weights(layers: Sequence[Layer]) -> list[np.ndarray]:
+    """Kernels and biases, in order."""
+    return [a for layer in layers for a in (layer.weights, layer.biases) if a is not None]
+
+
+def arrays(trained: KerasNetwork) -> list[np.ndarray]:
+    return [a.astype(float) for a in weights(trained.layers())]
+
+
+LOSSES = {
+    "squared": (lambda o, y: (o - y) ** 2, lambda o, y: 2 * (o - y)),
+    "absolute": (lambda o, y: np.abs(o - y), lambda o, y: np.sign(o - y)),
+    "squared-log1p": (
+        lambda o, y: (np.log(1 + o) - np.log(1 + y)) ** 2,
+        lambda o, y: 2 * (np.log(1 + o) - np.log(1 + y)) / (1 + o),
+    ),
+}
+
+
+def by_hand(
+    weights: list[np.ndarray], plan: Plan, epochs: int
+) -> tuple[list[np.ndarray], list[float]]:
+    """Weights and losses after steps over the whole of (X, Y): ReLU layers, Adam (Kingma and Ba 2015) with
+    l2/2 of the squared hidden kernels in the loss, or AdamW, which takes rate * l2 of all weights away."""
+    w = [a.copy() for a in weights]
+    m, v = [0 * a for a in w], [0 * a for a in w]
+    loss_of, slope_of = LOSSES[plan.loss]
+    losses = []
+    for t in range(1, epochs + 1):
+        kernels, biases = w[0::2], [*w[1::2], None]
+        inputs, x = [], X.astype(float)
+        for kernel, bias in zip(kernels, biases, strict=True):
+            inputs.append(x)
+            x = np.maximum(x @ kernel + (0 if bias is None else bias), 0)
+        losses.append(float(np.mean(loss_of(x[:, 0], Y))))
+        slope = (slope_of(x[:, 0], Y) / len(Y))[:, None]
+        gradients: list[np.ndarray] = []
+        for i in reversed(range(len(kernels))):
+            slope = slope * (x > 0)
+            if biases[i] is not None:
+                gradients.insert(0, slope.sum(axis=0))
+            decay = plan.l2 * kernels[i] if plan.optimizer == "adam" and i < len(kernels) - 1 else 0
+            gradients.insert(0, inputs[i].T @ slope + decay)
+            slope, x = slope @ kernels[i].T, inputs[i]
+        rate = plan.learning_rate * 0.5 ** ((t - 1) // plan.halve_every)
+        if plan.schedule == "cosine":
+            rate = plan.learning_rate * (1 + np.cos(np.pi * (t - 1) / epochs)) / 2
+        for i, g in enumerate(gradients):
+            if plan.optimizer == "adamw":
+                w[i] = w[i] - rate * plan.l2 * w[i]
+            m[i] = 0.9 * m[i] + 0.1 * g
+            v[i] = 0.999 * v[i] + 0.001 * g**2
+            step = rate * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+            w[i] = w[i] - step * m[i] / (np.sqrt(v[i]) + plan.epsilon)
+    return w, losses
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        replace(PLAN, l2=0.05),
+        replace(PLAN, loss="squared", optimizer="adamw", l2=0.1, schedule="cosine"),
+        replace(PLAN, loss="absolute"),
+    ],
+    ids=["paper", "adamw", "absolute"],
+)
+def test_the_steps_are_those_of_adam_written_out(plan: Plan) -> None:
+    trained = network(plan)
+    expected, losses = by_hand(arrays(trained), plan, 6)
+    assert [trained.epoch() for _ in range(6)] == pytest.approx(losses, rel=1e-4)
+    for found, wanted in zip(arrays(trained), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_the_numpy_network_answers_as_the_keras_one(activation: str) -> None:
+    trained = network(replace(PLAN, activation=activation, dropout=0.3, output_bias=True))
+    trained.epoch()
+    expected = np.asarray(trained.network(X, training=False))[:, 0]
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(Perceptron([trained.layers()])(X), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_every_row_is_in_one_batch_of_an_epoch_and_the_last_may_be_smaller() -> None:
+    # A rate of 0: the loss of the epoch is that of the weights it began with, on all 40 rows.
+    still = network(replace(PLAN, batch=16, learning_rate=0.0))
+    output = Perceptron([still.layers()])(X)
+    expected = np.mean((np.log1p(output) - np.log1p(Y)) ** 2)
+    assert still.epoch() == pytest.approx(expected, rel=1e-5)
+    assert int(still.optimizer.iterations) == 3
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_share_of_an_epochs_rows_is_of_strangers(share: float) -> None:
+    """Of a network that does not learn, the loss says which rows it saw."""
+    still = network(replace(PLAN, learning_rate=0.0, strangers=share), strange=X + 1)
+    outputs = (Perceptron([still.layers()])(x) for x in (X, X + 1))
+    own, strange = ((np.log1p(output) - np.log1p(Y)) ** 2 for output in outputs)
+    losses = [still.epoch() for _ in range(3)]
+    if share == 1.0:
+        assert losses == pytest.approx([strange.mean()] * 3, rel=1e-4)
+    else:
+        assert len(set(losses)) == 3  # others each time
+        lowest, highest = np.minimum(own, strange).mean(), np.maximum(own, strange).mean()
+        assert all(lowest < loss < highest for loss in losses)
+
+
+def test_everything_follows_from_the_seed_and_the_state() -> None:
+    """Dropout, the order of the rows, and which of them are strangers', too."""
+    plan = replace(PLAN, dropout=0.25, batch=16, strangers=0.3)
+    one, same, late = (network(plan, strange=X + 1) for _ in range(3))
+    for others in (network(plan, 2, X + 1), network(replace(plan, dropout=0.0))):
+        assert others.epoch() != network(plan, strange=X + 1).epoch()
+    for _ in range(4):
+        one.epoch()
+    for _ in range(2):
+        same.epoch()
+    late.take(same.state())
+    assert late.done == 2
+    assert all(np.isfinite([late.epoch(), late.epoch()]))
+    for a, b in zip(arrays(one), arrays(late), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def filled(trained: KerasNetwork, value: float) -> KerasNetwork:
+    """The network with that value in all of its output's weights."""
+    kernel = trained.network.layers[-1].kernel
+    kernel.assign(np.full(kernel.shape, value))
+    return trained
+
+
+def test_an_output_that_is_0_everywhere_is_dead() -> None:
+    trained = network()
+    trained.epoch()
+    assert not trained.dead
+    filled(trained, -1.0).epoch()
+    assert trained.dead
+    again = network()
+    again.take(trained.state())
+    assert again.dead
+    straight = filled(network(STRAIGHT), 0.0)
+    straight.epoch()
+    assert not straight.dead
+
+
+def test_a_loss_that_is_no_number_is_an_error() -> None:
+    with pytest.raises(LolatError, match="diverged in epoch 1: its loss is nan; try another seed"):
+        filled(network(STRAIGHT), np.nan).epoch()
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (replace(PLAN, loss="cubic"), "loss 'cubic'; expected one of squared, absolute"),
+        (replace(PLAN, optimizer="sgd"), "optimizer 'sgd'; expected adam or adamw"),
+        (replace(PLAN, schedule="none"), "schedule 'none'; expected halve or cosine"),
+    ],
+)
+def test_what_a_plan_may_not_say(plan: Plan, words: str) -> None:
+    with pytest.raises(InputError, match=f"^unknown {words}"):
+        network(plan)
+
+
+def test_without_tensorflow_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = builtins.__import__
+
+    def importing(name: str, *rest: Any, **options: Any) -> Any:
+        if name == "keras":
+            raise ImportError("No module named 'tensorflow'")
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[tensorflow\]'$"):
+        network()
+
+
+def test_keras_on_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keras
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(InputError, match="it runs on torch; unset KERAS_BACKEND"):
+        network()
+
+
+# ---- On a table: the split, what is learned, what a kill leaves, what goes wrong.
+
 ONE = {"V100": DEVICES["V100"]}
-PLAN = replace(RECIPE.plan("dense", False), hidden=(16, 16), learning_rate=0.02, epochs=6, batch=32)
-EPOCHS = PLAN.epochs
+EPOCHS = 6
 
 
 def small(**changes: Any) -> Recipe:
     """The paper's recipe with a small network."""
-    plan = replace(PLAN, **changes)
-    return replace(RECIPE, plan=lambda layer, several: plan)
+    usual = {"hidden": (16, 16), "learning_rate": 0.02, "epochs": EPOCHS, "batch": 32}
+    plan = replace(PAPERS, **usual | changes)
+    return replace(PAPER, plan=lambda layer, several: plan)
 
 
 @pytest.fixture
 def rows(tmp_path: Path) -> LayerTable:
-    return table(tmp_path, random_rows("dense", 80, seed=1))
+    return read_table(write(tmp_path / "rows.csv", random_rows("dense", 80, seed=1)))
 
 
 class Seen:
     """A progress that remembers; `at`: what is done at a step."""
 
     def __init__(self, at: Any = None) -> None:
-        self.stages: list[tuple[str, int]] = []
         self.steps: list[int] = []
         self.notes: list[str] = []
         self.at = at
 
     def start(self, text: str, total: int) -> None:
-        self.stages.append((text, total))
         self.steps.append(0)
 
     def step(self) -> None:
@@ -60,18 +259,9 @@ class Seen:
         self.notes.append(text)
 
 
-def weights(model: LayerModel) -> list[np.ndarray]:
-    found = [layer.weights for layers in model.network.members for layer in layers]
-    return found + [
-        layer.biases
-        for layers in model.network.members
-        for layer in layers
-        if layer.biases is not None
-    ]
-
-
 def same(a: LayerModel, b: LayerModel) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(weights(a), weights(b), strict=True))
+    both = (weights(m.network.members[0]) for m in (a, b))
+    return all(np.array_equal(x, y) for x, y in zip(*both, strict=True))
 
 
 def test_the_split_takes_every_row_once_by_the_seed() -> None:
@@ -85,28 +275,21 @@ def test_the_split_takes_every_row_once_by_the_seed() -> None:
         split(9, 0)
 
 
-def test_it_learns_what_decides_the_time(rows: LayerTable) -> None:
+def test_it_learns_what_decides_the_time(rows: LayerTable, tmp_path: Path) -> None:
     model = learn(rows, small(dropout=0.0, epochs=60, learning_rate=0.1), ONE, seed=2)
     relative = np.abs(model.predict(rows) / rows.times_ms - 1)
     constant = np.abs(np.median(rows.times_ms) / rows.times_ms - 1)
     assert np.mean(relative) < 0.5 * np.mean(constant)
-    assert model.layer == "dense"
-    assert model.recipe == "paper"
-    assert list(model.devices) == ["V100"]
-    assert model.features == RECIPE.feature_names("dense", False)
-    features = RECIPE.features(rows, ONE)
+    assert (model.layer, model.recipe, list(model.devices)) == ("dense", "paper", ["V100"])
+    names, features = PAPER.features(rows, ONE)
+    assert model.features == names
     np.testing.assert_allclose(model.mean, features.mean(axis=0))
     np.testing.assert_allclose(model.scale, features.std(axis=0))
     assert model.ranges["batch_size"] == [rows["batch_size"].min(), rows["batch_size"].max()]
-    assert model.training["rows"] == 80
-    assert model.training["seed"] == 2
-    assert model.training["epochs"] == len(model.training["losses"][0]) == 60
-    assert model.training["tries"] == [1]
+    told = {"rows": 80, "seed": 2, "epochs": 60, "tries": [1]}
+    assert model.training == told | {"losses": model.training["losses"]}
+    assert len(model.training["losses"][0]) == 60
     assert model.errors == {}
-
-
-def test_the_model_survives_its_file(rows: LayerTable, tmp_path: Path) -> None:
-    model = learn(rows, small(epochs=1), ONE)
     write_layer_model(tmp_path / "m.json", model)
     read = read_layer_model(tmp_path / "m.json")
     np.testing.assert_array_equal(read.predict(rows), model.predict(rows))
@@ -121,15 +304,15 @@ def test_a_share_of_the_rows_is_shown_as_of_gpus_that_are_not_known(
         shown.append(arguments[5])
         return REAL(*arguments)
 
-    def known(chosen: LayerTable, devices: Devices) -> np.ndarray:
+    def known(chosen: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
         """The paper's features, the first one replaced: 1 for a GPU that was trained on, else 0."""
-        found = RECIPE.features(chosen, devices)
-        found[:, 0] = [name in trained_on(devices) for name in chosen["gpu"].tolist()]
-        return found
+        trained = [name in trained_on(devices) for name in chosen["gpu"].tolist()]
+        return PAPER.columns(chosen, devices) | {"batch_size": np.array(trained)}
 
     monkeypatch.setattr(training, "KerasNetwork", kept)
-    model = learn(rows, replace(small(epochs=1, strangers=0.5), features=known), ONE)
-    as_known, as_stranger = (known(rows, d) for d in (ONE, Facts(ONE, trained=())))
+    recipe = replace(small(epochs=1, strangers=0.5), columns=known)
+    model = learn(rows, recipe, ONE)
+    as_known, as_stranger = (recipe.features(rows, d)[1] for d in (ONE, Facts(ONE, trained=())))
     assert as_known[:, 0].all()
     assert not as_stranger[:, 0].any()
     np.testing.assert_allclose(shown[0], (as_stranger - model.mean) / model.scale)
@@ -137,31 +320,30 @@ def test_a_share_of_the_rows_is_shown_as_of_gpus_that_are_not_known(
     assert shown[1] is None
 
 
-def test_a_column_that_never_changes_is_not_blown_up(tmp_path: Path) -> None:
-    rows = table(tmp_path, [{**row, "batch_size": "3"} for row in random_rows("dense", 30)])
+def test_a_column_that_never_changes_is_not_blown_up() -> None:
+    rows = table([{**row, "batch_size": "3"} for row in random_rows("dense", 30)])
 
-    def tenth(chosen: LayerTable, devices: object) -> np.ndarray:
-        return RECIPE.features(chosen, devices) / 10  # type: ignore[arg-type]
+    def tenth(chosen: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
+        return {name: column / 10 for name, column in PAPER.columns(chosen, devices).items()}
 
-    model = learn(rows, replace(small(epochs=1), features=tenth), ONE)
+    model = learn(rows, replace(small(epochs=1), columns=tenth), ONE)
     assert model.scale[0] == 1.0
     assert model.mean[0] == pytest.approx(0.3)
 
 
-def test_a_feature_that_is_not_known_is_named(rows: LayerTable) -> None:
-    def lacking(chosen: LayerTable, devices: object) -> np.ndarray:
-        found = RECIPE.features(chosen, devices)  # type: ignore[arg-type]
-        found[7, 1] = np.nan
-        return found
+def test_what_cannot_be_trained(rows: LayerTable, tmp_path: Path) -> None:
+    def lacking(chosen: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
+        unknown = np.where(np.arange(len(chosen)) == 7, np.nan, chosen["in_features"])
+        return PAPER.columns(chosen, devices) | {"in_features": unknown}
 
     words = r"^the recipe needs in_features of each GPU, .* give them with --facts FILE$"
     with pytest.raises(InputError, match=words):
-        learn(rows, replace(small(), features=lacking), ONE)
-
-
-def test_less_than_one_epoch_is_refused(rows: LayerTable) -> None:
+        learn(rows, replace(small(), columns=lacking), ONE)
     with pytest.raises(InputError, match="0 epochs; expected at least 1"):
         learn(rows, small(), ONE, epochs=0)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="folder"):
+        learn(rows, small(), ONE, checkpoint=tmp_path / "folder")
 
 
 KILLED = """
@@ -246,8 +428,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The checkpoint of a training of three epochs on `rows` that was interrupted in the third."""
     folder = tmp_path_factory.mktemp("left")
     checkpoint = folder / "c.npz"
-    same_rows = table(folder, random_rows("dense", 80, seed=1))
-    interrupted(same_rows, checkpoint, small(epochs=3), at=3)
+    interrupted(table(random_rows("dense", 80, seed=1)), checkpoint, small(epochs=3), at=3)
     return checkpoint.read_bytes()
 
 
@@ -277,14 +458,6 @@ def test_a_checkpoint_of_another_training_is_not_used(
     assert trained == list(range(2 if other == "none" else 0, epochs))
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_input_error(
-    rows: LayerTable, tmp_path: Path
-) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="folder"):
-        learn(rows, small(), ONE, checkpoint=tmp_path / "folder")
-
-
 REAL = training.KerasNetwork
 DIED = "the network answers 0 everywhere after 2 epochs (its last ReLU died): once more from other weights"
 
@@ -295,24 +468,15 @@ class Dying:
     def __init__(self, well: int) -> None:
         self.well, self.seeds = well, []  # type: tuple[int, list[int]]
 
-    def __call__(
-        self,
-        plan: Plan,
-        x: np.ndarray,
-        y: np.ndarray,
-        epochs: int,
-        seed: int,
-        strange: np.ndarray | None,
-    ) -> training.KerasNetwork:
-        self.seeds.append(seed)
-        network = REAL(plan, x, y, epochs, seed, strange)
+    def __call__(self, *arguments: Any) -> training.KerasNetwork:
+        self.seeds.append(arguments[4])
+        network = REAL(*arguments)
         if len(self.seeds) != self.well:
-            kernel = network.network.layers[-1].kernel
             real = network.epoch
 
             def epoch() -> float:
                 if network.done == 1:
-                    kernel.assign(-np.ones(kernel.shape))
+                    filled(network, -1.0)
                 return real()
 
             network.epoch = epoch  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.model.file import FORMAT_VERSION, OF_EPOCHS, SCHEMA
 from lolat.training.fitting import Epoch
-from lolat.training.terms import EPOCH_TERMS
+from lolat.training.iteration import EPOCH_TERMS
 from tests import synthetic
 
 COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
@@ -58,17 +58,13 @@ def epoch(network: str, batch_size: int, samples: int, optimizer: str = "sgd", d
 def epochs(rows: int = 60, optimizers: Sequence[str] = ("sgd", "adam"), drop_last: bool = False,
            noise: float = 0.02, seed: int = 0) -> list[Epoch]:  # fmt: skip
     random = np.random.default_rng(seed)
-    return [
-        epoch(
-            str(random.choice(networks())),
-            int(2 ** random.integers(1, 7)),
-            int(random.integers(200, 3000)),
-            str(random.choice(optimizers)),
-            drop_last,
-            noise * random.standard_normal(),
-        )
-        for _ in range(rows)
-    ]
+    found = []
+    for _ in range(rows):
+        network, batch_size = str(random.choice(networks())), int(2 ** random.integers(1, 7))
+        samples, optimizer = int(random.integers(200, 3000)), str(random.choice(optimizers))
+        off = noise * random.standard_normal()
+        found.append(epoch(network, batch_size, samples, optimizer, drop_last, off))
+    return found
 
 
 def table(path: Path, rows: Sequence[Epoch], columns: Sequence[str] = COLUMNS) -> Path:

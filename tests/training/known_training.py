@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.training.memory import Optimizer
-from lolat.training.model import Doubts, Training, TrainingPrediction
+from lolat.training.iteration import Optimizer
+from lolat.training.model import Training, TrainingPrediction
 
 
 @dataclass
@@ -46,10 +47,13 @@ class KnownTraining(Training):
         each = np.ones(len(graph.operations)) if self.each is None else np.array(self.each)
         return each, 0.0, 0.0
 
-    def doubts(
-        self, graph: Graph, batch_size: int, optimizer: Optimizer, coverage: float
-    ) -> Doubts:
-        return Doubts(self.said, None if self.factor is None else math.log(self.factor))
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        return self.said
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        if self.factor is None:
+            raise InputError("too few points")
+        return math.log(self.factor)
 
     def predict(self, *arguments: Any, **more: Any) -> TrainingPrediction:
         found = super().predict(*arguments, **more)

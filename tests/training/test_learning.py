@@ -1,19 +1,29 @@
-"""Coefficients of training found again from points made with known ones; left-out blocks by brute force."""
+"""Training that was measured: coefficients found again, a model file by hand, what both refuse."""
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from lolat.errors import InputError, ModelFileError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import behaviors
+from lolat.model import Model
+from lolat.training.file import from_document, load_training
+from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, largest_batch, memory_bytes
 from lolat.training.learning import (
+    WIDENING,
     EpochPoint,
-    PassPoint,
-    StartPoint,
     UpdatePoint,
     fit_loop,
     fit_passes,
@@ -21,9 +31,9 @@ from lolat.training.learning import (
     fit_update,
     refitted,
 )
-from lolat.training.terms import PASS_TERMS
+from tests import synthetic
 from tests.training import training_points
-from tests.training.training_points import BACKWARD, FORWARD, passes
+from tests.training.training_points import BACKWARD, FORWARD, UPDATES, passes
 
 
 def as_array(named: dict[str, float]) -> np.ndarray:
@@ -41,7 +51,7 @@ def test_the_coefficients_of_both_passes_are_found_again() -> None:
 def test_a_backward_pass_never_takes_less_than_nothing() -> None:
     """Both passes are measured to take less than the forward pass alone."""
     points = [
-        PassPoint(**{**vars(p), "latency_ms": p.latency_ms * (0.4 if p.backward else 1.0)})
+        replace(p, latency_ms=p.latency_ms * (0.4 if p.backward else 1.0))
         for p in passes(noise=0.1)
     ]
     found = fit_passes(points)
@@ -67,10 +77,8 @@ def test_errors_are_of_blocks_left_out_with_all_their_points() -> None:
     expected = np.log(times / predicted)[both]
     assert found["residuals"] == pytest.approx(expected.tolist(), abs=2e-3)
     error = np.abs(predicted / times - 1.0)
-    assert found["error"]["left_out_median"] == pytest.approx(np.median(error[both]), abs=1e-3)
-    assert found["error"]["left_out_forward_median"] == pytest.approx(
-        np.median(error[~both]), abs=1e-3
-    )
+    told = found["error"]["left_out_median"], found["error"]["left_out_forward_median"]
+    assert told == pytest.approx((np.median(error[both]), np.median(error[~both])), abs=1e-3)
 
 
 def huber(rows: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -98,20 +106,15 @@ def test_too_few_passes() -> None:
         fit_passes([])
     with pytest.raises(InputError, match=r"^0 points are too few"):
         fit_passes([p for p in points if p.backward])  # forward could not be told from backward
-    alone = [PassPoint(**{**vars(p), "name": "one"}) for p in points]
     with pytest.raises(InputError, match="all passes are of the block 'one'; expected several"):
-        fit_passes(alone)
+        fit_passes([replace(p, name="one") for p in points])
 
 
 def test_updates_are_found_again() -> None:
-    points = [
-        UpdatePoint(name, n, p, 0.2 + variable * n + parameter * p)
-        for name, variable, parameter in (("adam", 0.03, 1.5e-6), ("sgd", 0.01, 3e-7))
-        for n, p in ((1, 1024), (64, 65536), (16, 2**22), (4, 2**24))
-    ]
-    found = fit_update(points)
-    assert found["adam"] == pytest.approx({"variable": 0.03, "parameter": 1.5e-6}, rel=1e-6)
-    assert found["sgd"] == pytest.approx({"variable": 0.01, "parameter": 3e-7}, rel=1e-6)
+    found = fit_update(training_points.updates())
+    for name, (variable, parameter) in UPDATES.items():
+        expected = {"variable": variable, "parameter": parameter}
+        assert found[name] == pytest.approx(expected, rel=1e-6)
 
 
 def test_an_optimizer_with_too_few_updates_is_left_out() -> None:
@@ -122,32 +125,17 @@ def test_an_optimizer_with_too_few_updates_is_left_out() -> None:
         fit_update(adam)
 
 
-def test_the_loop_is_found_again() -> None:
-    shapes = ((1, 1536), (33, 1536), (9, 1204224))
-    points = [EpochPoint(n, e, 40.0 + 0.7 * n + 2e-6 * n * e) for n, e in shapes]
+def test_the_loop_is_found_again_and_what_cannot_be_told_is_nothing() -> None:
     expected = {"epoch": 40.0, "step": 0.7, "element": 2e-6}
-    assert fit_loop(points) == pytest.approx(expected, rel=1e-6)
-
-
-def test_what_cannot_be_told_of_the_loop_is_nothing() -> None:
+    assert fit_loop(training_points.epochs()) == pytest.approx(expected, rel=1e-6)
     points = [EpochPoint(n, 1536, 40.0 + 0.7 * n) for n in (1, 33)]
     assert fit_loop(points) == pytest.approx({"epoch": 40.0, "step": 0.7, "element": 0.0})
     assert fit_loop(points[:1]) == pytest.approx({"epoch": 40.7, "step": 0.0, "element": 0.0})
     assert fit_loop([]) == {"epoch": 0.0, "step": 0.0, "element": 0.0}
 
 
-def starts() -> list[StartPoint]:
-    """300 ms, 14 ms an operation, 50 ms a variable of adam's and 20 of momentum's."""
-    return [
-        StartPoint("sgd", 55, 53, 300 + 14 * 55),
-        StartPoint("sgd", 110, 99, 300 + 14 * 110),
-        StartPoint("adam", 55, 53, 300 + 14 * 55 + 50 * 53),
-        StartPoint("momentum", 55, 53, 300 + 14 * 55 + 20 * 53),
-    ]
-
-
 def test_the_start_is_found_again() -> None:
-    found = fit_start(starts())
+    found = fit_start(training_points.starts())
     assert found is not None
     assert found["constant"] == pytest.approx(300)
     assert found["operation"] == pytest.approx(14)
@@ -156,7 +144,7 @@ def test_the_start_is_found_again() -> None:
 
 @pytest.mark.parametrize("left", [[0], [1], [0, 1], [0, 1, 2, 3]])
 def test_without_two_starts_of_the_simplest_nothing_is_known(left: list[int]) -> None:
-    assert fit_start([p for i, p in enumerate(starts()) if i not in left]) is None
+    assert fit_start([p for i, p in enumerate(training_points.starts()) if i not in left]) is None
 
 
 def test_a_section_holds_its_points_and_is_fitted_again_from_them() -> None:
@@ -216,3 +204,250 @@ def test_too_few_points_are_not_fitted_again() -> None:
         ModelFileError, match=r"^m.json: .*too few to fit.*learn it again: lolat lea"
     ):
         refitted(stored, "m.json")
+
+
+# ---- Predicting, from a model file made by hand: its parts, added up by hand again.
+
+RESIDUALS = [0.01 * n for n in range(1, 20)]  # the 18th of 19 is what 90 % stay below
+UPDATE_MS = {"sgd": (0.5, 1e-3), "adam": (2.0, 4e-3)}
+SECTION: dict[str, Any] = {
+    "forward_ms": {"flops": 1e-6, "ops": 0.1, "call": 100.0},
+    "backward_ms": {"flops": 3e-6, "norm_traffic": 1e-4, "own_groups": 5.0, "call": 50.0},
+    "update_ms": {n: {"variable": v, "parameter": p} for n, (v, p) in UPDATE_MS.items()},
+    "loop_ms": {"epoch": 30.0, "step": 0.25, "element": 1e-4},
+    "start_ms": {"constant": 300.0, "operation": 7.0, "variable": {"sgd": 0.0, "adam": 11.0}},
+    "kinds": ["conv", "dense", "memory traffic", "softmax"],
+    "noise": {"floor": 0.0},
+    "residuals": RESIDUALS,
+    "environment": {"framework": "tensorflow"},
+}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return synthetic.document(training=copy.deepcopy(SECTION) | changes)
+
+
+def model(**changes: Any) -> Any:
+    return from_document(document(**changes), "m.json")
+
+
+def network() -> Graph:
+    """8x8x3 -> conv 3x3 to 4, bias -> batch norm -> flatten -> dense 10, no bias -> softmax."""
+    b = GraphBuilder("small", "keras")
+    x = b.input((1, 8, 8, 3))
+    x = b.add("conv", [x], (1, 8, 8, 4), kernel=(3, 3), in_channels=3, out_channels=4, groups=1,
+              bias=True, strides=(1, 1))  # fmt: skip
+    x = b.add("batch_norm", [x], (1, 8, 8, 4))
+    x = b.add("flatten", [x], (1, 256))
+    x = b.add("dense", [x], (1, 10), in_features=256, out_features=10, bias=False)
+    return b.build([b.add("softmax", [x], (1, 10))])
+
+
+FLOPS = 64 * 4 * 27 + 256 * 10
+PARAMETERS = 27 * 4 + 4 + 2 * 4 + 2560
+VARIABLES = 2 + 2 + 1
+INPUTS = 8 * 8 * 3
+
+
+def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
+    """Parts of an iteration of `network` on n samples: four operations; the norm moves 2 x 256 elements."""
+    variable, parameter = UPDATE_MS[optimizer]
+    return {
+        "forward": 1e-6 * n * FLOPS + 0.1 * 4 + 0.25 + 1e-4 * n * INPUTS,
+        "backward": 3e-6 * n * FLOPS + 1e-4 * n * 512,
+        "update": variable * VARIABLES + parameter * PARAMETERS,
+        "exchange": 0.0,
+    }
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_an_iteration(batch_size: int, optimizer: str) -> None:
+    found = model().predict(network(), batch_size, optimizer=optimizer)
+    expected = by_hand(batch_size, optimizer)
+    assert found.parts_ms == pytest.approx(expected)
+    assert found.iteration_ms == pytest.approx(sum(expected.values()))
+    assert found.weights_bytes == 4 * PARAMETERS
+    assert found.memory_bytes == memory_bytes(network(), batch_size, OPTIMIZERS[optimizer])
+    assert found.warnings == ()
+
+
+def test_the_start_comes_once_and_the_loops_own_time_each_epoch() -> None:
+    found = model().predict(network(), 32, samples=96, epochs=5, optimizer="adam")
+    assert found.epoch_s == pytest.approx((3 * sum(by_hand(32, "adam").values()) + 30.0) / 1e3)
+    assert found.startup_s == pytest.approx((300.0 + 7.0 * 4 + 11.0 * VARIABLES) / 1e3)
+    assert found.total_s == pytest.approx(found.startup_s + 5 * found.epoch_s)
+    _, _, rest = model().operation_times(network(), 32, OPTIMIZERS["adam"])
+    assert rest == pytest.approx(0.25 + 1e-4 * 32 * INPUTS)
+
+
+@pytest.mark.parametrize(("validation", "steps"), [(64, [32, 32]), (70, [32, 32, 6]), (5, [5])])
+def test_an_evaluation_is_a_forward_pass_as_latencies_are(
+    validation: int, steps: list[int]
+) -> None:
+    found = model()
+    without = found.predict(network(), 32, samples=96)
+    with_it = found.predict(network(), 32, samples=96, validation=validation)
+    latency = Model(synthetic.document())
+    expected = 30.0
+    for n in steps:
+        predicted = latency.predict(network(), n)
+        call = predicted.blocks[-1]
+        assert call.name == "call"
+        expected += predicted.latency_ms - call.latency_ms + 0.25 + 1e-4 * n * INPUTS
+    assert with_it.evaluation_s == pytest.approx(expected / 1e3)
+    assert with_it.epoch_s == pytest.approx(without.epoch_s + expected / 1e3)
+    assert with_it.total_s - without.total_s == pytest.approx(expected / 1e3)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "noise", "factor"),
+    [(0.9, 0.0, math.exp(RESIDUALS[17])), (0.5, 0.0, math.exp(RESIDUALS[9])), (0.9, 1.0, 2.0)],
+)  # nothing is known better than noise
+def test_the_interval_is_of_blocks_left_out(coverage: float, noise: float, factor: float) -> None:
+    found = model(noise={"floor": noise}).predict(network(), 8, samples=80, coverage=coverage)
+    assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))
+    assert model().predict(network(), 8, samples=80, coverage=0.99).interval_s is None
+
+
+def test_kinds_that_no_block_had_widen_it() -> None:
+    kinds = ["dense", "softmax"]
+    assert behaviors(network().operations) - set(kinds) == {"conv", "memory traffic"}
+    found = model(kinds=kinds).predict(network(), 8, samples=80)
+    factor = math.exp(WIDENING * RESIDUALS[17])
+    assert found.interval_s == pytest.approx((found.total_s / factor, found.total_s * factor))
+    (warning,) = found.warnings
+    assert warning == "no block measured in training has the operations conv, memory traffic"
+
+
+def test_a_network_of_another_framework_is_remarked_on() -> None:
+    said = model().predict(replace(network(), framework="torch", cache={}), 4).warnings
+    assert any(w.startswith("the model was learned with tensorflow 2.21.0") for w in said)
+
+
+def test_the_scale_of_the_interval_is_that_of_the_file() -> None:
+    """With exponent 0.5, from 2 to 8 operations: 4 are the middle, where the scale is 1."""
+    scale = {"exponent": 0.5, "ops": [2.0, 8.0], "scores": [0.1] * 19}
+    coefficients = {"forward_ms": {"ops": 1.0}, "backward_ms": {}}
+    found = model(interval=scale, **coefficients).predict(network(), 8, samples=80)
+    assert found.interval_s[1] / found.total_s == pytest.approx(math.exp(0.1))
+
+
+def test_an_optimizer_that_was_not_measured() -> None:
+    with pytest.raises(
+        InputError, match=r"m.json has no times of momentum; it was measured with sgd, adam"
+    ):
+        model().predict(network(), 8, optimizer="momentum")
+
+
+@pytest.mark.parametrize(
+    "start", [None, {"constant": 300.0, "operation": 7.0, "variable": {"sgd": 0.0}}]
+)
+def test_a_start_that_was_not_measured_is_left_out_and_said(start: Any) -> None:
+    found = model(start_ms=start).predict(network(), 8, samples=80, epochs=2, optimizer="adam")
+    assert found.startup_s is None
+    assert found.total_s == pytest.approx(2 * found.epoch_s)
+    assert found.warnings == (
+        "the start of a training with adam was not measured: the total is without it",
+    )
+    assert model(start_ms=start).predict(network(), 8, optimizer="adam").warnings == ()
+
+
+@settings(max_examples=40)
+@given(
+    least=st.integers(1, 300), slack=st.floats(0.0, 0.999), name=st.sampled_from(sorted(OPTIMIZERS))
+)
+def test_the_largest_batch_is_the_last_that_fits(least: int, slack: float, name: str) -> None:
+    graph, optimizer = network(), OPTIMIZERS[name]
+    this, more = (memory_bytes(graph, n, optimizer) for n in (least, least + 1))
+    assert largest_batch(graph, optimizer, this + slack * (more - this)) == least
+
+
+def test_no_batch_fits_into_nothing() -> None:
+    sgd = OPTIMIZERS["sgd"]
+    for available in (0, -5, memory_bytes(network(), 1, sgd) - 1):
+        assert largest_batch(network(), sgd, available) == 0
+    assert largest_batch(network(), sgd, memory_bytes(network(), 1, sgd)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"forward_ms": None}, "`training.forward_ms` is null; expected an object"),
+        ({"forward_ms": {"acres": 1.0}}, "the unknown term 'acres'"),
+        ({"backward_ms": {"flops": -1.0}}, "`training.backward_ms.flops` is -1.0"),
+        ({"backward_ms": {"flops": 10**400}}, "`training.backward_ms.flops` is an integer of about 401"),
+        ({"backward_ms": {"flops": True}}, "`training.backward_ms.flops` is true"),
+        ({"update_ms": {}}, "`training.update_ms` is"),
+        ({"update_ms": {"sgd": {"variable": 1.0}}}, "`training.update_ms.sgd.parameter` is missing"),
+        ({"loop_ms": {"epoch": 1, "step": "x", "element": 0}}, "`training.loop_ms.step` is 'x'"),
+        ({"start_ms": {"constant": 1, "operation": 1}}, "`training.start_ms.variable` is missing"),
+        ({"start_ms": {**SECTION["start_ms"], "variable": {"sgd": "x"}}}, "start_ms.variable.sgd` is 'x'"),
+        ({"kinds": "conv"}, "`training.kinds` is 'conv'; expected a list"),
+        ({"noise": {"floor": "x"}}, "`training.noise.floor` is 'x'"),
+        ({"residuals": [0.1, "x"]}, "`training.residuals[1]` is 'x'"),
+        ({"interval": {"exponent": 0.1, "ops": [1], "scores": []}}, "`training.interval.ops` is a"),
+        ({"interval": {"exponent": 0.1, "ops": [1, 2]}}, "`training.interval.scores` is missing"),
+    ],
+)  # fmt: skip
+def test_a_damaged_section(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        model(**change)
+    text = str(caught.value)
+    assert text.startswith("m.json: its `training` is damaged (")
+    assert said in text
+    again = "lolat learn cpu --mode training --backend tensorflow --output m.j"
+    assert f"learn it again: {again}" in text
+
+
+@pytest.mark.parametrize("section", [[], None])
+def test_a_section_that_is_none(section: Any) -> None:
+    with pytest.raises(ModelFileError, match=r"its `training` is damaged \(`training` is "):
+        from_document(synthetic.document(training=section), "m.json")
+
+
+def said_of(path: Path) -> str:
+    """What a model whose training was not measured says first of it."""
+    return load_training(path).predict(synthetic.network(), 8).warnings[0]
+
+
+def test_a_model_of_latency_says_the_command_that_measures_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "my model.json"
+    where = {
+        "device": "gpu",
+        "framework": "torch",
+        "half": True,
+        "channels_last": True,
+        "jit": False,
+    }
+    path.write_text(json.dumps(synthetic.document(environment=where)))
+    assert "never measured" in said_of(path)
+    command = (
+        f"lolat learn gpu --mode training --channels-last --half --backend torch --output '{path}'"
+    )
+    assert f"`{command}`" in said_of(path)
+    # a shipped one stays as it is
+    monkeypatch.setattr("lolat.training.file.shipped_folder", lambda: tmp_path)
+    assert "--backend torch`" in said_of(path)
+    # what nothing here can measure comes from a table
+    for unknown in ({}, {"device": "cpu", "framework": "onnxruntime"}, {"device": "unknown"}):
+        path.write_text(json.dumps(synthetic.document(environment=unknown)))
+        assert f"`lolat training fit EPOCHS.csv --output '{path}'`" in said_of(path)
+
+
+def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, shipped, here = (tmp_path / n for n in ("own", "shipped", "here"))
+    for folder in (local, shipped, here / "local"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)  # where something else is called `local`
+    monkeypatch.setattr("lolat.io.paths.local_folder", lambda: local)
+    monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: shipped)
+    (local / "mine.json").write_text(json.dumps(document() | {"device": "my desk"}))
+    (shipped / "theirs.json").write_text(json.dumps(document() | {"device": "a server"}))
+    assert load_training("local").name == "my desk"
+    assert load_training("mine").name == "my desk"
+    assert load_training("theirs").name == "a server"
+    with pytest.raises(ModelFileError, match=r"nobody: no such model.*there are mine, theirs"):
+        load_training("nobody")

@@ -14,8 +14,8 @@ from lolat.training.model import Training, iteration_blocks, with_input
 from tests import synthetic
 from tests.training import epoch_tables, known_device
 from tests.training.known_training import KnownTraining
-from tests.training.test_estimated import model as estimated
-from tests.training.test_measured import model as measured
+from tests.training.test_estimate import model as estimated
+from tests.training.test_learning import model as measured
 
 GRAPH = synthetic.network()
 
@@ -143,6 +143,8 @@ def test_no_pipeline_and_no_samples() -> None:
     bare = replace(TOLD, samples=None, epoch_s=None, total_s=None, interval_s=None)
     found = with_input(bare, 5.0)
     assert (found.iteration_ms, found.epoch_s, found.total_s) == (50.0, None, None)
+    unsure = with_input(replace(TOLD, interval_s=None), 5.0)
+    assert (unsure.total_s, unsure.interval_s) == (17.0, None)
 
 
 @pytest.mark.parametrize("given", [-1.0, math.nan, math.inf])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from lolat.api.answers.inference import Interval
-from lolat.mlp.evaluation import Errors
+from lolat.mlp.layer_model import Errors
 from lolat.mlp.networks import LayerTime, OtherLayer
 
 # ---- nas

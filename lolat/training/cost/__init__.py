@@ -291,7 +291,8 @@ class Plan(Result):
     def rows(self) -> list[dict[str, Any]]:
         """A row for each number of devices: what is rented, times in s, money in US$."""
         return [
-            {k: v for k, v in _plain(o).items() if not isinstance(v, list)} for o in self.options
+            {k: v for k, v in plain_data(o).items() if not isinstance(v, list)}
+            for o in self.options
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -301,9 +302,9 @@ class Plan(Result):
             "billing": self.billing,
             "spot": None if self.spot is None else asdict(self.spot),
             "coverage": self.coverage,
-            "options": [_plain(o) for o in self.options],
-            "cheapest": _plain(self.cheapest),
-            "fastest": _plain(self.fastest),
+            "options": [plain_data(o) for o in self.options],
+            "cheapest": plain_data(self.cheapest),
+            "fastest": plain_data(self.fastest),
             "frontier": [o.devices for o in self.frontier],
             "left_out": list(LEFT_OUT),
         }
@@ -335,8 +336,13 @@ def plan(
         raise InputError(f"{epochs} epochs; expected 1 or more")
     options = []
     for k in devices:
-        machines = rent(k)
-        time = _checked(predict(k), k)
+        machines, time = rent(k), predict(k)
+        low, high = time.interval_s or (time.total_s, time.total_s)
+        if not 0.0 <= low <= time.total_s <= high < math.inf:
+            raise InputError(
+                f"the model's time on {k} devices is {time.total_s:g} s in {low:g} .. {high:g} s; "
+                "expected finite times in order: learn the model again"
+            )
         if spot is not None:
             time = spot.lengthen(time, machines.instances, coverage)
         options.append(_option(machines, time, epochs, billing))
@@ -371,18 +377,3 @@ def _option(machines: Machines, time: Duration, epochs: int, billing: str) -> Op
         source=machines.offer.source,
         date=machines.offer.date,
     )
-
-
-def _checked(time: Duration, devices: int) -> Duration:
-    low, high = time.interval_s or (time.total_s, time.total_s)
-    if not 0.0 <= low <= time.total_s <= high < math.inf:
-        raise InputError(
-            f"the model's time on {devices} devices is {time.total_s:g} s in {low:g} .. {high:g} s; "
-            "expected finite times in order: learn the model again"
-        )
-    return time
-
-
-def _plain(option: Option) -> dict[str, Any]:
-    found: dict[str, Any] = plain_data(option)
-    return found

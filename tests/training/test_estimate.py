@@ -1,27 +1,42 @@
-"""Training from a formula by operation whose terms make it easy to work out by hand."""
+"""Training that was never measured: from a formula by operation, and from latencies of inference."""
 
 from __future__ import annotations
 
 import copy
+import lzma
 import math
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from lolat.errors import ModelFileError
 from lolat.fitting.domain import OUTSIDE_WIDENING
-from lolat.graph import GraphBuilder
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import count
+from lolat.io.documents import read_json
+from lolat.io.paths import find_model
 from lolat.model import Model
 from lolat.model.file import validate
-from lolat.training.estimate import ForwardTraining
+from lolat.training.estimate import (
+    KNOWN,
+    UNMEASURED,
+    EstimatedTraining,
+    ForwardTraining,
+    Ratios,
+    typical,
+)
 from lolat.training.exchange import Link
-from lolat.training.file import from_document
-from lolat.training.memory import OPTIMIZERS, memory_bytes
-from lolat.training.model import UNMEASURED, EstimatedTraining, MeasuredTraining
+from lolat.training.file import from_document, load_training
+from lolat.training.iteration import OPTIMIZERS, memory_bytes, optimizer_named
+from lolat.training.learning import MeasuredTraining
 from lolat.training.replicas import predict_parallel
 from tests import synthetic
 from tests.training import known_device as known
-from tests.training.test_measured import SECTION
+from tests.training.epoch_tables import by_hand
+from tests.training.test_learning import SECTION
 
 SAID = "no training step was measured on this device: the backward pass is estimated from the forward one"
 TRAINED = [0.02 * n for n in range(1, 21)]  # the 19th of 20 is what 90 % stay below
@@ -51,30 +66,25 @@ def test_an_iteration(batch_size: int, optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(("validation", "steps"), [(64, [32, 32]), (70, [32, 32, 6]), (5, [5])])
-def test_an_evaluation_is_forward_passes_of_inference(
-    validation: int, steps: list[int], training: bool
-) -> None:
+def test_an_evaluation_is_forward_passes_of_inference(training: bool) -> None:
     """Whatever the tables were of."""
     found = model(mode={"training": training})
     without = found.predict(known.network(), 32, samples=96, epochs=2)
-    with_it = found.predict(known.network(), 32, samples=96, epochs=2, validation=validation)
-    expected = sum(known.inference_by_hand(n) for n in steps) / 1e3
+    with_it = found.predict(known.network(), 32, samples=96, epochs=2, validation=70)
+    steps = (32, 32, 6)
+    expected = sum(map(known.inference_by_hand, steps)) / 1e3
     assert with_it.evaluation_s == pytest.approx(expected)
     assert with_it.epoch_s == pytest.approx(without.epoch_s + expected)
     assert with_it.total_s == pytest.approx(2 * with_it.epoch_s)
     latencies = Model(known.document())
-    assert expected == pytest.approx(
-        sum(latencies.predict(known.network(), n).latency_ms for n in steps) / 1e3
-    )
+    inferred = sum(latencies.predict(known.network(), n).latency_ms for n in steps) / 1e3
+    assert expected == pytest.approx(inferred)
 
 
 def test_it_trains_as_the_device_runs_networks() -> None:
     """In half precision what moves is half as much, but for the loss and the parameters, in float32."""
-    whole, half = (
-        model(mode={"dtype": d}).predict(known.network(), 8).parts_ms
-        for d in ("float32", "float16")
-    )
+    modes = ({"dtype": d} for d in ("float32", "float16"))
+    whole, half = (model(mode=mode).predict(known.network(), 8).parts_ms for mode in modes)
     elements = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     fewer = elements * (2 * 2 + 2.25 * 2)
     assert whole["forward"] - half["forward"] == pytest.approx(fewer)
@@ -135,13 +145,10 @@ def test_the_interval_is_of_training_steps_left_out() -> None:
     assert half.coverage == 0.5
 
 
-@pytest.mark.parametrize(
-    ("trained", "said"),
-    [
-        ([], SAID),
-        (TRAINED[:19], SAID.replace("no training step was", "only 19 training steps were")),
-    ],
-)
+ONLY_19 = SAID.replace("no training step was", "only 19 training steps were")
+
+
+@pytest.mark.parametrize(("trained", "said"), [([], SAID), (TRAINED[:19], ONLY_19)])
 def test_else_it_is_that_of_latencies_and_wider(trained: list[float], said: str) -> None:
     found = model(training_residuals=trained).predict(known.network(), 8, samples=80)
     assert found.interval_s == ends(found, UNMEASURED * known.RESIDUALS[17])
@@ -234,3 +241,113 @@ def test_a_damaged_file(entry: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelFileError) as caught:
         validate(known.document(**entry), "m.json")
     assert said in str(caught.value)
+
+
+# ---- From latencies of inference: by hand, and against devices that were left out.
+
+GRAPH = synthetic.network(2, 16, 28, "s2w16x28")
+ZOO = Path(__file__).resolve().parents[2] / "benchmarks" / "zoo" / "graphs.json.xz"
+
+
+def of_latencies(ratios: Ratios | None = None, **changes: Any) -> ForwardTraining:
+    return ForwardTraining(synthetic.document(**changes), "m.json", "`measure it`", ratios)
+
+
+def norm_share(graph: Graph, batch_size: int) -> float:
+    """What batch normalizations read and write of all that is moved, tensor by tensor."""
+    total = count(graph).total(batch_size)
+    norms = sum(
+        graph.tensors[t].elements(batch_size)
+        for o in graph.operations
+        if o.kind == "batch_norm"
+        for t in (*o.inputs, *o.outputs)
+    )
+    return norms / (total.acts + total.inp + total.traffic)
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_parts_by_hand(batch_size: int) -> None:
+    trained = of_latencies(Ratios(1.0, 2.0, 3.0, 4.0))
+    latency = trained.latency.predict(GRAPH, batch_size).latency_ms
+    share = norm_share(GRAPH, batch_size)
+    assert 0.1 < share < 0.9
+    parts = trained.parts(GRAPH, batch_size, optimizer_named("adam"))
+    assert parts["forward"] == pytest.approx(latency * (1 + 2 * share))
+    assert parts["backward"] == pytest.approx(latency * (3 + 4 * share))
+    element_ms = trained.document["predictors"]["extended"]["coefficients"]["pair_elements"]
+    assert element_ms > 0
+    # gradient read; weight and both slots read and written
+    assert parts["update"] == pytest.approx(by_hand("s2w16x28") * 7 * element_ms)
+    assert trained.evaluated_ms(GRAPH, batch_size) == latency
+
+
+def test_operations_add_up_to_the_iteration() -> None:
+    trained, adam = of_latencies(), optimizer_named("adam")
+    each, update, rest = trained.operation_times(GRAPH, 16, adam)
+    parts = trained.parts(GRAPH, 16, adam)
+    assert each.shape == (len(GRAPH.operations),)
+    assert (each >= 0).all()
+    assert each.sum() + rest == pytest.approx(parts["forward"] + parts["backward"])
+    assert update == parts["update"]
+
+
+def test_an_answer_says_that_it_is_an_estimate() -> None:
+    found = of_latencies().predict(GRAPH, 8, 800, 2, validation=80)
+    assert "never measured" in found.warnings[0]
+    assert "`measure it` measures it" in found.warnings[0]
+    assert found.interval_s is not None
+    assert found.total_s is not None
+    low, high = found.interval_s
+    latency = Model(synthetic.document()).predict(GRAPH, 8)
+    assert latency.interval_ms is not None
+    # surer of a forward pass than of what comes from it
+    assert high / low > latency.interval_ms[1] / latency.interval_ms[0]
+    assert found.memory_bytes == memory_bytes(GRAPH, 8, optimizer_named("sgd"))
+    assert found.evaluation_s == pytest.approx(10 * latency.latency_ms / 1e3)
+
+
+def test_few_points_give_no_interval() -> None:
+    few = synthetic.document(synthetic.measured(6, (1,)))
+    found = ForwardTraining(few, "m.json", "").predict(GRAPH, 8, 80)
+    assert found.interval_s is None
+    assert any(w.startswith("no interval") for w in found.warnings)
+
+
+def test_a_formula_of_three_counts_answers_too() -> None:
+    found = of_latencies(default="two-regime").predict(GRAPH, 8)
+    latency = Model(synthetic.document()).predict(GRAPH, 8, "two-regime")
+    assert 2.5 < found.iteration_ms / latency.latency_ms < 12.0
+
+
+def test_what_is_typical_is_between_the_devices() -> None:
+    found = typical([Ratios(1, 2, 3, 4), Ratios(2, 3, 4, 5), Ratios(9, 9, 9, 9)])
+    assert found == Ratios(2, 3, 4, 5)
+    middle = typical(list(KNOWN.values()))
+    # one forward pass, and twice as much to multiply backward
+    assert 0.9 < middle.forward < 1.2
+    assert 1.8 < middle.backward < 2.2
+
+
+def zoo() -> dict[str, Graph]:
+    kept = msgspec.json.decode(lzma.decompress(ZOO.read_bytes()))
+    return {name: Graph.from_dict(kept[name]) for name in sorted(kept)[::3]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", sorted(KNOWN))
+def test_devices_that_are_left_out_lie_in_the_interval(device: str) -> None:
+    """Their own training, as it was measured, against the estimate by the other devices."""
+    path = str(find_model(device))
+    document = read_json(path, "")
+    document.pop("training", None)
+    others = typical([ratios for name, ratios in KNOWN.items() if name != device])
+    estimate, own = ForwardTraining(document, path, "", others), load_training(device)
+    inside, errors = [], []
+    for graph in zoo().values():
+        iteration_ms = own.predict(graph, 32).iteration_ms
+        found = estimate.predict(graph, 32, 32)
+        assert found.interval_s is not None
+        inside.append(found.interval_s[0] <= iteration_ms / 1e3 <= found.interval_s[1])
+        errors.append(np.log(iteration_ms / found.iteration_ms))
+    assert np.mean(inside) >= 0.85
+    assert abs(np.median(errors)) < 0.25

@@ -13,7 +13,7 @@ from lolat.graph import Graph
 from lolat.model.file import write
 from lolat.training.file import from_document, load_training
 from lolat.training.fitting import Epoch, EpochTraining, fit, read_epochs
-from lolat.training.terms import EPOCH_TERMS
+from lolat.training.iteration import EPOCH_TERMS
 from tests import synthetic
 from tests.training.epoch_tables import epoch, epochs, iteration_ms, read
 
@@ -40,9 +40,8 @@ def test_other_networks_are_predicted(model: EpochTraining) -> None:
 
 def test_an_optimizer_with_slots_takes_longer(model: EpochTraining) -> None:
     network = read("s4w100x10")
-    times = [
-        model.predict(network, 2, optimizer=o).iteration_ms for o in ("sgd", "momentum", "adam")
-    ]
+    optimizers = ("sgd", "momentum", "adam")
+    times = [model.predict(network, 2, optimizer=o).iteration_ms for o in optimizers]
     assert times == sorted(times)
     expected = iteration_ms("s4w100x10", 2, "adam") - iteration_ms("s4w100x10", 2, "sgd")
     assert times[2] - times[0] == pytest.approx(expected, rel=0.3)
@@ -66,13 +65,10 @@ def test_nine_of_ten_epochs_lie_in_the_interval() -> None:
     model = fit(epochs(noise=0.1), read, "a desk")
     inside = []
     for row in epochs(150, noise=0.1, seed=5):
-        found = model.predict(
-            read(row.network), row.batch_size, row.samples, optimizer=row.optimizer
-        )
-        assert found.interval_s is not None
-        low, high = found.interval_s
-        assert found.total_s is not None
-        assert low < found.total_s < high
+        asked = (read(row.network), row.batch_size, row.samples, 1, row.optimizer)
+        found = model.predict(*asked)
+        low, high = found.interval_s or (0.0, 0.0)
+        assert low < (found.total_s or 0.0) < high
         inside.append(low <= row.epoch_s <= high)
     assert 0.82 <= np.mean(inside) <= 0.98
 
@@ -99,10 +95,8 @@ def test_what_lies_far_from_the_rows_is_warned_of() -> None:
 def test_operations_that_no_row_has_are_warned_of() -> None:
     def plain(network: str) -> Graph:
         """A dense layer, and nothing else."""
-        inside = int(network)
-        return synthetic.one(
-            "dense", [(1, inside)], [(1, 10)], in_features=inside, out_features=10, bias=True
-        )
+        sizes = {"in_features": int(network), "out_features": 10}
+        return synthetic.one("dense", [(1, int(network))], [(1, 10)], bias=True, **sizes)
 
     rows = [Epoch(str(n), 4, 64, "sgd", 0.1 + 1e-3 * n, 0) for n in range(10, 100, 10)]
     model = fit(rows, plain, "a desk")
@@ -129,14 +123,14 @@ def test_a_model_is_written_and_read(model: EpochTraining, tmp_path: Path) -> No
     assert document["environment"] == {"device": "a desk", "source": "a table of epochs"}
     assert len(document["epochs"]["points"]) == 60
     first, row = document["epochs"]["points"][0], epochs()[0]
-    assert first["epoch_s"] == row.epoch_s
-    assert {k: first[k] for k in ("network", "batch_size", "samples", "optimizer")} == {
-        "network": row.network, "batch_size": row.batch_size, "samples": row.samples,
-        "optimizer": row.optimizer,
-    }  # fmt: skip
+    for name in ("epoch_s", "network", "batch_size", "samples", "optimizer"):
+        assert first[name] == getattr(row, name)
     assert first["counts"] == synthetic.totals(read(row.network), row.batch_size)
     asked = (read(NEW[0]), 8, 1000, 2, "adam")
     assert load_training(path).predict(*asked) == model.predict(*asked)
+
+
+DOMAIN = {"densest": 1, "longest_ms": 1, "absent": []}
 
 
 @pytest.mark.parametrize(
@@ -150,10 +144,7 @@ def test_a_model_is_written_and_read(model: EpochTraining, tmp_path: Path) -> No
         ({"residuals": ["a"]}, r"`epochs.residuals\[0\]` is 'a'"),
         ({"drop_last": "yes"}, "`epochs.drop_last` is 'yes'; expected true or false"),
         ({"domain": {"densest": None}}, "`epochs.domain.densest` is null"),
-        (
-            {"domain": {"densest": 1, "longest_ms": 1, "absent": ["x"]}},
-            "`epochs.domain.absent` has 'x'",
-        ),
+        ({"domain": DOMAIN | {"absent": ["x"]}}, "`epochs.domain.absent` has 'x'"),
         ({"domain": {}}, "the field `epochs.domain.densest` is missing"),
         ({"optimizers": ["x"]}, "`epochs.optimizers` has 'x'; expected of sgd"),
     ],
@@ -196,18 +187,13 @@ def test_rows_are_read(tmp_path: Path) -> None:
             HEAD + "a,8,100,sgd,nan\n",
             "line 2: epoch_s is 'nan'; expected a time above 0, in seconds",
         ),
-        (HEAD + "a,8,100,sgd,inf\n", "epoch_s is 'inf'"),
         (HEAD + "a,8,100,sgd,-1\n", "epoch_s is '-1'"),
-        (HEAD + "a,8,100,sgd,\n", "epoch_s is empty"),
         (HEAD + "a,8,100,sgd\n", "line 2: 4 cells; expected 5"),
         (
-            HEAD + "a,8,100,sgd,1\na,nan,100,sgd,1\n",
-            "line 3: batch_size is 'nan'; expected a whole",
+            HEAD + "a,8,100,sgd,1\na,1.5,100,sgd,1\n",
+            "line 3: batch_size is '1.5'; expected a whole",
         ),
-        (HEAD + "a,0,100,sgd,1\n", "batch_size is '0'"),
-        (HEAD + "a,1.5,100,sgd,1\n", "batch_size is '1.5'"),
         (HEAD + "a,8,-5,sgd,1\n", "samples is '-5'"),
-        (HEAD + "a,8,many,sgd,1\n", "samples is 'many'"),
         (HEAD + "a,101,100,sgd,1\n", "line 2: a batch of 101 is larger than the data set of 100"),
         (HEAD + "a,8,100,lion,1\n", "line 2: optimizer 'lion': expected one of sgd, momentum"),
         (HEAD + " ,8,100,sgd,1\n", "line 2: network is empty"),

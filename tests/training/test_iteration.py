@@ -1,4 +1,4 @@
-"""The terms of a pass by hand, operation by operation; variables as Keras counts what it trains."""
+"""What an iteration is made of: the terms of a pass, variables as Keras counts them, memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ import pytest
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import PLAIN, count
-from lolat.training.terms import PASS_TERMS, pass_rows, started, variables
+from lolat.training.iteration import (
+    OPTIMIZERS,
+    PASS_TERMS,
+    kept_bytes,
+    memory_bytes,
+    pass_rows,
+    started,
+    variables,
+    working_bytes,
+)
 from tests import synthetic
+from tests.training.epoch_tables import by_hand, read
 
 OWN = PASS_TERMS[len(PLAIN) :]
 
@@ -40,23 +50,18 @@ def test_terms_are_the_counts_and_further_ones() -> None:
     graph = synthetic.network()
     for batch_size in (1, 8):
         rows = pass_rows(graph, batch_size)[:, : len(PLAIN)]
-        assert (rows == count(graph).at(batch_size)[:, : len(PLAIN)]).all(), (
-            "no dropout, no groups: nothing replaced"
-        )
-
-
-def test_a_batch_norm_reads_and_writes_for_its_statistics() -> None:
-    graph = synthetic.one("batch_norm", [(1, 6, 6, 16)], [(1, 6, 6, 16)])
-    assert own(graph, 3) == {"norm_traffic": 3 * 2 * 6 * 6 * 16}
+        # No dropout, no groups: nothing replaced.
+        assert (rows == count(graph).at(batch_size)[:, : len(PLAIN)]).all()
 
 
 @pytest.mark.parametrize("kind", ["batch_norm", "layer_norm"])
-def test_a_norm_of_a_tensor_without_positions_is_flat(kind: str) -> None:
-    assert own(synthetic.one(kind, [(1, 40)], [(1, 40)]), 5) == {
-        "norm_traffic": 5 * 2 * 40,
-        "flat_norms": 1,
-    }
-    assert own(synthetic.one(kind, [(1, 7, 40)], [(1, 7, 40)])) == {"norm_traffic": 2 * 7 * 40}
+def test_a_norm_reads_and_writes_for_its_statistics_and_is_flat_without_positions(
+    kind: str,
+) -> None:
+    flat, image, words = (1, 40), (1, 6, 6, 16), (1, 7, 40)
+    assert own(synthetic.one(kind, [image], [image]), 3) == {"norm_traffic": 3 * 2 * 6 * 6 * 16}
+    assert own(synthetic.one(kind, [words], [words])) == {"norm_traffic": 2 * 7 * 40}
+    assert own(synthetic.one(kind, [flat], [flat]), 5) == {"norm_traffic": 400, "flat_norms": 1}
 
 
 def test_a_dropout_reads_and_writes_its_result_and_its_mask() -> None:
@@ -99,11 +104,11 @@ def test_gradients_of_kernels(kind: str, kernel: int, groups: int, term: str, we
     assert {"pointwise", "kernels"} & found.keys() == {term}
 
 
-@pytest.mark.parametrize(("kernel", "wide"), [(3, 0), (5, 2 * 25 * 25 * 16), (7, 2 * 25 * 49 * 16)])
-def test_large_kernels_of_depthwise_convolutions(kernel: int, wide: int) -> None:
+def test_large_kernels_of_depthwise_convolutions() -> None:
     """2 samples, 5 x 5 positions of 16 channels, each a sum over the kernel's positions."""
-    found = terms(conv("depthwise_conv", 5, 16, 16, kernel, groups=16), 2)
-    assert found.get("wide_depthwise", 0) == wide
+    for kernel, wide in ((3, 0), (5, 2 * 25 * 25 * 16), (7, 2 * 25 * 49 * 16)):
+        found = terms(conv("depthwise_conv", 5, 16, 16, kernel, groups=16), 2)
+        assert found.get("wide_depthwise", 0) == wide
 
 
 def test_what_is_started() -> None:
@@ -185,3 +190,40 @@ def test_variables_of_whole_networks(spec: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(reader, "read_model", counting)
     own = 96 if spec.startswith("keras:") else None  # at its usual size it comes with LoLat
     assert [variables(read(spec, own))] == counted
+
+
+def test_memory_by_hand() -> None:
+    """4x4x2 -> conv 3 channels -> relu -> flatten -> dropout -> dense 5 -> softmax."""
+    b = GraphBuilder("small", "keras")
+    x = b.input((1, 4, 4, 2))
+    x = b.add("conv", [x], (1, 4, 4, 3), kernel=(3, 3), in_channels=2, out_channels=3, groups=1,
+              bias=True, strides=(1, 1))  # fmt: skip
+    x = b.add("relu", [x], (1, 4, 4, 3))
+    x = b.add("flatten", [x], (1, 48))
+    x = b.add("dropout", [x], (1, 48))
+    x = b.add("dense", [x], (1, 5), in_features=48, out_features=5, bias=True)
+    graph = b.build([b.add("softmax", [x], (1, 5))])
+    learned = 3 * 3 * 2 * 3 + 3 + 48 * 5 + 5
+    assert parameters(graph) == learned
+    # input of the convolution, relu's result, dropout's mask, softmax's result; the dense layer's
+    # input is the dropout's result
+    kept = 32 + 48 + 48 + 5
+    assert kept_bytes(graph, 1) == 4 * kept
+    assert kept_bytes(graph, 7) == 7 * 4 * kept
+    assert working_bytes(graph, 7) == 7 * 4 * (48 + 48)  # conv: 32 + 48, relu: 48 + 48
+    for name, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):
+        expected = 7 * 4 * (kept + 96) + 4 * learned * (2 + slots)
+        assert memory_bytes(graph, 7, OPTIMIZERS[name]) == expected
+
+
+@pytest.mark.parametrize("network", ["s1w8x14", "s4w32x28"])
+def test_parameters_of_a_network(network: str) -> None:
+    assert parameters(read(network)) == by_hand(network)
+
+
+@pytest.mark.parametrize(
+    ("framework", "shape"), [("keras", (1, 6, 6, 16)), ("torch", (1, 16, 6, 6))]
+)
+def test_a_normalization_has_two_vectors(framework: str, shape: tuple[int, ...]) -> None:
+    b = GraphBuilder("norm", framework)
+    assert parameters(b.build([b.add("batch_norm", [b.input(shape)], shape)])) == 32

@@ -77,9 +77,7 @@ def test_hours_that_are_paid_for(seconds: float, by_second: float, by_hour: floa
 
 
 def test_an_hour_added_up_from_parts_is_one() -> None:
-    seconds = 3 * (0.1 + 0.2) * 4000  # 3600, but for rounding
-    assert seconds > 3600
-    assert billed_hours(seconds, HOUR) == 1
+    assert billed_hours(3 * (0.1 + 0.2) * 4000, HOUR) == 1  # 3600, but for rounding
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12))
@@ -108,12 +106,9 @@ def rent(devices: int) -> Machines:
 def test_a_plan_by_hand() -> None:
     found = plan(halves, rent, (1, 2, 4, 8), epochs=10)
     assert [o.total_s for o in found.options] == [8400, 4800, 3000, 2100]
-    assert [round(o.dollars, 6) for o in found.options] == [
-        round(8400 / 3600 * 3, 6),  # 7.00
-        round(4800 / 3600 * 6, 6),  # 8.00
-        round(3000 / 3600 * 11, 6),  # 9.17
-        round(2100 / 3600 * 40, 6),  # 23.33
-    ]
+    hours_prices = ((8400, 3), (4800, 6), (3000, 11), (2100, 40))  # 7.00, 8.00, 9.17 and 23.33
+    expected = [seconds / 3600 * price for seconds, price in hours_prices]
+    assert [o.dollars for o in found.options] == pytest.approx(expected)
     two = found.options[1]
     assert two.dollars_per_epoch == pytest.approx(0.8)
     assert two.epoch_s == 480
@@ -129,19 +124,14 @@ def test_by_the_hour_another_one_is_cheapest() -> None:
     found = plan(halves, rent, (1, 2, 4, 8), 10, HOUR)
     assert [o.dollars for o in found.options] == [9, 12, 11, 40]
     assert [o.billed_hours for o in found.options] == [3, 2, 1, 1]
-    assert found.options[2].dollars_interval == (11, 11)
-    assert found.options[1].dollars_interval == (12, 12)
-    assert found.options[0].dollars_interval == (9, 9)
+    intervals = [o.dollars_interval for o in found.options[:3]]
+    assert intervals == [(9, 9), (12, 12), (11, 11)]
     assert [o.devices for o in found.frontier] == [1, 4, 8]  # 2 is slower and dearer than 4
 
 
 def test_no_interval_stays_none() -> None:
     found = plan(lambda k: Duration(3600.0 / k, None), rent, (1, 2), 1, spot=Spot(0.1, 60))
-    assert (
-        {o.interval_s for o in found.options}
-        == {o.dollars_interval for o in found.options}
-        == {None}
-    )
+    assert {o.interval_s or o.dollars_interval for o in found.options} == {None}
     assert found.to_dict()["options"][0]["hours_interval"] is None
     assert " ? " in "\n".join(plan_lines(found))
 
@@ -165,10 +155,9 @@ def test_impossible_plans(devices: tuple[int, ...], epochs: int, said: str) -> N
 
 @pytest.mark.parametrize("time", [math.nan, math.inf, -1.0])
 def test_a_time_that_cannot_be_is_refused(time: float) -> None:
-    with pytest.raises(InputError, match="expected finite times in order"):
-        plan(lambda _: Duration(time, None), rent, (1,), 1)
-    with pytest.raises(InputError, match=r"is 5 s in 6 \.\. 7 s"):
-        plan(lambda _: Duration(5, (6, 7)), rent, (1,), 1)
+    for impossible in (Duration(time, None), Duration(5, (6, 7))):
+        with pytest.raises(InputError, match=r"is .* s in .* s; expected finite times in order"):
+            plan(lambda _, told=impossible: told, rent, (1,), 1)
 
 
 def shown(found: Plan) -> list[str]:
@@ -251,8 +240,7 @@ def test_without_interruptions_nothing_changes() -> None:
 
 
 def test_it_is_never_shorter_than_without() -> None:
-    work = Duration(3600.0, (3500.0, 3700.0))
-    found = Spot(1.0, 600).lengthen(work, 1)
+    found = Spot(1.0, 600).lengthen(Duration(3600.0, (3500.0, 3700.0)), 1)
     assert found.interval_s is not None
     assert found.interval_s[0] == 3500.0
     assert found.interval_s[1] > 3700 * math.exp(1 / 6)
@@ -265,18 +253,17 @@ def test_rare_interruptions_by_the_first_order() -> None:
     assert below == pytest.approx(above, rel=1e-4)
 
 
-def test_a_run_that_never_ends_is_refused() -> None:
+def test_what_cannot_be() -> None:
     with pytest.raises(
         InputError, match=r"4 interruptions an hour of each of 8 instances and 3600 s"
     ):
         Spot(4, 3600).factor(8)
-
-
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-def test_impossible_numbers(value: float) -> None:
-    with pytest.raises(
-        InputError, match=r"--interruptions-per-hour .*: expected a number of at least 0"
-    ):
-        Spot(value, 1)
-    with pytest.raises(InputError, match=r"--restart-cost-s .*: expected a number of at least 0"):
-        Spot(1, value)
+    for value in (-1.0, math.nan, math.inf):
+        with pytest.raises(
+            InputError, match=r"--interruptions-per-hour .*: expected a number of at"
+        ):
+            Spot(value, 1)
+        with pytest.raises(
+            InputError, match=r"--restart-cost-s .*: expected a number of at least 0"
+        ):
+            Spot(1, value)

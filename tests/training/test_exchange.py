@@ -1,4 +1,4 @@
-"""Exchanges: hand-worked, against devices that really pass their numbers on, and what must always hold."""
+"""Exchanges: hand-worked, against devices that really pass their numbers on, and how devices are linked."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from lolat.errors import InputError
 from lolat.training.exchange import (
     EXCHANGES,
     LATENCY_MS,
+    MACHINE,
     Link,
+    assumed_link,
     exchange_ms,
+    interconnect_of,
 )
 
 SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
@@ -100,11 +103,6 @@ def test_without_latency_tree_and_one_to_all_are_paleos(k: int, height: int) -> 
     assert exchange_ms("one-to-all", 1e8, k, link) == pytest.approx(2 * (k - 1) * 40)
 
 
-@given(ways, sizes, links)
-def test_one_device_exchanges_nothing(way: str, size: float, link: Link) -> None:
-    assert exchange_ms(way, size, 1, link) == 0.0
-
-
 @given(ways, sizes, devices, links, st.floats(1.0, 1000.0))
 def test_more_bandwidth_is_never_slower(
     way: str, size: float, k: int, link: Link, factor: float
@@ -114,14 +112,11 @@ def test_more_bandwidth_is_never_slower(
 
 
 @given(ways, sizes, st.integers(1, 4000), links)
-def test_more_devices_are_never_faster(way: str, size: float, k: int, link: Link) -> None:
+def test_more_devices_are_never_faster_and_one_exchanges_nothing(
+    way: str, size: float, k: int, link: Link
+) -> None:
+    assert exchange_ms(way, size, 1, link) == 0.0
     assert exchange_ms(way, size, k + 1, link) >= exchange_ms(way, size, k, link) * (1 - 1e-12)
-
-
-@given(sizes.filter(lambda s: s > 1), devices)
-def test_a_ring_sends_less_than_twice_its_bytes_from_each_device(size: float, k: int) -> None:
-    link = Link(8e-6, 0.0)  # one byte per ms: the time is what a device sends
-    assert exchange_ms("ring", size, k, link) == pytest.approx(2 * (k - 1) / k * size)
 
 
 def test_a_link_has_a_latency_unless_told() -> None:
@@ -144,3 +139,63 @@ def test_a_link_has_a_latency_unless_told() -> None:
 def test_what_cannot_be(call: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         call()
+
+
+NVLINK = {1: 160, 2: 300, 3: 600, 4: 900, 5: 1800}
+"""GB/s, both ways together: NVIDIA's data sheets of P100, V100, A100, H100, B200."""
+LANES, ENCODED = 16, 128 / 130
+GIGATRANSFERS = {3: 8, 4: 16, 5: 32}
+"""A second and lane: PCI Express."""
+
+CARDS = {
+    3: ["V100", "Tesla V100-PCIE-32GB", "v100-pcie-32gb", "V100-32GB", "p100-pcie-16gb", "Tesla P100",
+        "t4", "Tesla T4", "p4", "K80", "K40", "M60", "1080ti", "NVIDIA GTX 1080 Ti",
+        "NVIDIA GeForce RTX 2080 Ti"],
+    4: ["a100-pcie-40gb", "NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe", "A100-80GB", "RTX 3090",
+        "NVIDIA GeForce RTX 4090", "RTX4090", "rtx-4090", "A10G", "L4", "NVIDIA L40S", "A6000",
+        "RTX 6000 Ada", "mi100", "mi210"],
+    5: ["h100", "NVIDIA H100 PCIe", "H200 NVL", "RTX 5090", "NVIDIA GeForce RTX 5090",
+        "RTX PRO 6000 Max-Q", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition"],
+}  # fmt: skip
+MODULES = {
+    1: ["Tesla P100-SXM2-16GB"],
+    2: ["Tesla V100-SXM2-16GB", "v100-sxm2"],
+    3: ["NVIDIA A100-SXM4-40GB", "a100-sxm-40gb", "A100-80GB-SXM", "a100-pcie-40gb A100-80GB-SXM"],
+    4: ["h100-sxm-80gb", "NVIDIA H100 80GB HBM3", "H100-SXM", "NVIDIA H200"],
+    5: ["NVIDIA B200"],
+}
+
+
+@pytest.mark.parametrize(("of", "name"), [(g, n) for g, names in CARDS.items() for n in names])
+def test_cards_have_half_of_their_slot(of: int, name: str) -> None:
+    gbps = GIGATRANSFERS[of] * LANES * ENCODED / 2
+    assert_linked(name, f"PCIe {of}.0 x16", pytest.approx(gbps, rel=1e-3))
+
+
+@pytest.mark.parametrize(("of", "name"), [(g, n) for g, names in MODULES.items() for n in names])
+def test_modules_have_four_fifths_of_nvlink(of: int, name: str) -> None:
+    assert_linked(name, f"NVLink {of}", pytest.approx(8 * NVLINK[of] / 2 * 0.8))
+
+
+def assert_linked(device: str, name: str, gbps: Any) -> None:
+    found = interconnect_of(device)
+    assert found is not None
+    assert (found.name, found.gbps) == (name, gbps)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cpu", "AMD EPYC, 2 threads", "Intel Core i7-12700H", "Intel Core i9-10940X", "Apple M2", "desk",
+     "Intel Xeon E5-2690 v4", "80gb", "", "mi250"],
+)  # fmt: skip
+def test_others_are_not_known(name: str) -> None:
+    assert interconnect_of(name) is None
+    assert assumed_link(name, 2) == Link(10, name="a network, as no link of these devices is known")
+
+
+def test_more_than_a_machine_holds_are_linked_by_a_network() -> None:
+    assert assumed_link("RTX 4090", MACHINE).gbps == 126
+    assert assumed_link("RTX 4090", MACHINE + 1) == Link(10, name="the network between machines")
+    assert assumed_link("RTX 4090", 4, machine=2).gbps == 10
+    assert str(assumed_link("RTX 4090", 4)) == "PCIe 4.0 x16, 126 Gbit/s"
+    assert str(Link(12.5)) == "12.5 Gbit/s"
