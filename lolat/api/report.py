@@ -15,9 +15,8 @@ from lolat.graph.blocks import cut
 from lolat.io.results import Result
 from lolat.model.attribution import AtSize
 from lolat.model.prediction import Prediction
-from lolat.report.rows import View, module_paths
+from lolat.report.rows import View, bottleneck_sentence, familiar, module_paths
 from lolat.report.text import print_report, write_csv
-from lolat.report.words import bottleneck_sentence, familiar
 
 
 @dataclass(frozen=True, repr=False)

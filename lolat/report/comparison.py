@@ -16,7 +16,7 @@ from lolat.io.results import element, escape, table
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model import Model
-from lolat.report.charts import bars, limits_of, scatter
+from lolat.report.plots import bars, limits_of, scatter
 from lolat.report.text import wide_console
 from lolat.units import percent, plain
 

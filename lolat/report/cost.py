@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lolat.report.words import table_lines
+from lolat.report.rows import table_lines
 from lolat.training.cost import HOUR, LEFT_OUT, Option, Plan
 from lolat.training.cost.prices import Offer
 from lolat.units import TIME_UNITS, digits, dollars, duration, percent, plain

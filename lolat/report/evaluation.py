@@ -7,8 +7,8 @@ from shlex import quote
 from typing import Any
 
 from lolat.model import Model
+from lolat.report.rows import enumeration
 from lolat.report.text import beside, headline
-from lolat.report.words import enumeration
 from lolat.units import milliseconds, off, percent, plain
 
 

@@ -8,9 +8,8 @@ from shlex import quote
 from lolat.graph.counts import KINDS, MEANINGS
 from lolat.model.attribution import Attribution, BatchEffect, Counterfactual, Explanation, Term
 from lolat.model.budget import BudgetAnswer, told
-from lolat.report.rows import short_name
+from lolat.report.rows import TERMS, short_name
 from lolat.report.text import latency, totals, wide_console
-from lolat.report.words import TERMS
 from lolat.units import digits, milliseconds, percent, plain, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}

@@ -14,9 +14,8 @@ from lolat.graph.counts import FEATURES
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.model.prediction import Prediction
-from lolat.report.rows import View, rows
+from lolat.report.rows import View, rows, table_lines
 from lolat.report.text import BLOCK_HEADER, block_rows, csv_name
-from lolat.report.words import table_lines
 from lolat.units import byte_size, digits, plain, shortened
 
 DOMAIN = {

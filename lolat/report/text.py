@@ -21,8 +21,15 @@ from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.prediction import Prediction, domain_words, interval_words, memory_words
 from lolat.model.sections import NAMED
-from lolat.report.rows import HEADS, View, rows
-from lolat.report.words import Figures, bottleneck_sentence, bottlenecks, bound_sentence
+from lolat.report.rows import (
+    HEADS,
+    Figures,
+    View,
+    bottleneck_sentence,
+    bottlenecks,
+    bound_sentence,
+    rows,
+)
 from lolat.units import milliseconds, percent, plain, plural, quantity
 
 # ---- The table of a report in the terminal: a row for each block or module, the bottlenecks

@@ -48,6 +48,11 @@ class NetworkKey:
         """Whether it is a file that was given to the page."""
         return self.spec.startswith(UPLOAD)
 
+    def named(self, file_name: str) -> list[str]:
+        """NETWORK of a command; `file_name`: what one that was given as a file is called."""
+        size = ["--input-size", ",".join(map(str, self.size))] if self.size else []
+        return [file_name if self.uploaded else self.spec, *size]
+
 
 # ---- The process that reads networks: started early, ended when it is slow, replaced when dead.
 #

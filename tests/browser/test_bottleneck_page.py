@@ -17,8 +17,7 @@ from lolat.model.attribution import explain_block, explain_network
 from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks import Side, write_page
 from lolat.report.explanation import rate
-from lolat.report.rows import module_paths
-from lolat.report.words import TERMS
+from lolat.report.rows import TERMS, module_paths
 from lolat.units import byte_size, milliseconds, quantity
 from tests import synthetic
 from tests.browser.chromium import Chromium, accessible, legible, luminance, violations

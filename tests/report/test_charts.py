@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.report.charts import SQUARE, Dot, bar, bars, frontier_chart, limits_of, scatter
+from lolat.report.plots import SQUARE, Dot, bar, bars, frontier_chart, limits_of, scatter
 from lolat.units import dollars, duration, plural
 
 LEFT, TOP = SQUARE.left, SQUARE.top

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lolat.graph import GraphBuilder
-from lolat.report.words import Figures, familiar
+from lolat.report.rows import Figures, familiar
 from tests import synthetic
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.model.prediction import Prediction
-from lolat.report.words import TERMS, bottleneck_sentence, bottlenecks, enumeration
+from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, enumeration
 
 
 def prediction(blocks: dict[str, dict[str, float]], call_ms: float = 0.1,

@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
-from lolat.web.app import create_app
 from lolat.web.networks import NetworkCache
+from lolat.web.server import create_app
 from tests import synthetic
 from tests.report.pages import Page
 

@@ -38,8 +38,15 @@ from lolat.io.writing import write_text
 from lolat.model import Model
 from lolat.model.attribution import AtSize, Counterfactual, explain_block, explain_network
 from lolat.model.prediction import CALL, Prediction, domain_words, memory_words, operation_terms
-from lolat.report.rows import named_parts, short_name
-from lolat.report.words import GLOSSARY, TERMS, bottleneck_sentence, bottlenecks, familiar
+from lolat.report.rows import (
+    GLOSSARY,
+    TERMS,
+    bottleneck_sentence,
+    bottlenecks,
+    familiar,
+    named_parts,
+    short_name,
+)
 from lolat.units import percent, plain, shapes_text
 
 STEPS = tuple(2**n for n in range(9))
