@@ -97,32 +97,24 @@ def scatter(
     frame = SQUARE
     x, y = _logarithmic(*limits, *frame.across), _logarithmic(*limits, *frame.up)
     (left, right), (bottom, top) = frame.across, frame.up
-    parts = [
-        element("rect", x=left, y=top, width=right - left, height=bottom - top, class_="frame")
-    ]
+    wide, high = right - left, bottom - top
+    parts = [element("rect", x=left, y=top, width=wide, height=high, class_="frame")]
     ticks = log_ticks(*limits)
     parts += _grid(frame, [(x(t), _short(t)) for t in ticks], [(y(t), _short(t)) for t in ticks],
                    "grid", "tick ")  # fmt: skip
     first, last = limits
-    corners = [
-        (first, first * (1 + BAND)),
-        (last / (1 + BAND), last),
-        (last, last),
-        (last, last * (1 - BAND)),
-        (first / (1 - BAND), first),
-        (first, first),
-    ]
-    parts.append(
-        element("polygon", points=_points((x(a), y(b)) for a, b in corners), class_="band")
-    )
+    more, less = 1 + BAND, 1 - BAND
+    corners = [(first, first * more), (last / more, last), (last, last)]
+    corners += [(last, last * less), (first / less, first), (first, first)]
+    band = _points((x(a), y(b)) for a, b in corners)
+    parts.append(element("polygon", points=band, class_="band"))
     parts.append(_line(x(first), y(first), x(last), y(last), "equal"))
     for a, b, name in zip(measured, predicted, names, strict=True):
         told = f"{name}: measured {a:.3g} ms, predicted {b:.3g} ms"
         parts.append(_circle(x(a), y(b), 3, "point", told))
     middle = (left + right) / 2
-    parts.append(
-        element("text", "measured, ms", x=middle, y=frame.height - 5, class_="axis middle")
-    )
+    below = frame.height - 5
+    parts.append(element("text", "measured, ms", x=middle, y=below, class_="axis middle"))
     turned = f"translate(11 {(top + bottom) / 2:.1f}) rotate(-90)"
     parts.append(element("text", "predicted, ms", transform=turned, class_="axis middle"))
     return _image(key, title, description, frame.width, frame.height, parts)
@@ -248,9 +240,8 @@ def _image(
     class_: str = "",
 ) -> str:
     """An image with a title and a description, for those who do not see it."""
-    told = element("title", title, id=f"{key}-title") + element(
-        "desc", description, id=f"{key}-desc"
-    )
+    told = element("title", title, id=f"{key}-title")
+    told += element("desc", description, id=f"{key}-desc")
     size = f'class="{class_}"' if class_ else f'width="{width}" height="{height}"'
     return (
         f'<svg role="img" {size} viewBox="0 0 {width} {height}" '

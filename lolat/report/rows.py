@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from lolat.errors import InputError
 from lolat.fitting.predictors.kernels import Kernels
@@ -22,8 +24,6 @@ from lolat.units import digits, milliseconds, plain, quantity
 # They are near to our counts, but not the same: parameters have the vectors of the normalizations and whole
 # tables of embeddings, activations the outputs of dense layers and matrix products too (fvcore's
 # ActivationCountAnalysis). MACs are ours; a layer that is used twice counts twice.
-
-ACTS, FLOPS = (COLUMNS.index(c) for c in ("acts", "flops"))
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,10 @@ class Figures:
 
 def familiar(graph: Graph) -> Figures:
     """The figures of a network."""
-    counts = count(graph).at(1)
+    counts = dict(zip(COLUMNS, count(graph).at(1).sum(axis=0).tolist(), strict=True))
     products = (o for o in graph.operations if o.kind in ("dense", "matmul"))
     written = sum(graph.tensors[t].elements() for o in products for t in o.outputs)
-    activations = int(counts[:, ACTS].sum()) + written
-    return Figures(parameters(graph), int(counts[:, FLOPS].sum()), activations)
+    return Figures(parameters(graph), counts["flops"], counts["acts"] + written)
 
 
 # ---- words ----------------------------------------
@@ -103,6 +102,7 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         return "There is nothing to compute."
     top = bottlenecks(prediction)
     longest = max(blocks, key=lambda b: b.latency_ms)
+    most = bound_by(terms_of(blocks))
     if prediction.call_ms >= max(prediction.latency_ms / 2, longest.latency_ms):
         share = prediction.call_ms / (prediction.latency_ms or 1.0)
         return (
@@ -110,49 +110,33 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         )
     if not top:
         return (
-            f"No block stands out: the longest of {len(blocks)}, {plain(_label(longest))}, takes "
-            f"{100 * longest.share:.0f} % of the time; of all of them, {_most(blocks)}."
+            f"No block stands out: the longest of {len(blocks)}, {named_parts(longest.name)[0]}, takes "
+            f"{100 * longest.share:.0f} % of the time; of all of them, most is {TERMS.get(most, most)}."
         )
     time = sum(b.share for b in top)
     all_flops = prediction.counts["flops"]
     flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0
-    one = len(top) == 1
-    names = enumeration([plain(_label(b)) for b in top])
+    one, most = len(top) == 1, bound_by(terms_of(top))
+    compute = "it computes" if one else "they compute"
+    why = f"most of it is {TERMS.get(most, most)}"
+    if most == "flops":
+        why = compute
+    elif most == MEMORY:
+        why = f"{'it moves' if one else 'they move'} data more than {compute}"
+    names = enumeration([named_parts(b.name)[0] for b in top])
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "
-        f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {_why(top)}."
+        f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {why}."
     )
-
-
-def _label(block: BlockPrediction) -> str:
-    return block.name.split(" · ")[0]
-
-
-def _most(blocks: Sequence[BlockPrediction]) -> str:
-    """What blocks together spend most of their time on."""
-    most = bound_by(terms_of(blocks))
-    return f"most is {TERMS.get(most, most)}"
 
 
 def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
     """Milliseconds of each term, of all blocks together."""
-    terms: dict[str, float] = {}
+    terms: dict[str, float] = defaultdict(float)
     for block in blocks:
         for term, value in block.terms_ms.items():
-            terms[term] = terms.get(term, 0.0) + value
-    return terms
-
-
-def _why(top: Sequence[BlockPrediction]) -> str:
-    """What these blocks spend their time on."""
-    most = bound_by(terms_of(top))
-    one = len(top) == 1
-    compute = "it computes" if one else "they compute"
-    if most == "flops":
-        return compute
-    if most == MEMORY:
-        return f"{'it moves' if one else 'they move'} data more than {compute}"
-    return f"most of it is {TERMS.get(most, most)}"
+            terms[term] += value
+    return dict(terms)
 
 
 def enumeration(names: Sequence[str]) -> str:
@@ -205,12 +189,10 @@ def table_lines(
         yield "  ".join(cells).rstrip()
 
 
-# ---- Where the blocks of a network belong: module paths from their labels and their
-# operations' paths.
+# ---- Where the blocks of a network belong: module paths from their labels and their operations' paths.
 #
-# A name is cut where a module ends: at `/` and `.`, at `_` between a number and a word ("conv2_block1"
-# is in
-# "conv2"; "block_3" and "multi_head" are one name) and in front of a single letter behind a number
+# A name is cut where a module ends: at `/` and `.`, at `_` between a number and a word ("conv2_block1" is
+# in "conv2"; "block_3" and "multi_head" are one name) and in front of a single letter behind a number
 # ("block2a" is in "block2").
 
 _PLACES = re.compile(r"[/._]|(?<=\d)(?=[a-z](?![a-z0-9]))")
@@ -226,7 +208,8 @@ def module_paths(graph: Graph, blocks: Sequence[Block]) -> list[tuple[str, ...]]
     found = []
     for block in blocks:
         paths = [graph.operations[p].path.split("/") for p in block.operations]
-        found.append(levels(_joined(_common(paths), block.label)))
+        shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+        found.append(levels(_joined([part for part, *_ in shared if part], block.label)))
     while found and len({f[0] for f in found}) == 1 and min(map(len, found)) > 1:
         found = [f[1:] for f in found]
     return found
@@ -247,24 +230,13 @@ def _is_end(name: str, at: int) -> bool:
     return mark != "_" or bool(_NUMBERED.search(before) and not behind.isdigit())
 
 
-def _common(paths: Sequence[Sequence[str]]) -> list[str]:
-    """The components with which all paths begin."""
-    first = min(paths, default=[], key=len)
-    shared = 0
-    while shared < len(first) and all(path[shared] == first[shared] for path in paths):
-        shared += 1
-    return [part for part in first[:shared] if part]
-
-
 def _joined(path: Sequence[str], label: str) -> str:
     """A label behind the part of the path that it does not repeat."""
     own = label.replace(".", "/").split("/")
     parts = "/".join(path).replace(".", "/").split("/") if path else []
     for start in range(len(parts)):
         inside = parts[start : start + len(own)]
-        if (
-            inside == own[: len(inside)]
-        ):  # the path goes on with the label, or the label with the path
+        if inside == own[: len(inside)]:  # one goes on with the other
             return "/".join([*parts[:start], label])
     return "/".join([*parts, label])
 
@@ -277,7 +249,13 @@ HEADS = {"ms": "ms", "share": "share", "most": "most of it is", MACS: "MACs"} | 
     name: name for name in COLUMNS if name != "flops"
 }
 """The columns that there are, and what stands above them."""
-SORTS = ("order", "time", "macs", "name")
+SORTS: dict[str, Callable[[Row], tuple[object, ...]]] = {
+    "order": lambda row: (),
+    "time": lambda row: (-row.latency_ms,),
+    MACS: lambda row: (-row.counts["flops"],),
+    "name": lambda row: (row.label == CALL, row.label),
+}
+"""The orders that there are, and what is smaller for the row that comes first."""
 
 
 @dataclass(frozen=True)
@@ -343,18 +321,15 @@ def rows(prediction: Prediction, paths: Sequence[tuple[str, ...]], view: View) -
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
     """
-    groups: dict[object, list[int]] = {}
+    groups: dict[object, list[int]] = defaultdict(list)
     for i in range(len(prediction.blocks)):
-        own: object = i
-        if view.depth is not None and i < len(paths):
-            own = paths[i][: view.depth][-1:]
-            own = own if len(paths[i]) >= view.depth else i
-        groups.setdefault(own, []).append(i)
+        deep = view.depth is not None and i < len(paths) and len(paths[i]) >= view.depth
+        groups[paths[i][: view.depth][-1:] if deep else i].append(i)
     found = []
     for key, members in groups.items():
         name = key[-1] if isinstance(key, tuple) and key else prediction.network
         found.append(_row(prediction.blocks, members, str(name)))
-    return sorted(found, key=lambda row: _rank(row, view.sort))
+    return sorted(found, key=SORTS[view.sort])
 
 
 def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -> Row:
@@ -371,16 +346,6 @@ def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -
         terms_of(inside),
         tuple(members),
     )
-
-
-def _rank(row: Row, sort: str) -> tuple[object, ...]:
-    if sort == "time":
-        return (-row.latency_ms,)
-    if sort == MACS:
-        return (-row.counts["flops"],)
-    if sort == "name":
-        return (row.label == CALL, row.label)
-    return ()
 
 
 def named_parts(name: str) -> tuple[str, str]:

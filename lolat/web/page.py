@@ -125,7 +125,7 @@ class Pages:
         html = self._environment.get_template("page.html").render(
             **context,
             form=form,
-            groups=[(g, [own for of, *own in listed if of == g]) for g in (CHOSEN, *GROUPS)],
+            groups=[(g, [own for at, *own in listed if at == g]) for g in (CHOSEN, *GROUPS)],
             usable=usable,
             fields=FIELDS,
             families=[(f, w, family_fields(f)) for f, w in FAMILY_WORDS.items()],

@@ -57,7 +57,6 @@ from lolat.web.networks import (
     Reader,
     TooLarge,
     TooSlow,
-    begin_upload,
 )
 from lolat.web.page import BUSY, Page, Pages
 
@@ -92,11 +91,8 @@ class Guard:
     for each request when the server ends. `close` ends what the other one started.
     """
 
-    def __init__(
-        self, app: ASGIApp, close: Callable[[], None], hosts: Iterable[str] = HOSTS
-    ) -> None:
-        self.app, self.close, self.hosts = app, close, frozenset(hosts)
-        self.stopping = False
+    def __init__(self, app: ASGIApp, close: Callable[[], None]) -> None:
+        self.app, self.close, self.stopping = app, close, False
         self._requests: set[asyncio.Task[Any]] = set()
 
     def give_up(self) -> None:
@@ -142,8 +138,8 @@ class Guard:
         """Why a request is not answered, or None."""
         host = headers.get("host", "")
         name, _, port = host.partition(":")
-        if name.lower() not in self.hosts or (port and not port.isdigit()):
-            return f"this server is {' or '.join(sorted(self.hosts))}; open the address that it printed"
+        if name.lower() not in HOSTS or (port and not port.isdigit()):
+            return f"this server is {' or '.join(HOSTS)}; open the address that it printed"
         if method in ("GET", "HEAD"):
             return None
         # Both are sent by every browser of today with a form; a program of the user's can set them.
@@ -156,13 +152,9 @@ class Guard:
 
 # ---- The application.
 
-NO_TELEMETRY: Any = {
-    "tracing": False,
-    "metrics": False,
-    "logs": False,
-    "operation_spans": False,
-    "auto_configure": False,
-}
+NO_TELEMETRY: Any = dict.fromkeys(
+    ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
+)
 """FastAPI can tell OpenTelemetry of every request where the environment says so: not here."""
 
 
@@ -247,10 +239,8 @@ class Answers:
         if not isinstance(file, UploadFile) or not file.filename:
             raise InputError(f"no file is chosen; choose one of {', '.join(ENDINGS)}, then send it")
         size = as_size(query.get("file_size", ""))
-        name, most = file.filename, self.intake.most_bytes
-        key: NetworkKey = await self.in_thread(
-            begin_upload, file.file, name, size, self.cache, most
-        )
+        begin, most = self.cache.begin_file, self.intake.most_bytes
+        key: NetworkKey = await self.in_thread(begin, file.file, file.filename, size, most)
         await self._read(key, float("inf"))
         self.cache.get(key)
         return key

@@ -15,7 +15,8 @@ from lolat.graph.counts import GROUPS
 from lolat.model import Model
 from lolat.model.attribution import explain_block, explain_network
 from lolat.model.prediction import Prediction
-from lolat.report.bottlenecks import Side, write_page
+from lolat.report.bottlenecks import Side
+from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
 from lolat.report.rows import TERMS, module_paths
 from lolat.units import byte_size, milliseconds, quantity
@@ -57,7 +58,7 @@ def network() -> Graph:
 def opened(browser: Chromium, tmp_path: Path) -> Any:
     def show(*sides: Side, batch_size: int = 1, predictor: str | None = None) -> Chromium:
         path = tmp_path / "page.html"
-        write_page(str(path), sides, batch_size, predictor)
+        path.write_text(page_of(sides, batch_size, predictor), encoding="utf-8")
         browser.size(1280)
         browser.media()
         browser.open(path)
@@ -556,7 +557,7 @@ def test_names_are_never_markup(opened: Any) -> None:
 def test_a_script_of_another_does_not_run(browser: Chromium, tmp_path: Path) -> None:
     """Were a name ever to become markup, the policy would still not let it run or load anything."""
     path = tmp_path / "page.html"
-    write_page(str(path), [side()])
+    path.write_text(page_of([side()]), encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     bad = "<script>window.ran = 1</script><img src='http://127.0.0.1:9/x' onerror='window.ran = 2'>"
     path.write_text(text.replace("<main>", f"<main>{bad}"), encoding="utf-8")

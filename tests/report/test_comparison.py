@@ -26,7 +26,7 @@ from lolat.report.comparison import (
     print_comparison,
     remarks,
     summary,
-    times_as,
+    two_digits,
     verdict,
     write_csv,
     write_page,
@@ -143,7 +143,7 @@ def test_without_networks_or_a_noise_floor() -> None:
 def test_times_to_answer(milliseconds: float, text: str) -> None:
     assert duration(milliseconds) == text
     ratios = {0.41: "0.4", 2.77: "2.8", 9.96: "10", 237.7: "240", 4812.0: "4800"}
-    assert [times_as(value) for value in ratios] == list(ratios.values())
+    assert [two_digits(value) for value in ratios] == list(ratios.values())
 
 
 @pytest.mark.parametrize("wide", [None, 80])

@@ -172,7 +172,7 @@ def test_show_of_damaged_remarks_on_training(damage: Any) -> None:
     document = load("epyc-2t").document
     section = document["training"]
     whole, damaged = (
-        [*text.training_lines({"training": section | {"warnings": warnings}})]
+        [*text.section_lines({"training": section | {"warnings": warnings}})]
         for warnings in (["a \x1b[1m remark"], damage)
     )
     assert whole[1:] == [r"note on training: a \x1b[1m remark"]
