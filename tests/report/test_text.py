@@ -161,9 +161,9 @@ def test_show_of_a_damaged_section_says_so_and_shows_the_others(damage: dict[str
     links = {"ddp": LINK, "mirrored": LINK | damage}
     sections = {"training": [], "epochs": {"points": 3}, "spaces": {"fbnet": 3}, "links": links}
     found = list(text.section_lines(sections))
-    assert found[2].startswith("link by ddp on 4 replicas (`lolat training predict`): 20 Gbit/s")
-    assert [line.partition(":")[0] for line in found if "damaged; the command that" in line] == [
-        "epochs", "fbnet", "mirrored",
+    assert found[3].startswith("link by ddp on 4 replicas (`lolat training predict`): 20 Gbit/s")
+    assert [line.partition(":")[0] for line in found if ": damaged; " in line] == [
+        "training", "epochs", "fbnet", "mirrored",
     ]  # fmt: skip
 
 
