@@ -97,16 +97,6 @@ def test_what_the_library_refuses_is_said(reader: Reader, tmp_path: Path) -> Non
         reader.read(str(half))
 
 
-def test_code_in_a_file_is_not_run(reader: Reader, tmp_path: Path) -> None:
-    import keras
-
-    path = tmp_path / "n.keras"
-    layer = keras.layers.Lambda(lambda x: x)
-    keras.Sequential([keras.Input((4,)), layer]).save(path)
-    with pytest.raises(NetworkError, match="a Lambda layer, that is, code, which is refused"):
-        reader.read(str(path))
-
-
 def test_a_process_that_dies_is_replaced(bare: Reader, tmp_path: Path) -> None:
     first = bare.pid
     assert first is not None
