@@ -54,7 +54,7 @@ class Report(Result):
     def show(self, view: View | None = None) -> None:
         """Print the table of blocks and what it says; `view`: which rows, columns and order."""
         asked = self.model.given, self.network, self.input_size
-        if view is None or view.is_usual:
+        if view is None or view == View():
             print_report(self.model, self.prediction, *asked)
             return
         print_report(self.model, self.prediction, *asked, view, self.paths(), familiar(self.graph))

@@ -281,11 +281,6 @@ class View:
         if self.sort not in SORTS:
             raise InputError(f"--sort {self.sort}: expected one of {', '.join(SORTS)}")
 
-    @property
-    def is_usual(self) -> bool:
-        """Whether nothing was chosen."""
-        return self == View()
-
 
 @dataclass(frozen=True)
 class Row:

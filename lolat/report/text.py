@@ -174,25 +174,28 @@ def print_report(
     from rich.text import Text
 
     console = wide_console()
-    console.print(Text(prediction.title, style="bold"))
-    console.print(Text(headline(model), style="dim"), soft_wrap=True)
-    console.print(Text(latency(prediction)))
+
+    def say(words: str, style: str = "", whole: bool = False) -> None:
+        console.print(Text(words, style=style), soft_wrap=whole)
+
+    say(prediction.title, "bold")
+    say(headline(model), "dim", whole=True)
+    say(latency(prediction))
     for line in (totals(prediction), *memory_words(prediction)):
-        console.print(Text(line), soft_wrap=True)
+        say(line, whole=True)
     if figures is not None:
-        console.print(Text(str(figures)))
+        say(str(figures))
     console.print(block_table(prediction, view, paths))
-    console.print(Text(bottleneck_sentence(prediction), style="bold"))
+    say(bottleneck_sentence(prediction), "bold")
     for warning in prediction.warnings:
-        console.print(Text(f"note: {plain(warning)}", style="yellow"))
+        say(f"note: {plain(warning)}", "yellow")
     asked = f"{quote(plain(model_name))} {quote(plain(network))}"
     if prediction.batch_size != 1:
         asked += f" --batch-size {prediction.batch_size}"
     if input_size:
         asked += f" --input-size {','.join(map(str, input_size))}"
     # Commands to copy: never broken into lines by us.
-    further = f"Next: lolat explain {asked} · lolat report {asked} --html report.html"
-    console.print(Text(further), soft_wrap=True)
+    say(f"Next: lolat explain {asked} · lolat report {asked} --html report.html", whole=True)
 
 
 def headline(model: Model) -> str:

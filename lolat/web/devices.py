@@ -18,8 +18,8 @@ from lolat.training.file import load_training
 from lolat.training.model import Training
 from lolat.units import plain
 
-YOURS, CPUS, GPUS = "Yours", "CPUs", "GPUs"
-GROUPS = (YOURS, CPUS, GPUS)
+GROUPS = YOURS, CPUS, GPUS = "Yours", "CPUs", "GPUs"
+"""The first ones were named when the server was started, or learned here."""
 _CPU = re.compile(r"\b(CPU|EPYC|Xeon|Ryzen|Threadripper|Core i\d|Core Ultra|Cortex|Graviton)", re.I)
 
 
@@ -34,11 +34,6 @@ class DeviceModel:
     latency: Model | None = None
     training: Training | None = None
     lacking: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def own(self) -> bool:
-        """Whether it was named when the server was started, or learned here."""
-        return self.group == YOURS
 
     def answers(self, view: str) -> bool:
         """Whether it can be asked in a tab of `lolat.web.form.VIEWS`."""

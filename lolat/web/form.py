@@ -20,7 +20,7 @@ from lolat.training.exchange import Link
 from lolat.training.memory import OPTIMIZERS, optimizer_named
 from lolat.training.replicas import check_strategy
 from lolat.units import as_number, shortened
-from lolat.web.devices import DeviceModel
+from lolat.web.devices import YOURS, DeviceModel
 from lolat.web.networks import UPLOAD, NetworkKey
 
 # ---- What a text in a field says; InputError where it says nothing of the kind.
@@ -333,7 +333,11 @@ class Form:
         """The model that somebody gave or learned here, or else the examples, or the first there is."""
         able = [d for d in self.devices.values() if d.answers(self.view)]
         examples = [d.key for d in able if d.key in EXAMPLES]
-        return [d.key for d in able[:1]] if able and (able[0].own or not examples) else examples
+        return (
+            [d.key for d in able[:1]]
+            if able and (able[0].group == YOURS or not examples)
+            else examples
+        )
 
     def text(self, name: str) -> str:
         """What a field holds, or what it holds at first."""

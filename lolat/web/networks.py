@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
@@ -352,9 +353,10 @@ class Intake:
     taken_bytes: int = 0
     requests: int = 0
 
-    async def receive(self, request: Request) -> tuple[FormData, int]:
-        """The fields of a request with a file, which lies in a temporary file without a name, and the
-        bytes that it takes: `leave` gives them back. TooLarge, TooSlow, Busy.
+    @contextlib.asynccontextmanager
+    async def received(self, request: Request) -> AsyncIterator[FormData]:
+        """The fields of a request with a file, which lies in a temporary file without a name as long as the
+        context is open. TooLarge, TooSlow, Busy.
 
         What arrives is counted: Content-Length is only what somebody says. What is too much is read on and
         thrown away (to a limit), because a browser that is still sending would never see the answer.
@@ -388,18 +390,16 @@ class Intake:
             self.taken_bytes, kept = self.taken_bytes + size, kept + size
             return message
 
+        limits = {"max_files": 1, "max_fields": 400, "max_part_size": 16 * 1024}
         self.requests += 1
         try:
-            form = await Request(request.scope, counted).form(
-                max_files=1, max_fields=400, max_part_size=16 * 1024
-            )
-        except BaseException:
-            self.taken_bytes -= kept
-            raise
+            try:
+                form = await Request(request.scope, counted).form(**limits)
+            finally:
+                self.requests -= 1
+            try:
+                yield form
+            finally:
+                await form.close()
         finally:
-            self.requests -= 1
-        return form, kept
-
-    def leave(self, size_bytes: int) -> None:
-        """The file of a request is gone."""
-        self.taken_bytes -= size_bytes
+            self.taken_bytes -= kept

@@ -219,16 +219,12 @@ class Answers:
     async def upload(self, request: Request) -> Response:
         """The page of a file that is sent, or the page that says why it is none."""
         query = _of_upload(request.query_params.multi_items())  # as the page was sent
-        form, kept = FormData(), 0
         try:
-            form, kept = await self.intake.receive(request)
-            query = _of_upload(form.multi_items())  # which says more
-            key = await self._uploaded(form, dict(query))
+            async with self.intake.received(request) as form:
+                query = _of_upload(form.multi_items())  # which says more
+                key = await self._uploaded(form, dict(query))
         except (LolatError, HTTPException, FormParserError, ClientDisconnect, OSError) as error:
             return await self._refused(query, error)
-        finally:
-            await form.close()
-            self.intake.leave(kept)
         digest = key.spec.removeprefix(UPLOAD)
         link = await self.in_thread(self.pages.link, [*query, ("upload", digest)])
         return RedirectResponse(link, 303)

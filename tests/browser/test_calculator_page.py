@@ -150,19 +150,6 @@ def test_fields_of_other_kinds_of_networks_are_put_away(page: Chromium) -> None:
     answered(page, "vgg?layers=1,1,1&filters=64,128,256")
 
 
-def test_by_keyboard_alone(page: Chromium) -> None:
-    page.run("document.querySelector('#f-epochs').focus()")
-    assert page.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
-    page.write("#f-epochs", "11")
-    page.press("Enter")
-    answered(page, "11 epochs")
-    assert page.run("document.activeElement.id") == "f-epochs"
-    assert "/upload" not in page.run("location.href")
-    page.visit(page.run("location.origin"))
-    page.press("Tab")
-    assert page.run("document.activeElement.textContent") == "Skip to the answer"
-
-
 def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:
     page.ask("Emulation.setScriptExecutionDisabled", value=True)
     page.visit(f"{address}?view=training")
@@ -196,11 +183,3 @@ def test_a_script_of_another_does_not_run(page: Chromium) -> None:
     refused = [e for e in page.events if "Content Security Policy" in str(e)]
     assert refused
     page.events.clear()
-
-
-def test_a_page_of_another_name_gets_nothing(browser: Chromium, address: str) -> None:
-    """Another name for 127.0.0.1, as in DNS rebinding; this one every system knows."""
-    port = address.rstrip("/").rpartition(":")[2]
-    browser.visit(f"http://rebound.localhost:{port}/")
-    assert "this server is 127.0.0.1 or localhost" in browser.run("document.body.innerText")
-    browser.events.clear()

@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
 from click.testing import CliRunner
@@ -128,14 +127,6 @@ def test_what_is_outside_says_why(
     assert page.answer().count(domain_words(told)) >= 2  # of each device
     assert "a_new_kind" in page.answer()
     assert "NETWORK" not in page.answer()  # the advice names the network
-
-
-def test_the_link_gives_the_same_view(page: Site) -> None:
-    first = page.get(BOTH + "&batch=1,16&size=64,64,3")
-    link = page.link()
-    assert page.get(link.removeprefix("/")) == first
-    assert "samples" not in link
-    assert dict(parse_qsl(link.partition("?")[2]))["batch"] == "1,16"
 
 
 WRONG = [
