@@ -86,17 +86,6 @@ def as_size(text: str) -> tuple[int, ...]:
     )
 
 
-def one_of(known: Iterable[str]) -> Callable[[str], str]:
-    """One of the words of a list."""
-
-    def parse(text: str) -> str:
-        if text not in known:
-            raise InputError(f"{shortened(text)!r} is not known; choose one of {', '.join(known)}")
-        return text
-
-    return parse
-
-
 def _budget(text: str) -> float:
     value = amount(text, "a time")
     if not value:
@@ -160,8 +149,7 @@ def upload_spec(digest: str) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """One field: `name` in the query string, `default` where it is not given, `choices` of a list,
-    `parse`: what its text says."""
+    """One field: `name` in the query string, `default` where it is not given, `choices` of a list."""
 
     name: str
     label: str
@@ -169,7 +157,16 @@ class Field:
     hint: str = ""
     choices: tuple[tuple[str, str], ...] = ()
     numeric: bool = False
-    parse: Callable[[str], Any] = str
+    parse: Callable[[str], Any] | None = None
+
+    def says(self, text: str) -> Any:
+        """What a text in it says; InputError where that is nothing of the kind, or none of `choices`."""
+        if self.parse is not None:
+            return self.parse(text)
+        known = dict(self.choices)
+        if text not in known:
+            raise InputError(f"{shortened(text)!r} is not known; choose one of {', '.join(known)}")
+        return text
 
 
 VIEWS = {"latency": "Latency", "budget": "What fits", "training": "Training and cost"}
@@ -190,23 +187,21 @@ BILLING_WORDS = {"second": "by the second", "hour": "by the hour, a begun one wh
 FAMILY_WORDS = {"vgg": "VGG", "resnet": "ResNet", "inception": "Inception", "fc": "Fully connected"}
 
 _ALL = (
-    Field("view", "Question", "latency", choices=tuple(VIEWS.items()), parse=one_of(VIEWS)),
-    Field("source", "Where the network is from", "keras", choices=SOURCES, parse=one_of(dict(SOURCES))),
+    Field("view", "Question", "latency", choices=tuple(VIEWS.items())),
+    Field("source", "Where the network is from", "keras", choices=SOURCES),
     Field("name", "Name", "ResNet50",
           "type to search; of keras.applications, or with timm: or torchvision: before it",
           parse=spec_of),
     Field("size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           parse=as_size),
-    Field("family", "Family", "vgg", choices=tuple((f, FAMILY_WORDS.get(f, f)) for f in FAMILIES),
-          parse=one_of(FAMILIES)),
+    Field("family", "Family", "vgg", choices=tuple((f, FAMILY_WORDS.get(f, f)) for f in FAMILIES)),
     Field("upload", "File", parse=upload_spec),
     Field("file_size", "Input size, where the file leaves it open", "", "such as 224 or 3,224,224",
           parse=as_size),
     Field("batch", "Batch sizes", "1", "samples at once; several with commas: 1,8,32", numeric=True,
           parse=wholes("batch sizes", MOST_BATCHES, MOST_BATCH, "1,8,32")),
     Field("max_ms", "At most, ms", "15", numeric=True, parse=_budget),
-    Field("vary", "What may change", "width", choices=tuple((v, VARY_WORDS[v]) for v in VARY),
-          parse=one_of(VARY)),
+    Field("vary", "What may change", "width", choices=tuple((v, VARY_WORDS[v]) for v in VARY)),
     Field("sure", "Sure to stay within it, %", "", numeric=True, parse=_sure,
           hint="empty: the predicted time counts; 90: the upper end of the 90 % interval does"),
     Field("at_batch", "Batch size", "1", "samples at once", numeric=True, parse=whole("1", MOST_BATCH)),
@@ -223,8 +218,7 @@ _ALL = (
     Field("link_gbps", "Link of a device, Gbit/s", "",
           "empty: as such devices are linked in one machine, and 10 between machines", numeric=True,
           parse=_link),
-    Field("billing", "Billing", "second", choices=tuple((b, BILLING_WORDS[b]) for b in BILLINGS),
-          parse=one_of(BILLINGS)),
+    Field("billing", "Billing", "second", choices=tuple((b, BILLING_WORDS[b]) for b in BILLINGS)),
     Field("coverage", "How sure the interval is to be", "0.9", "above 0 and below 1", numeric=True,
           parse=_coverage),
 )  # fmt: skip
@@ -385,7 +379,7 @@ class Form:
     def _parsed(self, name: str, parse: Callable[[str], Any] | None = None) -> Any:
         """What a field's text says; None and an error at the field where it says nothing of the kind."""
         try:
-            return (parse or FIELDS[name].parse)(self.text(name))
+            return (parse or FIELDS[name].says)(self.text(name))
         except InputError as error:
             self.errors[error.field if isinstance(error, FieldError) else name] = str(error)
             return None
@@ -403,7 +397,7 @@ class Form:
 
     def _generated(self, family: str) -> str:
         """The spec of a generated network from what is typed for its keys; FieldError at one of them."""
-        FIELDS["family"].parse(family)
+        FIELDS["family"].says(family)
         typed = {key: re.sub(r"\s+", "", self.text(f"{family}.{key}")) for key in keys(family)}
         try:
             for key, text in typed.items():

@@ -73,11 +73,6 @@ class Reader:
         self._closed = False
 
     @property
-    def pid(self) -> int | None:
-        """The process that reads, if there is one."""
-        return None if self._process is None else self._process.pid
-
-    @property
     def folder(self) -> str:
         """The temporary folder of the process, which goes with it; NetworkError as of `start`."""
         return self.start().folder
@@ -92,9 +87,8 @@ class Reader:
         """
         process, began = self.start(), time.monotonic()
         try:
-            return Graph.from_dict(
-                process.request({"network": network, "size": list(size)}, self.limit_s)
-            )
+            asked = {"network": network, "size": list(size)}
+            return Graph.from_dict(process.request(asked, self.limit_s))
         except ProcessDied as died:
             self._end()
             here = network.startswith(process.folder)

@@ -98,17 +98,15 @@ def test_what_the_library_refuses_is_said(reader: Reader, tmp_path: Path) -> Non
 
 
 def test_a_process_that_dies_is_replaced(bare: Reader, tmp_path: Path) -> None:
-    first = bare.pid
-    assert first is not None
+    first = bare.start().pid
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: not is_running(first), 30, "its end")
     assert bare.read(str(onnx_file(tmp_path / "n.onnx"))).operations
-    assert bare.pid != first
+    assert bare.start().pid != first
 
 
 def test_one_that_takes_too_long_is_ended(bare: Reader) -> None:
-    stopped = bare.pid
-    assert stopped is not None
+    stopped = bare.start().pid
     os.kill(stopped, signal.SIGSTOP)
     bare.limit_s = 0.3
     with pytest.raises(NetworkError, match=r"more than 0\.3 s or too much memory"):
